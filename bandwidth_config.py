@@ -1,0 +1,452 @@
+"""The bandwidth domain and the wire contract between the Coordination Service and the AP agent.
+
+Here live the units, the bounds, the rules about a Link's bandwidth and addresses, and the `LinkInfo`
+document (`link_info.json`): how it is made from a host, and how it is read back. Both programs import
+this module; it uses the standard library only and does no I/O.
+
+Not here: how a limit is enforced (`ap_agent`), how it is stored (`scionlab.models`), how it is packed
+(`config_tar`).
+
+Units: a bandwidth is an integer number of kbit/s, 1 kbit = 1000 bit. 0 means *blocked*, never "unlimited".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+MIN_BANDWIDTH_KBIT = 0
+MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; no administrator's maximum may be above this (DOMAIN section 2)
+INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, used until an administrator sets another
+
+# Below this SCION's heartbeats may not fit into their share of the limit: BFD on a link sends 5 packets of at
+# most 154 bytes (IPv6, one-hop path) per second in each direction, 6.2 kbit/s, and half of the limit (at most
+# HEARTBEAT_KBIT) is theirs; 40 of 40 arrived at 32 kbit/s under 20-fold overload (docs/adr/0003).
+HEARTBEAT_MINIMUM_KBIT = 32
+HEARTBEAT_KBIT = 16
+
+MIN_INTERFACE_ID = 1
+MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/adr/0002)
+MIN_PORT = 1024
+MAX_PORT = 65_535
+
+LINK_INFO_SCHEMA = 1
+LINK_INFO_PATH = "etc/scion/link_info.json"
+
+_BANDWIDTH_HINT = "Write a whole number of kbit/s, for example 500."
+
+
+class RuleViolation(ValueError):
+    """A value breaks a rule of the domain.
+
+    `code` is stable and names the rule, `message` is one sentence with the value, the limit and the remedy;
+    forms, API and admin show the same sentence.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class LinkInfoError(RuleViolation):
+    """A link_info.json document that must not be enforced; `code` names the rule that it breaks."""
+
+
+# --- units and display ------------------------------------------------------------------------------------
+
+
+def format_number(value: int) -> str:
+    """`120000` -> `120 000`, with spaces that do not break across lines."""
+    return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def format_kbit(bandwidth_kbit: int) -> str:
+    """For people: `500` -> `500 kbit/s`."""
+    return f"{format_number(bandwidth_kbit)}\N{NO-BREAK SPACE}kbit/s"
+
+
+def bytes_per_second(bandwidth_kbit: int) -> int:
+    """kbit/s -> byte/s; exact, because 1000 bit are 125 byte."""
+    return bandwidth_kbit * 125
+
+
+# --- the bandwidth of a Link ------------------------------------------------------------------------------
+
+
+def parse_bandwidth(text: object) -> int:
+    """What a person or an API client wrote -> kbit/s. Raises `RuleViolation` (`bandwidth_required`, `bandwidth_invalid`).
+
+    Only plain decimal digits count: `1e3`, `1.5`, `+5` and `0x10` have several readings, so none is guessed.
+    Bounds are the business of `check_bandwidth`.
+    """
+    if text is None or text == "":
+        raise RuleViolation("bandwidth_required", f"A bandwidth is missing. {_BANDWIDTH_HINT}")
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    written = str(text).strip()
+    if not re.fullmatch(r"-?[0-9]+", written, flags=re.ASCII):
+        shown = written if len(written) <= 40 else written[:37] + "..."
+        raise RuleViolation("bandwidth_invalid", f'"{shown}" is not a whole number of kbit/s. {_BANDWIDTH_HINT}')
+    if len(written) > 20:  # more digits than any 64-bit number has: refuse before int() works on it
+        raise RuleViolation(
+            "bandwidth_too_high",
+            f"A bandwidth of {len(written)} digits is above the greatest possible one of "
+            f"{format_kbit(MAX_BANDWIDTH_KBIT)}. {_BANDWIDTH_HINT}",
+        )
+    return int(written)
+
+
+def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None:
+    """A Link's bandwidth lies in [0, x], x being the default in force (DOMAIN section 2).
+
+    Raises `RuleViolation` (`bandwidth_negative`, `bandwidth_too_high`).
+    """
+    if bandwidth_kbit < MIN_BANDWIDTH_KBIT:
+        raise RuleViolation(
+            "bandwidth_negative",
+            f"Bandwidth {format_kbit(bandwidth_kbit)} is below 0. Choose 0 to block the link, or a number up to "
+            f"{format_number(maximum_kbit)}.",
+        )
+    if bandwidth_kbit > maximum_kbit:
+        if maximum_kbit >= MAX_BANDWIDTH_KBIT:
+            limit, remedy = "the greatest possible bandwidth", f"Choose at most {format_number(maximum_kbit)}."
+        else:
+            limit = "this attachment point's limit"
+            remedy = f"Choose at most {format_number(maximum_kbit)}, or ask the administrators to raise it."
+        raise RuleViolation(
+            "bandwidth_too_high",
+            f"Bandwidth {format_kbit(bandwidth_kbit)} is above {limit} of {format_kbit(maximum_kbit)}. {remedy}",
+        )
+
+
+def default_in_force(site_default_kbit: int, ap_default_kbit: int | None) -> int:
+    """x of one attachment point: its own default where it has one (0 counts as one), else the site's."""
+    return site_default_kbit if ap_default_kbit is None else ap_default_kbit
+
+
+def enforced_bandwidth(requested_kbit: int, maximum_kbit: int) -> int:
+    """What the AP enforces: the user's choice, clamped to x. The choice itself is kept (DOMAIN section 2)."""
+    return min(requested_kbit, maximum_kbit)
+
+
+def bandwidth_warning(bandwidth_kbit: int) -> str | None:
+    """A sentence for a bandwidth that is allowed but surprising, else None."""
+    if bandwidth_kbit == 0:
+        return "0 blocks the link: nothing passes in either direction."
+    if bandwidth_kbit < HEARTBEAT_MINIMUM_KBIT:
+        return (
+            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)} SCION's heartbeats may not fit, and the border routers may "
+            "declare the link down."
+        )
+    return None
+
+
+# --- addresses and ports of the underlay --------------------------------------------------------------------
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def parse_ip(text: object) -> IPAddress:
+    """Raises `RuleViolation` (`address_invalid`). Zone ids (`fe80::1%eth0`) are refused: they mean nothing elsewhere."""
+    if isinstance(text, str) and "%" not in text:
+        try:
+            return ipaddress.ip_address(text)
+        except ValueError:
+            pass
+    shown = str(text) if len(str(text)) <= 60 else str(text)[:57] + "..."
+    raise RuleViolation(
+        "address_invalid", f'"{shown}" is not an IP address. Write one like 192.0.2.7 or 2001:db8::7, without a port.'
+    )
+
+
+def check_underlay_address(
+    text: object, *, global_only: bool = False, own: Iterable[str] = (), family: int | None = None
+) -> IPAddress:
+    """The remote address of a link: a unicast address of another host (DOMAIN section 9).
+
+    `global_only` refuses private and documentation addresses too; `own` are the attachment point's addresses;
+    `family` is 4 or 6 when the other end has only that one.
+    Raises `RuleViolation` (`address_invalid`, `address_refused`, `address_own`, `address_family`, `address_not_global`).
+    """
+    address = parse_ip(text)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    looked_at: IPAddress = mapped if mapped is not None else address
+    what = None
+    if mapped is not None:
+        what = "an IPv4 address written as IPv6"
+    elif looked_at.is_loopback:
+        what = "a loopback address"
+    elif looked_at.is_unspecified:
+        what = "the unspecified address"
+    elif looked_at.is_multicast:
+        what = "a multicast address"
+    elif looked_at == ipaddress.IPv4Address("255.255.255.255"):
+        what = "the broadcast address"
+    elif isinstance(looked_at, ipaddress.IPv4Address) and (
+        looked_at in ipaddress.IPv4Network("0.0.0.0/8") or looked_at in ipaddress.IPv4Network("240.0.0.0/4")
+    ):
+        what = "a reserved address"
+    if what is not None:
+        raise RuleViolation(
+            "address_refused",
+            f"{address} is {what}; no packet can reach another host there. Use the address under which the "
+            "attachment point sees this AS.",
+        )
+    if any(address == ipaddress.ip_address(one) for one in own):
+        raise RuleViolation(
+            "address_own",
+            f"{address} is the attachment point's own address. Use the address of the user AS, as the attachment "
+            "point sees it.",
+        )
+    if family is not None and address.version != family:
+        raise RuleViolation(
+            "address_family",
+            f"{address} is an IPv{address.version} address, but the other end of the link only has IPv{family}. "
+            f"Use an IPv{family} address.",
+        )
+    if global_only and not address.is_global:
+        raise RuleViolation(
+            "address_not_global",
+            f"{address} is not reachable from the internet. Use a public address, or choose the VPN.",
+        )
+    return address
+
+
+def check_port(port: int) -> None:
+    """The underlay port of a user AS. Raises `RuleViolation` (`port_range`)."""
+    if not MIN_PORT <= port <= MAX_PORT:
+        raise RuleViolation(
+            "port_range",
+            f"Port {port} is outside {MIN_PORT} to {MAX_PORT}. Choose a port in that range, for example 50000.",
+        )
+
+
+# --- link_info.json -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LinkInfo:
+    """One entry of link_info.json: a Link as the AP's host sees it (DOMAIN section 3).
+
+    `bandwidth_kbit` is the value to enforce. `remote_port`, `local_ip`, `local_port` and `vpn` are None where the
+    document does not have them: then the link is matched by its remote address alone.
+    `is_user_as` is true only where this host's AS is the provider of a user AS: only these links are limited.
+    """
+
+    interface_id: int
+    as_id: int
+    is_user_as: bool
+    bandwidth_kbit: int
+    remote_ip: IPAddress
+    isd_as: str | None = None
+    remote_port: int | None = None
+    local_ip: IPAddress | None = None
+    local_port: int | None = None
+    vpn: bool | None = None
+
+
+class LinkEnd(Protocol):
+    """What `generate_link_info` needs to know of one active Link, seen from the host's side."""
+
+    @property
+    def interface_id(self) -> int: ...
+    @property
+    def remote_isd_as(self) -> str: ...
+    @property
+    def is_limited(self) -> bool:
+        """The remote AS is a user AS and this host's AS is its provider on this Link."""
+
+    @property
+    def bandwidth_kbit(self) -> int:
+        """Stored at the Link: what the user asked for."""
+
+    @property
+    def maximum_kbit(self) -> int:
+        """The default in force at this attachment point; not used where the Link is not limited."""
+
+    @property
+    def remote_ip(self) -> str: ...
+    @property
+    def remote_port(self) -> int: ...
+    @property
+    def local_ip(self) -> str: ...
+    @property
+    def local_port(self) -> int: ...
+    @property
+    def is_vpn(self) -> bool: ...
+
+
+class HostWithLinks(Protocol):
+    """A host with the active Links that end on it."""
+
+    @property
+    def link_ends(self) -> Iterable[LinkEnd]: ...
+
+
+def as_id_of(isd_as: str) -> int:
+    """Low 16 bits of the AS number: `17-ffaa:1:b6` -> 0xb6. The groups are hexadecimal."""
+    return int(isd_as.rpartition(":")[2], 16)
+
+
+def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
+    """The link_info.json document of a host, keyed by its interface ids in numerical order."""
+    return {str(end.interface_id): _entry(end) for end in sorted(host.link_ends, key=lambda end: end.interface_id)}
+
+
+def _entry(end: LinkEnd) -> dict[str, Any]:
+    bandwidth_kbit = end.bandwidth_kbit
+    if end.is_limited:
+        bandwidth_kbit = enforced_bandwidth(bandwidth_kbit, end.maximum_kbit)
+    return {
+        "AS_ID": as_id_of(end.remote_isd_as),
+        "IsUserAS": end.is_limited,
+        "Bandwidth": bandwidth_kbit,
+        "IP-Address": end.remote_ip,
+        "ISD-AS": end.remote_isd_as,
+        "Port": end.remote_port,
+        "Local-IP": end.local_ip,
+        "Local-Port": end.local_port,
+        "VPN": end.is_vpn,
+    }
+
+
+def parse_link_info(document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024) -> dict[int, LinkInfo]:
+    """Read link_info.json. Raises only `LinkInfoError`, whatever the bytes; a document is taken whole or not at all.
+
+    Entries with only the thesis' four keys are read; unknown keys are ignored (DOMAIN section 3).
+    """
+    if len(document) > max_bytes:
+        raise LinkInfoError("too_large", f"link_info.json has {len(document)} bytes, more than {max_bytes}.")
+    try:
+        text = document.decode("utf-8") if isinstance(document, bytes) else document
+        loaded = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except LinkInfoError:
+        raise
+    except UnicodeDecodeError as exc:
+        raise LinkInfoError("not_utf8", f"link_info.json is not UTF-8: {exc.reason} at byte {exc.start}.") from exc
+    except json.JSONDecodeError as exc:
+        raise LinkInfoError(
+            "not_json", f"link_info.json is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}."
+        ) from exc
+    except (ValueError, RecursionError) as exc:  # numbers of thousands of digits; nesting
+        raise LinkInfoError("not_json", f"link_info.json cannot be read: {type(exc).__name__}.") from exc
+    return check_link_info(loaded)
+
+
+def check_link_info(document: object) -> dict[int, LinkInfo]:
+    """The same for a document that is already loaded."""
+    if not isinstance(document, Mapping):
+        raise LinkInfoError(
+            "not_an_object",
+            f"link_info.json holds {_kind(document)} at the top; an object keyed by interface ids is wanted.",
+        )
+    links: dict[int, LinkInfo] = {}
+    for key, value in document.items():
+        interface_id = _interface_id(key)
+        links[interface_id] = _link_info(interface_id, value)
+    return dict(sorted(links.items()))
+
+
+def _interface_id(key: object) -> int:
+    if (
+        not isinstance(key, str)
+        or not re.fullmatch(r"[1-9][0-9]{0,3}", key, flags=re.ASCII)
+        or int(key) > MAX_INTERFACE_ID
+    ):
+        raise LinkInfoError(
+            "interface_id",
+            f"link_info.json has the key {_shown(key)}; keys are interface ids from {MIN_INTERFACE_ID} to {MAX_INTERFACE_ID}, "
+            "in decimal without leading zeros.",
+        )
+    return int(key)
+
+
+def _link_info(interface_id: int, value: object) -> LinkInfo:
+    where = f"link_info.json, interface {interface_id}"
+    if not isinstance(value, Mapping):
+        raise LinkInfoError("entry", f"{where}: {_kind(value)} where an object is wanted.")
+
+    def integer(key: str, low: int, high: int) -> int:
+        found = value.get(key)
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise LinkInfoError(
+                "wrong_type", f'{where}: "{key}" is {_shown(found)}, not an integer from {low} to {high}.'
+            )
+        if not low <= found <= high:
+            raise LinkInfoError("out_of_range", f'{where}: "{key}" is {_shown(found)}, outside {low} to {high}.')
+        return found
+
+    def boolean(key: str) -> bool:
+        found = value.get(key)
+        if not isinstance(found, bool):
+            raise LinkInfoError("wrong_type", f'{where}: "{key}" is {_shown(found)}, not true or false.')
+        return found
+
+    def address(key: str) -> IPAddress:
+        try:
+            return check_underlay_address(value.get(key))
+        except RuleViolation as exc:
+            raise LinkInfoError(exc.code, f'{where}: "{key}": {exc.message}') from exc
+
+    for key in ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address"):
+        if key not in value:
+            raise LinkInfoError("missing_key", f'{where}: "{key}" is missing.')
+    isd_as = value.get("ISD-AS")
+    if isd_as is not None and (not isinstance(isd_as, str) or len(isd_as) > 24):
+        raise LinkInfoError("wrong_type", f'{where}: "ISD-AS" is {_shown(isd_as)}, not a short text.')
+    info = LinkInfo(
+        interface_id=interface_id,
+        as_id=integer("AS_ID", 0, 0xFFFF),
+        is_user_as=boolean("IsUserAS"),
+        bandwidth_kbit=integer("Bandwidth", MIN_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT),
+        remote_ip=address("IP-Address"),
+        isd_as=isd_as,
+        remote_port=integer("Port", 1, MAX_PORT) if value.get("Port") is not None else None,
+        local_ip=address("Local-IP") if value.get("Local-IP") is not None else None,
+        local_port=integer("Local-Port", 1, MAX_PORT) if value.get("Local-Port") is not None else None,
+        vpn=boolean("VPN") if value.get("VPN") is not None else None,
+    )
+    if info.local_ip is not None and info.local_ip.version != info.remote_ip.version:
+        raise LinkInfoError(
+            "address_family", f"{where}: {info.local_ip} and {info.remote_ip} are not of one address family."
+        )
+    return info
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in seen:
+            raise LinkInfoError(
+                "duplicate_key", f"link_info.json has the key {_shown(key)} twice; which one counts is not known."
+            )
+        seen[key] = value
+    return seen
+
+
+def _no_constant(name: str) -> Any:
+    raise LinkInfoError("not_json", f"link_info.json holds {name}, which is not JSON.")
+
+
+def _kind(value: object) -> str:
+    names = {
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        bool: "a truth value",
+        int: "a number",
+        float: "a number",
+    }
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return "a number of more than 38 digits"
+    text = json.dumps(value) if isinstance(value, str | int | float | bool | type(None)) else _kind(value)
+    return text if len(text) <= 60 else text[:57] + "..."
