@@ -40,7 +40,7 @@ LINK_INFO_PATH = "etc/scion/link_info.json"
 _BANDWIDTH_HINT = "Write a whole number of kbit/s, for example 500."
 
 
-class RuleViolation(ValueError):
+class RuleError(ValueError):
     """A value breaks a rule of the domain.
 
     `code` is stable and names the rule, `message` is one sentence with the value, the limit and the remedy;
@@ -53,7 +53,7 @@ class RuleViolation(ValueError):
         self.message = message
 
 
-class LinkInfoError(RuleViolation):
+class LinkInfoError(RuleError):
     """A link_info.json document that must not be enforced; `code` names the rule that it breaks."""
 
 
@@ -79,21 +79,21 @@ def bytes_per_second(bandwidth_kbit: int) -> int:
 
 
 def parse_bandwidth(text: object) -> int:
-    """What a person or an API client wrote -> kbit/s. Raises `RuleViolation` (`bandwidth_required`, `bandwidth_invalid`).
+    """What a person or an API client wrote -> kbit/s. Raises `RuleError` (`bandwidth_required`, ...).
 
     Only plain decimal digits count: `1e3`, `1.5`, `+5` and `0x10` have several readings, so none is guessed.
     Bounds are the business of `check_bandwidth`.
     """
     if text is None or text == "":
-        raise RuleViolation("bandwidth_required", f"A bandwidth is missing. {_BANDWIDTH_HINT}")
+        raise RuleError("bandwidth_required", f"A bandwidth is missing. {_BANDWIDTH_HINT}")
     if isinstance(text, int) and not isinstance(text, bool):
         return text
     written = str(text).strip()
     if not re.fullmatch(r"-?[0-9]+", written, flags=re.ASCII):
         shown = written if len(written) <= 40 else written[:37] + "..."
-        raise RuleViolation("bandwidth_invalid", f'"{shown}" is not a whole number of kbit/s. {_BANDWIDTH_HINT}')
+        raise RuleError("bandwidth_invalid", f'"{shown}" is not a whole number of kbit/s. {_BANDWIDTH_HINT}')
     if len(written) > 20:  # more digits than any 64-bit number has: refuse before int() works on it
-        raise RuleViolation(
+        raise RuleError(
             "bandwidth_too_high",
             f"A bandwidth of {len(written)} digits is above the greatest possible one of "
             f"{format_kbit(MAX_BANDWIDTH_KBIT)}. {_BANDWIDTH_HINT}",
@@ -104,10 +104,10 @@ def parse_bandwidth(text: object) -> int:
 def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None:
     """A Link's bandwidth lies in [0, x], x being the default in force (DOMAIN section 2).
 
-    Raises `RuleViolation` (`bandwidth_negative`, `bandwidth_too_high`).
+    Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high`).
     """
     if bandwidth_kbit < MIN_BANDWIDTH_KBIT:
-        raise RuleViolation(
+        raise RuleError(
             "bandwidth_negative",
             f"Bandwidth {format_kbit(bandwidth_kbit)} is below 0. Choose 0 to block the link, or a number up to "
             f"{format_number(maximum_kbit)}.",
@@ -118,7 +118,7 @@ def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT)
         else:
             limit = "this attachment point's limit"
             remedy = f"Choose at most {format_number(maximum_kbit)}, or ask the administrators to raise it."
-        raise RuleViolation(
+        raise RuleError(
             "bandwidth_too_high",
             f"Bandwidth {format_kbit(bandwidth_kbit)} is above {limit} of {format_kbit(maximum_kbit)}. {remedy}",
         )
@@ -152,14 +152,14 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def parse_ip(text: object) -> IPAddress:
-    """Raises `RuleViolation` (`address_invalid`). Zone ids (`fe80::1%eth0`) are refused: they mean nothing elsewhere."""
+    """Raises `RuleError` (`address_invalid`). Zone ids (`fe80::1%eth0`) mean nothing elsewhere."""
     if isinstance(text, str) and "%" not in text:
         try:
             return ipaddress.ip_address(text)
         except ValueError:
             pass
     shown = str(text) if len(str(text)) <= 60 else str(text)[:57] + "..."
-    raise RuleViolation(
+    raise RuleError(
         "address_invalid", f'"{shown}" is not an IP address. Write one like 192.0.2.7 or 2001:db8::7, without a port.'
     )
 
@@ -171,7 +171,7 @@ def check_underlay_address(
 
     `global_only` refuses private and documentation addresses too; `own` are the attachment point's addresses;
     `family` is 4 or 6 when the other end has only that one.
-    Raises `RuleViolation` (`address_invalid`, `address_refused`, `address_own`, `address_family`, `address_not_global`).
+    Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`, `address_family`, `address_not_global`).
     """
     address = parse_ip(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -192,25 +192,25 @@ def check_underlay_address(
     ):
         what = "a reserved address"
     if what is not None:
-        raise RuleViolation(
+        raise RuleError(
             "address_refused",
             f"{address} is {what}; no packet can reach another host there. Use the address under which the "
             "attachment point sees this AS.",
         )
     if any(address == ipaddress.ip_address(one) for one in own):
-        raise RuleViolation(
+        raise RuleError(
             "address_own",
             f"{address} is the attachment point's own address. Use the address of the user AS, as the attachment "
             "point sees it.",
         )
     if family is not None and address.version != family:
-        raise RuleViolation(
+        raise RuleError(
             "address_family",
             f"{address} is an IPv{address.version} address, but the other end of the link only has IPv{family}. "
             f"Use an IPv{family} address.",
         )
     if global_only and not address.is_global:
-        raise RuleViolation(
+        raise RuleError(
             "address_not_global",
             f"{address} is not reachable from the internet. Use a public address, or choose the VPN.",
         )
@@ -218,9 +218,9 @@ def check_underlay_address(
 
 
 def check_port(port: int) -> None:
-    """The underlay port of a user AS. Raises `RuleViolation` (`port_range`)."""
+    """The underlay port of a user AS. Raises `RuleError` (`port_range`)."""
     if not MIN_PORT <= port <= MAX_PORT:
-        raise RuleViolation(
+        raise RuleError(
             "port_range",
             f"Port {port} is outside {MIN_PORT} to {MAX_PORT}. Choose a port in that range, for example 50000.",
         )
@@ -360,8 +360,8 @@ def _interface_id(key: object) -> int:
     ):
         raise LinkInfoError(
             "interface_id",
-            f"link_info.json has the key {_shown(key)}; keys are interface ids from {MIN_INTERFACE_ID} to {MAX_INTERFACE_ID}, "
-            "in decimal without leading zeros.",
+            f"link_info.json has the key {_shown(key)}; keys are interface ids from {MIN_INTERFACE_ID} to "
+            f"{MAX_INTERFACE_ID}, in decimal without leading zeros.",
         )
     return int(key)
 
@@ -389,20 +389,22 @@ def _link_info(interface_id: int, value: object) -> LinkInfo:
 
     def address(key: str) -> IPAddress:
         try:
-            return check_underlay_address(value.get(key))
-        except RuleViolation as exc:
+            # Only a limited link's address becomes a filter; what infrastructure does is the operator's business.
+            return check_underlay_address(value.get(key)) if is_user_as else parse_ip(value.get(key))
+        except RuleError as exc:
             raise LinkInfoError(exc.code, f'{where}: "{key}": {exc.message}') from exc
 
     for key in ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address"):
         if key not in value:
             raise LinkInfoError("missing_key", f'{where}: "{key}" is missing.')
+    is_user_as = boolean("IsUserAS")
     isd_as = value.get("ISD-AS")
     if isd_as is not None and (not isinstance(isd_as, str) or len(isd_as) > 24):
         raise LinkInfoError("wrong_type", f'{where}: "ISD-AS" is {_shown(isd_as)}, not a short text.')
     info = LinkInfo(
         interface_id=interface_id,
         as_id=integer("AS_ID", 0, 0xFFFF),
-        is_user_as=boolean("IsUserAS"),
+        is_user_as=is_user_as,
         bandwidth_kbit=integer("Bandwidth", MIN_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT),
         remote_ip=address("IP-Address"),
         isd_as=isd_as,
