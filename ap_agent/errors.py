@@ -1,0 +1,64 @@
+"""The agent's error family: one class for each answer to "whose fault is it, and what happens next".
+
+`retryable` is the only thing that the loop looks at to decide whether to try again soon. Messages are one sentence
+with the value and the remedy; they never contain a secret.
+"""
+
+from __future__ import annotations
+
+import errno as errno_names
+import os
+
+
+class AgentError(Exception):
+    """Something the agent could not do. `retryable`: trying again without anybody's help may succeed."""
+
+    retryable = False
+
+    def __init__(self, message: str, *, retryable: bool | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if retryable is not None:
+            self.retryable = retryable
+
+
+class FetchError(AgentError):
+    """The service could not be reached or did not answer sensibly: keep the last good state, try again later."""
+
+    retryable = True
+
+
+class AuthError(AgentError):
+    """The service refuses this host's credentials: the operator must act."""
+
+
+class BundleError(AgentError):
+    """What the service sent must not be enforced: its bug; the last good state stays."""
+
+
+class ForeignStateError(AgentError):
+    """Something in the kernel that is not ours stands in the way: the operator must decide."""
+
+
+class ApplyError(AgentError):
+    """The kernel refused one operation. `op` is its printable form, `errno` the kernel's positive error number."""
+
+    retryable = True
+
+    def __init__(self, op: str, errno: int, detail: str = "") -> None:
+        name = errno_names.errorcode.get(errno, str(errno))
+        said = f": {detail}" if detail else ""
+        super().__init__(f'The kernel refused "{op}" with {name} ({os.strerror(errno)}){said}.')
+        self.op = op
+        self.errno = errno
+        self.detail = detail
+
+
+class VerifyError(AgentError):
+    """After applying, the kernel still differs from what is wanted; `diff` is the plan that remains, as text."""
+
+    retryable = True
+
+    def __init__(self, diff: str) -> None:
+        super().__init__(f"After applying, the kernel still differs from what is wanted:\n{diff}")
+        self.diff = diff
