@@ -1,0 +1,30 @@
+"""The data of the Coordination Service, one module per noun of the field."""
+
+from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
+from scionlab.models.audit import BandwidthChange, Mail, ServiceState
+from scionlab.models.enforcement import HostReceipt, LinkEnforcement
+from scionlab.models.host import BorderRouter, Host
+from scionlab.models.isd_as import AS, ISD, UserAS
+from scionlab.models.link import Interface, Link
+from scionlab.models.user import User
+from scionlab.models.vpn import VPN, VPNClient
+
+__all__ = [
+    "AS",
+    "ISD",
+    "VPN",
+    "AttachmentPoint",
+    "BandwidthChange",
+    "BandwidthPolicy",
+    "BorderRouter",
+    "Host",
+    "HostReceipt",
+    "Interface",
+    "Link",
+    "LinkEnforcement",
+    "Mail",
+    "ServiceState",
+    "User",
+    "UserAS",
+    "VPNClient",
+]

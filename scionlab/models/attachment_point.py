@@ -1,0 +1,73 @@
+"""Attachment points: ASes that let user ASes attach, and how much bandwidth they give away."""
+
+from __future__ import annotations
+
+from django.core.validators import MaxValueValidator
+from django.db import models
+
+from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT, default_in_force
+from scionlab.models.host import Host
+
+_kbit_bounds = [MaxValueValidator(MAX_BANDWIDTH_KBIT)]
+
+
+class BandwidthPolicy(models.Model):
+    """The site's default bandwidth: x of every attachment point that has none of its own. There is exactly one row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    default_bandwidth_kbit = models.PositiveBigIntegerField(
+        "site default [kbit/s]",
+        default=INITIAL_DEFAULT_BANDWIDTH_KBIT,
+        validators=_kbit_bounds,
+        help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own.",
+    )
+
+    class Meta:
+        verbose_name = "bandwidth policy"
+        verbose_name_plural = "bandwidth policy"
+        constraints = [
+            models.CheckConstraint(condition=models.Q(id=1), name="bandwidth_policy_is_one_row"),
+            models.CheckConstraint(
+                condition=models.Q(default_bandwidth_kbit__gte=0, default_bandwidth_kbit__lte=MAX_BANDWIDTH_KBIT),
+                name="bandwidth_policy_default_in_bounds",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"site default {self.default_bandwidth_kbit} kbit/s"
+
+
+class AttachmentPoint(models.Model):
+    """An AS that user ASes may attach to, and the host of it on which their Links end."""
+
+    AS = models.OneToOneField(
+        "scionlab.AS", on_delete=models.CASCADE, related_name="attachment_point", verbose_name="AS"
+    )
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="attachment_point")
+    default_bandwidth_kbit = models.PositiveBigIntegerField(
+        "default here [kbit/s]",
+        null=True,
+        blank=True,
+        validators=_kbit_bounds,
+        help_text="Initial value and maximum of the Links here. Empty: the site default counts. 0 blocks them all.",
+    )
+    # The default as last carried out (`services.policy.fan_out`), which follows the default in force within moments.
+    # Configurations clamp to this one: so they are a function of their versions.
+    maximum_kbit = models.PositiveBigIntegerField("maximum carried out [kbit/s]", default=0, editable=False)
+
+    class Meta:
+        ordering = ["AS"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(default_bandwidth_kbit__isnull=True)
+                | models.Q(default_bandwidth_kbit__gte=0, default_bandwidth_kbit__lte=MAX_BANDWIDTH_KBIT),
+                name="attachment_point_default_in_bounds",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return str(self.AS)
+
+    def default_in_force(self, policy: BandwidthPolicy) -> int:
+        """x of this attachment point [kbit/s]."""
+        return default_in_force(policy.default_bandwidth_kbit, self.default_bandwidth_kbit)

@@ -1,0 +1,78 @@
+"""Who changed which limit: append-only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+
+from scionlab.models.attachment_point import AttachmentPoint
+from scionlab.models.link import Link
+
+
+class BandwidthChange(models.Model):
+    """One change of a bandwidth. Rows are added and never altered; `subject` stays readable when its object is gone."""
+
+    class Kind(models.TextChoices):
+        LINK = "link", "Link"
+        AP_DEFAULT = "ap_default", "default of an attachment point"
+        SITE_DEFAULT = "site_default", "site default"
+
+    at = models.DateTimeField(auto_now_add=True)
+    kind = models.CharField(max_length=16, choices=Kind)
+    subject = models.CharField(max_length=200)
+    link = models.ForeignKey(Link, null=True, blank=True, on_delete=models.SET_NULL, related_name="changes")
+    attachment_point = models.ForeignKey(
+        AttachmentPoint, null=True, blank=True, on_delete=models.SET_NULL, related_name="changes"
+    )
+    actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
+    old_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there was none.")
+    new_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there is none any more.")
+    reason = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["-at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.old_kbit} \N{RIGHTWARDS ARROW} {self.new_kbit} kbit/s"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Only adds. Raises `ValueError` for a row that is already stored."""
+        if not self._state.adding:
+            raise ValueError("A BandwidthChange is never altered; add another one.")
+        super().save(*args, **kwargs)
+
+
+class Mail(models.Model):
+    """A mail that must reach somebody: kept until it was sent, whatever happens to the worker. One per `key`."""
+
+    key = models.CharField(max_length=200, unique=True, help_text="Names the event, so that it is mailed once.")
+    recipient = models.EmailField()
+    subject = models.CharField(max_length=200)
+    body = models.TextField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    last_error = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"{self.subject} to {self.recipient}"
+
+
+class ServiceState(models.Model):
+    """Facts about the service itself. There is exactly one row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    generation = models.PositiveIntegerField(
+        "generation (G)", default=1, help_text="Raised when every host must fetch anew (manage.py raise_generation)."
+    )
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="service_state_is_one_row")]
+
+    def __str__(self) -> str:
+        return f"generation {self.generation}"

@@ -1,0 +1,56 @@
+"""What APs say that they really enforce: the receipts that close the loop (docs/api.md)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from scionlab.models.host import Host
+from scionlab.models.link import Link
+
+
+class HostReceipt(models.Model):
+    """The newest receipt of a host's agent."""
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="receipt")
+    agent_version = models.CharField(max_length=32, blank=True)
+    generation = models.PositiveIntegerField(null=True, blank=True)
+    config_version = models.PositiveIntegerField(null=True, blank=True)
+    limits_version = models.PositiveIntegerField(null=True, blank=True)
+    observed_at = models.DateTimeField(help_text="By the agent's clock.")
+    received_at = models.DateTimeField(help_text="By ours.")
+    problems = models.JSONField(default=list, blank=True)
+
+    def __str__(self) -> str:
+        return f"receipt of {self.host} at {self.received_at:%Y-%m-%d %H:%M:%S}"
+
+
+class LinkEnforcement(models.Model):
+    """The newest receipt about one Link: the limit that the AP's kernel was seen to have.
+
+    Counters are those of the Link's class since the class was made: they restart when the AP does.
+    """
+
+    class State(models.TextChoices):
+        ENFORCED = "enforced", "enforced"
+        ERROR = "error", "error"
+
+    link = models.OneToOneField(Link, on_delete=models.CASCADE, related_name="enforcement")
+    kbit = models.PositiveBigIntegerField("enforced [kbit/s]")
+    state = models.CharField(max_length=16, choices=State)
+    problem = models.TextField(blank=True)
+    since = models.DateTimeField(help_text="From when on every receipt said this same state and bandwidth.")
+    received_at = models.DateTimeField()
+    generation = models.PositiveIntegerField(null=True, blank=True)
+    config_version = models.PositiveIntegerField(null=True, blank=True)
+    limits_version = models.PositiveIntegerField(null=True, blank=True)
+    to_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    to_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    to_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
+    to_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.link}: {self.state} {self.kbit} kbit/s"

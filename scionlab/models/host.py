@@ -1,0 +1,93 @@
+"""Hosts: the machines that run an AS's services and pull their configuration from here."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+if TYPE_CHECKING:
+    from scionlab.models.link import LocalLinkEnd
+
+
+def new_uid() -> str:
+    return uuid.uuid4().hex
+
+
+def new_secret() -> str:
+    """128 random bits in hexadecimal."""
+    return secrets.token_hex(16)
+
+
+class Host(models.Model):
+    """A machine of an AS, with the two counters that tell it when to fetch (DOMAIN section 2).
+
+    `config_version` (H) rises when its SCION configuration changes: stock clients restart SCION then.
+    `limits_version` (L) rises when only the enforcement changes: our agent alone looks at it.
+    """
+
+    AS = models.ForeignKey(
+        "scionlab.AS", on_delete=models.CASCADE, related_name="hosts", verbose_name="AS", null=True, blank=True
+    )
+    label = models.CharField(max_length=100, blank=True)
+    uid = models.CharField("host id", max_length=32, unique=True, default=new_uid, editable=False)
+    secret = models.CharField("host secret", max_length=64, default=new_secret)
+    internal_ip = models.GenericIPAddressField("internal IP", default="127.0.0.1")
+    public_ipv4 = models.GenericIPAddressField("public IPv4", protocol="IPv4", null=True, blank=True)
+    public_ipv6 = models.GenericIPAddressField("public IPv6", protocol="IPv6", null=True, blank=True)
+    bind_ip = models.GenericIPAddressField(
+        "bind IP", null=True, blank=True, help_text="Local address where the public one is translated (NAT)."
+    )
+
+    config_version = models.PositiveIntegerField("config version (H)", default=1)
+    limits_version = models.PositiveIntegerField("limits version (L)", default=1)
+    config_version_deployed = models.PositiveIntegerField(
+        "deployed version", default=0, help_text="Reported by whoever installs SCION's files on the host."
+    )
+    delivered_config_version = models.PositiveIntegerField(
+        "delivered H", default=0, help_text="Newest configuration handed to the host's bandwidth agent."
+    )
+    delivered_limits_version = models.PositiveIntegerField("delivered L", default=0)
+    delivered_at = models.DateTimeField(null=True, blank=True)
+    last_seen_at = models.DateTimeField("last seen", null=True, blank=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return self.label or (f"host of {self.AS.isd_as}" if self.AS else f"host {self.uid}")
+
+    @property
+    def public_ips(self) -> list[str]:
+        return [ip for ip in (self.public_ipv4, self.public_ipv6) if ip]
+
+    @property
+    def link_ends(self) -> list[LocalLinkEnd]:
+        """The active Links that end here, as `bandwidth_config.generate_link_info` wants them."""
+        from scionlab.models.link import local_link_ends  # noqa: PLC0415  link.py needs Host
+
+        return local_link_ends(self)
+
+
+class BorderRouter(models.Model):
+    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4)."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="border_routers")
+    number = models.PositiveSmallIntegerField(default=1)
+
+    class Meta:
+        ordering = ["host", "number"]
+        constraints = [models.UniqueConstraint(fields=["host", "number"], name="border_router_number_once_per_host")]
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.host}"
+
+    @property
+    def name(self) -> str:
+        return f"br-{self.number}"
+
+    @property
+    def internal_port(self) -> int:
+        return 30_000 + self.number

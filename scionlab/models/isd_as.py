@@ -1,0 +1,65 @@
+"""Isolation domains and autonomous systems: who takes part in the network."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from scionlab.isd_as import MAX_AS_ID, MAX_ISD, format_isd_as
+
+
+class ISD(models.Model):
+    """An isolation domain: ASes that share a trust root."""
+
+    isd_id = models.PositiveIntegerField(
+        "ISD", unique=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_ISD)]
+    )
+    label = models.CharField(max_length=100, blank=True)
+
+    class Meta:
+        ordering = ["isd_id"]
+        verbose_name = "ISD"
+
+    def __str__(self) -> str:
+        return f"ISD {self.isd_id}" + (f" ({self.label})" if self.label else "")
+
+
+class AS(models.Model):
+    """An autonomous system: infrastructure, or (as a `UserAS`) made by a user in the web form."""
+
+    isd = models.ForeignKey(ISD, on_delete=models.PROTECT, related_name="ases", verbose_name="ISD")
+    as_id = models.BigIntegerField("AS number", unique=True, help_text="48-bit number, shown as ffaa:1:b6.")
+    label = models.CharField(max_length=100, blank=True)
+    is_core = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["isd__isd_id", "as_id"]
+        verbose_name = "AS"
+        verbose_name_plural = "ASes"
+        constraints = [
+            models.CheckConstraint(condition=models.Q(as_id__gte=0, as_id__lte=MAX_AS_ID), name="as_id_has_48_bits")
+        ]
+
+    def __str__(self) -> str:
+        return self.isd_as + (f" ({self.label})" if self.label else "")
+
+    @property
+    def isd_as(self) -> str:
+        return format_isd_as(self.isd.isd_id, self.as_id)
+
+
+class UserAS(AS):
+    """An AS that a user made; attached to 1 to 5 attachment points by one provider Link each."""
+
+    class Installation(models.TextChoices):
+        VM = "vm", "Install inside a virtual machine"
+        DEDICATED = "dedicated", "Install on a dedicated system (for experts)"
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="user_ases")
+    installation_type = models.CharField(max_length=16, choices=Installation, default=Installation.VM)
+
+    class Meta:
+        verbose_name = "user AS"
+        verbose_name_plural = "user ASes"

@@ -1,0 +1,205 @@
+"""Interfaces and the Links between them: the thing that gets a bandwidth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from bandwidth_config import (
+    MAX_BANDWIDTH_KBIT,
+    MAX_INTERFACE_ID,
+    MAX_PORT,
+    MIN_INTERFACE_ID,
+    MIN_PORT,
+    RuleError,
+    check_bandwidth,
+    enforced_bandwidth,
+)
+from scionlab.models.attachment_point import AttachmentPoint
+from scionlab.models.host import BorderRouter, Host
+from scionlab.models.isd_as import AS, UserAS
+from scionlab.models.vpn import VPNClient
+
+DEFAULT_MTU_BYTES = 1472
+
+
+class Interface(models.Model):
+    """One end of a Link: a UDP socket of a border router, `public_ip:public_port` as the other end sees it."""
+
+    AS = models.ForeignKey("scionlab.AS", on_delete=models.CASCADE, related_name="interfaces", verbose_name="AS")
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="interfaces")
+    border_router = models.ForeignKey(BorderRouter, on_delete=models.CASCADE, related_name="interfaces")
+    interface_id = models.PositiveSmallIntegerField(
+        validators=[MinValueValidator(MIN_INTERFACE_ID), MaxValueValidator(MAX_INTERFACE_ID)]
+    )
+    public_ip = models.GenericIPAddressField("public IP")
+    public_port = models.PositiveIntegerField(
+        "public port (UDP)", validators=[MinValueValidator(MIN_PORT), MaxValueValidator(MAX_PORT)]
+    )
+    bind_ip = models.GenericIPAddressField("bind IP", null=True, blank=True)
+    bind_port = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(MIN_PORT), MaxValueValidator(MAX_PORT)]
+    )
+    vpn_client = models.ForeignKey(
+        VPNClient,
+        null=True,
+        blank=True,
+        on_delete=models.RESTRICT,
+        related_name="interfaces",
+        help_text="Set on the user AS's end of a Link over the VPN; public_ip is then the client's address in it.",
+    )
+
+    class Meta:
+        ordering = ["AS", "interface_id"]
+        constraints = [
+            models.UniqueConstraint(fields=["AS", "interface_id"], name="interface_id_once_per_as"),
+            models.UniqueConstraint(
+                fields=["host", "public_ip", "public_port"], name="underlay_port_once_per_host_and_ip"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(interface_id__gte=MIN_INTERFACE_ID, interface_id__lte=MAX_INTERFACE_ID),
+                name="interface_id_in_bounds",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(public_port__gte=MIN_PORT, public_port__lte=MAX_PORT), name="public_port_in_bounds"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.AS.isd_as}#{self.interface_id}"
+
+    @property
+    def local_ip(self) -> str:
+        """The address of this end's packets on its own host."""
+        return self.bind_ip or self.public_ip
+
+    @property
+    def local_port(self) -> int:
+        return self.bind_port or self.public_port
+
+    @property
+    def link(self) -> Link:
+        """The Link that ends here. Raises `Link.DoesNotExist`."""
+        return Link.objects.get(models.Q(interface_a=self) | models.Q(interface_b=self))
+
+
+class Link(models.Model):
+    """A SCION link between two interfaces. Of a provider Link, A is the provider's end (the attachment point's)."""
+
+    class Type(models.TextChoices):
+        PROVIDER = "provider", "provider"
+        CORE = "core", "core"
+        PEER = "peer", "peer"
+
+    interface_a = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_a")
+    interface_b = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_b")
+    type = models.CharField(max_length=16, choices=Type, default=Type.PROVIDER)
+    active = models.BooleanField(default=True)
+    bandwidth_kbit = models.PositiveBigIntegerField(
+        "bandwidth requested [kbit/s]",
+        validators=[MaxValueValidator(MAX_BANDWIDTH_KBIT)],
+        help_text="0 blocks the Link.",
+    )
+    mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
+    # Versions of the provider's host from which on its configuration has what this Link wants now.
+    wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
+    wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)
+    changed_at = models.DateTimeField("last changed", auto_now_add=True)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(bandwidth_kbit__gte=0, bandwidth_kbit__lte=MAX_BANDWIDTH_KBIT),
+                name="link_bandwidth_in_bounds",
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(interface_a=models.F("interface_b")), name="link_has_two_different_ends"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.interface_a} \N{RIGHTWARDS ARROW} {self.interface_b}"
+
+    def clean(self) -> None:
+        try:
+            check_bandwidth(self.bandwidth_kbit)
+        except RuleError as exc:
+            raise ValidationError({"bandwidth_kbit": ValidationError(exc.message, code=exc.code)}) from exc
+
+    @property
+    def attachment_point(self) -> AttachmentPoint | None:
+        """The AP that limits this Link, None where nobody does."""
+        if self.type != Link.Type.PROVIDER or not is_user_as(self.interface_b.AS):
+            return None
+        return getattr(self.interface_a.AS, "attachment_point", None)
+
+    @property
+    def is_limited(self) -> bool:
+        """True for a user AS attached to an AP: only these Links are limited."""
+        return self.attachment_point is not None
+
+    @property
+    def enforced_kbit(self) -> int:
+        """What the AP is told to enforce [kbit/s]: the user's choice, clamped to the AP's maximum."""
+        ap = self.attachment_point
+        return self.bandwidth_kbit if ap is None else enforced_bandwidth(self.bandwidth_kbit, ap.maximum_kbit)
+
+
+def is_user_as(as_: AS) -> bool:
+    return isinstance(as_, UserAS) or hasattr(as_, "useras")
+
+
+@dataclass(frozen=True)
+class LocalLinkEnd:
+    """An active Link seen from one of its hosts; satisfies `bandwidth_config.LinkEnd`."""
+
+    interface_id: int
+    remote_isd_as: str
+    is_limited: bool
+    bandwidth_kbit: int
+    maximum_kbit: int
+    remote_ip: str
+    remote_port: int
+    local_ip: str
+    local_port: int
+    is_vpn: bool
+    mtu: int
+    link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
+    border_router: int
+
+
+_ENDS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "border_router")]
+
+
+def local_link_ends(host: Host) -> list[LocalLinkEnd]:
+    """The active Links that end on `host`, in the order of their interface ids; two SQL statements at any number."""
+    related = [*_ENDS, "interface_a__AS__attachment_point"]
+    links = Link.objects.filter(active=True).select_related(*related)
+    ends = [_end(link, link.interface_a, link.interface_b) for link in links.filter(interface_a__host=host)]
+    ends += [_end(link, link.interface_b, link.interface_a) for link in links.filter(interface_b__host=host)]
+    return sorted(ends, key=lambda end: end.interface_id)
+
+
+def _end(link: Link, local: Interface, remote: Interface) -> LocalLinkEnd:
+    is_provider = link.type == Link.Type.PROVIDER and local.pk == link.interface_a_id
+    ap = link.attachment_point if is_provider else None
+    provider_view = "CHILD" if is_provider else "PARENT"
+    return LocalLinkEnd(
+        interface_id=local.interface_id,
+        remote_isd_as=remote.AS.isd_as,
+        is_limited=ap is not None,
+        bandwidth_kbit=link.bandwidth_kbit,
+        maximum_kbit=MAX_BANDWIDTH_KBIT if ap is None else ap.maximum_kbit,
+        remote_ip=remote.public_ip,
+        remote_port=remote.public_port,
+        local_ip=local.local_ip,
+        local_port=local.local_port,
+        is_vpn=local.vpn_client_id is not None or remote.vpn_client_id is not None,
+        mtu=link.mtu,
+        link_to={Link.Type.CORE: "CORE", Link.Type.PEER: "PEER"}.get(Link.Type(link.type), provider_view),
+        border_router=local.border_router.number,
+    )

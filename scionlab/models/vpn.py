@@ -1,0 +1,55 @@
+"""OpenVPN of an attachment point: addresses only; keys and the OpenVPN server itself are not ours to make."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from django.core.exceptions import ValidationError
+from django.db import models
+
+from scionlab.models.host import Host
+
+
+class VPN(models.Model):
+    """The VPN server on an attachment point's host."""
+
+    host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="vpn")
+    subnet = models.CharField(max_length=43, help_text="For example 10.10.1.0/24.")
+    server_ip = models.GenericIPAddressField("server's IP in the VPN")
+    server_port = models.PositiveIntegerField(default=1194)
+
+    class Meta:
+        verbose_name = "VPN"
+
+    def __str__(self) -> str:
+        return f"VPN {self.subnet} on {self.host}"
+
+    def clean(self) -> None:
+        try:
+            network = ipaddress.ip_network(self.subnet)
+        except ValueError as exc:
+            raise ValidationError(
+                {"subnet": f'"{self.subnet}" is not a network. Write one like 10.10.1.0/24.'}
+            ) from exc
+        if self.server_ip and ipaddress.ip_address(self.server_ip) not in network:
+            raise ValidationError(
+                {"server_ip": f"{self.server_ip} is not in {network}. Choose an address of the subnet."}
+            )
+
+
+class VPNClient(models.Model):
+    """A user AS's host as a client of an attachment point's VPN."""
+
+    vpn = models.ForeignKey(VPN, on_delete=models.CASCADE, related_name="clients")
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="vpn_clients")
+    ip = models.GenericIPAddressField("IP in the VPN")
+
+    class Meta:
+        verbose_name = "VPN client"
+        constraints = [
+            models.UniqueConstraint(fields=["vpn", "ip"], name="vpn_client_ip_once_per_vpn"),
+            models.UniqueConstraint(fields=["vpn", "host"], name="vpn_client_once_per_host"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.ip} in {self.vpn.subnet}"

@@ -1,0 +1,1 @@
+"""Every write with consequences, a module per noun."""

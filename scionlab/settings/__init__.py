@@ -1,0 +1,1 @@
+"""Settings from the environment: `base`, and what differs in `dev`, `test` and `prod`."""

@@ -1,0 +1,153 @@
+"""What all set-ups share. Without DATABASE_URL and REDIS_URL everything is embedded: SQLite, cache in the database,
+and Celery on the file system in SCIONLAB_VAR, with real workers all the same (docs/adr/0005)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scionlab.settings import env
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+VAR_DIR = Path(env.text("SCIONLAB_VAR", str(BASE_DIR / "var"))).resolve()
+
+DEBUG = False
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
+SITE_URL = env.text("SITE_URL", "http://127.0.0.1:8000").rstrip("/")  # in mails, manifests and command lines
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "rest_framework.authtoken",
+    "drf_spectacular",
+    "scionlab",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "scionlab.urls"
+WSGI_APPLICATION = "scionlab.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASES = {"default": env.database("DATABASE_URL", str(VAR_DIR / "scionlab.sqlite3"))}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = env.text("REDIS_URL", "")
+if REDIS_URL:
+    CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+    CELERY_BROKER_URL = REDIS_URL if "://" in REDIS_URL else f"redis://{REDIS_URL}"
+    if CELERY_BROKER_URL.startswith("unix://"):
+        CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
+else:
+    CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "scionlab_cache"}}
+    CELERY_BROKER_URL = "filesystem://"
+    _queue = str(VAR_DIR / "queue")
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": _queue,
+        "data_folder_out": _queue,  # the same folder: what one process sends another one takes
+        "control_folder": str(VAR_DIR / "queue-control"),
+    }
+CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task
+CELERY_TASK_DEFAULT_QUEUE = "scionlab"
+CELERY_TASK_TIME_LIMIT = 120
+CELERY_TASK_ACKS_LATE = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
+CELERY_BEAT_SCHEDULE = {
+    # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
+    "sweep": {"task": "scionlab.tasks.sweep", "schedule": float(env.integer("SWEEP_INTERVAL_S", 30, low=1))},
+}
+
+AUTH_USER_MODEL = "scionlab.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "user_as_list"
+LOGOUT_REDIRECT_URL = "login"
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "PAGE_SIZE": 100,
+    "EXCEPTION_HANDLER": "scionlab.api.errors.exception_handler",
+    "DEFAULT_THROTTLE_CLASSES": [
+        "rest_framework.throttling.AnonRateThrottle",
+        "rest_framework.throttling.UserRateThrottle",
+    ],
+    "DEFAULT_THROTTLE_RATES": {
+        "anon": env.text("API_THROTTLE_ANON", "60/min"),
+        "user": env.text("API_THROTTLE_USER", "600/min"),
+        "token": env.text("API_THROTTLE_TOKEN", "10/min"),
+    },
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "SCIONLab Bandwidth Service",
+    "DESCRIPTION": "Your ASes, their Links and what their attachment points really enforce.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+
+EMAIL_HOST = env.text("EMAIL_HOST", "")
+EMAIL_PORT = env.integer("EMAIL_PORT", 25, low=1, high=65_535)
+EMAIL_BACKEND = (
+    "django.core.mail.backends.smtp.EmailBackend" if EMAIL_HOST else "django.core.mail.backends.filebased.EmailBackend"
+)
+EMAIL_FILE_PATH = str(VAR_DIR / "mail")  # without EMAIL_HOST mails are written here
+EMAIL_TIMEOUT = 20
+DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
+
+UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", False)  # True in production (DOMAIN section 9)
+
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+STATIC_URL = "static/"
+STATIC_ROOT = str(VAR_DIR / "static")
+STATICFILES_DIRS: list[str] = []
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
+    "root": {"handlers": ["stdout"], "level": env.text("LOG_LEVEL", "INFO")},
+}
+
+VAR_DIR.mkdir(parents=True, exist_ok=True)
+for _folder in ("queue", "queue-control", "mail", "static"):
+    (VAR_DIR / _folder).mkdir(exist_ok=True)

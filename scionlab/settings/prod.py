@@ -1,0 +1,21 @@
+"""For production: nothing secret has a default, and the insecure choices must be made in words (docs/operations.md)."""
+
+from scionlab.settings import env
+from scionlab.settings.base import *  # noqa: F403  settings are layered by design
+
+SECRET_KEY = env.text("SECRET_KEY")
+DATABASES = {"default": env.database("DATABASE_URL", "")} if env.text("DATABASE_URL") else {}
+REDIS_URL = env.text("REDIS_URL")
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS") or [env.text("ALLOWED_HOSTS")]
+SITE_URL = env.text("SITE_URL").rstrip("/")
+UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", True)
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
+SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31_536_000)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.boolean("SECURE_HSTS_SUBDOMAINS", True)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
