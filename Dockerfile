@@ -1,0 +1,12 @@
+# The Coordination Service (web, worker, beat and migrate all run this image). The agent is not in it: it belongs on APs.
+FROM python:3.11-slim-bookworm
+WORKDIR /srv/scionlab
+COPY requirements/web.lock requirements/
+RUN pip install --no-cache-dir --require-hashes -r requirements/web.lock && useradd --system --home-dir /var/lib/scionlab --create-home scionlab
+COPY bandwidth_config.py config_tar.py manage.py ./
+COPY scionlab scionlab
+COPY templates templates
+ENV SCIONLAB_VAR=/var/lib/scionlab PYTHONUNBUFFERED=1
+RUN DJANGO_SETTINGS_MODULE=scionlab.settings.dev python manage.py collectstatic --no-input -v0 --settings scionlab.settings.dev
+USER scionlab
+EXPOSE 8000

@@ -1,0 +1,39 @@
+"""docker-compose.yml runs the same kind of servers as the tests do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.servers import POSTGRES_OPTIONS, REDIS_OPTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return loaded
+
+
+def test_production_shape_has_every_part_with_a_health_check(services: dict[str, Any]) -> None:
+    assert {"postgres", "redis", "web", "worker", "beat"} <= services.keys()
+    without = [name for name, service in services.items() if "healthcheck" not in service]
+    assert without == ["migrate"]  # it ends by itself
+
+
+def test_postgres_runs_with_the_options_of_the_tests(services: dict[str, Any]) -> None:
+    command = services["postgres"]["command"].replace('"', "")
+    assert [option for option in POSTGRES_OPTIONS if f"-c {option}" not in command] == []
+
+
+def test_redis_runs_with_the_options_of_the_tests(services: dict[str, Any]) -> None:
+    command = services["redis"]["command"].replace('""', "")
+    assert command.split() == ["redis-server", *[option for option in REDIS_OPTIONS if option]]
+
+
+def test_every_variable_that_has_no_default_says_what_to_set(services: dict[str, Any]) -> None:
+    environment = services["web"]["environment"]
+    for name in ("SECRET_KEY", "ALLOWED_HOSTS", "SITE_URL", "DATABASE_URL"):
+        assert ":?set " in environment[name], name
