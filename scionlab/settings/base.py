@@ -71,6 +71,7 @@ else:
         "data_folder_in": _queue,
         "data_folder_out": _queue,  # the same folder: what one process sends another one takes
         "control_folder": str(VAR_DIR / "queue-control"),
+        "polling_interval": 0.2,  # seconds; the default of 1 would be most of the time from Save to kernel
     }
 CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task
 CELERY_TASK_DEFAULT_QUEUE = "scionlab"

@@ -1,0 +1,135 @@
+"""Runs a whole Coordination Service on its embedded defaults: gunicorn, a Celery worker and beat on SQLite.
+
+Used by `./dev run`, the demo and the end-to-end tests, in the host's own network or inside a namespace. The state is
+in one folder (`SCIONLAB_VAR`), each process writes its log to a file there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+START_DEADLINE_S = 60.0
+
+
+class ServiceError(RuntimeError):
+    """A part of the service did not start or ended; the message has the end of its log."""
+
+
+class Starter(Protocol):
+    """Starts a process: `subprocess.Popen`, or `Namespace.popen` for a service inside a namespace."""
+
+    def __call__(self, argv: list[str], *, env: dict[str, str], cwd: Path, **options: Any) -> subprocess.Popen[str]: ...
+
+
+def on_this_host(argv: list[str], *, env: dict[str, str], cwd: Path, **options: Any) -> subprocess.Popen[str]:
+    # A session of its own: Ctrl-C reaches us alone, and we end the parts in order.
+    return subprocess.Popen(argv, env=env, cwd=cwd, text=True, start_new_session=True, **options)
+
+
+class CoordinationService:
+    """`bind` is gunicorn's address, `site_url` how others reach it; `environment` adds to ours."""
+
+    def __init__(
+        self,
+        var_dir: Path,
+        *,
+        bind: str,
+        site_url: str,
+        environment: Mapping[str, str] | None = None,
+        start_process: Starter = on_this_host,
+    ) -> None:
+        self.var_dir = var_dir
+        self.bind = bind
+        self.site_url = site_url
+        self._start_process = start_process
+        embedded = {name: value for name, value in os.environ.items() if name not in {"DATABASE_URL", "REDIS_URL"}}
+        self.environment = embedded | {
+            "DJANGO_SETTINGS_MODULE": "scionlab.settings.dev",
+            "SCIONLAB_VAR": str(var_dir),
+            "SITE_URL": site_url,
+            "PYTHONUNBUFFERED": "1",
+            **(environment or {}),
+        }
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._logs: list[IO[str]] = []
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command to its end; returns what it printed. Raises `ServiceError`."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            env=self.environment,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServiceError(f"manage.py {arguments[0]} failed: {(done.stderr or done.stdout)[-1500:].strip()}")
+        return done.stdout
+
+    def prepare(self) -> None:
+        """Make the database and the cache table; can be repeated. Raises `ServiceError`."""
+        self.var_dir.mkdir(parents=True, exist_ok=True)
+        (self.var_dir / "log").mkdir(exist_ok=True)
+        self.manage("migrate", "--no-input", "-v0")
+        self.manage("createcachetable", "-v0")
+
+    def start(self, is_up: Callable[[], bool]) -> None:
+        """Start web, worker and beat, and wait until `is_up` says yes. Raises `ServiceError`."""
+        python = [sys.executable, "-m"]
+        celery = [*python, "celery", "-A", "scionlab"]
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]  # one worker: nobody to talk to
+        self._run(
+            "web", [*python, "gunicorn", "scionlab.wsgi", "--bind", self.bind, "--threads", "8", "--workers", "2"]
+        )
+        self._run("worker", [*celery, "worker", "--loglevel", "INFO", "--concurrency", "1", *quiet])
+        self._run("beat", [*celery, "beat", "--loglevel", "INFO", "--pidfile="])
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not (is_up() and self._worker_is_ready()):
+            self.check()
+            if time.monotonic() > deadline:
+                raise ServiceError(f"the service did not answer within {START_DEADLINE_S:g} s: {self._tail('web')}")
+            time.sleep(0.1)
+
+    def check(self) -> None:
+        """Raises `ServiceError` when a part has ended."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise ServiceError(f"{name} ended with status {process.returncode}: {self._tail(name)}")
+
+    def stop(self) -> None:
+        """End what `start` started, and nothing else; can be called twice."""
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        for log in self._logs:
+            log.close()
+        self._logs.clear()
+
+    def _run(self, name: str, argv: list[str]) -> None:
+        log = (self.var_dir / "log" / f"{name}.log").open("w", encoding="utf-8")
+        self._logs.append(log)
+        self._processes[name] = self._start_process(
+            argv, env=self.environment, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+
+    def _worker_is_ready(self) -> bool:
+        return " ready." in self._tail("worker", characters=100_000)
+
+    def _tail(self, name: str, *, characters: int = 800) -> str:
+        path = self.var_dir / "log" / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace")[-characters:] if path.exists() else "(no log)"
