@@ -1,0 +1,63 @@
+"""`manage.py seed_demo`: a small SCIONLab in the database (see `scionlab.services.seed`)."""
+
+from __future__ import annotations
+
+import secrets
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from bandwidth_config import RuleError
+from scionlab.services.seed import DemoUser, Seeded, seed_demo
+
+# The demo's passwords are public; any other settings may be somebody's production.
+HARMLESS_SETTINGS = {"scionlab.settings.dev", "scionlab.settings.test"}
+
+
+def random_password(demo: DemoUser) -> str:
+    return f"{demo.role}-{secrets.token_urlsafe(12)}"
+
+
+class Command(BaseCommand):
+    help = (
+        "Makes a small SCIONLab: two ISDs, three attachment points, users and user ASes. A second run changes nothing."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="show what would be made, and make nothing")
+        parser.add_argument(
+            "--force", action="store_true", help="also outside of development; accounts get random passwords then"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        harmless = settings.SETTINGS_MODULE in HARMLESS_SETTINGS
+        if not harmless and not options["force"]:
+            raise CommandError(
+                f"The settings are {settings.SETTINGS_MODULE}: this may be production, and the demo adds accounts and "
+                "ASes that are nobody's. Use --force if you mean it."
+            )
+        try:
+            with transaction.atomic():
+                seeded = seed_demo(password_of=None if harmless else random_password)
+                if options["dry_run"]:
+                    transaction.set_rollback(True)
+        except RuleError as exc:
+            raise CommandError(f"Nothing was made. {exc.message}") from exc
+        self._report(seeded, dry_run=options["dry_run"])
+
+    def _report(self, seeded: Seeded, *, dry_run: bool) -> None:
+        verb = "would make" if dry_run else "made"
+        for line in seeded.made:
+            self.stdout.write(f"{verb} {line}")
+        if not seeded.made:
+            self.stdout.write("Everything of the demo is there already; nothing was changed.")
+        if dry_run:
+            self.stdout.write("Dry run: nothing was changed.")
+            return
+        self.stdout.write("\nAccounts:")
+        for account in seeded.accounts:
+            password = account.password or "(changed since; not known here)"
+            self.stdout.write(f"  {account.role:<14} {account.email:<24} {password}")

@@ -1,0 +1,205 @@
+"""What the operators of the testbed set up themselves: infrastructure ASes, their hosts, attachment points and the
+Links between infrastructure ASes.
+
+`seed` builds a small SCIONLab with these, a laboratory its own. What users make is in `user_as`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from django.conf import settings
+from django.db import transaction
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, check_underlay_address
+from scionlab import selectors
+from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
+from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link
+from scionlab.services.allocation import free_interface_id, free_port
+from scionlab.services.host import host_bump
+
+# Links between infrastructure ASes are not limited: this is what link_info.json says of them (DOMAIN section 3).
+INFRASTRUCTURE_BANDWIDTH_KBIT = 1_000_000
+
+
+@transaction.atomic
+def isd_create(*, isd_id: int, label: str = "") -> ISD:
+    """Raises `RuleError` (`isd_range`, `isd_taken`)."""
+    if not 1 <= isd_id <= MAX_ISD:
+        raise RuleError("isd_range", f"ISD {isd_id} is outside 1 to {MAX_ISD}. Choose a number in that range.")
+    isd, created = ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
+    if not created:
+        raise RuleError("isd_taken", f"ISD {isd_id} exists already. Use it, or choose another number.")
+    return isd
+
+
+def check_infrastructure_as_id(as_id: int) -> None:
+    """Ids that are given to user ASes are not for infrastructure. Raises `RuleError` (`as_id_range`, `as_id_for_users`)."""
+    written = format_as_id(as_id)
+    if FIRST_USER_AS_ID <= as_id <= LAST_USER_AS_ID:
+        raise RuleError(
+            "as_id_for_users",
+            f"{written} is in the range of user ASes, {format_as_id(FIRST_USER_AS_ID)} to "
+            f"{format_as_id(LAST_USER_AS_ID)}. Choose an id like ffaa:0:1107 for infrastructure.",
+        )
+
+
+@transaction.atomic
+def infrastructure_as_create(
+    *,
+    isd: int,
+    as_text: str,
+    label: str,
+    is_core: bool,
+    public_ipv4: str | None = None,
+    public_ipv6: str | None = None,
+    bind_ip: str | None = None,
+    internal_ip: str = "127.0.0.1",
+) -> AS:
+    """An AS with one host and one border router on it; `as_text` like `ffaa:0:1107`. The ISD is made when it is new.
+
+    Raises `RuleError`: `as_id_invalid`, `as_id_for_users`, `as_id_taken`, `isd_range`, `address_required`, and those of
+    `check_underlay_address`.
+    """
+    as_id = parse_as_id(as_text)
+    check_infrastructure_as_id(as_id)
+    _check_public_addresses(public_ipv4, public_ipv6)
+    taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
+    if taken is not None:
+        raise RuleError("as_id_taken", f"{format_as_id(as_id)} exists already as {taken}. Choose another id.")
+    home = ISD.objects.filter(isd_id=isd).first() or isd_create(isd_id=isd)
+    as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
+    host = Host.objects.create(
+        AS=as_,
+        label=label,
+        public_ipv4=public_ipv4,
+        public_ipv6=public_ipv6,
+        bind_ip=bind_ip,
+        internal_ip=internal_ip,
+    )
+    BorderRouter.objects.create(host=host)
+    return as_
+
+
+def _check_public_addresses(public_ipv4: str | None, public_ipv6: str | None) -> None:
+    if public_ipv4 is None and public_ipv6 is None:
+        raise RuleError(
+            "address_required",
+            "A host of an infrastructure AS needs a public address. Give it an IPv4 or an IPv6 address.",
+        )
+    for text, family in ((public_ipv4, 4), (public_ipv6, 6)):
+        if text is not None:
+            check_underlay_address(text, global_only=settings.UNDERLAY_GLOBAL_ONLY, family=family)
+
+
+@transaction.atomic
+def attachment_point_create(
+    *, as_: AS, default_bandwidth_kbit: int | None = None, vpn_subnet: str | None = None
+) -> AttachmentPoint:
+    """Lets user ASes attach to `as_`, on its first host; with a VPN server when it gets a subnet (10.10.1.0/24).
+
+    Raises `RuleError`: `attachment_point_exists`, `host_missing`, `subnet_invalid`, and those of `check_bandwidth`.
+    """
+    if default_bandwidth_kbit is not None:
+        check_bandwidth(default_bandwidth_kbit)
+    host = Host.objects.select_for_update().filter(AS=as_).order_by("pk").first()
+    if host is None:
+        raise RuleError("host_missing", f"{as_} has no host for the Links to end on. Add a host first.")
+    if AttachmentPoint.objects.filter(AS=as_).exists():
+        raise RuleError("attachment_point_exists", f"{as_} is an attachment point already. Edit that one.")
+    ap = AttachmentPoint(AS=as_, host=host, default_bandwidth_kbit=default_bandwidth_kbit)
+    ap.maximum_kbit = ap.default_in_force(selectors.policy())
+    ap.save()
+    if vpn_subnet is not None:
+        vpn_create(host=host, subnet=vpn_subnet)
+    return ap
+
+
+@transaction.atomic
+def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
+    """The VPN server of an attachment point's host; it has the subnet's first address. Raises `RuleError`
+    (`subnet_invalid`, `subnet_too_small`)."""
+    try:
+        network = ipaddress.ip_network(subnet)
+    except ValueError as exc:
+        raise RuleError("subnet_invalid", f'"{subnet}" is not a network. Write one like 10.10.1.0/24.') from exc
+    if network.num_addresses < 4:  # the network, the server, one client, and IPv4's broadcast
+        raise RuleError(
+            "subnet_too_small", f"{subnet} has no room for a server and a client. Choose a subnet like 10.10.1.0/24."
+        )
+    return VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
+
+
+@transaction.atomic
+def infrastructure_link_create(
+    *,
+    a: AS,
+    b: AS,
+    type: Link.Type,  # noqa: A002  the field's name
+    bandwidth_kbit: int = INFRASTRUCTURE_BANDWIDTH_KBIT,
+) -> Link:
+    """A Link between two infrastructure ASes, which nobody limits; of a provider Link, `a` is the provider.
+
+    Ends on the first host of each, over IPv4 where both have it, else IPv6. The hosts of both get a new configuration.
+    Raises `RuleError`: `link_to_itself`, `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`,
+    `host_missing`, `address_family`.
+    """
+    _check_infrastructure_link(a, b, type, bandwidth_kbit)
+    hosts = {
+        host.AS_id: host
+        for host in Host.objects.select_for_update().filter(AS__in=[a, b]).order_by("-pk")  # the first host wins
+    }
+    for as_ in (a, b):
+        if as_.pk not in hosts:
+            raise RuleError("host_missing", f"{as_} has no host for the Link to end on. Add a host first.")
+    ip_a, ip_b = _addresses_of_one_family(hosts[a.pk], hosts[b.pk])
+    link = Link.objects.create(
+        interface_a=_interface_create(hosts[a.pk], ip_a),
+        interface_b=_interface_create(hosts[b.pk], ip_b),
+        type=type,
+        bandwidth_kbit=bandwidth_kbit,
+    )
+    host_bump(host_ids=sorted(host.pk for host in hosts.values()), config=True)
+    return link
+
+
+def _check_infrastructure_link(a: AS, b: AS, link_type: Link.Type, bandwidth_kbit: int) -> None:
+    check_bandwidth(bandwidth_kbit, MAX_BANDWIDTH_KBIT)
+    if bandwidth_kbit == 0:
+        raise RuleError(
+            "infrastructure_bandwidth",
+            "A Link between infrastructure ASes is not limited and never has bandwidth 0. Write what the line has.",
+        )
+    if a.pk == b.pk:
+        raise RuleError("link_to_itself", f"A Link needs two different ASes, not {a} twice. Choose another one.")
+    for as_ in (a, b):
+        if FIRST_USER_AS_ID <= as_.as_id <= LAST_USER_AS_ID:
+            raise RuleError("link_of_user_as", f"{as_} is a user AS. Attach it on its own page instead.")
+        if link_type == Link.Type.CORE and not as_.is_core:
+            raise RuleError("core_link_needs_core_ases", f"{as_} is not a core AS. Choose a provider Link instead.")
+
+
+def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
+    if a.public_ipv4 and b.public_ipv4:
+        return a.public_ipv4, b.public_ipv4
+    if a.public_ipv6 and b.public_ipv6:
+        return a.public_ipv6, b.public_ipv6
+    raise RuleError("address_family", f"{a} and {b} have no addresses of one family. Give both IPv4 or both IPv6.")
+
+
+def _interface_create(host: Host, public_ip: str) -> Interface:
+    router = host.border_routers.order_by("number").first() or BorderRouter.objects.create(host=host)
+    assert host.AS is not None  # noqa: S101  it was found through its AS
+    return Interface.objects.create(
+        AS=host.AS,
+        host=host,
+        border_router=router,
+        interface_id=free_interface_id(host.AS),
+        public_ip=public_ip,
+        public_port=free_port(host, public_ip),
+        bind_ip=host.bind_ip if host.bind_ip and is_ipv4(host.bind_ip) == is_ipv4(public_ip) else None,
+    )
+
+
+def is_ipv4(text: str) -> bool:
+    return ipaddress.ip_address(text).version == 4
