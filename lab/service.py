@@ -87,7 +87,19 @@ class CoordinationService:
         celery = [*python, "celery", "-A", "scionlab"]
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]  # one worker: nobody to talk to
         self._run(
-            "web", [*python, "gunicorn", "scionlab.wsgi", "--bind", self.bind, "--threads", "8", "--workers", "2"]
+            "web",
+            [
+                *python,
+                "gunicorn",
+                "scionlab.wsgi",
+                "--bind",
+                self.bind,
+                "--no-control-socket",
+                "--threads",
+                "8",
+                "--workers",
+                "2",
+            ],
         )
         self._run("worker", [*celery, "worker", "--loglevel", "INFO", "--concurrency", "1", *quiet])
         self._run("beat", [*celery, "beat", "--loglevel", "INFO", "--pidfile="])
