@@ -23,9 +23,16 @@ class AgentError(Exception):
 
 
 class FetchError(AgentError):
-    """The service could not be reached or did not answer sensibly: keep the last good state, try again later."""
+    """The service could not be reached or did not answer sensibly: keep the last good state, try again later.
+
+    `retry_after_s` is what the service asked for in its Retry-After header, if it did.
+    """
 
     retryable = True
+
+    def __init__(self, message: str, *, retryable: bool | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, retryable=retryable)
+        self.retry_after_s = retry_after_s
 
 
 class AuthError(AgentError):
@@ -33,7 +40,33 @@ class AuthError(AgentError):
 
 
 class BundleError(AgentError):
-    """What the service sent must not be enforced: its bug; the last good state stays."""
+    """What the service sent must not be enforced: its bug; the last good state stays. `code` names the rule broken."""
+
+    def __init__(self, message: str, *, code: str = "bundle_invalid") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SettingsError(AgentError):
+    """A configuration key is unknown, missing or malformed: the operator must act; `key` names it."""
+
+    def __init__(self, message: str, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class StoreError(AgentError):
+    """The state directory cannot be read or written (full, read-only, corrupt); what it held before is intact."""
+
+    retryable = True
+
+
+class LockHeldError(AgentError):
+    """Another process of the agent is at work on this kernel; the message says which, and how to stop it."""
+
+
+class NotPermittedError(AgentError):
+    """The kernel's traffic control needs root or CAP_NET_ADMIN, and this process has neither."""
 
 
 class ForeignStateError(AgentError):

@@ -1,0 +1,387 @@
+"""The agent's configuration: one frozen value, read from agent.toml and the environment, complete and checked at start.
+
+Every key is a row of `KEYS`: how a TOML value and an environment variable become a setting, and which values are
+sensible. A key that is not in the table, or a value that it refuses, is a `SettingsError` with key, value and remedy;
+nothing is guessed. The environment (`SCIONLAB_BW_<KEY>`) wins over the file.
+
+The host's secret appears in no `repr`, no message and no log line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import stat
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from ap_agent.errors import SettingsError
+from ap_agent.model import EngineSettings
+from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, RuleError, check_bandwidth
+
+DEFAULT_CONFIG = Path("/etc/scionlab-bw/agent.toml")
+ENVIRONMENT_PREFIX = "SCIONLAB_BW_"
+_MAX_CONFIG_BYTES = 1024 * 1024
+_MAX_SECRET_BYTES = 4096
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that an operator can choose; docs/agent.md describes each key. Intervals are seconds."""
+
+    url: str | None = None
+    host_id: str | None = None
+    host_secret: str | None = field(default=None, repr=False)
+    host_secret_file: Path | None = None
+    ca_file: Path | None = None
+    allow_plain_http: bool = False
+    state_dir: Path = Path("/var/lib/scionlab-bw-agent")
+    run_dir: Path = Path("/run/scionlab-bw-agent")
+    interfaces: tuple[str, ...] = ()
+    unmatched: Literal["unlimited", "default"] = "unlimited"
+    default_bandwidth_kbit: int = INITIAL_DEFAULT_BANDWIDTH_KBIT
+    poll_interval_s: float = 10.0
+    backoff_max_s: float = 300.0
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 10.0
+    fetch_deadline_s: float = 60.0
+    max_bundle_bytes: int = 8 * _MIB
+    receipt_interval_s: float = 60.0
+    audit_interval_s: float = 60.0
+    start_wait_s: float = 10.0
+    confirm_config: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def engine(self) -> EngineSettings:
+        """What the tc engine needs to know."""
+        return EngineSettings(
+            interfaces=self.interfaces,
+            unmatched=self.unmatched,
+            default_bandwidth_kbit=self.default_bandwidth_kbit,
+        )
+
+
+@dataclass(frozen=True)
+class Key:
+    """One configuration key. `check` gets the TOML value and returns the setting; `parse` makes a TOML value of text.
+
+    Both raise `ValueError` with the remedy as its text.
+    """
+
+    wanted: str
+    check: Callable[[Any], Any]
+    parse: Callable[[str], Any] = str
+    is_secret: bool = False
+
+
+# --- how values are read --------------------------------------------------------------------------------------------
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("write a text in quotes")
+    return value
+
+
+def _path(value: object) -> Path:
+    path = Path(_text(value))
+    if not path.is_absolute():
+        raise ValueError('write an absolute path, beginning with "/"')
+    return path
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("write true or false, without quotes")
+    return value
+
+
+def _parse_boolean(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.strip().lower() not in words:
+        raise ValueError("write true or false")
+    return words[text.strip().lower()]
+
+
+def _seconds(low: float, high: float) -> Callable[[object], float]:
+    def check(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError(f"write a number of seconds from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _parse_number(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip(), flags=re.ASCII):
+        raise ValueError("write a number in decimal digits")
+    return float(text)
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"write a whole number from {low} to {high}, without quotes")
+        return value
+
+    return check
+
+
+def _parse_whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,12}", text.strip(), flags=re.ASCII):
+        raise ValueError("write a whole number in decimal digits")
+    return int(text)
+
+
+def _bandwidth(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("write a whole number of kbit/s, without quotes")
+    try:
+        check_bandwidth(value)
+    except RuleError as exc:
+        raise ValueError(exc.message) from exc
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def check(value: object) -> str:
+        if value not in choices:
+            raise ValueError("write " + " or ".join(f'"{choice}"' for choice in choices))
+        return str(value)
+
+    return check
+
+
+def _interfaces(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError('write a list of interface names, for example ["eth0", "tun0"]')
+    for name in value:
+        # The kernel's own rule, dev_valid_name(): 1 to 15 bytes, no slash, no colon, no space, not "." or "..".
+        if not re.fullmatch(r"[^\s/:]{1,15}", name) or name in {".", ".."} or len(name.encode()) > 15:
+            raise ValueError(f'"{name}" is no interface name; `ip link` lists the names of this host')
+    if len(set(value)) != len(value):
+        raise ValueError("an interface is named twice")
+    return tuple(value)
+
+
+def _host_id(value: object) -> str:
+    # It becomes a part of a URL and the user name of HTTP Basic, which ends at the first colon.
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) or set(value) == {"."}:
+        raise ValueError("copy the host id from the host's page in the admin, for example 4f1c...")
+    return value
+
+
+def _secret(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e]{1,256}", value):
+        raise ValueError("copy the host secret from the host's page in the admin: printable characters, no spaces")
+    return value
+
+
+def _url(value: object) -> str:
+    text = _text(value).rstrip("/")
+    remedy = "write the address of the Coordination Service, for example https://www.scionlab.org"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises ValueError where it is no number
+    except ValueError as exc:
+        raise ValueError(remedy) from exc
+    if parts.scheme not in {"https", "http"} or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):
+        raise ValueError(remedy)
+    if "@" in parts.netloc:
+        raise ValueError("leave user and password out of it; they are host_id and host_secret")
+    if parts.query or parts.fragment or text.endswith(("?", "#")):
+        raise ValueError(f"{remedy}, without ? and #")
+    return text
+
+
+KEYS: Mapping[str, Key] = {
+    "url": Key("the address of the Coordination Service", _url),
+    "host_id": Key("the id of this host", _host_id),
+    "host_secret": Key("the secret of this host", _secret, is_secret=True),
+    "host_secret_file": Key("a file with the secret of this host", _path),
+    "ca_file": Key("a PEM file with the certificates to trust", _path),
+    "allow_plain_http": Key("true or false", _boolean, _parse_boolean),
+    "state_dir": Key("a folder", _path),
+    "run_dir": Key("a folder", _path),
+    "interfaces": Key(
+        "a list of interfaces", _interfaces, lambda text: [one.strip() for one in text.split(",") if one]
+    ),
+    "unmatched": Key('"unlimited" or "default"', _one_of("unlimited", "default")),
+    "default_bandwidth_kbit": Key("kbit/s", _bandwidth, _parse_whole),
+    "poll_interval_s": Key("seconds", _seconds(0.1, 86_400), _parse_number),
+    "backoff_max_s": Key("seconds", _seconds(1, 86_400), _parse_number),
+    "connect_timeout_s": Key("seconds", _seconds(0.1, 300), _parse_number),
+    "read_timeout_s": Key("seconds", _seconds(0.1, 300), _parse_number),
+    "fetch_deadline_s": Key("seconds", _seconds(0.1, 3_600), _parse_number),
+    "max_bundle_bytes": Key("bytes", _whole(1024, 256 * _MIB), _parse_whole),
+    "receipt_interval_s": Key("seconds", _seconds(1, 86_400), _parse_number),
+    "audit_interval_s": Key("seconds", _seconds(0.1, 86_400), _parse_number),
+    "start_wait_s": Key("seconds", _seconds(0, 300), _parse_number),
+    "confirm_config": Key("true or false", _boolean, _parse_boolean),
+    "log_level": Key("a level", _one_of("debug", "info", "warning", "error")),
+}
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def load_settings(
+    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings in force: defaults, then `path`, then `overrides` (what `-b` stored), then the environment.
+
+    With `path` None the default place is read if there is a file; a path that was asked for must exist.
+    Raises `SettingsError`.
+    """
+    values: dict[str, Any] = dict(_read_file(path))
+    values.update(overrides or {})
+    values.update(_read_environment(environment))
+    settings = Settings(**values)
+    return _with_secret(settings)
+
+
+def _read_file(path: Path | None) -> dict[str, Any]:
+    file = path if path is not None else DEFAULT_CONFIG
+    try:
+        with file.open("rb") as stream:
+            mode = stat.S_IMODE(file.stat().st_mode)
+            data = stream.read(_MAX_CONFIG_BYTES + 1)
+    except FileNotFoundError:
+        if path is None:
+            return {}
+        raise SettingsError(f"The configuration file {file} does not exist; give another with --config.") from None
+    except OSError as exc:
+        raise SettingsError(f"The configuration file {file} cannot be read: {exc.strerror}.") from exc
+    if len(data) > _MAX_CONFIG_BYTES:
+        raise SettingsError(f"The configuration file {file} is larger than {_MAX_CONFIG_BYTES} bytes.")
+    try:
+        document = tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{file} is not UTF-8 at byte {exc.start}.") from exc
+    except tomllib.TOMLDecodeError as exc:
+        # The decoder quotes nothing but positions and key names, never a value: no secret can slip out here.
+        raise SettingsError(f"{file} is not valid TOML: {exc}.") from exc
+    values = {}
+    for name, value in document.items():
+        key = _known(name, f"{file}")
+        values[name] = _checked(name, key, value, f"{file}")
+    if "host_secret" in values and mode & 0o007:
+        raise SettingsError(
+            f"{file} holds host_secret and everybody may read it (mode {mode:04o}); run `chmod o-rwx {file}`.",
+            key="host_secret",
+        )
+    return values
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        key = _known(name, f"the environment variable {variable}")
+        text = environment[variable]
+        try:
+            value = key.parse(text)
+        except ValueError as exc:
+            raise _refused(name, key, text, f"the environment variable {variable}", exc) from None
+        values[name] = _checked(name, key, value, f"the environment variable {variable}")
+    return values
+
+
+def _known(name: str, where: str) -> Key:
+    if name in KEYS:
+        return KEYS[name]
+    close = difflib.get_close_matches(name, KEYS, n=1)
+    meant = f' Did you mean "{close[0]}"?' if close else f" The keys are: {', '.join(KEYS)}."
+    raise SettingsError(f'{where}: there is no key "{name}".{meant}', key=name)
+
+
+def _checked(name: str, key: Key, value: object, where: str) -> Any:
+    try:
+        return key.check(value)
+    except ValueError as exc:
+        raise _refused(name, key, value, where, exc) from None
+
+
+def _refused(name: str, key: Key, value: object, where: str, reason: ValueError) -> SettingsError:
+    shown = "(not shown)" if key.is_secret or (name == "url" and "@" in str(value)) else repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return SettingsError(f"{where}: {name} = {shown} is not {key.wanted}: {str(reason).rstrip('.')}.", key=name)
+
+
+# --- rules over several keys ----------------------------------------------------------------------------------------
+
+
+def _with_secret(settings: Settings) -> Settings:
+    if settings.host_secret is not None and settings.host_secret_file is not None:
+        raise SettingsError(
+            "Both host_secret and host_secret_file are set; which one counts is not known. Remove one.",
+            key="host_secret_file",
+        )
+    if settings.host_secret_file is not None:
+        settings = replace(settings, host_secret=_read_secret(settings.host_secret_file))
+    if settings.url is None:
+        return settings
+    for name in ("host_id", "host_secret"):
+        if getattr(settings, name) is None:
+            also = " (or host_secret_file)" if name == "host_secret" else ""
+            raise SettingsError(
+                f"url is set, but {name}{also} is missing; copy it from the host's page in the admin.", key=name
+            )
+    _check_transport(settings)
+    return settings
+
+
+def _check_transport(settings: Settings) -> None:
+    parts = urlsplit(settings.url or "")
+    if parts.scheme == "http" and not settings.allow_plain_http and not _is_loopback(parts.hostname or ""):
+        raise SettingsError(
+            f"url = {settings.url} would send the host secret unencrypted to another machine. Use https, or in a lab "
+            "set allow_plain_http = true.",
+            key="url",
+        )
+    if settings.ca_file is not None and not settings.ca_file.is_file():
+        raise SettingsError(
+            f"ca_file = {settings.ca_file} is not a file; name a PEM file with the certificates to trust.",
+            key="ca_file",
+        )
+
+
+def _is_loopback(hostname: str) -> bool:
+    if hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(hostname).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            mode = stat.S_IMODE(path.stat().st_mode)
+            data = stream.read(_MAX_SECRET_BYTES)
+    except OSError as exc:
+        raise SettingsError(
+            f"host_secret_file = {path} cannot be read: {exc.strerror}; write the host secret into that file.",
+            key="host_secret_file",
+        ) from exc
+    if mode & 0o007:
+        raise SettingsError(
+            f"host_secret_file = {path}: everybody may read it (mode {mode:04o}); run `chmod o-rwx {path}`.",
+            key="host_secret_file",
+        )
+    try:
+        return _secret(data.decode("ascii").strip())
+    except ValueError:
+        raise SettingsError(
+            f"host_secret_file = {path} does not hold a secret: one line of printable characters, without spaces.",
+            key="host_secret_file",
+        ) from None
