@@ -1,0 +1,355 @@
+"""Host -> configuration tarball: the files a host pulls, with a manifest, as deterministic bytes (DOMAIN section 4).
+
+The same configuration gives the same bytes: names and JSON keys are sorted, times, owners and modes fixed. So
+"unchanged" can be a hash. Hosts are taken by their plain attributes; nothing here knows Django or does I/O.
+
+    scionlab-config.json        manifest: credentials, version G.H, L, sha1 of every file, systemd units
+    etc/scion/topology.json     the AS in SCION's own format
+    etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
+
+OpenVPN's files are not here: its keys belong to the operators. Only the names of its units are listed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkEnd, RuleError, generate_link_info
+
+MANIFEST_NAME = "scionlab-config.json"
+TOPOLOGY_PATH = "etc/scion/topology.json"
+
+AS_MTU_BYTES = 1472
+DISPATCHED_PORTS = "30000-32767"
+BORDER_ROUTER_BASE_PORT = 30_000  # internal port of br-N: 30000 + N
+CONTROL_SERVICE_PORT = 30_254
+CORE_ATTRIBUTES = ["authoritative", "core", "issuing", "voting"]  # "core" never comes without its companions
+
+_SUFFIX = ".tar.gz"
+_MTIME = 946_684_800  # 2000-01-01: GNU tar warns of a file from 1970
+_MODE = 0o644
+_SECRET_MODE = 0o600  # what carries the host's secret
+
+
+class ConfigLinkEnd(LinkEnd, Protocol):
+    """A link end with what topology.json needs besides."""
+
+    @property
+    def mtu(self) -> int: ...
+    @property
+    def link_to(self) -> str:
+        """PARENT | CHILD | CORE | PEER, as seen from this host's AS."""
+
+    @property
+    def border_router(self) -> int:
+        """Number of the border router on which the link ends."""
+
+
+class ConfigAS(Protocol):
+    @property
+    def isd_as(self) -> str: ...
+    @property
+    def is_core(self) -> bool: ...
+
+
+class ConfigHost(Protocol):
+    """A host of an AS. One that has an `attachment_point` gets link_info.json."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def secret(self) -> str: ...
+    @property
+    def config_version(self) -> int: ...
+    @property
+    def limits_version(self) -> int: ...
+    @property
+    def internal_ip(self) -> str: ...
+    @property
+    def AS(self) -> ConfigAS | None: ...  # noqa: N802  the model's name; Django forbids `as_`
+    @property
+    def link_ends(self) -> Iterable[ConfigLinkEnd]: ...
+
+
+@dataclass(frozen=True)
+class HostSnapshot:
+    """A host with every attribute read once: all files of one tarball then tell the same story."""
+
+    uid: str
+    secret: str
+    config_version: int
+    limits_version: int
+    internal_ip: str
+    AS: ConfigAS
+    link_ends: tuple[ConfigLinkEnd, ...]
+    is_attachment_point: bool
+
+
+def snapshot(host: ConfigHost) -> HostSnapshot:
+    """Raises `RuleError` (`host_without_as`)."""
+    if host.AS is None:
+        raise RuleError("host_without_as", f"Host {host.uid} belongs to no AS, so there is no configuration for it.")
+    return HostSnapshot(
+        uid=host.uid,
+        secret=host.secret,
+        config_version=host.config_version,
+        limits_version=host.limits_version,
+        internal_ip=host.internal_ip,
+        AS=host.AS,
+        link_ends=tuple(sorted(host.link_ends, key=lambda end: end.interface_id)),
+        is_attachment_point=getattr(host, "attachment_point", None) is not None,
+    )
+
+
+# --- the two archives ---------------------------------------------------------------------------------------
+
+
+def build_host_tar(
+    host: ConfigHost, *, generation: int, site_url: str, as_hosts: Iterable[ConfigHost] | None = None
+) -> bytes:
+    """What the host pulls. `as_hosts` are all hosts of its AS, in a fixed order; None: this one alone.
+
+    Raises `RuleError` (`host_without_as`, `border_router_twice`).
+    """
+    return pack(host_members(host, generation=generation, site_url=site_url, as_hosts=as_hosts))
+
+
+def build_user_download(
+    host: ConfigHost,
+    *,
+    generation: int,
+    site_url: str,
+    as_hosts: Iterable[ConfigHost] | None = None,
+    in_virtual_machine: bool = False,
+) -> bytes:
+    """What a person downloads for a user AS: one folder with a README.md and the host's files.
+
+    Not for `scionlab-config --tar`, which wants the host's own tarball. Raises as `build_host_tar`.
+    """
+    members = host_members(host, generation=generation, site_url=site_url, as_hosts=as_hosts)
+    manifest = json.loads(members[MANIFEST_NAME])
+    members["README.md"] = build_readme(snapshot(host), manifest, in_virtual_machine=in_virtual_machine)
+    folder = download_name(host).removesuffix(_SUFFIX)
+    return pack({f"{folder}/{name}": content for name, content in members.items()})
+
+
+def format_version(generation: int, config_version: int) -> str:
+    """`G.H`, as it stands in the manifest and in the query of a poll."""
+    return f"{generation}.{config_version}"
+
+
+def host_tar_name(host: ConfigHost) -> str:
+    """`scionlab_17-ffaa_0_1107_v18.tar.gz`, with H."""
+    return download_name(host).removesuffix(_SUFFIX) + f"_v{host.config_version}{_SUFFIX}"
+
+
+def download_name(host: ConfigHost) -> str:
+    """`scionlab_17-ffaa_1_b6.tar.gz`; with the host's id where it has no AS."""
+    name = host.uid if host.AS is None else host.AS.isd_as.replace(":", "_")
+    return f"scionlab_{name}{_SUFFIX}"
+
+
+# --- the files ----------------------------------------------------------------------------------------------
+
+
+def host_members(
+    host: ConfigHost, *, generation: int, site_url: str, as_hosts: Iterable[ConfigHost] | None = None
+) -> dict[str, bytes]:
+    """Name -> content of everything in the host's tarball. Raises as `build_host_tar`."""
+    own = snapshot(host)
+    # The host itself stands for its row among `as_hosts`, or two files could tell two versions.
+    hosts = [own if one.uid == own.uid else snapshot(one) for one in as_hosts] if as_hosts is not None else [own]
+    files = {TOPOLOGY_PATH: to_json(build_topology(own.AS, hosts))}
+    if own.is_attachment_point:
+        files[LINK_INFO_PATH] = to_json(generate_link_info(own))
+    units = systemd_units(own, runs_control_service=hosts[0].uid == own.uid)
+    version = format_version(generation, own.config_version)
+    return {MANIFEST_NAME: build_manifest(own, files, units=units, version=version, site_url=site_url), **files}
+
+
+def build_manifest(
+    host: HostSnapshot, files: Mapping[str, bytes], *, units: list[str], version: str, site_url: str
+) -> bytes:
+    """scionlab-config.json. sha1 is what the stock client reads; it guards against accidents, not against attackers."""
+    manifest: dict[str, Any] = {
+        "host_id": host.uid,
+        "host_secret": host.secret,
+        "url": site_url,
+        "version": version,
+        "limits_version": host.limits_version,
+        "files": {path: hashlib.sha1(content, usedforsecurity=False).hexdigest() for path, content in files.items()},
+        "systemd_units": units,
+    }
+    if LINK_INFO_PATH in files:
+        manifest["link_info_schema"] = LINK_INFO_SCHEMA
+    return to_json(manifest)
+
+
+def systemd_units(host: HostSnapshot, *, runs_control_service: bool = True) -> list[str]:
+    """The units that run on this host, sorted. OpenVPN's by name alone: its configuration is the operator's."""
+    units = {f"scion-border-router@br-{end.border_router}.service" for end in host.link_ends}
+    units.add("scion-daemon.service")
+    if runs_control_service:
+        units.add("scion-control-service@cs-1.service")
+    for end in host.link_ends:
+        if end.is_vpn:
+            client = f"client-scionlab-{end.remote_isd_as.replace(':', '_')}"
+            units.add(f"openvpn@{'server' if end.link_to == 'CHILD' else client}.service")
+    return sorted(units)
+
+
+def build_topology(as_: ConfigAS, hosts: Sequence[HostSnapshot]) -> dict[str, Any]:
+    """topology.json of an AS: the routers of all its hosts; the control service runs on the first.
+
+    Routers without an active link are left out. Raises `RuleError` (`border_router_twice`).
+    """
+    routers: dict[str, Any] = {}
+    for host in hosts:
+        own = _border_routers(host)
+        twice = sorted(routers.keys() & own.keys())
+        if twice:
+            raise RuleError(
+                "border_router_twice",
+                f"{as_.isd_as} has {twice[0]} on two hosts. Give the routers of one AS different numbers.",
+            )
+        routers |= own
+    control = {"addr": join_address(hosts[0].internal_ip, CONTROL_SERVICE_PORT)}
+    return {
+        "isd_as": as_.isd_as,
+        "mtu": AS_MTU_BYTES,
+        "attributes": CORE_ATTRIBUTES if as_.is_core else [],
+        "dispatched_ports": DISPATCHED_PORTS,
+        "border_routers": routers,
+        "control_service": {"cs-1": control},
+        "discovery_service": {"ds-1": control},  # the control service answers for it; SCION wants both entries
+    }
+
+
+def _border_routers(host: HostSnapshot) -> dict[str, Any]:
+    routers: dict[str, Any] = {}
+    for end in host.link_ends:
+        number = end.border_router
+        internal = join_address(host.internal_ip, BORDER_ROUTER_BASE_PORT + number)
+        router = routers.setdefault(f"br-{number}", {"internal_addr": internal, "interfaces": {}})
+        router["interfaces"][str(end.interface_id)] = {
+            "isd_as": end.remote_isd_as,
+            "link_to": end.link_to,
+            "mtu": end.mtu,
+            "underlay": {
+                "local": join_address(end.local_ip, end.local_port),
+                "remote": join_address(end.remote_ip, end.remote_port),
+            },
+        }
+    return routers
+
+
+def join_address(ip: str, port: int) -> str:
+    """`192.0.2.7:50000`, `[2001:db8::7]:50000`."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+# --- the README of a download -------------------------------------------------------------------------------
+
+_VIRTUAL_MACHINE = (
+    "Create a virtual machine with a current Debian or Ubuntu, and forward the UDP ports below to it, unless the link "
+    "goes over the VPN."
+)
+_DEDICATED_MACHINE = "Use a machine with a current Debian or Ubuntu on which nothing else listens on the ports below."
+_VPN_NOTE = (
+    "The OpenVPN unit needs the keys that the operator of the attachment point gives you; they are not in this "
+    "folder.\n\n"
+)
+_README = """\
+# SCIONLab AS {isd_as}
+
+This folder configures the host of your AS. It holds the host's secret (`scionlab-config.json`): keep it to yourself.
+
+- host id: `{uid}`
+- configuration version: `{version}`
+- Coordination Service: {site_url}
+
+## 1. Prepare the machine
+
+{machine}
+
+Install the SCION packages of SCIONLab (border router, control service, daemon) and its client `scionlab-config`.
+
+## 2. Let these packets through
+
+{links}
+
+## 3. Install the configuration
+
+Let the client fetch it, and every later one:
+
+    sudo scionlab-config --host-id={uid} --host-secret={secret} --url={site_url}
+
+Or install what is in this folder by hand:
+
+    sudo install -m 644 etc/scion/topology.json /etc/scion/topology.json
+    sudo systemctl enable --now {units}
+
+{vpn}## 4. Check
+
+This asks the service whether this configuration is still the newest one: 304 is yes, 200 means that there is a newer.
+
+    curl -s -o /dev/null -w '%{{http_code}}\\n' -u {uid}:{secret} \\
+        '{site_url}/api/v4/host/{uid}/config?version={version}'
+
+This shows whether your border router and your attachment points hear each other:
+
+    journalctl -u 'scion-border-router@*' | grep -i 'state'
+
+The bandwidth limit of each link is enforced by the attachment point, not here: this host needs nothing for it. What is
+asked for and what is enforced stands on the page of your AS at {site_url}
+"""
+
+
+def build_readme(host: HostSnapshot, manifest: Mapping[str, Any], *, in_virtual_machine: bool) -> bytes:
+    """The commands for this very host, ready to be copied."""
+    machine = _VIRTUAL_MACHINE if in_virtual_machine else _DEDICATED_MACHINE
+    rows = [
+        f"| {end.remote_isd_as} | {join_address(end.local_ip, end.local_port)} | "
+        f"{join_address(end.remote_ip, end.remote_port)} | {'yes' if end.is_vpn else 'no'} |"
+        for end in host.link_ends
+    ]
+    table = "\n".join(["| to AS | UDP here | UDP there | over the VPN |", "|---|---|---|---|", *rows])
+    return _README.format(
+        isd_as=host.AS.isd_as,
+        uid=host.uid,
+        secret=host.secret,
+        version=manifest["version"],
+        site_url=manifest["url"],
+        machine=machine,
+        links=table if rows else "Nothing: this AS has no active link.",
+        units=" ".join(manifest["systemd_units"]),
+        vpn=_VPN_NOTE if any(end.is_vpn for end in host.link_ends) else "",
+    ).encode()
+
+
+# --- bytes --------------------------------------------------------------------------------------------------
+
+
+def to_json(document: Mapping[str, Any]) -> bytes:
+    """Sorted keys, ASCII, a final newline: one document has one spelling."""
+    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("ascii")
+
+
+def pack(members: Mapping[str, bytes]) -> bytes:
+    """tar.gz of plain files, sorted by name, without directory entries and without anything of this machine or day."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(members):
+            member = tarfile.TarInfo(name)
+            member.size = len(members[name])
+            member.mtime = _MTIME
+            member.mode = _SECRET_MODE if name.endswith((MANIFEST_NAME, "README.md")) else _MODE
+            tar.addfile(member, io.BytesIO(members[name]))
+    return gzip.compress(raw.getvalue(), compresslevel=9, mtime=0)
