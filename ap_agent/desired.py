@@ -1,0 +1,191 @@
+"""What the kernel should have, from placed links and settings. Pure: same input in any order, same value.
+
+The formulas are those of docs/adr/0002 (rates, bursts, queues) and docs/adr/0003 (heartbeats inside the limit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ap_agent.classify import Side, exempt_filters, link_filters, match_key, redirect_filters
+from ap_agent.model import (
+    EXEMPT_MINOR,
+    IFB_ALIAS,
+    IFB_MAJOR,
+    IFB_NAME,
+    NIC_MAJOR,
+    UNMATCHED_MINOR,
+    Desired,
+    DesiredTree,
+    Device,
+    EngineSettings,
+    Finding,
+    Handle,
+    HtbClass,
+    Problem,
+    Qdisc,
+    data_class,
+    heartbeat_class,
+    inner_class,
+    leaf_handle,
+)
+from ap_agent.tcmsg import max_burst_bytes
+from bandwidth_config import HEARTBEAT_KBIT, LinkInfo, bytes_per_second, format_kbit
+
+BLOCKED_RATE_BYTES_S = 1000  # 8 kbit/s for the classes of a blocked link: HTB refuses 0; its leaves drop everything
+BURST_MS = 4  # one tick of a kernel with HZ=250: 0.1 % accurate up to 1 Gbit/s (docs/adr/0002)
+QUEUE_MS = 100  # bounds the delay, and keeps a router's socket (212,992 B send buffer) from filling up behind one link
+MIN_QUEUE_FRAMES = 4
+MAX_QUANTUM_BYTES = 60_000
+# Exempt means "not in the shared class", not "a way around every limit": 29 000 ARP frames a second are plenty.
+EXEMPT_KBIT = 10_000
+
+
+@dataclass(frozen=True)
+class PlacedLink:
+    """A limited link and where it is enforced: `nic` None means only from the user AS (see placement)."""
+
+    link: LinkInfo
+    nic: Device | None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How a limit is divided, in byte/s; the children's rates add up to the limit, so nobody gains by marking data."""
+
+    limit: int
+    heartbeat: int
+
+    @property
+    def data(self) -> int:
+        return self.limit - self.heartbeat
+
+
+def rates_of(bandwidth_kbit: int) -> Rates:
+    limit = bytes_per_second(bandwidth_kbit) or BLOCKED_RATE_BYTES_S
+    return Rates(limit, min(bytes_per_second(HEARTBEAT_KBIT), limit // 2))
+
+
+def burst_bytes(rate_bytes_s: int, slowest_bytes_s: int, frame_bytes: int) -> int:
+    """For a bucket of `rate`; `slowest` is the slowest rate that has to express it in the kernel's ticks."""
+    return min(max(2 * frame_bytes, rate_bytes_s * BURST_MS // 1000), max_burst_bytes(slowest_bytes_s))
+
+
+def queue_bytes(rate_bytes_s: int, frame_bytes: int) -> int:
+    return max(rate_bytes_s * QUEUE_MS // 1000, MIN_QUEUE_FRAMES * frame_bytes)
+
+
+def _class(handle: Handle, parent: Handle, rate: int, ceil: int, frame: int, *, prio: int = 0) -> HtbClass:
+    burst = burst_bytes(ceil, rate, frame)
+    return HtbClass(handle, parent, rate, ceil, burst, burst, min(frame, MAX_QUANTUM_BYTES), prio)
+
+
+def _leaf(parent: Handle, limit_bytes: int) -> Qdisc:
+    return Qdisc("bfifo", leaf_handle(parent), parent, limit_bytes)
+
+
+def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass, HtbClass, HtbClass]:
+    """Inner, heartbeat, data."""
+    rates, number = rates_of(link.bandwidth_kbit), link.interface_id
+    inner = inner_class(major, number)
+    return (
+        replace(_class(inner, Handle(major), rates.limit, rates.limit, frame_bytes), quantum_bytes=0),
+        _class(heartbeat_class(major, number), inner, rates.heartbeat, rates.heartbeat, frame_bytes, prio=0),
+        _class(data_class(major, number), inner, rates.data, rates.limit, frame_bytes, prio=1),
+    )
+
+
+def link_leaves(major: int, link: LinkInfo, frame_bytes: int) -> tuple[Qdisc, Qdisc]:
+    """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it."""
+    rates, blocked = rates_of(link.bandwidth_kbit), link.bandwidth_kbit == 0
+    return (
+        _leaf(heartbeat_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.heartbeat, frame_bytes)),
+        _leaf(data_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.limit, frame_bytes)),
+    )
+
+
+def _shared(major: int, minor: int, bandwidth_kbit: int, frame: int) -> tuple[HtbClass, Qdisc]:
+    """A class directly under the root with its leaf: exempt or unmatched traffic."""
+    rate, handle = rates_of(bandwidth_kbit).limit, Handle(major, minor)
+    limit = 0 if bandwidth_kbit == 0 else queue_bytes(rate, frame)
+    return _class(handle, Handle(major), rate, rate, frame), _leaf(handle, limit)
+
+
+def _shared_of(major: int, settings: EngineSettings, frame: int) -> Iterator[tuple[HtbClass, Qdisc]]:
+    if settings.unmatched == "default":
+        yield _shared(major, EXEMPT_MINOR, EXEMPT_KBIT, frame)
+        yield _shared(major, UNMATCHED_MINOR, settings.default_bandwidth_kbit, frame)
+
+
+def _tree(device: Device, major: int, links: Sequence[LinkInfo], settings: EngineSettings) -> DesiredTree:
+    frame, is_default = device.frame_bytes, settings.unmatched == "default"
+    if not links and not is_default:  # attaching a root may cost a packet: not where nothing is limited
+        return DesiredTree(device, major, has_root=False)
+    side = Side(major, Handle(major, UNMATCHED_MINOR if is_default else 0))
+    shared = tuple(_shared_of(major, settings, frame))
+    return DesiredTree(
+        device=device,
+        major=major,
+        has_root=True,
+        classes=(
+            *(one for link in links for one in link_classes(major, link, frame)),
+            *(one for one, _ in shared),
+        ),
+        leaves=(
+            *(one for link in links for one in link_leaves(major, link, frame)),
+            *(one for _, one in shared),
+        ),
+        filters={**(exempt_filters(major) if is_default else {}), **link_filters(links, side)},
+    )
+
+
+def desired(placed: Iterable[PlacedLink], managed: Iterable[Device], settings: EngineSettings) -> Desired:
+    """Nothing at all when no link is limited; then the AP is left as it was found."""
+    ordered = sorted(placed, key=lambda one: one.link.interface_id)
+    devices = sorted(managed, key=lambda one: one.ifindex)
+    if not ordered or not devices:
+        return Desired()
+    links = [one.link for one in ordered]
+    redirects = redirect_filters(links, everything=settings.unmatched == "default")
+    trees = (
+        replace(
+            _tree(
+                device,
+                NIC_MAJOR,
+                [one.link for one in ordered if one.nic and one.nic.ifindex == device.ifindex],
+                settings,
+            ),
+            redirects=redirects,
+        )
+        for device in devices
+    )
+    # Packets of a link may arrive on any managed interface, so the IFB's classes fit the largest frame of them all.
+    largest = max(devices, key=lambda one: one.frame_bytes)
+    ifb = replace(largest, ifindex=0, name=IFB_NAME, kind="ifb", alias=IFB_ALIAS)
+    return Desired(tuple(trees), _tree(ifb, IFB_MAJOR, links, settings))
+
+
+def without_ambiguous(links: Iterable[LinkInfo]) -> tuple[list[LinkInfo], list[Finding]]:
+    """Of links that match exactly the same packets the strictest is enforced; the others are errors of the document."""
+    groups: dict[tuple[object, ...], list[LinkInfo]] = {}
+    for link in sorted(links, key=lambda one: one.interface_id):
+        groups.setdefault(match_key(link), []).append(link)
+    winners, findings = [], []
+    for group in groups.values():
+        # Blocking counts as strict here: these links ask for the same packets, and one of them says none may pass.
+        winner = min(group, key=lambda one: (one.bandwidth_kbit, one.interface_id))
+        winners.append(winner)
+        findings += [_ambiguous(group[0], later, winner) for later in group[1:]]
+    return winners, findings
+
+
+def _ambiguous(first: LinkInfo, later: LinkInfo, winner: LinkInfo) -> Finding:
+    port = "every port" if later.remote_port is None else f"UDP port {later.remote_port}"
+    message = (
+        f"Links {first.interface_id} and {later.interface_id} both match exactly the packets of {later.remote_ip}, "
+        f"{port}; the stricter limit of {format_kbit(winner.bandwidth_kbit)} (link {winner.interface_id}) is enforced "
+        f"for both. Give one of them another port."
+    )
+    in_error = {later.interface_id} | ({first.interface_id} if winner is not first else set())
+    return Finding(Problem("ambiguous_match", f"link {later.interface_id}", message), frozenset(in_error))

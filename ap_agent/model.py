@@ -1,0 +1,379 @@
+"""The words of the engine: handles, classes, filters, devices, and what we own of them.
+
+Everything here is frozen and printable; nothing here decides or touches the kernel. The tree (docs/adr/0002):
+
+    NIC (each managed interface)                       IFB "slbw0" (one per host)
+    root 1: htb default 0xfffe                         root 3: htb default 0xfffe
+    ├─ 1:<ifid>            inner, rate = ceil = limit  ├─ 3:<ifid>  the same, from the user AS
+    │  ├─ 1:<0x2000+ifid>  heartbeats ─ bfifo <0x2000+ifid>:
+    │  └─ 1:<0x1000+ifid>  data       ─ bfifo <0x1000+ifid>:
+    ├─ 1:fffd              exempt    (only with unmatched = "default")
+    └─ 1:fffe              unmatched (only with unmatched = "default")
+    ingress hook ffff:fff2: u32 on the source address ── mirred redirect ──▶ slbw0
+
+Rates are byte/s and sizes bytes; kernel units (ticks of 64 ns) exist only in `tcmsg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bandwidth_config import MAX_INTERFACE_ID, IPAddress
+
+IFB_NAME = "slbw0"
+IFB_ALIAS = "scionlab-bw"  # marks the device as ours: a device of that name without it belongs to somebody else
+
+NIC_MAJOR = 1
+IFB_MAJOR = 3  # its own major: a priority leaked from a NIC's class can then never select a class of the IFB
+DATA_OFFSET = 0x1000
+HEARTBEAT_OFFSET = 0x2000
+EXEMPT_MINOR = 0xFFFD
+UNMATCHED_MINOR = 0xFFFE  # the root's `default`, fixed for its life; without this class such packets pass directly
+EXEMPT_LEAF_MAJOR = 0x3FFD
+UNMATCHED_LEAF_MAJOR = 0x3FFE
+# A leaf is emptied by grafting a new one; the kernel wants another handle for it, which lives within one operation.
+TEMPORARY_LEAF_BIT = 0x4000
+
+# Filter preferences. 100 to 159 are ours on every hook: behind 1..99, which people and tools pick by hand and who may
+# mean to be first, and in front of 49152 downwards, which tc hands out by itself. A preference belongs to one
+# protocol (the kernel refuses a second), so each family has its own ten-and-some.
+EXEMPT_ARP_PREF = 100
+EXEMPT_V4_PREF = 101
+EXEMPT_V6_PREF = 102
+V4_PREF = 110  # + rank, see classify.Rank
+V6_PREF = 130  # + rank
+REDIRECT_ALL_PREF = 150
+OUR_PREFS = range(100, 160)
+# A chain that no packet walks (nothing jumps there) holds the note "this clsact was made by us": "slbw" in ASCII.
+MARKER_CHAIN = 0x736C6277
+MARKER_PREF = 100
+
+ETH_P_ALL = 0x0003
+ETH_P_IP = 0x0800
+ETH_P_ARP = 0x0806
+ETH_P_IPV6 = 0x86DD
+ARPHRD_ETHER = 1
+ETHERNET_HEADER_BYTES = 14
+
+Unmatched = Literal["unlimited", "default"]
+
+
+# --- what the rest of the agent sees ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The operator's choices. No `interfaces` means automatic: those that the limited links use."""
+
+    interfaces: tuple[str, ...] = ()
+    unmatched: Unmatched = "unlimited"
+    default_bandwidth_kbit: int = 1000
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something that is not as it should be. `code` is stable; `message` is one sentence with value and remedy."""
+
+    code: str
+    subject: str
+    message: str
+
+
+@dataclass(frozen=True)
+class DirectionState:
+    """One direction of a link as the kernel has it; counters since the class was made."""
+
+    dev: str
+    rate_kbit: int
+    bytes: int
+    packets: int
+    drops: int
+    backlog_bytes: int
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """A limited link as the kernel has it; a direction without a class is None."""
+
+    interface_id: int
+    kbit: int
+    state: Literal["enforced", "error"]
+    problem: str | None
+    to_user: DirectionState | None
+    from_user: DirectionState | None
+
+
+# --- handles ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Handle:
+    """A qdisc or class id, written in hexadecimal like tc does: `1:1001`, `1:`."""
+
+    major: int
+    minor: int = 0
+
+    @classmethod
+    def from_int(cls, number: int) -> Handle:
+        return cls(number >> 16, number & 0xFFFF)
+
+    @classmethod
+    def parse(cls, text: str) -> Handle:
+        major, _, minor = text.partition(":")
+        return cls(int(major or "0", 16), int(minor or "0", 16))
+
+    def __int__(self) -> int:
+        return self.major << 16 | self.minor
+
+    def __str__(self) -> str:
+        return f"{self.major:x}:{self.minor:x}" if self.minor else f"{self.major:x}:"
+
+
+AT_ROOT = Handle(0xFFFF, 0xFFFF)  # TC_H_ROOT
+AT_INGRESS = Handle(0xFFFF, 0xFFF1)  # TC_H_INGRESS and TC_H_CLSACT: the parent of both kinds
+INGRESS_QDISC = Handle(0xFFFF)
+INGRESS_HOOK = Handle(0xFFFF, 0xFFF2)  # accepted on `clsact` and on `ingress`
+EGRESS_HOOK = Handle(0xFFFF, 0xFFF3)
+
+
+def inner_class(major: int, interface_id: int) -> Handle:
+    return Handle(major, interface_id)
+
+
+def data_class(major: int, interface_id: int) -> Handle:
+    return Handle(major, DATA_OFFSET + interface_id)
+
+
+def heartbeat_class(major: int, interface_id: int) -> Handle:
+    return Handle(major, HEARTBEAT_OFFSET + interface_id)
+
+
+def leaf_handle(class_handle: Handle) -> Handle:
+    """The handle of our leaf qdisc under a leaf class of ours."""
+    special = {EXEMPT_MINOR: EXEMPT_LEAF_MAJOR, UNMATCHED_MINOR: UNMATCHED_LEAF_MAJOR}
+    return Handle(special.get(class_handle.minor, class_handle.minor))
+
+
+def link_of_class(handle: Handle | None) -> int | None:
+    """The interface id that a class of ours belongs to; None for the shared classes and for what is not ours."""
+    if handle is None:
+        return None
+    kind, interface_id = handle.minor & ~0xFFF, handle.minor & 0xFFF
+    is_link = kind in (0, DATA_OFFSET, HEARTBEAT_OFFSET) and 1 <= interface_id <= MAX_INTERFACE_ID
+    return interface_id if is_link else None
+
+
+def is_inner(handle: Handle) -> bool:
+    return 1 <= handle.minor <= MAX_INTERFACE_ID
+
+
+def is_our_class(handle: Handle) -> bool:
+    """A class minor within our reserved ranges (inside a root that is ours)."""
+    return link_of_class(handle) is not None or handle.minor in (EXEMPT_MINOR, UNMATCHED_MINOR)
+
+
+# --- objects of the kernel -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, order=True)
+class HtbClass:
+    """An HTB class. The kernel keeps no quantum or priority for an inner class that has children: ours say 0.
+
+    `accounting` is (linklayer, overhead, mpu); 1 = Ethernet means plain length, nothing added.
+    """
+
+    handle: Handle
+    parent: Handle
+    rate_bytes_s: int
+    ceil_bytes_s: int
+    burst_bytes: int
+    cburst_bytes: int
+    quantum_bytes: int = 0
+    prio: int = 0
+    accounting: tuple[int, int, int] = (1, 0, 0)
+
+
+@dataclass(frozen=True, order=True)
+class Qdisc:
+    """A qdisc with a handle of its own. `default_minor` is HTB's, `limit_bytes` a bfifo's."""
+
+    kind: str
+    handle: Handle
+    parent: Handle
+    limit_bytes: int | None = None
+    default_minor: int | None = None
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """A u32 key: the 32-bit word at `offset` from the network header, masked, equals `value`."""
+
+    offset: int
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A u32 filter by its meaning: where, when, and what then. Two of equal meaning are the same filter.
+
+    Exactly one of `flowid` and `redirect_to` says what happens; the marker filter has a `flowid` that no packet uses.
+    """
+
+    hook: Handle
+    pref: int
+    protocol: int
+    keys: tuple[Key, ...]
+    flowid: Handle | None = None
+    redirect_to: str | None = None
+    chain: int = 0
+
+    @property
+    def sort_key(self) -> tuple[int, int, int, tuple[Key, ...], int, str]:
+        return self.chain, self.pref, self.protocol, self.keys, int(self.flowid or Handle(0)), self.redirect_to or ""
+
+
+GONE = "*"  # the device of a redirect whose target was deleted; mirred drops everything then, silently
+
+
+@dataclass(frozen=True)
+class InstalledFilter:
+    """A filter as the kernel has it. `meaning` is None where it is nothing that we could have made.
+
+    `handle` 0 stands for an empty list: a preference without filters, which the kernel keeps until it is deleted.
+    """
+
+    hook: Handle
+    chain: int
+    pref: int
+    protocol: int
+    kind: str
+    handle: int
+    meaning: Filter | None = None
+    redirects_to: tuple[str, ...] = ()
+
+    @property
+    def list_key(self) -> tuple[Handle, int, int]:
+        return self.hook, self.chain, self.pref
+
+
+@dataclass(frozen=True)
+class Counters:
+    bytes: int = 0
+    packets: int = 0
+    drops: int = 0
+    backlog_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A network device. `is_up` is the administrative state."""
+
+    ifindex: int
+    name: str
+    mtu_bytes: int = 1500
+    arphrd: int = ARPHRD_ETHER
+    kind: str = ""
+    alias: str = ""
+    is_up: bool = True
+
+    @property
+    def frame_bytes(self) -> int:
+        """The largest packet as HTB charges it: L2 with its header on Ethernet, IP bytes on a tun device."""
+        return self.mtu_bytes + (ETHERNET_HEADER_BYTES if self.arphrd == ARPHRD_ETHER else 0)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What one device has: ours and foreign. `root` is None for the kernel's default (handle 0), free to take."""
+
+    root: Qdisc | None = None
+    ingress: str | None = None  # the kind: "clsact" or "ingress"
+    classes: tuple[HtbClass, ...] = ()
+    leaves: tuple[Qdisc, ...] = ()
+    filters: tuple[InstalledFilter, ...] = ()
+    counters: Mapping[Handle, Counters] = field(default_factory=dict)
+
+
+EMPTY_TREE = Tree()
+
+
+@dataclass(frozen=True)
+class TcState:
+    """One look at the host: its devices, its addresses (with the devices that have them), the trees by ifindex."""
+
+    devices: tuple[Device, ...]
+    addresses: Mapping[IPAddress, tuple[int, ...]] = field(default_factory=dict)
+    trees: Mapping[int, Tree] = field(default_factory=dict)
+
+    def device(self, ifindex: int) -> Device | None:
+        return next((one for one in self.devices if one.ifindex == ifindex), None)
+
+    def named(self, name: str) -> Device | None:
+        return next((one for one in self.devices if one.name == name), None)
+
+    @property
+    def ifb(self) -> Device | None:
+        """Our IFB, if it is there; a device of its name without our alias is not ours."""
+        device = self.named(IFB_NAME)
+        return device if device is not None and is_our_ifb(device) else None
+
+
+def is_our_ifb(device: Device) -> bool:
+    return device.name == IFB_NAME and device.kind == "ifb" and device.alias == IFB_ALIAS
+
+
+def root_is_ours(root: Qdisc, major: int) -> bool:
+    """The whole mark counts: the thesis' program has htb 1: too, with default 9999."""
+    return root.kind == "htb" and root.handle == Handle(major) and root.default_minor == UNMATCHED_MINOR
+
+
+def filter_is_ours(one: InstalledFilter) -> bool:
+    """A filter that we could have made, at a place that is ours. What else sits there is somebody's."""
+    if one.chain == MARKER_CHAIN:
+        return one.hook == INGRESS_HOOK and one.kind == "u32" and one.pref == MARKER_PREF
+    if one.chain != 0 or one.pref not in OUR_PREFS or one.kind != "u32":
+        return False
+    if one.handle == 0:  # an empty u32 list
+        return True
+    meaning = one.meaning
+    if meaning is None:
+        return False
+    if one.hook == INGRESS_HOOK:
+        return meaning.redirect_to in (IFB_NAME, GONE)
+    flowid = meaning.flowid
+    return flowid is not None and flowid.major == one.hook.major and (flowid.minor == 0 or is_our_class(flowid))
+
+
+# --- what should be there --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DesiredTree:
+    """What one device should have of ours. Filters carry the interface ids of the links that they serve."""
+
+    device: Device
+    major: int
+    has_root: bool
+    classes: tuple[HtbClass, ...] = ()  # parents first
+    leaves: tuple[Qdisc, ...] = ()
+    filters: Mapping[Filter, frozenset[int]] = field(default_factory=dict)
+    redirects: Mapping[Filter, frozenset[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What the host should have. `ifb` None: no IFB at all, because nothing is to be redirected."""
+
+    nics: tuple[DesiredTree, ...] = ()
+    ifb: DesiredTree | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem and the limited links that are not enforced because of it (none: it is only a warning)."""
+
+    problem: Problem
+    links: frozenset[int] = frozenset()

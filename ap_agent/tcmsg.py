@@ -1,0 +1,317 @@
+"""Bytes of rtnetlink's traffic control messages, both ways; no sockets here.
+
+We pack these ourselves because pyroute2's u32 encoder cannot express what we need (explicit nodes, hash tables, chains)
+and computes two 1 kB rate tables per class that the kernel has not needed since 3.8. Layouts are those of
+linux/pkt_sched.h, linux/pkt_cls.h, linux/tc_act/tc_mirred.h and linux/rtnetlink.h; native byte order unless said.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from socket import htons, ntohs
+
+from ap_agent.model import (
+    EGRESS_HOOK,
+    ETH_P_ALL,
+    GONE,
+    INGRESS_HOOK,
+    MARKER_CHAIN,
+    MARKER_PREF,
+    Counters,
+    Filter,
+    Handle,
+    HtbClass,
+    InstalledFilter,
+    Key,
+    Qdisc,
+    is_inner,
+)
+
+RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
+RTM_NEWTCLASS, RTM_DELTCLASS, RTM_GETTCLASS = 40, 41, 42
+RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
+
+TCA_KIND, TCA_OPTIONS, TCA_STATS2, TCA_CHAIN = 1, 2, 7, 11
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
+TCA_U32_CLASSID, TCA_U32_DIVISOR, TCA_U32_SEL, TCA_U32_ACT = 1, 4, 5, 7
+TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 2, 2
+TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
+
+NS_PER_S = 1_000_000_000
+TICK_NS = 64  # PSCHED_SHIFT 6
+MAX_U32 = 0xFFFF_FFFF
+LINKLAYER_ETHERNET = 1  # plain length; TC_LINKLAYER_UNAWARE (0) would demand a rate table
+DIRECT_QUEUE_PACKETS = 1000  # unmatched packets wait here; the default is the device's txqueuelen, 32 on an IFB
+INNER_QUANTUM_BYTES = 1514  # without one the kernel derives it from r2q and warns; unused once there are children
+TC_U32_TERMINAL = 1
+TCA_EGRESS_REDIR = 1
+TC_ACT_STOLEN = 4
+
+_TCMSG = struct.Struct("=BxxxiIII")
+_ATTRIBUTE = struct.Struct("=HH")
+_RATESPEC = struct.Struct("=BBHhHI")
+_HTB_OPT_TAIL = struct.Struct("=IIIII")  # buffer, cbuffer, quantum, level, prio
+_HTB_GLOB = struct.Struct("=IIIII")
+_U32_SEL = struct.Struct("=BBBxHHhhI")
+_MIRRED = struct.Struct("=IIiiiiI")
+
+# Where each kind of filter keeps its actions, to see who else redirects into our IFB.
+_ACTIONS_OF_KIND = {"u32": TCA_U32_ACT, "matchall": 2, "flower": 3, "basic": 3, "bpf": 1, "fw": 4, "flow": 9}
+
+
+# --- attributes ------------------------------------------------------------------------------------------------
+
+
+def attribute(number: int, data: bytes) -> bytes:
+    length = _ATTRIBUTE.size + len(data)
+    return _ATTRIBUTE.pack(length, number) + data + b"\0" * (-length % 4)
+
+
+def u32(number: int, value: int) -> bytes:
+    return attribute(number, struct.pack("=I", value))
+
+
+def text(number: int, value: str) -> bytes:
+    return attribute(number, value.encode() + b"\0")
+
+
+def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The (number, data) pairs in a row of attributes; flag bits of the number are dropped."""
+    position = 0
+    while position + _ATTRIBUTE.size <= len(data):
+        length, number = _ATTRIBUTE.unpack_from(data, position)
+        if length < _ATTRIBUTE.size:
+            return
+        yield number & 0x3FFF, data[position + _ATTRIBUTE.size : position + length]
+        position += (length + 3) & ~3
+
+
+def _text_of(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
+def tcmsg(ifindex: int, handle: int = 0, parent: int = 0, info: int = 0) -> bytes:
+    return _TCMSG.pack(0, ifindex, handle, parent, info)
+
+
+# --- rates -----------------------------------------------------------------------------------------------------
+
+
+def ticks(size_bytes: int, rate_bytes_s: int) -> int:
+    """The time `size_bytes` take at that rate, in ticks, to the nearest; `desired` keeps it within 32 bits.
+
+    One tick at 100 Gbit/s is 0.8 byte, so that rounding both ways gives the same bytes back for every allowed rate.
+    """
+    return min(MAX_U32, (size_bytes * NS_PER_S + rate_bytes_s * TICK_NS // 2) // (rate_bytes_s * TICK_NS))
+
+
+def bytes_of_ticks(tick_count: int, rate_bytes_s: int) -> int:
+    return (tick_count * TICK_NS * rate_bytes_s + NS_PER_S // 2) // NS_PER_S
+
+
+def max_burst_bytes(rate_bytes_s: int) -> int:
+    """What 32 bits of ticks can say: 274 s at that rate."""
+    return MAX_U32 * TICK_NS * rate_bytes_s // NS_PER_S
+
+
+# --- qdiscs ----------------------------------------------------------------------------------------------------
+
+
+def pack_root(ifindex: int, root: Qdisc) -> bytes:
+    glob = _HTB_GLOB.pack(3, 10, root.default_minor or 0, 0, 0)  # version 3, r2q 10 (unused: quanta are explicit)
+    options = attribute(TCA_HTB_INIT, glob) + u32(TCA_HTB_DIRECT_QLEN, DIRECT_QUEUE_PACKETS)
+    body = text(TCA_KIND, "htb") + attribute(TCA_OPTIONS, options)
+    return tcmsg(ifindex, int(root.handle), int(root.parent)) + body
+
+
+def pack_leaf(ifindex: int, leaf: Qdisc) -> bytes:
+    options = attribute(TCA_OPTIONS, struct.pack("=I", leaf.limit_bytes or 0))
+    return tcmsg(ifindex, int(leaf.handle), int(leaf.parent)) + text(TCA_KIND, "bfifo") + options
+
+
+def pack_clsact(ifindex: int) -> bytes:
+    return tcmsg(ifindex, 0xFFFF0000, 0xFFFFFFF1) + text(TCA_KIND, "clsact")
+
+
+def parse_qdisc(data: bytes) -> tuple[int, Qdisc]:
+    """(ifindex, qdisc)."""
+    _, ifindex, handle, parent, _ = _TCMSG.unpack_from(data)
+    found = dict(attributes(data[_TCMSG.size :]))
+    kind, options = _text_of(found.get(TCA_KIND, b"")), found.get(TCA_OPTIONS, b"")
+    limit = default = None
+    if kind == "bfifo" and len(options) >= 4:
+        (limit,) = struct.unpack_from("=I", options)
+    if kind == "htb":
+        glob = dict(attributes(options)).get(TCA_HTB_INIT, b"")
+        default = _HTB_GLOB.unpack_from(glob)[2] if len(glob) >= _HTB_GLOB.size else None
+    return ifindex, Qdisc(kind, Handle.from_int(handle), Handle.from_int(parent), limit, default)
+
+
+# --- classes ---------------------------------------------------------------------------------------------------
+
+
+def pack_class(ifindex: int, one: HtbClass) -> bytes:
+    quantum = one.quantum_bytes or INNER_QUANTUM_BYTES
+    parms = b"".join(
+        _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, -1, 0, min(rate, MAX_U32))
+        for rate in (one.rate_bytes_s, one.ceil_bytes_s)
+    ) + _HTB_OPT_TAIL.pack(
+        ticks(one.burst_bytes, one.rate_bytes_s), ticks(one.cburst_bytes, one.ceil_bytes_s), quantum, 0, one.prio
+    )
+    options = attribute(TCA_HTB_PARMS, parms)
+    if one.rate_bytes_s > MAX_U32:
+        options += attribute(TCA_HTB_RATE64, struct.pack("=Q", one.rate_bytes_s))
+    if one.ceil_bytes_s > MAX_U32:
+        options += attribute(TCA_HTB_CEIL64, struct.pack("=Q", one.ceil_bytes_s))
+    body = text(TCA_KIND, "htb") + attribute(TCA_OPTIONS, options)
+    return tcmsg(ifindex, int(one.handle), int(one.parent)) + body
+
+
+def parse_class(data: bytes) -> tuple[HtbClass, Counters] | None:
+    """None for a class of another kind than htb."""
+    _, _, handle, parent, _ = _TCMSG.unpack_from(data)
+    found = dict(attributes(data[_TCMSG.size :]))
+    options = dict(attributes(found.get(TCA_OPTIONS, b"")))
+    parms = options.get(TCA_HTB_PARMS, b"")
+    if _text_of(found.get(TCA_KIND, b"")) != "htb" or len(parms) < 44:
+        return None
+    _, linklayer, overhead, _, mpu, rate = _RATESPEC.unpack_from(parms)
+    ceil = _RATESPEC.unpack_from(parms, _RATESPEC.size)[5]
+    buffer, cbuffer, quantum, _, prio = _HTB_OPT_TAIL.unpack_from(parms, 2 * _RATESPEC.size)
+    rate = _wide(options, TCA_HTB_RATE64, rate)
+    ceil = _wide(options, TCA_HTB_CEIL64, ceil)
+    name = Handle.from_int(handle)
+    inner = is_inner(name)
+    return HtbClass(
+        handle=name,
+        parent=Handle.from_int(parent),
+        rate_bytes_s=rate,
+        ceil_bytes_s=ceil,
+        burst_bytes=bytes_of_ticks(buffer, rate),
+        cburst_bytes=bytes_of_ticks(cbuffer, ceil),
+        quantum_bytes=0 if inner else quantum,
+        prio=0 if inner else prio,
+        accounting=(linklayer, overhead, mpu),
+    ), _counters(found.get(TCA_STATS2, b""))
+
+
+def _wide(options: dict[int, bytes], number: int, narrow: int) -> int:
+    data = options.get(number)
+    return int(struct.unpack_from("=Q", data)[0]) if data else narrow
+
+
+def _counters(stats: bytes) -> Counters:
+    found = dict(attributes(stats))
+    size, packets = struct.unpack_from("=QI", found[TCA_STATS_BASIC]) if TCA_STATS_BASIC in found else (0, 0)
+    backlog = drops = 0
+    if TCA_STATS_QUEUE in found:
+        _, backlog, drops, _, _ = struct.unpack_from("=IIIII", found[TCA_STATS_QUEUE])
+    return Counters(size, packets, drops, backlog)
+
+
+# --- filters ---------------------------------------------------------------------------------------------------
+
+
+def _info(pref: int, protocol: int) -> int:
+    return pref << 16 | htons(protocol)
+
+
+def pack_filter(ifindex: int, one: Filter, redirect_ifindex: int | None) -> bytes:
+    """`redirect_ifindex` is the device behind the name in `one.redirect_to`. The kernel picks the node id."""
+    selector = _U32_SEL.pack(TC_U32_TERMINAL, 0, len(one.keys), 0, 0, 0, 0, 0)
+    keys = b"".join(struct.pack(">II", key.mask, key.value) + struct.pack("=ii", key.offset, 0) for key in one.keys)
+    options = attribute(TCA_U32_SEL, selector + keys)
+    if one.flowid is not None:
+        options += u32(TCA_U32_CLASSID, int(one.flowid))
+    if redirect_ifindex is not None:
+        options += attribute(TCA_U32_ACT, attribute(1, _mirred(redirect_ifindex)))
+    head = tcmsg(ifindex, 0, int(one.hook), _info(one.pref, one.protocol))
+    chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
+    return head + text(TCA_KIND, "u32") + chain + attribute(TCA_OPTIONS, options)
+
+
+def _mirred(ifindex: int) -> bytes:
+    parms = _MIRRED.pack(0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, ifindex)
+    return text(TCA_ACT_KIND, "mirred") + attribute(TCA_ACT_OPTIONS, attribute(TCA_MIRRED_PARMS, parms))
+
+
+def pack_filter_name(ifindex: int, one: InstalledFilter, *, whole_list: bool = False) -> bytes:
+    """For a delete: one filter by its handle, or the whole list (all filters of the preference)."""
+    handle = 0 if whole_list else one.handle
+    chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
+    return tcmsg(ifindex, handle, int(one.hook), _info(one.pref, one.protocol)) + text(TCA_KIND, one.kind) + chain
+
+
+MARKER = Filter(hook=INGRESS_HOOK, pref=MARKER_PREF, protocol=ETH_P_ALL, keys=(Key(0, 0, 0),), chain=MARKER_CHAIN)
+
+
+def parse_filter(data: bytes, names: dict[int, str]) -> InstalledFilter:
+    """`names` are device names by ifindex; a redirect to a device that is not there reads `GONE`."""
+    _, _, handle, parent, info = _TCMSG.unpack_from(data)
+    found = dict(attributes(data[_TCMSG.size :]))
+    chain = struct.unpack_from("=I", found[TCA_CHAIN])[0] if TCA_CHAIN in found else 0
+    hook, pref, protocol = Handle.from_int(parent), info >> 16, ntohs(info & 0xFFFF)
+    kind = _text_of(found.get(TCA_KIND, b""))
+    options = dict(attributes(found.get(TCA_OPTIONS, b""))) if TCA_OPTIONS in found else {}
+    redirects = [_redirect(action, names) for action in _actions(kind, options)]
+    is_list = kind == "u32" and (handle == 0 or TCA_U32_DIVISOR in options)
+    targets = tuple(name for name in redirects if name is not None)
+    one = InstalledFilter(hook, chain, pref, protocol, kind, 0 if is_list else handle, None, targets)
+    if kind != "u32" or is_list:
+        return one
+    return replace(one, meaning=_u32_meaning(one, options, redirects))
+
+
+def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: list[str | None]) -> Filter | None:
+    """What it does, or None when it has anything that ours never have (offsets, links, other actions)."""
+    selector = options.get(TCA_U32_SEL, b"")
+    if len(selector) < _U32_SEL.size or len(redirects) > 1 or None in redirects:
+        return None
+    flags, shift, count, offmask, off, offoff, hoff, hmask = _U32_SEL.unpack_from(selector)
+    if flags != TC_U32_TERMINAL or any((shift, offmask, off, offoff, hoff, hmask)):
+        return None
+    keys = tuple(_keys(selector, count))
+    if len(keys) != count:
+        return None
+    flowid = struct.unpack_from("=I", options[TCA_U32_CLASSID])[0] if TCA_U32_CLASSID in options else None
+    return Filter(
+        hook=one.hook,
+        pref=one.pref,
+        protocol=one.protocol,
+        keys=keys,
+        flowid=None if flowid is None else Handle.from_int(flowid),
+        redirect_to=redirects[0] if redirects else None,
+        chain=one.chain,
+    )
+
+
+def _keys(selector: bytes, count: int) -> Iterator[Key]:
+    for position in range(_U32_SEL.size, min(len(selector) - 15, _U32_SEL.size + 16 * count), 16):
+        mask, value = struct.unpack_from(">II", selector, position)
+        offset, offset_mask = struct.unpack_from("=ii", selector, position + 8)
+        if offset_mask:
+            return
+        yield Key(offset, value, mask)
+
+
+def _actions(kind: str, options: dict[int, bytes]) -> Iterable[bytes]:
+    data = options.get(_ACTIONS_OF_KIND.get(kind, 0))
+    return [action for _, action in attributes(data)] if data else []
+
+
+def _redirect(action: bytes, names: dict[int, str]) -> str | None:
+    """The name of the device that a plain egress redirect points at; None for every other action."""
+    found = dict(attributes(action))
+    options = dict(attributes(found.get(TCA_ACT_OPTIONS, b"")))
+    parms = options.get(TCA_MIRRED_PARMS, b"")
+    if _text_of(found.get(TCA_ACT_KIND, b"")) != "mirred" or len(parms) < _MIRRED.size:
+        return None
+    _, _, action_code, _, _, eaction, ifindex = _MIRRED.unpack_from(parms)
+    if (action_code, eaction) != (TC_ACT_STOLEN, TCA_EGRESS_REDIR):
+        return None
+    return names.get(ifindex, GONE)
+
+
+HOOKS_OF_INGRESS = (INGRESS_HOOK, EGRESS_HOOK)
