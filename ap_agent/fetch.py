@@ -132,6 +132,8 @@ class ServiceClient:
                 )
                 with answer:
                     yield answer
+                    if is_overdue():  # a body without a length ends like a complete one when its socket is shut
+                        raise _overdue_error(settings)
             except AgentError:
                 raise
             # urllib3 and ssl errors come through where the body is read beside requests.
@@ -194,7 +196,7 @@ class _Adapter(HTTPAdapter):
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        super().init_poolmanager(*args, **options)  # type: ignore[no-untyped-call]  # requests ships no types for it
+        super().init_poolmanager(*args, **options)
         known = self._connections
 
         class Plain(HTTPConnection):
@@ -235,7 +237,6 @@ def _read_body(answer: requests.Response, max_bytes: int) -> bytes:
     if announced is not None and announced.isascii() and announced.isdecimal() and int(announced[:20]) > max_bytes:
         raise FetchError(f"The answer has {announced[:20]} bytes, more than the {max_bytes} of max_bundle_bytes.")
     body = bytearray()
-    # `read1` returns what has come, so a slow body cannot make us wait for a full chunk.
     while chunk := answer.raw.read(_CHUNK_BYTES, decode_content=False):
         body += chunk
         if len(body) > max_bytes:
@@ -267,14 +268,15 @@ def _error_of(answer: requests.Response, settings: Settings) -> AgentError:
             "host_id.",
             retryable=False,
         )
-    what = "not a host API v4 any more (410)" if status == 410 else f"with the unexpected status {status}"
-    return FetchError(f"The service answered: {what}.", retryable=False, retry_after_s=retry_after_s)
+    return FetchError(
+        f"The service gave the answer {status}, which the host API v4 does not have here. Check url.", retryable=False
+    )
 
 
 def _network_error(exc: Exception, settings: Settings, *, overdue: bool) -> FetchError:
     where = settings.url
     if overdue:
-        return FetchError(f"{where} did not finish its answer within {settings.fetch_deadline_s:g} s.")
+        return _overdue_error(settings)
     if isinstance(exc, requests.exceptions.SSLError) or _has_cause(exc, ssl.SSLError):
         return FetchError(f"No trusted connection to {where}: {_reason(exc)}. Check the certificate and ca_file.")
     if isinstance(exc, requests.exceptions.ConnectTimeout):
@@ -284,6 +286,10 @@ def _network_error(exc: Exception, settings: Settings, *, overdue: bool) -> Fetc
     if _has_cause(exc, urllib3.exceptions.IncompleteRead):
         return FetchError(f"{where} closed the connection before the end of its answer.")
     return FetchError(f"{where} cannot be reached: {_reason(exc)}.")
+
+
+def _overdue_error(settings: Settings) -> FetchError:
+    return FetchError(f"{settings.url} did not finish its answer within {settings.fetch_deadline_s:g} s.")
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
