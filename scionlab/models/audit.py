@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.link import Link
@@ -54,6 +55,9 @@ class Mail(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     sent_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)
+    # Who sends it first moves this into the future, in one statement: so two workers never send it both, no
+    # transaction stays open while a mail server answers, and what a killed worker had is tried again.
+    not_before = models.DateTimeField("not tried before", default=timezone.now)
     last_error = models.CharField(max_length=200, blank=True)
 
     class Meta:
