@@ -1,6 +1,24 @@
 """Every address of the service. Each part's own addresses stand in its own module."""
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.contrib.auth.views import LogoutView
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns: list[URLPattern | URLResolver] = [path("admin/", admin.site.urls)]
+from scionlab import views
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", views.front, name="front"),
+    path("healthz", views.healthz, name="healthz"),
+    path("login/", views.login, name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("ases/", views.user_as_list, name="user_as_list"),
+    path("ases/new/", views.user_as_new, name="user_as_create"),
+    path("ases/<int:pk>/", views.user_as_detail, name="user_as_detail"),
+    path("ases/<int:pk>/edit/", views.user_as_edit, name="user_as_edit"),
+    path("ases/<int:pk>/active/", views.user_as_active, name="user_as_active"),
+    path("ases/<int:pk>/delete/", views.user_as_delete_page, name="user_as_delete"),
+    path("ases/<int:pk>/configuration/", views.user_as_download, name="user_as_download"),
+    path("ases/<int:pk>/links/<int:link_id>/bandwidth/", views.link_bandwidth, name="link_bandwidth"),
+    path("api/", include("scionlab.api.urls")),
+    path("admin/", admin.site.urls),
+]

@@ -1,0 +1,176 @@
+"""What a page says about a Link and about a save, in words. Reads what was loaded; decides and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from bandwidth_config import bandwidth_warning, format_kbit
+from scionlab.forms import BandwidthForm
+from scionlab.models import BandwidthChange, Interface, Link, LinkEnforcement, UserAS
+from scionlab.selectors import LinkStatus, link_status, links_of
+
+UNSETTLED = {"waiting", "delivered"}  # something is under way: such a page keeps itself up to date
+
+_TONES = {"enforced": "good", "failed": "bad", "silent": "warn", "not_verified": "warn", "inactive": "quiet"}
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a Link as the AP's kernel has it."""
+
+    name: str
+    rate_kbit: int | None
+    bytes: int | None
+    packets: int | None
+    drops: int | None
+
+
+@dataclass(frozen=True)
+class LinkPanel:
+    """One Link on the page of its AS."""
+
+    status: LinkStatus
+    form: BandwidthForm
+
+    @property
+    def link(self) -> Link:
+        return self.status.link
+
+    @property
+    def enforcement(self) -> LinkEnforcement | None:
+        return getattr(self.link, "enforcement", None)
+
+    @property
+    def directions(self) -> list[Direction]:
+        found = self.enforcement
+        if found is None:
+            return []
+        return [
+            Direction(
+                "To your AS",
+                found.to_user_rate_kbit,
+                found.to_user_bytes,
+                found.to_user_packets,
+                found.to_user_drops,
+            ),
+            Direction(
+                "From your AS",
+                found.from_user_rate_kbit,
+                found.from_user_bytes,
+                found.from_user_packets,
+                found.from_user_drops,
+            ),
+        ]
+
+    @property
+    def changes(self) -> list[BandwidthChange]:
+        return list(self.link.changes.all())
+
+    @property
+    def warning(self) -> str | None:
+        return bandwidth_warning(self.status.wanted_kbit)
+
+    @property
+    def tone(self) -> str:
+        return _TONES.get(self.status.stage, "info")
+
+    @property
+    def is_delivered(self) -> bool:
+        return self.status.stage in {"delivered", "enforced", "not_verified"}
+
+    @property
+    def delivered_class(self) -> str:
+        return "done" if self.is_delivered else "pending"
+
+    @property
+    def enforced_class(self) -> str:
+        return {"enforced": "good", "failed": "bad"}.get(self.status.stage, "pending")
+
+    @property
+    def your_end(self) -> str:
+        return socket_address(self.link.interface_b.public_ip, self.link.interface_b.public_port)
+
+    @property
+    def its_end(self) -> str:
+        return socket_address(self.link.interface_a.public_ip, self.link.interface_a.public_port)
+
+    @property
+    def bound_to(self) -> str:
+        end: Interface = self.link.interface_b
+        return socket_address(end.local_ip, end.local_port)
+
+
+def socket_address(ip: str, port: int) -> str:
+    """`[2001:db8::7]:50000`."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def is_live(statuses: Iterable[LinkStatus]) -> bool:
+    return any(status.stage in UNSETTLED for status in statuses)
+
+
+# --- what a save means -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a save can change for others: taken before and after it."""
+
+    structure: object
+    label: str
+    kbit_by_link: dict[int, tuple[str, int, int]]  # link -> (its AP, requested, to be enforced)
+
+
+def snapshot(user_as: UserAS) -> Snapshot:
+    hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
+    links = {
+        link.pk: (link.interface_a.AS.isd_as, link.bandwidth_kbit, link.enforced_kbit)
+        for link in links_of(user_as)
+        if link.active
+    }
+    return Snapshot(hosts, f"{user_as.label}|{user_as.installation_type}", links)
+
+
+def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
+    """One sentence for each consequence of a save; `before` is None for a new AS."""
+    old = {} if before is None else before.kbit_by_link
+    sentences = [
+        _enforced_next(ap, requested, enforced, restarts=before is None or before.structure != after.structure)
+        for link, (ap, requested, enforced) in after.kbit_by_link.items()
+        if old.get(link) != (ap, requested, enforced)
+    ]
+    if before is None:
+        sentences.append("Download the configuration and install it on your host; SCION starts with it.")
+    elif before.structure != after.structure:
+        sentences.append(
+            "The SCION configuration of this AS changed: its host fetches it by itself, or download it here. SCION "
+            "restarts there when it is installed."
+        )
+    elif not sentences and before == after:
+        sentences.append("Nothing was different, so nothing changes.")
+    return sentences
+
+
+def _enforced_next(ap: str, requested_kbit: int, enforced_kbit: int, *, restarts: bool) -> str:
+    what = "blocks the link" if enforced_kbit == 0 else f"enforces {format_kbit(enforced_kbit)}"
+    clamped = (
+        f" (you asked for {format_kbit(requested_kbit)}, above its maximum)" if enforced_kbit < requested_kbit else ""
+    )
+    end = "." if restarts else "; nothing restarts."
+    return f"{ap} {what}{clamped} within about its polling interval{end}"
+
+
+def surprises(user_as_links: Iterable[Link]) -> list[str]:
+    """Warnings about allowed but surprising bandwidths, one for each link."""
+    found = []
+    for link in user_as_links:
+        warning = bandwidth_warning(link.bandwidth_kbit)
+        if warning:
+            found.append(f"{link.interface_a.AS.isd_as}: {warning}")
+    return found
+
+
+def statuses_of(links: Iterable[Link], *, now: datetime) -> list[LinkStatus]:
+    return [link_status(link, now=now) for link in links]

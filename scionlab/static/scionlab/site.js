@@ -1,0 +1,41 @@
+// Two comforts; every page works without them.
+"use strict";
+
+// 1. The hint beside a bandwidth follows the chosen attachment point, and so does a number that nobody touched.
+for (const attachment of document.querySelectorAll("[data-attachment]")) {
+  const select = attachment.querySelector("select");
+  const bandwidth = attachment.querySelector("input[name$=bandwidth_kbit]");
+  const hint = attachment.querySelector("[data-limit]");
+  if (!select || !bandwidth || !hint) continue;
+  let before = select.selectedOptions[0]?.dataset.maximum;
+  select.addEventListener("change", () => {
+    const { maximum, name } = select.selectedOptions[0].dataset;
+    if (bandwidth.value === before) bandwidth.value = maximum;
+    before = maximum;
+    hint.textContent = `Initial value and maximum at ${name}: ${Number(maximum).toLocaleString("en").replaceAll(",", "\u00a0")} kbit/s.`;
+  });
+}
+
+// 2. A page on which something is under way fetches itself anew and exchanges the parts that changed.
+async function refresh() {
+  const live = document.querySelector("[data-live]");
+  if (!live) return;
+  if (!document.hidden) {
+    try {
+      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, redirect: "error" });
+      if (answer.ok) exchange(live, new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch { /* the service is away: what the page shows stays, and the next attempt may do better */ }
+  }
+  setTimeout(refresh, 3000);
+}
+
+function exchange(live, page) {
+  for (const part of live.querySelectorAll("[data-part]")) {
+    const fresh = page.getElementById(part.id);
+    if (fresh && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(fresh));
+  }
+  const next = page.querySelector("#live");
+  if (next) live.toggleAttribute("data-live", next.hasAttribute("data-live"));
+}
+
+setTimeout(refresh, 3000);

@@ -1,0 +1,1 @@
+"""What the templates need to show values of this domain."""

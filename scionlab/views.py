@@ -1,0 +1,231 @@
+"""The pages: parse, call a service, show. Every change is a POST with a CSRF token; a stranger's AS does not exist (404)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import LoginView
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from bandwidth_config import RuleError
+from config_tar import build_user_download
+from scionlab import selectors
+from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, UserASEditor, problems_of
+from scionlab.isd_as import file_name_part
+from scionlab.models import User, UserAS
+from scionlab.presenters import LinkPanel, is_live, snapshot, statuses_of, surprises, what_happens_next
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
+
+
+class PageRequest(HttpRequest):
+    """A request of somebody who is logged in."""
+
+    user: User
+
+
+login = LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True)
+
+
+@require_safe
+def front(request: HttpRequest) -> HttpResponse:
+    return redirect("user_as_list" if request.user.is_authenticated else "login")
+
+
+@require_safe
+@never_cache
+def healthz(request: HttpRequest) -> HttpResponse:
+    """200 while the database answers, else 503; for load balancers, without a session."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as exc:
+        return HttpResponse(f"database: {type(exc).__name__}\n", status=503, content_type="text/plain")
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@require_safe
+@login_required
+@never_cache
+def user_as_list(request: PageRequest) -> HttpResponse:
+    now = timezone.now()
+    rows = [
+        {"user_as": user_as, "statuses": statuses_of(selectors.links_of(user_as), now=now)}
+        for user_as in selectors.user_ases_of(request.user)
+    ]
+    live = is_live(status for row in rows for status in row["statuses"])
+    return render(request, "user_as/list.html", {"nav": "ases", "rows": rows, "live": live})
+
+
+@require_safe
+@login_required
+@never_cache
+def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
+    return _detail(request, selectors.user_as_of(request.user, pk))
+
+
+@require_POST
+@login_required
+def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    """The one number, changed on the page of its AS."""
+    user_as = selectors.user_as_of(request.user, pk)
+    link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
+    if link is None:
+        raise Http404
+    form = BandwidthForm(request.POST, link=link)
+    before = snapshot(user_as)
+    if form.is_valid():
+        try:
+            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=form.cleaned_data["bandwidth_kbit"], actor=request.user)
+        except RuleError as exc:
+            form.refuse(exc)
+        else:
+            _say_saved(request, what_happens_next(before, snapshot(user_as)))
+            return redirect("user_as_detail", pk=user_as.pk)
+    return _detail(request, user_as, wrong=form)
+
+
+def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | None = None) -> HttpResponse:
+    statuses = statuses_of(selectors.links_of(user_as), now=timezone.now())
+    rows = [
+        LinkPanel(status, wrong if wrong and wrong.link == status.link else BandwidthForm(link=status.link))
+        for status in statuses
+    ]
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "rows": rows,
+        "live": is_live(statuses),
+        "is_active": any(status.link.active for status in statuses),
+        "problems": list(problems_of(wrong, "")) if wrong else [],
+    }
+    return render(request, "user_as/detail.html", context)
+
+
+# --- create and edit ------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@never_cache
+def user_as_new(request: PageRequest) -> HttpResponse:
+    choices = _choices()
+    if request.method != "POST":
+        return _editor(request, UserASEditor.blank(choices))
+    editor = _posted(request, choices, user_as=None)
+    if "save" in request.POST and editor.is_valid():
+        try:
+            user_as = user_as_create(owner=request.user, actor=request.user, **editor.values())
+        except RuleError as exc:
+            editor.refuse(exc)
+        else:
+            _say_saved(request, what_happens_next(None, snapshot(user_as)), done=f"{user_as.isd_as} was created.")
+            return redirect("user_as_detail", pk=user_as.pk)
+    return _editor(request, editor)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@never_cache
+def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
+    user_as = selectors.user_as_of(request.user, pk)
+    choices = _choices()
+    if request.method != "POST":
+        return _editor(request, UserASEditor.stored(user_as, selectors.links_of(user_as), choices))
+    editor = _posted(request, choices, user_as=user_as)
+    if "save" in request.POST and editor.is_valid():
+        before = snapshot(user_as)
+        try:
+            user_as_update(user_as_id=user_as.pk, actor=request.user, **editor.values())
+        except RuleError as exc:
+            editor.refuse(exc)
+        else:
+            _say_saved(request, what_happens_next(before, snapshot(selectors.user_as_of(request.user, pk))))
+            return redirect("user_as_detail", pk=user_as.pk)
+    return _editor(request, editor)
+
+
+def _choices() -> list[Choice]:
+    policy = selectors.policy()
+    return [Choice.of(ap, policy) for ap in selectors.open_attachment_points()]
+
+
+def _posted(request: PageRequest, choices: list[Choice], *, user_as: UserAS | None) -> UserASEditor:
+    """The buttons that add or remove a row judge nothing and save nothing."""
+    kind = UserASEditor.submitted if "save" in request.POST else UserASEditor.rearranged
+    return kind(request.POST, choices, user_as=user_as)
+
+
+def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
+    context = {"nav": "ases", "editor": editor, "user_as": editor.user_as, "problems": editor.problems}
+    return render(request, "user_as/form.html", context)
+
+
+# --- activate, delete, download -------------------------------------------------------------------------------
+
+
+@require_POST
+@login_required
+def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
+    user_as = selectors.user_as_of(request.user, pk)
+    active = request.POST.get("active") == "1"
+    before = snapshot(user_as)
+    try:
+        user_as_set_active(user_as_id=user_as.pk, actor=request.user, active=active)
+    except RuleError as exc:
+        messages.error(request, exc.message)
+    else:
+        after = snapshot(selectors.user_as_of(request.user, pk))
+        _say_saved(request, what_happens_next(before, after), done="Activated." if active else "Deactivated.")
+    return redirect("user_as_detail", pk=user_as.pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@never_cache
+def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
+    """GET asks, POST deletes."""
+    user_as = selectors.user_as_of(request.user, pk)
+    problems: list[Problem] = []
+    if request.method == "POST":
+        isd_as = user_as.isd_as
+        try:
+            user_as_delete(user_as_id=user_as.pk, actor=request.user)
+        except RuleError as exc:
+            problems = [Problem("main", "", exc.message)]
+        else:
+            messages.success(
+                request, f"{isd_as} was deleted. Its attachment points drop its links with their next poll."
+            )
+            return redirect("user_as_list")
+    context: dict[str, Any] = {"nav": "ases", "user_as": user_as, "links": selectors.links_of(user_as)}
+    return render(request, "user_as/delete.html", context | {"problems": problems})
+
+
+@require_safe
+@login_required
+@never_cache
+def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
+    """The configuration of the AS for its host. It holds the host's secret, so it is never cached anywhere."""
+    user_as = selectors.user_as_of(request.user, pk)
+    host = user_as.hosts.order_by("pk").first()
+    if host is None:
+        raise Http404
+    content = build_user_download(host, generation=selectors.generation(), site_url=settings.SITE_URL)
+    name = f"scionlab_{file_name_part(user_as.isd_as)}_v{host.config_version}.tar.gz"
+    response = HttpResponse(content, content_type="application/gzip")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+def _say_saved(request: PageRequest, consequences: list[str], *, done: str = "Saved.") -> None:
+    messages.success(request, " ".join([done, *consequences]))
