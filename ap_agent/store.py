@@ -1,0 +1,251 @@
+"""The state directory: the bundles that were good, side by side, and one symlink that says which counts.
+
+    <state_dir>/                mode 0700: the stored manifest holds the host's secret
+        current -> versions/1.18-7-0f3a9b2c
+        versions/1.18-7-0f3a9b2c/scionlab-config.json
+        versions/1.18-7-0f3a9b2c/etc/scion/link_info.json
+        operator.json           what `scionlab_bw_limiter -b` and `-p` stored
+
+A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed;
+then the symlink is switched by a rename. Whatever kills us in between, `current` points to a complete bundle.
+Reading trusts nothing: the bundle on disk goes through the same checks as one from the network, and its name holds a
+hash of its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, Bundle, check_members, check_name
+from ap_agent.errors import BundleError, StoreError
+from bandwidth_config import check_bandwidth
+
+KEPT_VERSIONS = 3
+_UNFINISHED = ".unfinished-"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What the operator set with the thesis' command line; None where nothing was set."""
+
+    default_bandwidth_kbit: int | None = None
+    link_info: Path | None = None
+
+
+class Store:
+    """One state directory. Reading never creates or changes anything. Every method raises `StoreError` only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._versions = folder / "versions"
+        self._current = folder / "current"
+
+    # --- the current bundle -----------------------------------------------------------------------------------------
+
+    def load(self, *, host_id: str | None) -> Bundle | None:
+        """The last good bundle; None where none was ever stored. A corrupt one is a `StoreError` that names it."""
+        try:
+            target = self._current.readlink()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise StoreError(f"{self._current} cannot be read: {_said(exc)}.") from exc
+        folder = self._versions / target.name
+        try:
+            bundle = check_members(_read_tree(folder), host_id=host_id)
+        except BundleError as exc:
+            raise StoreError(f"The stored bundle {folder} is damaged: {exc.message}") from exc
+        except OSError as exc:
+            raise StoreError(f"The stored bundle {folder} cannot be read: {_said(exc)}.") from exc
+        if bundle.name != target.name:
+            raise StoreError(f"The stored bundle {folder} is damaged: its content is that of {bundle.name}.")
+        return bundle
+
+    def save(self, bundle: Bundle) -> None:
+        """Make `bundle` the current one, durably. After an error the former one is still current and intact."""
+        try:
+            self._prepare()
+            self._write(bundle)
+            self._switch(bundle.name)
+        except OSError as exc:
+            raise StoreError(
+                f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}. The former one stays."
+            ) from exc
+        with contextlib.suppress(OSError):  # what cannot be pruned today is pruned tomorrow; the bundle is stored
+            self._prune(bundle.name)
+
+    def _prepare(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync(self.folder.parent)
+        if stat.S_IMODE(self.folder.stat().st_mode) & 0o077:
+            self.folder.chmod(0o700)
+        if not self._versions.is_dir():
+            self._versions.mkdir(mode=0o700)
+            self._own(self._versions)
+            _sync(self.folder)
+        for left in self._versions.glob(f"{_UNFINISHED}*"):  # of a process that was killed
+            shutil.rmtree(left)
+
+    def _write(self, bundle: Bundle) -> None:
+        final = self._versions / bundle.name
+        if _holds(final, bundle):
+            return
+        unfinished = self._versions / f"{_UNFINISHED}{bundle.name}"
+        _write_tree(unfinished, bundle)
+        self._own(unfinished)
+        if final.exists():  # its name says the same content, but it was damaged since
+            damaged = self._versions / f"{_UNFINISHED}damaged-{bundle.name}"
+            final.rename(damaged)
+        unfinished.rename(final)
+        _sync(self._versions)
+
+    def _switch(self, name: str) -> None:
+        new = self.folder / "current.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to(Path("versions") / name)
+        self._own(new)
+        new.replace(self._current)
+        _sync(self.folder)
+
+    def _prune(self, current: str) -> None:
+        stored = [one for one in self._versions.iterdir() if one.is_dir() and one.name != current]
+        stored.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+        for old in stored[KEPT_VERSIONS - 1 :]:
+            shutil.rmtree(old)
+
+    def _own(self, path: Path) -> None:
+        """What root writes here by hand must stay readable for the service's own user: give it to the folder's."""
+        owner = self.folder.stat()
+        if os.geteuid() != 0 or owner.st_uid == 0:
+            return
+        for one in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
+            os.chown(one, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+    # --- what the operator set by hand ------------------------------------------------------------------------------
+
+    @property
+    def operator_file(self) -> Path:
+        return self.folder / "operator.json"
+
+    def load_operator(self) -> Operator:
+        """What `-b` and `-p` stored; nothing where they never did."""
+        try:
+            document = json.loads(self.operator_file.read_bytes())
+            return _operator(document)
+        except FileNotFoundError:
+            return Operator()
+        except OSError as exc:
+            raise StoreError(f"{self.operator_file} cannot be read: {_said(exc)}.") from exc
+        except (ValueError, RecursionError) as exc:
+            raise StoreError(
+                f"{self.operator_file} is damaged; delete it, and set -b and -p again if you used them."
+            ) from exc
+
+    def save_operator(self, operator: Operator) -> None:
+        """Store what `-b` and `-p` set."""
+        document: dict[str, Any] = {}
+        if operator.default_bandwidth_kbit is not None:
+            document["default_bandwidth_kbit"] = operator.default_bandwidth_kbit
+        if operator.link_info is not None:
+            document["link_info"] = str(operator.link_info)
+        try:
+            self._prepare()
+            write_atomically(self.operator_file, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
+            self._own(self.operator_file)
+        except OSError as exc:
+            raise StoreError(f"{self.operator_file} cannot be written: {_said(exc)}.") from exc
+
+
+def _operator(document: object) -> Operator:
+    if not isinstance(document, dict) or not set(document) <= {"default_bandwidth_kbit", "link_info"}:
+        raise ValueError("unknown content")
+    kbit, link_info = document.get("default_bandwidth_kbit"), document.get("link_info")
+    if kbit is not None:
+        if type(kbit) is not int:
+            raise ValueError("no number")
+        check_bandwidth(kbit)  # RuleError is a ValueError
+    if link_info is not None and not isinstance(link_info, str):
+        raise ValueError("no path")
+    return Operator(kbit, Path(link_info) if link_info is not None else None)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
+    """Readers see the old content or the new, also after a power cut. Raises `OSError`."""
+    new = path.with_name(f"{path.name}.new")
+    _write_file(new, data, mode)
+    new.replace(path)
+    _sync(path.parent)
+
+
+def _write_tree(folder: Path, bundle: Bundle) -> None:
+    folder.mkdir(mode=0o700)
+    for name, data in sorted(bundle.members.items()):
+        check_name(name)  # again, beside the only place that turns names into paths
+        path = folder / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_file(path, data, 0o600)
+    for inner in [one for one in folder.rglob("*") if one.is_dir()]:
+        _sync(inner)
+    _sync(folder)
+
+
+def _write_file(path: Path, data: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Make renames and new names in a folder survive a power cut (fsync(2): the folder needs its own)."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_tree(folder: Path) -> dict[str, bytes]:
+    members: dict[str, bytes] = {}
+    total_bytes = 0
+    for path in _files(folder):
+        total_bytes += path.stat(follow_symlinks=False).st_size
+        if len(members) >= DEFAULT_LIMITS.members or total_bytes > DEFAULT_LIMITS.unpacked_bytes:
+            raise BundleError("it is larger than any bundle", code="unpacked_too_large")
+        members[path.relative_to(folder).as_posix()] = path.read_bytes()
+    if MANIFEST not in members:
+        raise BundleError(f"It has no {MANIFEST}.", code="manifest_missing")
+    return members
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise BundleError(f'"{path.name}" is no plain file.', code="member_kind")
+        if path.is_file():
+            yield path
+
+
+def _holds(folder: Path, bundle: Bundle) -> bool:
+    try:
+        return _read_tree(folder) == dict(bundle.members)
+    except (OSError, BundleError):
+        return False
+
+
+def _said(exc: OSError) -> str:
+    return exc.strerror or type(exc).__name__
