@@ -164,6 +164,22 @@ def parse_ip(text: object) -> IPAddress:
     )
 
 
+def _not_a_host(address: IPAddress) -> str | None:
+    """What an address is that no single other host can have, None for all others."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return "an IPv4 address written as IPv6"
+    if address == ipaddress.IPv4Address("255.255.255.255"):
+        return "the broadcast address"
+    reserved = (ipaddress.IPv4Network("0.0.0.0/8"), ipaddress.IPv4Network("240.0.0.0/4"))
+    kinds = (
+        ("a loopback address", address.is_loopback),
+        ("the unspecified address", address.is_unspecified),
+        ("a multicast address", address.is_multicast),
+        ("a reserved address", address.version == 4 and any(address in network for network in reserved)),
+    )
+    return next((what for what, is_so in kinds if is_so), None)
+
+
 def check_underlay_address(
     text: object, *, global_only: bool = False, own: Iterable[str] = (), family: int | None = None
 ) -> IPAddress:
@@ -174,23 +190,7 @@ def check_underlay_address(
     Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`, `address_family`, `address_not_global`).
     """
     address = parse_ip(text)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    looked_at: IPAddress = mapped if mapped is not None else address
-    what = None
-    if mapped is not None:
-        what = "an IPv4 address written as IPv6"
-    elif looked_at.is_loopback:
-        what = "a loopback address"
-    elif looked_at.is_unspecified:
-        what = "the unspecified address"
-    elif looked_at.is_multicast:
-        what = "a multicast address"
-    elif looked_at == ipaddress.IPv4Address("255.255.255.255"):
-        what = "the broadcast address"
-    elif isinstance(looked_at, ipaddress.IPv4Address) and (
-        looked_at in ipaddress.IPv4Network("0.0.0.0/8") or looked_at in ipaddress.IPv4Network("240.0.0.0/4")
-    ):
-        what = "a reserved address"
+    what = _not_a_host(address)
     if what is not None:
         raise RuleError(
             "address_refused",
@@ -213,6 +213,28 @@ def check_underlay_address(
         raise RuleError(
             "address_not_global",
             f"{address} is not reachable from the internet. Use a public address, or choose the VPN.",
+        )
+    return address
+
+
+def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
+    """The address of a host's own socket where a NAT translates the public one: private ones are usual.
+
+    Raises `RuleError` (`address_invalid`, `address_refused`, `address_family`).
+    """
+    address = parse_ip(text)
+    what = _not_a_host(address)
+    if what is not None:
+        raise RuleError(
+            "address_refused",
+            f"{address} is {what}; a socket there reaches nobody. Use an address of the host's own network card, or "
+            "leave the bind IP empty.",
+        )
+    if family is not None and address.version != family:
+        raise RuleError(
+            "address_family",
+            f"{address} is an IPv{address.version} address, but it stands in for an IPv{family} one. "
+            f"Use an IPv{family} address.",
         )
     return address
 

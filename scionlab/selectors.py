@@ -1,0 +1,225 @@
+"""Reads that span relations, each with a known number of SQL statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from django.contrib.auth.models import AnonymousUser
+from django.db.models import QuerySet
+from django.http import Http404
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT, enforced_bandwidth, format_kbit
+from scionlab.models import (
+    AttachmentPoint,
+    BandwidthPolicy,
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    ServiceState,
+    User,
+    UserAS,
+)
+
+AGENT_SILENT_AFTER = timedelta(seconds=180)  # the agent sends a receipt at least once a minute (docs/api.md)
+
+Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent"]
+
+LINK_RELATIONS = [
+    f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "border_router", "host")
+]
+LINK_RELATIONS += [
+    "interface_a__AS__attachment_point__host",
+    "interface_a__host__receipt",
+    "interface_b__vpn_client__vpn",
+    "enforcement",
+]
+
+
+def policy() -> BandwidthPolicy:
+    """The site's one policy; the row is made on demand."""
+    return BandwidthPolicy.objects.get_or_create(pk=1)[0]
+
+
+def generation() -> int:
+    """G of every version string."""
+    return ServiceState.objects.get_or_create(pk=1)[0].generation
+
+
+def open_attachment_points() -> QuerySet[AttachmentPoint]:
+    """Where a user AS may attach, in the order of their ISD-AS; one statement."""
+    related = ("AS__isd", "AS__useras", "host__vpn")
+    return AttachmentPoint.objects.select_related(*related).order_by("AS__isd__isd_id", "AS__as_id")
+
+
+def default_in_force(ap: AttachmentPoint) -> int:
+    """x of the attachment point [kbit/s]: what the form starts with and allows at most."""
+    return ap.default_in_force(policy()) if ap.default_bandwidth_kbit is None else ap.default_bandwidth_kbit
+
+
+# --- a user's ASes ------------------------------------------------------------------------------------------
+
+
+def user_ases_of(user: User) -> list[UserAS]:
+    """The user's ASes with their Links (`links_of` asks no more); two statements at any number."""
+    ases = list(UserAS.objects.filter(owner=user).select_related("isd", "owner").order_by("as_id"))
+    _attach_links(ases)
+    return ases
+
+
+def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
+    """The AS if it is this user's, or the user is staff. Raises `Http404`: strangers do not learn whether it exists."""
+    rows = UserAS.objects.select_related("isd", "owner")
+    if not user.is_staff:
+        rows = rows.filter(owner_id=user.pk)
+    found = rows.filter(pk=pk).first() if user.is_authenticated else None
+    if found is None:
+        raise Http404("There is no such AS among yours.")
+    return found
+
+
+def links_of(user_as: UserAS) -> list[Link]:
+    """Its Links to attachment points with all that a page shows of them, in the order of their interface ids."""
+    found: list[Link] | None = getattr(user_as, "_links", None)
+    if found is None:
+        _attach_links([user_as])
+        return links_of(user_as)
+    return found
+
+
+def _attach_links(ases: Iterable[UserAS]) -> None:
+    by_as: dict[int, list[Link]] = {as_.pk: [] for as_ in ases}
+    links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=list(by_as))
+    for link in links.select_related(*LINK_RELATIONS).order_by("interface_b__interface_id"):
+        by_as[link.interface_b.AS_id].append(link)
+    for as_ in ases:
+        as_._links = by_as[as_.pk]  # type: ignore[attr-defined]  # a cache of this module's alone
+
+
+# --- requested, delivered, enforced -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LinkStatus:
+    """How far a Link's bandwidth got on its way to the kernel of the attachment point.
+
+    `wanted_kbit` is what should be enforced: `requested_kbit`, clamped to `maximum_kbit`. `enforced_kbit` is what the
+    attachment point's newest receipt says the kernel has, None where it says nothing that counts now.
+    """
+
+    link: Link
+    requested_kbit: int
+    maximum_kbit: int
+    wanted_kbit: int
+    enforced_kbit: int | None
+    stage: Stage
+    since: datetime | None
+    delivered_at: datetime | None
+    text: str
+
+
+def link_status(link: Link, *, now: datetime) -> LinkStatus:
+    """Judge the rows that `links_of` read; no statement, no clock of its own.
+
+    A Link that no attachment point limits (infrastructure) is "inactive": there is nothing to enforce.
+    """
+    ap = link.attachment_point
+    maximum_kbit = MAX_BANDWIDTH_KBIT if ap is None else ap.maximum_kbit
+    wanted_kbit = enforced_bandwidth(link.bandwidth_kbit, maximum_kbit)
+    host = link.interface_a.host
+    receipt: HostReceipt | None = getattr(host, "receipt", None)
+    enforcement: LinkEnforcement | None = getattr(link, "enforcement", None)
+    if receipt is not None and enforcement is not None and enforcement.received_at < receipt.received_at:
+        enforcement = None  # the newest receipt does not speak of this Link any more
+    stage, since, text = _judge(
+        link, ap, host, receipt=receipt, enforcement=enforcement, wanted_kbit=wanted_kbit, now=now
+    )
+    speaks = enforcement is not None and stage not in {"inactive", "silent"} and _is_in_kernel(enforcement)
+    return LinkStatus(
+        link=link,
+        requested_kbit=link.bandwidth_kbit,
+        maximum_kbit=maximum_kbit,
+        wanted_kbit=wanted_kbit,
+        enforced_kbit=enforcement.kbit if enforcement is not None and speaks else None,
+        stage=stage,
+        since=since,
+        delivered_at=host.delivered_at if _is_delivered(link, host) else None,
+        text=text,
+    )
+
+
+def _judge(
+    link: Link,
+    ap: AttachmentPoint | None,
+    host: Host,
+    *,
+    receipt: HostReceipt | None,
+    enforcement: LinkEnforcement | None,
+    wanted_kbit: int,
+    now: datetime,
+) -> tuple[Stage, datetime | None, str]:
+    if ap is None:
+        return "inactive", None, "Not limited: no attachment point provides this link to a user AS."
+    if not link.active:
+        return "inactive", link.changed_at, "Inactive: the link is in no configuration."
+    where = link.interface_a.AS.isd_as
+    if receipt is None:
+        return _without_agent(link, host, where)
+    if now - receipt.received_at > AGENT_SILENT_AFTER:
+        heard = _time(receipt.received_at)
+        return "silent", receipt.received_at, f"Unknown: the agent of {where} was last heard at {heard}."
+    if enforcement is not None and _covers(enforcement, link):
+        return _confirmed(enforcement, wanted_kbit)
+    return _on_its_way(link, host, where)
+
+
+def _without_agent(link: Link, host: Host, where: str) -> tuple[Stage, datetime | None, str]:
+    if host.config_version_deployed >= link.wanted_config_version and _is_delivered(link, host):
+        text = f"Delivered, not verified: {where} has no agent that could say what its kernel enforces."
+        return "not_verified", host.delivered_at, text
+    return _on_its_way(link, host, where)
+
+
+def _on_its_way(link: Link, host: Host, where: str) -> tuple[Stage, datetime | None, str]:
+    if _is_delivered(link, host):
+        return "delivered", host.delivered_at, f"Delivered to {where}, which has not confirmed it yet."
+    return "waiting", link.changed_at, f"Waiting until {where} fetches its configuration."
+
+
+def _confirmed(enforcement: LinkEnforcement, wanted_kbit: int) -> tuple[Stage, datetime | None, str]:
+    since = _time(enforcement.since)
+    if enforcement.state != LinkEnforcement.State.ENFORCED:
+        return "failed", enforcement.since, f"Not enforced: {enforcement.problem or 'the agent gave no reason.'}"
+    if not _is_in_kernel(enforcement) or enforcement.kbit != wanted_kbit:
+        found = [enforcement.to_user_rate_kbit, enforcement.from_user_rate_kbit]
+        to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
+        text = f"Not enforced: the kernel has {to_user} to the user AS and {from_user} from it."
+        return "failed", enforcement.since, text
+    if wanted_kbit == 0:
+        return "enforced", enforcement.since, f"Blocked in both directions since {since}."
+    return "enforced", enforcement.since, f"Enforced in both directions since {since}."
+
+
+def _covers(enforcement: LinkEnforcement, link: Link) -> bool:
+    return (enforcement.config_version or 0) >= link.wanted_config_version and (
+        enforcement.limits_version or 0
+    ) >= link.wanted_limits_version
+
+
+def _is_in_kernel(enforcement: LinkEnforcement) -> bool:
+    rates = {enforcement.to_user_rate_kbit, enforcement.from_user_rate_kbit}
+    return enforcement.state == LinkEnforcement.State.ENFORCED and rates == {enforcement.kbit}
+
+
+def _is_delivered(link: Link, host: Host) -> bool:
+    return (
+        host.delivered_config_version >= link.wanted_config_version
+        and host.delivered_limits_version >= link.wanted_limits_version
+    )
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,153 @@
+"""Numbers that two people must not get at once (AS ids, interface ids, ports, VPN addresses), and the order of locks.
+
+Every service takes the locks that it needs in this order, and rows of one table in the order of their primary keys.
+So no two of them can wait for each other:
+
+    1. BandwidthPolicy     who changes the site's default
+    2. ServiceState        who needs a new AS id (the row guards the ids of all user ASes)
+    3. User                who is counted against a quota
+    4. AS                  whose attachments change
+    5. AttachmentPoint     guards the default in force there, and its interface ids, ports and VPN addresses
+    6. Link
+    7. Host                last, because every service ends by raising counters
+
+Whoever reads a default in order to decide (is this number allowed?) holds the attachment point's row; whoever changes a
+default holds the rows of all the attachment points it counts for. Saves at two attachment points do not meet.
+
+SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
+`transaction_mode` IMMEDIATE), so they run one after the other. Both need the reads that decide inside the transaction.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from bandwidth_config import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, format_number
+from scionlab import selectors
+from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID
+from scionlab.models import (
+    AS,
+    VPN,
+    AttachmentPoint,
+    BandwidthPolicy,
+    Host,
+    Interface,
+    Link,
+    ServiceState,
+    User,
+    VPNClient,
+)
+from scionlab.services.errors import FieldRuleError
+
+FIRST_PORT = 50_000  # where the field's underlay ports begin (DOMAIN section 4)
+
+
+# --- locks ------------------------------------------------------------------------------------------------
+# NO KEY: a plain FOR UPDATE would also hold up everybody who only inserts a row that refers to the locked one (an audit
+# row that names its actor), and waits of that kind follow no order: a deadlock.
+
+
+def lock_policy() -> BandwidthPolicy:
+    selectors.policy()  # makes the row where there is none yet
+    return BandwidthPolicy.objects.select_for_update(no_key=True).get(pk=1)
+
+
+def lock_as_ids() -> None:
+    selectors.generation()  # makes the row where there is none yet
+    ServiceState.objects.select_for_update(no_key=True).get(pk=1)
+
+
+def lock_user(user_id: int) -> User:
+    return User.objects.select_for_update(no_key=True).get(pk=user_id)
+
+
+def lock_as(as_id: int) -> None:
+    """Raises `AS.DoesNotExist`."""
+    AS.objects.select_for_update(no_key=True).get(pk=as_id)
+
+
+def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
+    """None: all of them."""
+    _lock(AttachmentPoint.objects.all() if ids is None else AttachmentPoint.objects.filter(pk__in=set(ids)))
+
+
+def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
+    _lock(AttachmentPoint.objects.filter(host_id__in=set(host_ids)))
+
+
+def lock_links(ids: Iterable[int]) -> None:
+    _lock(Link.objects.filter(pk__in=set(ids)))
+
+
+def lock_hosts(ids: Iterable[int]) -> list[int]:
+    """Returns the ids of those that exist."""
+    return _lock(Host.objects.filter(pk__in=set(ids)))
+
+
+def _lock(rows: QuerySet[Any]) -> list[int]:
+    return list(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+
+
+# --- numbers ----------------------------------------------------------------------------------------------
+# Each is to be called with the row locked that guards it; the database's unique constraints are the second line.
+
+
+def free_user_as_id() -> int:
+    """The smallest AS number of user ASes that nobody has; under `lock_as_ids`. Raises `FieldRuleError`."""
+    taken = AS.objects.filter(as_id__gte=FIRST_USER_AS_ID, as_id__lte=LAST_USER_AS_ID)
+    found = _first_free(FIRST_USER_AS_ID, LAST_USER_AS_ID, set(taken.values_list("as_id", flat=True)))
+    if found is None:
+        raise FieldRuleError(
+            "as_ids_exhausted",
+            f"All {format_number(LAST_USER_AS_ID - FIRST_USER_AS_ID + 1)} ids of user ASes are in use. "
+            "Ask the administrators to delete ASes that nobody needs.",
+            "label",
+        )
+    return found
+
+
+def free_interface_id(as_id: int) -> int | None:
+    """The smallest interface id that the AS (a primary key) does not have; None when all are in use."""
+    taken = set(Interface.objects.filter(AS_id=as_id).values_list("interface_id", flat=True))
+    return _first_free(MIN_INTERFACE_ID, MAX_INTERFACE_ID, taken)
+
+
+def free_port(host_id: int, ip: str) -> int | None:
+    """The smallest port from 50000 that no interface has at this address of the host; None when all are in use."""
+    taken = Interface.objects.filter(host_id=host_id, public_ip=ip)
+    return _first_free(FIRST_PORT, MAX_PORT, set(taken.values_list("public_port", flat=True)))
+
+
+def is_port_free(host_id: int, ip: str, port: int, *, interface_id: int) -> bool:
+    """True when no interface but this one (a primary key) has the port."""
+    there = Interface.objects.filter(host_id=host_id, public_ip=ip, public_port=port)
+    return not there.exclude(pk=interface_id).exists()
+
+
+def vpn_client_for(vpn: VPN, host: Host) -> VPNClient | None:
+    """The host's client in this VPN, made with the smallest free address where there is none; None: the VPN is full.
+
+    Addresses that the host has in other VPNs are left out: two APs may use the same subnet.
+    """
+    client = VPNClient.objects.filter(vpn=vpn, host=host).first()
+    if client is not None:
+        return client
+    taken = {vpn.server_ip, *VPNClient.objects.filter(Q(vpn=vpn) | Q(host=host)).values_list("ip", flat=True)}
+    free = (str(ip) for ip in ipaddress.ip_network(vpn.subnet).hosts() if str(ip) not in taken)
+    ip = next(free, None)
+    return None if ip is None else VPNClient.objects.create(vpn=vpn, host=host, ip=ip)
+
+
+def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:
+    """The bind address for a socket with this public address: addresses of the other family do not go with it."""
+    if bind_ip is None or ipaddress.ip_address(bind_ip).version != ipaddress.ip_address(public_ip).version:
+        return None
+    return bind_ip
+
+
+def _first_free(low: int, high: int, taken: Collection[int]) -> int | None:
+    return next((number for number in range(low, high + 1) if number not in taken), None)

@@ -1,0 +1,313 @@
+"""What a person asks for when attaching a user AS, and the rules that say whether that is possible.
+
+The rules are checked twice: by the form or API to show every violation beside its field, and by the service while it
+holds the locks, where the first one counts. Both call `check_attachments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models import Q
+
+from bandwidth_config import (
+    IPAddress,
+    RuleError,
+    check_bandwidth,
+    check_bind_address,
+    check_port,
+    check_underlay_address,
+)
+from scionlab import selectors
+from scionlab.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.services.errors import FieldRuleError
+
+MAX_ATTACHMENTS = 5  # DOMAIN section 1
+DEFAULT_PORT = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttachmentSpec:
+    """One attachment as a person wants it.
+
+    Over the VPN (`use_vpn`) the address is the client's, which is allocated: `public_ip` and the bind fields do not
+    count then. `bandwidth_kbit` None: the default in force there, copied. `link_id`: an attachment that exists and is
+    edited; at another attachment point it is removed there and made anew.
+    """
+
+    attachment_point_id: int
+    use_vpn: bool = False
+    public_ip: str | None = None
+    public_port: int = DEFAULT_PORT
+    bandwidth_kbit: int | None = None
+    bind_ip: str | None = None
+    bind_port: int | None = None
+    link_id: int | None = None
+    active: bool = True
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the rules look up, read at once."""
+
+    user_as: UserAS | None
+    aps: dict[int, AttachmentPoint]
+    default_kbit: dict[int, int]  # by attachment point
+    links: dict[int, Link]  # of the user AS
+    taken: set[tuple[int, str, int]]  # (AP host, remote IP, remote port) of other ASes' Links
+
+
+def check_attachments(specs: Sequence[AttachmentSpec], *, user_as: UserAS | None) -> list[FieldRuleError]:
+    """Every rule that the attachments of a user AS break; `user_as` None: of one that is about to be made."""
+    errors = list(_count(specs))
+    if len(specs) > MAX_ATTACHMENTS:
+        return errors
+    facts = _facts(specs, user_as)
+    for index, spec in enumerate(specs):
+        errors += _one(index, spec, facts)
+    errors += _together(specs, facts)
+    return sorted(errors, key=lambda error: -1 if error.index is None else error.index)
+
+
+def _facts(specs: Sequence[AttachmentSpec], user_as: UserAS | None) -> _Facts:
+    ids = {spec.attachment_point_id for spec in specs}
+    rows = AttachmentPoint.objects.select_related("AS__isd", "AS__useras", "host__vpn").filter(pk__in=ids)
+    aps = {ap.pk: ap for ap in rows}
+    policy = selectors.policy()
+    return _Facts(
+        user_as=user_as,
+        aps=aps,
+        default_kbit={pk: ap.default_in_force(policy) for pk, ap in aps.items()},
+        links={link.pk: link for link in provider_links(user_as)},
+        taken=_taken(specs, aps, user_as),
+    )
+
+
+def provider_links(user_as: UserAS | None) -> list[Link]:
+    """The Links by which the user AS is attached, with what the rules look at."""
+    if user_as is None:
+        return []
+    links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS=user_as.pk).order_by("pk")
+    return list(links.select_related("interface_a__AS__attachment_point", "interface_b__vpn_client"))
+
+
+def _taken(
+    specs: Sequence[AttachmentSpec], aps: dict[int, AttachmentPoint], user_as: UserAS | None
+) -> set[tuple[int, str, int]]:
+    wanted = Q()
+    for spec in specs:
+        address = _canonical(spec)
+        if address is not None and spec.attachment_point_id in aps:
+            host_id = aps[spec.attachment_point_id].host_id
+            end = Q(interface_b__public_ip=address, interface_b__public_port=spec.public_port)
+            wanted |= Q(interface_a__host=host_id) & end
+    if not wanted:
+        return set()
+    found = Link.objects.filter(wanted)
+    if user_as is not None:
+        found = found.exclude(interface_b__AS=user_as.pk)
+    columns = ("interface_a__host_id", "interface_b__public_ip", "interface_b__public_port")
+    return set(found.values_list(*columns))
+
+
+def _canonical(spec: AttachmentSpec) -> str | None:
+    """The public address as it is stored; None over the VPN, and where there is none that could be stored."""
+    if spec.use_vpn or not spec.public_ip or not _is_storable_port(spec.public_port):
+        return None
+    try:
+        return str(check_underlay_address(spec.public_ip))
+    except RuleError:
+        return None
+
+
+def _is_storable_port(port: int) -> bool:
+    try:
+        check_port(port)
+    except RuleError:
+        return False
+    return True
+
+
+# --- the rules of one attachment ----------------------------------------------------------------------------
+
+
+def _one(index: int, spec: AttachmentSpec, facts: _Facts) -> Iterator[FieldRuleError]:
+    if spec.link_id is not None and spec.link_id not in facts.links:
+        text = "This attachment is not one of this AS, or it was removed meanwhile. Reload the page and try again."
+        yield FieldRuleError("link_unknown", text, "link_id", index)
+    ap = facts.aps.get(spec.attachment_point_id)
+    if ap is None:
+        text = f"There is no attachment point {spec.attachment_point_id}. Choose one of the list."
+        yield FieldRuleError("attachment_point_unknown", text, "attachment_point", index)
+        return
+    yield from _attachable(index, ap, facts)
+    if spec.use_vpn:
+        if not hasattr(ap.host, "vpn"):
+            text = f"{ap.AS.isd_as} has no VPN. Give a public IP, or choose an attachment point with a VPN."
+            yield FieldRuleError("vpn_missing", text, "use_vpn", index)
+    else:
+        yield from _addresses(index, spec, ap)
+    yield from _as_field("public_port", index, lambda: check_port(spec.public_port))
+    yield from _bandwidth(index, spec, ap, facts)
+
+
+def _attachable(index: int, ap: AttachmentPoint, facts: _Facts) -> Iterator[FieldRuleError]:
+    user_as = facts.user_as
+    if user_as is None:
+        return
+    if ap.AS_id == user_as.pk:
+        text = f"{ap.AS.isd_as} is this AS itself. Choose another attachment point."
+        yield FieldRuleError("attachment_point_own", text, "attachment_point", index)
+    elif ap.AS.isd_id != user_as.isd_id:
+        text = (
+            f"{ap.AS.isd_as} is in another isolation domain than this AS ({user_as.isd_as}). Choose an attachment "
+            f"point of ISD {user_as.isd.isd_id}, or create a new AS there."
+        )
+        yield FieldRuleError("attachment_point_isd", text, "attachment_point", index)
+
+
+def _addresses(index: int, spec: AttachmentSpec, ap: AttachmentPoint) -> Iterator[FieldRuleError]:
+    families = {family for family, ip in ((4, ap.host.public_ipv4), (6, ap.host.public_ipv6)) if ip}
+    if not families:
+        text = f"{ap.AS.isd_as} is reachable by its VPN only. Choose the VPN, or another attachment point."
+        yield FieldRuleError("attachment_point_vpn_only", text, "use_vpn", index)
+        return
+    if not spec.public_ip:
+        text = "A public IP is missing. Write one like 192.0.2.7 or 2001:db8::7, or choose the VPN."
+        yield FieldRuleError("address_required", text, "public_ip", index)
+        return
+    address: list[IPAddress] = []
+    yield from _as_field("public_ip", index, lambda: address.append(_public(spec, ap, families)))
+    family = address[0].version if address else None
+    if spec.bind_ip:
+        yield from _as_field("bind_ip", index, lambda: check_bind_address(spec.bind_ip, family=family))
+    if spec.bind_port is not None:
+        yield from _as_field("bind_port", index, lambda: check_port(spec.bind_port or 0))
+
+
+def _public(spec: AttachmentSpec, ap: AttachmentPoint, families: set[int]) -> IPAddress:
+    return check_underlay_address(
+        spec.public_ip,
+        global_only=settings.UNDERLAY_GLOBAL_ONLY,
+        own=own_addresses(ap.host),
+        family=next(iter(families)) if len(families) == 1 else None,
+    )
+
+
+def own_addresses(host: Host) -> list[str]:
+    """The addresses at which a user AS cannot be."""
+    return [ip for ip in (*host.public_ips, host.bind_ip) if ip]
+
+
+def _bandwidth(index: int, spec: AttachmentSpec, ap: AttachmentPoint, facts: _Facts) -> Iterator[FieldRuleError]:
+    link = facts.links.get(spec.link_id or 0)
+    is_kept = link is not None and attachment_point_id(link) == ap.pk and link.bandwidth_kbit == spec.bandwidth_kbit
+    if spec.bandwidth_kbit is not None and not is_kept:  # a choice that a lowered default clamps may stay
+        kbit, maximum = spec.bandwidth_kbit, facts.default_kbit[ap.pk]
+        yield from _as_field("bandwidth_kbit", index, lambda: check_bandwidth(kbit, maximum))
+
+
+def attachment_point_id(link: Link) -> int | None:
+    ap: AttachmentPoint | None = getattr(link.interface_a.AS, "attachment_point", None)
+    return None if ap is None else ap.pk
+
+
+def _as_field(field: str, index: int, check: Callable[[], object]) -> Iterator[FieldRuleError]:
+    try:
+        check()
+    except RuleError as exc:
+        yield FieldRuleError.of(exc, field, index)
+
+
+# --- the rules of all attachments together --------------------------------------------------------------------
+
+
+def _count(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
+    if not specs:
+        text = f"An AS needs an attachment point, and this one has none. Add 1 to {MAX_ATTACHMENTS}."
+        yield FieldRuleError("attachments_none", text, "attachments")
+    if len(specs) > MAX_ATTACHMENTS:
+        text = f"{len(specs)} attachments are more than the {MAX_ATTACHMENTS} that an AS may have. Remove some."
+        yield FieldRuleError("attachments_too_many", text, "attachments")
+
+
+def _together(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRuleError]:
+    yield from _one_isd(specs, facts)
+    yield from _links_once(specs)
+    yield from _endpoints_once(specs, facts)
+
+
+def _one_isd(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRuleError]:
+    if facts.user_as is not None:  # then each attachment is compared with the AS itself
+        return
+    first: AttachmentPoint | None = None
+    for index, spec in enumerate(specs):
+        ap = facts.aps.get(spec.attachment_point_id)
+        if ap is None:
+            continue
+        first = first or ap
+        if ap.AS.isd_id != first.AS.isd_id:
+            text = (
+                f"{ap.AS.isd_as} is in another isolation domain than {first.AS.isd_as}. All attachments of an AS are "
+                f"in one: choose an attachment point of ISD {first.AS.isd.isd_id}."
+            )
+            yield FieldRuleError("attachment_point_isd", text, "attachment_point", index)
+
+
+def _links_once(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
+    seen: set[int] = set()
+    for index, spec in enumerate(specs):
+        if spec.link_id in seen:
+            text = "This attachment is given twice. Reload the page and try again."
+            yield FieldRuleError("link_twice", text, "link_id", index)
+        if spec.link_id is not None:
+            seen.add(spec.link_id)
+
+
+def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRuleError]:
+    """A socket belongs to one Link: on the user AS's host whatever the other end, and as the AP's host sees it."""
+    public: set[tuple[str, int]] = set()
+    local: set[tuple[str, int]] = set()
+    for index, spec in enumerate(specs):
+        ap = facts.aps.get(spec.attachment_point_id)
+        if ap is None:
+            continue
+        address = f"VPN of {ap.AS.isd_as}" if spec.use_vpn else _canonical(spec)
+        if address is None:
+            continue
+        here = (address, spec.public_port)
+        behind = here if spec.use_vpn else (_bind(spec) or address, spec.bind_port or spec.public_port)
+        if here in public:
+            text = (
+                f"{address} port {spec.public_port} is given for two attachments of this AS. Choose another port for "
+                "one of them."
+            )
+            yield FieldRuleError("endpoint_twice", text, "public_port", index)
+        elif behind in local:
+            text = (
+                f"{behind[0]} port {behind[1]} is where two attachments of this AS would bind. Choose another bind "
+                "port for one of them."
+            )
+            yield FieldRuleError("bind_twice", text, "bind_port", index)
+        elif (ap.host_id, address, spec.public_port) in facts.taken:
+            text = (
+                f"{address} port {spec.public_port} is in use at {ap.AS.isd_as} by another AS. Choose another port, or "
+                "another address."
+            )
+            yield FieldRuleError("endpoint_taken", text, "public_port", index)
+        public.add(here)
+        local.add(behind)
+
+
+def _bind(spec: AttachmentSpec) -> str | None:
+    try:
+        return str(check_bind_address(spec.bind_ip)) if spec.bind_ip else None
+    except RuleError:
+        return None
+
+
+def raise_first(errors: Iterable[FieldRuleError]) -> None:
+    for error in errors:
+        raise error

@@ -1,0 +1,104 @@
+"""Which hosts a change concerns: compares what each host's configuration says of a Link before and after.
+
+This is the one place that knows when H and L rise (DOMAIN section 2). A host sees a Link only while it is active:
+
+    the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
+    only the limit that the attachment point enforces differs                                       L of the AP's host
+    nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
+
+A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
+at most once per save, however many Links changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from scionlab.models import Host, Interface, Link
+from scionlab.services import allocation
+from scionlab.services.host import hosts_bump
+
+Seen = tuple[object, ...]
+
+LINK_RELATIONS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "host")]
+LINK_RELATIONS += ["interface_a__AS__attachment_point__host"]
+
+
+@dataclass(frozen=True)
+class LinkView:
+    """What the configurations of the hosts at both ends say of an active Link."""
+
+    views: dict[int, Seen]  # by host
+    limit_hosts: frozenset[int]  # hosts whose link_info.json states `bandwidth_kbit`
+    bandwidth_kbit: int
+    provider_host_id: int
+
+
+def view_of(link: Link) -> LinkView | None:
+    """None for an inactive Link: no configuration has it. `link` is to be read with `LINK_RELATIONS`, or is new."""
+    if not link.active:
+        return None
+    a, b = link.interface_a, link.interface_b
+    views: dict[int, Seen] = {}
+    for near, far in ((a, b), (b, a)):
+        seen = (link.type, link.mtu, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
+        views[near.host_id] = (*views.get(near.host_id, ()), *seen)
+    # A Link that nobody limits is listed with its stored bandwidth at both ends (DOMAIN section 3).
+    limit_hosts = {a.host_id} if link.is_limited else {a.host_id, b.host_id}
+    return LinkView(views, frozenset(limit_hosts), link.enforced_kbit, a.host_id)
+
+
+def _near(end: Interface) -> Seen:
+    return (end.interface_id, end.public_ip, end.public_port, end.bind_ip, end.bind_port, end.border_router_id)
+
+
+def _far(end: Interface) -> Seen:
+    return (end.AS_id, end.public_ip, end.public_port)
+
+
+class Changes:
+    """Collects what one save does to Links, then raises each counter once and marks from when on it is delivered."""
+
+    def __init__(self) -> None:
+        self._config_ids: set[int] = set()
+        self._limits_ids: set[int] = set()
+        self._wanting: dict[int, int] = {}  # Link -> its provider's host
+
+    def note(self, link_id: int, before: LinkView | None, after: LinkView | None) -> None:
+        was = {} if before is None else before.views
+        becomes = {} if after is None else after.views
+        config_ids = {host for host in was.keys() | becomes.keys() if was.get(host) != becomes.get(host)}
+        limits_ids: frozenset[int] = frozenset()
+        if before is not None and after is not None and before.bandwidth_kbit != after.bandwidth_kbit:
+            limits_ids = after.limit_hosts
+        self._config_ids |= config_ids
+        self._limits_ids |= limits_ids
+        if after is not None and after.provider_host_id in config_ids | limits_ids:
+            self._wanting[link_id] = after.provider_host_id
+
+    def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> None:
+        """Raise the counters, except those of hosts that are about to be deleted."""
+        config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
+        if config_ids or limits_ids:
+            hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
+            mark_wanted(self._wanting)
+
+
+def mark_wanted(provider_host_of: dict[int, int]) -> None:
+    """Store at each Link the versions of its provider's host that first have what it wants now."""
+    hosts = Host.objects.in_bulk(set(provider_host_of.values()))
+    for host_id, host in hosts.items():
+        ids = [link_id for link_id, provider in provider_host_of.items() if provider == host_id]
+        Link.objects.filter(pk__in=ids).update(
+            wanted_config_version=host.config_version,
+            wanted_limits_version=host.limits_version,
+            changed_at=timezone.now(),
+        )
+
+
+def read_links(link_ids: set[int]) -> list[Link]:
+    """The Links, locked, with everything `view_of` looks at."""
+    allocation.lock_links(link_ids)
+    return list(Link.objects.filter(pk__in=link_ids).select_related(*LINK_RELATIONS).order_by("pk"))

@@ -1,0 +1,106 @@
+"""The defaults that administrators set, and how they reach the attachment points.
+
+A default is stored at once and carried out right after, by a task: `AttachmentPoint.maximum_kbit` follows the default
+in force there, and only then do configurations clamp to it. So a configuration is a function of its versions, and an
+administrator's page does not wait for every attachment point.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import transaction
+
+from bandwidth_config import RuleError, check_bandwidth
+from scionlab import selectors
+from scionlab.models import AttachmentPoint, Link, User
+from scionlab.services import allocation, audit
+from scionlab.services.changes import mark_wanted
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.host import hosts_bump
+from scionlab.services.queue import FAN_OUT_DEFAULTS, queue_after_commit
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason: str = "") -> None:
+    """Set x of every attachment point that has no default of its own. Nothing happens for the value that is stored.
+
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
+    """
+    _check(default_bandwidth_kbit)
+    policy = allocation.lock_policy()
+    allocation.lock_attachment_points()  # nobody is in the middle of checking a number against the old default
+    old = policy.default_bandwidth_kbit
+    if old == default_bandwidth_kbit:
+        return
+    policy.default_bandwidth_kbit = default_bandwidth_kbit
+    policy.save(update_fields=["default_bandwidth_kbit"])
+    audit.note_default(None, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason)
+    queue_after_commit(FAN_OUT_DEFAULTS)
+    logger.info("policy.site_default old=%s new=%s", old, default_bandwidth_kbit)
+
+
+@transaction.atomic
+def ap_default_set(
+    *, attachment_point_id: int, default_bandwidth_kbit: int | None, actor: User | None, reason: str = ""
+) -> None:
+    """Set x of one attachment point; None: the site default counts there again.
+
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `AttachmentPoint.DoesNotExist`.
+    """
+    if default_bandwidth_kbit is not None:
+        _check(default_bandwidth_kbit)
+    allocation.lock_attachment_points([attachment_point_id])
+    ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
+    old = ap.default_bandwidth_kbit
+    if old == default_bandwidth_kbit:
+        return
+    ap.default_bandwidth_kbit = default_bandwidth_kbit
+    ap.save(update_fields=["default_bandwidth_kbit"])
+    audit.note_default(ap, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason)
+    queue_after_commit(FAN_OUT_DEFAULTS)
+    logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, default_bandwidth_kbit)
+
+
+def _check(default_bandwidth_kbit: int) -> None:
+    try:
+        check_bandwidth(default_bandwidth_kbit)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "default_bandwidth_kbit") from exc
+
+
+def fan_out() -> list[int]:
+    """Carry changed defaults out, one attachment point per transaction; returns the hosts whose L rose.
+
+    Level-triggered and idempotent: it compares what is carried out with what is in force, whoever changed it, so it may
+    run at any time and any number of times. A host's L rises once, and only when a limit there really changes.
+    """
+    changed: list[int] = []
+    for ap_id in AttachmentPoint.objects.order_by("pk").values_list("pk", flat=True):
+        changed += carry_out_default(ap_id)
+    return changed
+
+
+@transaction.atomic
+def carry_out_default(attachment_point_id: int) -> list[int]:
+    """The same for one attachment point, e.g. one that was just made."""
+    allocation.lock_attachment_points([attachment_point_id])
+    ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
+    if ap is None:  # deleted meanwhile
+        return []
+    old, new = ap.maximum_kbit, ap.default_in_force(selectors.policy())
+    if old == new:
+        return []
+    # min(b, old) != min(b, new) holds for exactly the numbers above the lower of the two.
+    provided = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
+    affected = provided.filter(interface_b__AS__useras__isnull=False, bandwidth_kbit__gt=min(old, new))
+    provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
+    allocation.lock_links(provider_host_of)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
+    host_ids = sorted(set(provider_host_of.values()))
+    hosts_bump(config_ids=set(), limits_ids=set(host_ids))
+    mark_wanted(provider_host_of)
+    logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
+    return host_ids
