@@ -1,0 +1,193 @@
+"""`./dev demo`: the product's main job on one machine, with real packets.
+
+A Coordination Service, an attachment point with its agent and some user ASes live in network namespaces. Limits are
+entered in the real web form, reach the kernel through the real agent, and are measured with real traffic. It ends by
+itself; the exit status is 0 only if every limit held within 2 % in both directions, every heartbeat arrived, and the
+bystander was not slowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.browser import PageError
+from lab.demo import report
+from lab.demo.agent import DemoAgent
+from lab.demo.site import DemoSite
+from lab.demo.traffic import measure
+from lab.demo.without_root import show_without_root
+from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_URL, USER_ASES, UserAs, World
+from lab.forward import PortForward
+from lab.netns import Lab, LabError, available, cleanup_stale
+from lab.serve import is_healthy
+from lab.service import CoordinationService, ServiceError
+
+POLL_INTERVAL_S = 1.0
+ENFORCED_DEADLINE_S = 30.0
+LOWERED_DEFAULT_KBIT = 20_000
+RAISED_KBIT = 4_000
+CHANGED = (USER_ASES[1], USER_ASES[2], USER_ASES[3])  # raised, blocked, clamped by a lower default
+
+
+Step = Callable[[str], None]
+
+
+class DemoError(RuntimeError):
+    """Something that the demo relies on did not happen in time."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=7.0, help="length of the long measurement (default: %(default)s)"
+    )
+    parser.add_argument("--no-wait", action="store_true", help="do not offer to keep the site open at the end")
+    options = parser.parse_args(arguments)
+    missing = available()
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-"))
+    try:
+        with _progress() as step:
+            if missing is not None:
+                return show_without_root(missing, folder, step)
+            for name in cleanup_stale(PREFIX):
+                print(f"removed {name}, left over from a demo that was killed")
+            return _with_lab(options, folder, step)
+    except (LabError, ServiceError, PageError, DemoError) as exc:
+        print(f"\nThe demo could not go on: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted; everything is removed.", file=sys.stderr)
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
+    with Lab(PREFIX) as lab:
+        step("Building the network: an attachment point, user ASes, a bystander, the service")
+        world = World.build(lab)
+        service = CoordinationService(
+            folder / "service", bind="0.0.0.0:8000", site_url=SITE_URL, start_process=world.service.popen
+        )
+        try:
+            step("Starting the Coordination Service (gunicorn, Celery worker and beat, SQLite; no Redis, no Docker)")
+            service.prepare()
+            site = DemoSite(service, world.service.call)
+            credentials = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
+            service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
+            agent = DemoAgent(world.ap, folder / "agent", credentials, poll_interval_s=POLL_INTERVAL_S)
+            step("Starting the agent on the attachment point; it pulls across the NIC that it will limit")
+            agent.start()
+            story = Story(site, agent, world, credentials.attachment_point_id, step)
+            outcome = story.tell(options.seconds)
+            if sys.stdin.isatty() and not options.no_wait:
+                _keep_open(world, service)
+            return outcome
+        finally:
+            service.stop()
+
+
+@dataclass
+class Story:
+    """The demo's plot, told to the site, the agent and the wires."""
+
+    site: DemoSite
+    agent: DemoAgent
+    world: World
+    attachment_point_id: int
+    step: Step
+    verdicts: list[report.Verdict] = field(default_factory=list)
+
+    def tell(self, seconds: float) -> int:
+        """Returns the exit status. Raises what its parts raise."""
+        self._create()
+        self._measure(USER_ASES, seconds)
+        self.verdicts.append(report.judge_idle(self.agent))
+        self._change()
+        self._measure(CHANGED, max(4.0, seconds - 2))
+        print(report.summary(self.verdicts))
+        return 0 if all(verdict.holds for verdict in self.verdicts) else 1
+
+    def _create(self) -> None:
+        self.step(f"Seven user ASes are created in the web form, with limits up to {AP_DEFAULT_KBIT:,} kbit/s")
+        for user_as in USER_ASES:
+            self.site.create_user_as(user_as, self.attachment_point_id)
+        _wait_until_enforced(self.site, USER_ASES)
+
+    def _measure(self, user_ases: tuple[UserAs, ...], seconds: float) -> None:
+        self.step(f"Traffic far above the limits over {len(user_ases)} links, both directions at once, {seconds:g} s")
+        ap_ports = {user_as.label: int(self.site.link(user_as)["ap_port"]) for user_as in user_ases}
+        measured = measure(self.world, user_ases, seconds=seconds, ap_ports=ap_ports)
+        print(report.table(self.site, self.agent, measured))
+        self.verdicts += report.judge(self.site, measured)
+
+    def _change(self) -> None:
+        raised, blocked, clamped = CHANGED
+        self.step(f"{raised.label} changes the limit in the form from {raised.kbit:,} to {RAISED_KBIT:,} kbit/s")
+        self._timed(raised, RAISED_KBIT, lambda: self.site.change_limit(raised, RAISED_KBIT))
+        self.step(f"{blocked.label} blocks the link with 0")
+        self._timed(blocked, 0, lambda: self.site.change_limit(blocked, 0))
+        self.step(f"The administrator lowers the attachment point's default to {LOWERED_DEFAULT_KBIT:,} kbit/s")
+        self._timed(
+            clamped,
+            LOWERED_DEFAULT_KBIT,
+            lambda: self.site.set_ap_default(self.attachment_point_id, LOWERED_DEFAULT_KBIT),
+        )
+        _wait_until_enforced(self.site, CHANGED)
+
+    def _timed(self, user_as: UserAs, kbit: int, save: Callable[[], float]) -> None:
+        took_s = self.agent.time_until_rate(self.site, user_as, kbit, save)
+        print(report.change_line(user_as, kbit, took_s, POLL_INTERVAL_S))
+
+
+def _wait_until_enforced(site: DemoSite, user_ases: tuple[UserAs, ...]) -> None:
+    """Until the site itself says that every link is enforced: the receipt closes the loop. Raises `DemoError`."""
+    deadline = time.monotonic() + ENFORCED_DEADLINE_S
+    waiting = list(user_ases)
+    while waiting:
+        waiting = [user_as for user_as in waiting if site.link(user_as)["stage"] != "enforced"]
+        if waiting and time.monotonic() > deadline:
+            texts = "; ".join(f"{user_as.label}: {site.link(user_as)['text']}" for user_as in waiting)
+            raise DemoError(f"not enforced within {ENFORCED_DEADLINE_S:g} s: {texts}")
+        time.sleep(0.2 if waiting else 0)
+
+
+def _keep_open(world: World, service: CoordinationService) -> None:
+    answer = input("\nKeep the site open and look at it in a browser on this machine? [y/N] ")
+    if not answer.lower().startswith("y"):
+        return
+    with PortForward(world.service, ("192.0.2.100", 8000), 8000):
+        print(report.keep_open_text())
+        try:
+            while True:
+                service.check()
+                time.sleep(1)
+        except KeyboardInterrupt:
+            print()
+
+
+@contextmanager
+def _progress() -> Iterator[Step]:
+    """Says what happens now, with the time since the start: nobody should wonder whether it still runs."""
+    started = time.monotonic()
+
+    def step(text: str) -> None:
+        print(f"\n[{time.monotonic() - started:5.1f} s] {text}", flush=True)
+
+    # A lab turns SIGTERM into SystemExit by itself; without one (no root) the folder is to be removed all the same.
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    yield step
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""What the demo prints: the tables, the verdicts and their arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.demo.agent import DemoAgent
+from lab.demo.site import DemoSite
+from lab.demo.traffic import LinkMeasurement, Measured
+from lab.demo.world import ADMIN, BYSTANDER_KBIT, PASSWORD, USER_ASES, UserAs
+from lab.judge import RATE_TOLERANCE
+
+BYSTANDER_LOSS_TOLERANCE = 0.001  # of its packets: what a bystander loses without any limit on two busy cores
+
+_HEAD = (
+    ("user AS", "", ""),
+    ("requested", "", "kbit/s"),
+    ("enforced", "", "kbit/s"),
+    ("kernel has", "to / from", "kbit/s"),
+    ("measured", "to user AS", "kbit/s L2"),
+    ("measured", "from user AS", "kbit/s L2"),
+    ("heartbeats", "arrived", "of sent"),
+    ("site says", "", ""),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim and whether it held."""
+
+    claim: str
+    holds: bool
+
+
+def table(site: DemoSite, agent: DemoAgent, measured: Measured) -> str:
+    """Per link: requested, enforced, in the kernel, measured in both directions, heartbeats kept."""
+    rows = [_link_row(site, agent, one) for one in measured.links]
+    rows.append(
+        (
+            "(bystander)",
+            "-",
+            "none",
+            "-",
+            f"{measured.bystander_to_kbit:,.0f}",
+            f"{measured.bystander_from_kbit:,.0f}",
+            "-",
+            f"offered {BYSTANDER_KBIT:,}; {measured.bystander_lost} of {measured.bystander_sent:,} packets lost",
+        )
+    )
+    return _aligned(_HEAD, rows)
+
+
+def _link_row(site: DemoSite, agent: DemoAgent, one: LinkMeasurement) -> tuple[str, ...]:
+    link = site.link(one.user_as)
+    to_user, from_user = agent.kernel_rates_kbit(int(link["interface_id"]))
+    enforced = int(link["enforced_kbit"])
+    return (
+        one.user_as.label,
+        f"{link['requested_kbit']:,}",
+        f"{enforced:,}",
+        f"{_number(to_user)} / {_number(from_user)}",
+        _measured(one.to_user_kbit, enforced),
+        _measured(one.from_user_kbit, enforced),
+        f"{one.heartbeats_arrived} of {one.heartbeats_sent}",
+        link["stage"],
+    )
+
+
+def _number(value: int | None) -> str:
+    return "none" if value is None else f"{value:,}"
+
+
+def _measured(kbit: float, limit_kbit: int) -> str:
+    if limit_kbit == 0:
+        return f"{kbit:,.1f}"
+    return f"{kbit:,.1f} ({kbit / limit_kbit - 1:+.2%})"
+
+
+def _aligned(head: Sequence[tuple[str, ...]], rows: Sequence[tuple[str, ...]]) -> str:
+    lines: list[tuple[str, ...]] = [*zip(*head, strict=True), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+
+    def show(line: tuple[str, ...]) -> str:
+        first = line[0].ljust(widths[0])
+        middle = [cell.rjust(width) for cell, width in zip(line[1:-1], widths[1:-1], strict=True)]
+        return "  " + "  ".join([first, *middle, line[-1]]).rstrip()
+
+    shown = [show(line) for line in lines]
+    head_lines = len(head[0])
+    rule = "  " + "-" * (max(map(len, shown)) - 2)
+    return "\n".join([*(line for line in shown[:head_lines] if line.strip()), rule, *shown[head_lines:]])
+
+
+def judge(site: DemoSite, measured: Measured) -> list[Verdict]:
+    """The claims of one measurement."""
+    verdicts = []
+    for one in measured.links:
+        limit_kbit = int(site.link(one.user_as)["enforced_kbit"])
+        name = one.user_as.label
+        directions = (("to", one.to_user_kbit, one.to_user_beats), ("from", one.from_user_kbit, one.from_user_beats))
+        for direction, kbit, beats in directions:
+            if limit_kbit == 0:
+                verdicts.append(
+                    Verdict(f"{name}: nothing passes {direction} the user AS", kbit == 0 and beats.received == 0)
+                )
+                continue
+            near = abs(kbit / limit_kbit - 1) <= RATE_TOLERANCE
+            verdicts.append(Verdict(f"{name}: {kbit:,.1f} kbit/s {direction} the user AS, limit {limit_kbit:,}", near))
+            verdicts.append(Verdict(f"{name}: three heartbeats never missed {direction} the user AS", beats.downs == 0))
+        if limit_kbit:
+            every = one.heartbeats_arrived == one.heartbeats_sent
+            verdicts.append(Verdict(f"{name}: {one.heartbeats_arrived} of {one.heartbeats_sent} heartbeats", every))
+    allowed = BYSTANDER_LOSS_TOLERANCE * measured.bystander_sent
+    claim = f"bystander: {measured.bystander_lost} of {measured.bystander_sent:,} packets lost"
+    verdicts.append(Verdict(claim, measured.bystander_sent > 0 and measured.bystander_lost <= allowed))
+    return verdicts
+
+
+def judge_idle(agent: DemoAgent) -> Verdict:
+    """A further cycle on the same configuration must write nothing."""
+    writes = agent.planned_writes()
+    print(f"  A further cycle of the agent would make {writes} writes to the kernel.")
+    return Verdict(f"second cycle: {writes} writes", writes == 0)
+
+
+def change_line(user_as: UserAs, kbit: int, took_s: float, poll_interval_s: float) -> str:
+    """How long a change took from Save to the kernel."""
+    return (
+        f"  {user_as.label}: the kernel has {kbit:,} kbit/s in both directions {took_s:.2f} s after Save "
+        f"(the agent polls every {poll_interval_s:g} s, plus or minus its jitter)"
+    )
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """The end of the story: how many claims held, and each that did not."""
+    failed = [verdict.claim for verdict in verdicts if not verdict.holds]
+    tolerance = f"{RATE_TOLERANCE:.0%}"
+    lines = [
+        "",
+        "  Figures are L2: bytes of the Ethernet frame without its checksum, as HTB counts them; 1472 bytes of payload",
+        "  over IPv4 are 1514 of them. Rates are counted at the receiver from 1 s after the start until the senders stop.",
+        "",
+    ]
+    if failed:
+        lines += [f"{len(failed)} of {len(verdicts)} checks FAILED:", *(f"  - {claim}" for claim in failed)]
+    else:
+        lines.append(
+            f"All {len(verdicts)} checks held: each limit within {tolerance} both ways, every heartbeat, the bystander."
+        )
+    return "\n".join(lines)
+
+
+def keep_open_text() -> str:
+    """Where to look and who to be."""
+    owners = ", ".join(sorted({user_as.owner for user_as in USER_ASES}))
+    return (
+        f"\nThe site is at http://127.0.0.1:8000 until Ctrl-C. Password of everybody: {PASSWORD}\n"
+        f"  users: {owners}\n  administrator: {ADMIN} (http://127.0.0.1:8000/admin/)"
+    )

@@ -1,0 +1,188 @@
+"""What people do on the demo's web site: users make ASes and change limits, an administrator lowers a default.
+
+Everything a person would do goes over HTTP as a person would do it (`lab.browser`). Only the attachment point itself is
+put into the database directly, as its operators would have done long before.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import requests
+
+from lab.browser import Browser, Form, Page, PageError
+from lab.demo.world import ADMIN, AP_AS, AP_DEFAULT_KBIT, AP_IPV4, AP_IPV6, AP_ISD, AP_LABEL, PASSWORD, UserAs
+from lab.service import CoordinationService
+
+T = TypeVar("T")
+_SETUP = """
+import json
+from scionlab.models import User
+from scionlab.services.infrastructure import attachment_point_create, infrastructure_as_create
+as_ = infrastructure_as_create(isd={isd}, as_text={as_text!r}, label={label!r}, is_core=True,
+                               public_ipv4={ipv4!r}, public_ipv6={ipv6!r})
+ap = attachment_point_create(as_=as_, default_bandwidth_kbit={default_kbit})
+User.objects.create_superuser({admin!r}, {password!r})
+for email in {owners!r}:
+    User.objects.create_user(email, {password!r})
+print(json.dumps({{"ap": ap.pk, "uid": ap.host.uid, "secret": ap.host.secret}}))
+"""
+
+
+@dataclass(frozen=True)
+class ApCredentials:
+    """What the AP's operator copies from the admin page into agent.toml."""
+
+    attachment_point_id: int
+    host_id: str
+    host_secret: str = field(repr=False)
+
+
+class DemoSite:
+    """`inside` calls a function in the network in which the site is reached."""
+
+    def __init__(self, service: CoordinationService, inside: Callable[[Callable[[], Any]], Any]) -> None:
+        self._service = service
+        self._inside = inside
+        self._browsers: dict[str, Browser] = {}
+        self._tokens: dict[str, str] = {}
+
+    def set_up(self, owners: list[str]) -> ApCredentials:
+        """The AP with its default, and the accounts. Raises `ServiceError`."""
+        script = _SETUP.format(
+            isd=AP_ISD,
+            as_text=AP_AS,
+            label=AP_LABEL,
+            ipv4=AP_IPV4,
+            ipv6=AP_IPV6,
+            default_kbit=AP_DEFAULT_KBIT,
+            admin=ADMIN,
+            password=PASSWORD,
+            owners=owners,
+        )
+        made = json.loads(self._service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
+        return ApCredentials(made["ap"], made["uid"], made["secret"])
+
+    # --- users ------------------------------------------------------------------------------------------------
+
+    def create_user_as(self, user_as: UserAs, attachment_point_id: int) -> None:
+        """Fill in the form "new AS" as its owner. Raises `PageError`."""
+
+        def fill_in() -> None:
+            browser = self._browser(user_as.owner, "/login/")
+            page = browser.open("/ases/new/")
+            form = _form_with(page, "bandwidth_kbit")
+            values: dict[str, str | None] = {
+                _name(form, "label"): user_as.label,
+                _name(form, "attachment_point"): str(attachment_point_id),
+                _name(form, "public_ip"): user_as.ip,
+                _name(form, "public_port"): str(user_as.port),
+                _name(form, "bandwidth_kbit"): str(user_as.kbit),
+            }
+            _require(browser.send(page, form, values, button=_button(form, "create")), leaves=page.url)
+
+        self._inside(fill_in)
+
+    def change_limit(self, user_as: UserAs, kbit: int) -> float:
+        """Edit the AS in the form and save another number; returns when "Save" was pressed. Raises `PageError`."""
+        link = self.link(user_as)
+
+        def fill_in() -> float:
+            browser = self._browser(user_as.owner, "/login/")
+            page = browser.open(f"/ases/{link['as_pk']}/edit/")
+            form = _form_with(page, "bandwidth_kbit")
+            values: dict[str, str | None] = {_name(form, "bandwidth_kbit"): str(kbit)}
+            saved_at = time.monotonic()
+            _require(browser.send(page, form, values, button=_button(form, "save")), leaves=page.url)
+            return saved_at
+
+        return float(self._inside(fill_in))
+
+    def page_says(self, user_as: UserAs) -> str:
+        """The HTML of the AS's own page, as its owner sees it."""
+        link = self.link(user_as)
+        page: Page = self._inside(lambda: self._browser(user_as.owner, "/login/").open(f"/ases/{link['as_pk']}/"))
+        return page.html
+
+    # --- administrators ------------------------------------------------------------------------------------------
+
+    def set_ap_default(self, attachment_point_id: int, kbit: int) -> float:
+        """Change the AP's default on its page in Django admin; returns when "Save" was pressed. Raises `PageError`."""
+
+        def fill_in() -> float:
+            browser = self._browser(ADMIN, "/admin/login/")
+            page = browser.open(f"/admin/scionlab/attachmentpoint/{attachment_point_id}/change/")
+            form = page.form("default_bandwidth_kbit")
+            saved_at = time.monotonic()
+            _require(browser.send(page, form, {"default_bandwidth_kbit": str(kbit)}, button="Save"), leaves=page.url)
+            return saved_at
+
+        return float(self._inside(fill_in))
+
+    # --- the API --------------------------------------------------------------------------------------------------
+
+    def link(self, user_as: UserAs) -> dict[str, Any]:
+        """The user AS's Link as the REST API shows it to its owner. Raises `PageError`."""
+        for link in self._get("/api/v1/links/", user_as.owner)["results"]:
+            if link["as_label"] == user_as.label:
+                found: dict[str, Any] = link
+                return found
+        raise PageError(f"the API has no link of {user_as.label}")
+
+    def _get(self, path: str, email: str) -> Any:
+        def ask() -> Any:
+            if email not in self._tokens:
+                answer = requests.post(
+                    f"{self._service.site_url}/api/v1/token/",
+                    json={"email": email, "password": PASSWORD},
+                    timeout=20,
+                )
+                answer.raise_for_status()
+                self._tokens[email] = answer.json()["token"]
+            headers = {"Authorization": f"Token {self._tokens[email]}"}
+            answer = requests.get(f"{self._service.site_url}{path}", headers=headers, timeout=20)
+            answer.raise_for_status()
+            return answer.json()
+
+        return self._inside(ask)
+
+    def _browser(self, email: str, login_path: str) -> Browser:
+        if email not in self._browsers:
+            browser = Browser(self._service.site_url)
+            page = browser.open(login_path)
+            after = browser.send(page, page.form("username", "password"), {"username": email, "password": PASSWORD})
+            _require(after, leaves=page.url)
+            self._browsers[email] = browser
+        return self._browsers[email]
+
+
+def _form_with(page: Page, field_name: str) -> Form:
+    for form in page.forms:
+        if any(name.endswith(field_name) for name in form.fields):
+            return form
+    raise PageError(f"{page.url} has no form with a field {field_name}")
+
+
+def _name(form: Form, field_name: str) -> str:
+    """The field's whole name; of the first attachment, where there are several."""
+    names = {**form.fields, **dict.fromkeys(form.choices, "")}
+    for name in names:
+        if name == field_name or name.endswith(f"-{field_name}"):
+            return name
+    raise PageError(f"the form has no field {field_name}; it has {', '.join(names)}")
+
+
+def _button(form: Form, word: str) -> str:
+    for text in form.buttons:
+        if word in text.lower():
+            return text
+    raise PageError(f'the form has no button "{word}"; it has {", ".join(form.buttons)}')
+
+
+def _require(page: Page, *, leaves: str) -> None:
+    if page.url == leaves:
+        raise PageError(f"{leaves} refused: {'; '.join(page.errors) or page.html[:2000]}")

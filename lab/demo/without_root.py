@@ -1,0 +1,90 @@
+"""The part of the demo that needs no root: the service, the form, the tarball, and the agent's plan."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import requests
+
+from lab.demo.agent import write_config
+from lab.demo.site import ApCredentials, DemoSite
+from lab.demo.world import USER_ASES
+from lab.serve import is_healthy
+from lab.service import REPOSITORY, CoordinationService
+
+EXIT_NOT_EVERYTHING_SHOWN = 3
+_PLAN_LINES = 12
+
+
+def show_without_root(missing: str, folder: Path, step: Callable[[str], None]) -> int:
+    """Shows what it can; returns an exit status that says that the limits themselves were not shown."""
+    print(
+        f"{missing}\nSo this demo cannot enforce limits and measure them. It shows the rest: service, tarball and plan."
+    )
+    site_url = f"http://127.0.0.1:{_free_port()}"
+    service = CoordinationService(folder / "service", bind=site_url.removeprefix("http://"), site_url=site_url)
+    try:
+        step("Starting the Coordination Service on this machine's loopback")
+        service.prepare()
+        site = DemoSite(service, lambda function: function())
+        credentials = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
+        service.start(lambda: is_healthy(site_url))
+        step("Seven user ASes are created in the web form")
+        for user_as in USER_ASES:
+            site.create_user_as(user_as, credentials.attachment_point_id)
+            link = site.link(user_as)
+            print(f"  {user_as.label}: {link['requested_kbit']:,} kbit/s requested; the site says: {link['text']}")
+        step("The attachment point pulls its configuration")
+        _show_tarball(site_url, credentials)
+        step("What the agent would do with it on this machine (`ap_agent plan` touches nothing)")
+        _show_plan(folder, site_url, credentials)
+    finally:
+        service.stop()
+    print(f"\nNot shown: limits in the kernel and measured traffic. {missing}")
+    return EXIT_NOT_EVERYTHING_SHOWN
+
+
+def _show_tarball(site_url: str, credentials: ApCredentials) -> None:
+    answer = requests.get(
+        f"{site_url}/api/v4/host/{credentials.host_id}/config",
+        auth=(credentials.host_id, credentials.host_secret),
+        timeout=20,
+    )
+    answer.raise_for_status()
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
+        for member in tar.getmembers():
+            print(f"  {member.name} ({member.size} bytes)")
+        link_info = tar.extractfile("etc/scion/link_info.json")
+        if link_info is not None:
+            for interface_id, entry in json.load(link_info).items():
+                where = f"{entry['IP-Address']} port {entry['Port']}"
+                print(f"    link {interface_id}: {entry['Bandwidth']:,} kbit/s, {where}")
+
+
+def _show_plan(folder: Path, site_url: str, credentials: ApCredentials) -> None:
+    config = write_config(folder / "agent", site_url, credentials, poll_interval_s=1)
+    done = subprocess.run(
+        [sys.executable, "-m", "ap_agent", "plan", "--config", str(config)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    print("\n".join(f"  {line}" for line in lines[:_PLAN_LINES]))
+    if len(lines) > _PLAN_LINES:
+        print(f"  ... and {len(lines) - _PLAN_LINES} more lines")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
