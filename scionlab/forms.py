@@ -27,11 +27,8 @@ from bandwidth_config import (
     parse_ip,
 )
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.user_as import AttachmentSpec, check_attachments
+from scionlab.services.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, AttachmentSpec, check_attachments
 
-MAX_ATTACHMENTS = 5  # DOMAIN section 1; the rule itself is services.user_as.check_attachments
-DEFAULT_PORT = 50_000
 _PORT_HINT = f"Write a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
 
 
@@ -99,25 +96,32 @@ class Choice:
     maximum_kbit: int
     ip_versions: str
     has_vpn: bool
+    is_possible: bool  # shown, but not to be chosen: in another ISD, or this AS itself
 
     @classmethod
-    def of(cls, ap: AttachmentPoint, policy: BandwidthPolicy) -> Choice:
+    def of(cls, ap: AttachmentPoint, policy: BandwidthPolicy, *, user_as: UserAS | None = None) -> Choice:
         versions = [name for name, ip in (("IPv4", ap.host.public_ipv4), ("IPv6", ap.host.public_ipv6)) if ip]
         return cls(
             id=ap.pk,
             isd_as=ap.AS.isd_as,
             label=ap.AS.label,
             maximum_kbit=ap.default_in_force(policy),
-            ip_versions=" and ".join(versions) or "no public address",
+            ip_versions=" or ".join(versions),
             has_vpn=hasattr(ap.host, "vpn"),
+            is_possible=user_as is None or (ap.AS.isd_id == user_as.isd_id and ap.AS_id != user_as.pk),
         )
+
+    @property
+    def isd(self) -> str:
+        return self.isd_as.partition("-")[0]
 
     @property
     def name(self) -> str:
         return self.isd_as + (f" ({self.label})" if self.label else "")
 
     def __str__(self) -> str:
-        return f"{self.name}, at most {format_kbit(self.maximum_kbit)}"
+        ways = " or ".join(way for way in (self.ip_versions, "VPN" if self.has_vpn else "") if way)
+        return f"{self.name}: at most {format_kbit(self.maximum_kbit)}, {ways or 'not reachable'}"
 
 
 class AttachmentPointSelect(forms.Select):
@@ -131,7 +135,30 @@ class AttachmentPointSelect(forms.Select):
         if choice is not None:
             option["attrs"]["data-maximum"] = str(choice.maximum_kbit)
             option["attrs"]["data-name"] = choice.name
+            option["attrs"]["disabled"] = not choice.is_possible
         return option
+
+
+class AttachmentPointField(forms.TypedChoiceField):
+    """One of the attachment points, grouped by ISD: all attachments of an AS are in one."""
+
+    def __init__(self, choices: Sequence[Choice]) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for choice in choices:
+            groups.setdefault(f"ISD {choice.isd}", []).append((str(choice.id), str(choice)))
+        widget = AttachmentPointSelect()
+        widget.by_value = {str(choice.id): choice for choice in choices}
+        super().__init__(
+            label="Attachment point",
+            coerce=int,
+            choices=list(groups.items()),
+            widget=widget,
+            help_text="This infrastructure AS will be the provider of your AS.",
+            error_messages={
+                "required": "The attachment point is missing. Choose one from the list.",
+                "invalid_choice": "There is no attachment point %(value)s. Choose one from the list.",
+            },
+        )
 
 
 # --- forms --------------------------------------------------------------------------------------------------
@@ -169,16 +196,7 @@ class AttachmentForm(forms.Form):
     """One attachment: a provider Link to an attachment point. The fields are those of the thesis' figure 5.1."""
 
     link_id = forms.IntegerField(required=False, widget=forms.HiddenInput)
-    attachment_point = forms.TypedChoiceField(
-        label="Attachment point",
-        coerce=int,
-        widget=AttachmentPointSelect,
-        help_text="This infrastructure AS will be the provider of your AS.",
-        error_messages={
-            "required": "The attachment point is missing. Choose one from the list.",
-            "invalid_choice": "There is no attachment point %(value)s. Choose one from the list.",
-        },
-    )
+    attachment_point = forms.Field()  # an AttachmentPointField, made with the choices of the moment
     use_vpn = forms.BooleanField(
         label="Use VPN",
         required=False,
@@ -221,13 +239,9 @@ class AttachmentForm(forms.Form):
     def __init__(self, *args: Any, choices: Sequence[Choice], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.by_value = {str(choice.id): choice for choice in choices}
-        field = self.fields["attachment_point"]
-        assert isinstance(field, forms.TypedChoiceField)
-        field.choices = _grouped(choices)
-        assert isinstance(field.widget, AttachmentPointSelect)
-        field.widget.by_value = self.by_value
+        self.fields["attachment_point"] = AttachmentPointField(choices)
         self.fields["bandwidth_kbit"].help_text = format_html(
-            "<span data-limit>{}</span> Per direction. 0 blocks the link; below {} SCION’s heartbeats may not fit.",
+            "<span data-limit>{}</span> Per direction. 0 blocks the link; below {} SCION's heartbeats may not fit.",
             self._limit_hint(),
             format_kbit(HEARTBEAT_MINIMUM_KBIT),
         )
@@ -235,7 +249,7 @@ class AttachmentForm(forms.Form):
     def _limit_hint(self) -> str:
         """Names the attachment point, so that it stays true when another one is chosen without JavaScript."""
         if self.chosen is None:
-            return "Each attachment point’s maximum stands in its entry of the list."
+            return "Each attachment point's maximum stands in its entry of the list."
         return f"Initial value and maximum at {self.chosen.name}: {format_kbit(self.chosen.maximum_kbit)}."
 
     @property
@@ -278,14 +292,6 @@ class AttachmentForm(forms.Form):
             link_id=data["link_id"],
             active=data["active"] or data["link_id"] is None,
         )
-
-
-def _grouped(choices: Iterable[Choice]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """By ISD: all attachments of an AS are in one."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for choice in choices:
-        groups.setdefault(f"ISD {choice.isd_as.partition('-')[0]}", []).append((str(choice.id), str(choice)))
-    return list(groups.items())
 
 
 class BandwidthForm(forms.Form):
@@ -450,8 +456,8 @@ def _typed_rows(data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 def _new_row(choices: Sequence[Choice], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A row to start from: an attachment point of the same ISD that is not used yet, its maximum, a free port."""
     used = [str(row.get("attachment_point")) for row in rows]
-    isds = {choice.isd_as.partition("-")[0] for choice in choices if str(choice.id) in used[:1]}
-    possible = [choice for choice in choices if not isds or choice.isd_as.partition("-")[0] in isds]
+    isds = {choice.isd for choice in choices if str(choice.id) in used[:1]}
+    possible = [choice for choice in choices if choice.is_possible and (not isds or choice.isd in isds)]
     fresh = [choice for choice in possible if str(choice.id) not in used] or possible
     ports = {str(row.get("public_port")) for row in rows}
     port = next(number for number in range(DEFAULT_PORT, MAX_PORT) if str(number) not in ports)

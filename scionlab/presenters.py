@@ -162,14 +162,13 @@ def _enforced_next(ap: str, requested_kbit: int, enforced_kbit: int, *, restarts
     return f"{ap} {what}{clamped} within about its polling interval{end}"
 
 
-def surprises(user_as_links: Iterable[Link]) -> list[str]:
-    """Warnings about allowed but surprising bandwidths, one for each link."""
-    found = []
-    for link in user_as_links:
-        warning = bandwidth_warning(link.bandwidth_kbit)
-        if warning:
-            found.append(f"{link.interface_a.AS.isd_as}: {warning}")
-    return found
+def surprises(before: Snapshot | None, after: Snapshot) -> list[str]:
+    """A warning for each bandwidth that was saved now and is allowed but surprising."""
+    old = {} if before is None else before.kbit_by_link
+    new = [
+        (ap, kbit) for link, (ap, kbit, enforced) in after.kbit_by_link.items() if old.get(link) != (ap, kbit, enforced)
+    ]
+    return [f"{ap}: {warning}" for ap, kbit in new if (warning := bandwidth_warning(kbit))]
 
 
 def statuses_of(links: Iterable[Link], *, now: datetime) -> list[LinkStatus]:

@@ -1,10 +1,12 @@
-"""The pages: parse, call a service, show. Every change is a POST with a CSRF token; a stranger's AS does not exist (404)."""
+"""The pages: parse, call a service, show.
+
+Every change is a POST with a CSRF token, and a stranger's AS does not exist (404).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import LoginView
@@ -17,13 +19,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
-from config_tar import build_user_download
 from scionlab import selectors
 from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, UserASEditor, problems_of
-from scionlab.isd_as import file_name_part
 from scionlab.models import User, UserAS
-from scionlab.presenters import LinkPanel, is_live, snapshot, statuses_of, surprises, what_happens_next
+from scionlab.presenters import LinkPanel, Snapshot, is_live, snapshot, statuses_of, surprises, what_happens_next
 from scionlab.services.link import link_set_bandwidth
+from scionlab.services.render import user_download
 from scionlab.services.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
 
 
@@ -43,7 +44,7 @@ def front(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 @never_cache
-def healthz(request: HttpRequest) -> HttpResponse:
+def healthz(_request: HttpRequest) -> HttpResponse:
     """200 while the database answers, else 503; for load balancers, without a session."""
     try:
         with connection.cursor() as cursor:
@@ -89,7 +90,7 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            _say_saved(request, what_happens_next(before, snapshot(user_as)))
+            _say_saved(request, user_as.pk, before)
             return redirect("user_as_detail", pk=user_as.pk)
     return _detail(request, user_as, wrong=form)
 
@@ -118,7 +119,7 @@ def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | Non
 @login_required
 @never_cache
 def user_as_new(request: PageRequest) -> HttpResponse:
-    choices = _choices()
+    choices = _choices(None)
     if request.method != "POST":
         return _editor(request, UserASEditor.blank(choices))
     editor = _posted(request, choices, user_as=None)
@@ -128,7 +129,7 @@ def user_as_new(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             editor.refuse(exc)
         else:
-            _say_saved(request, what_happens_next(None, snapshot(user_as)), done=f"{user_as.isd_as} was created.")
+            _say_saved(request, user_as.pk, None, done=f"{user_as.isd_as} was created.")
             return redirect("user_as_detail", pk=user_as.pk)
     return _editor(request, editor)
 
@@ -138,7 +139,7 @@ def user_as_new(request: PageRequest) -> HttpResponse:
 @never_cache
 def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
-    choices = _choices()
+    choices = _choices(user_as)
     if request.method != "POST":
         return _editor(request, UserASEditor.stored(user_as, selectors.links_of(user_as), choices))
     editor = _posted(request, choices, user_as=user_as)
@@ -149,14 +150,14 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
         except RuleError as exc:
             editor.refuse(exc)
         else:
-            _say_saved(request, what_happens_next(before, snapshot(selectors.user_as_of(request.user, pk))))
+            _say_saved(request, pk, before)
             return redirect("user_as_detail", pk=user_as.pk)
     return _editor(request, editor)
 
 
-def _choices() -> list[Choice]:
+def _choices(user_as: UserAS | None) -> list[Choice]:
     policy = selectors.policy()
-    return [Choice.of(ap, policy) for ap in selectors.open_attachment_points()]
+    return [Choice.of(ap, policy, user_as=user_as) for ap in selectors.open_attachment_points()]
 
 
 def _posted(request: PageRequest, choices: list[Choice], *, user_as: UserAS | None) -> UserASEditor:
@@ -184,8 +185,7 @@ def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        after = snapshot(selectors.user_as_of(request.user, pk))
-        _say_saved(request, what_happens_next(before, after), done="Activated." if active else "Deactivated.")
+        _say_saved(request, pk, before, done="Activated." if active else "Deactivated.")
     return redirect("user_as_detail", pk=user_as.pk)
 
 
@@ -217,15 +217,15 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
 def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
     """The configuration of the AS for its host. It holds the host's secret, so it is never cached anywhere."""
     user_as = selectors.user_as_of(request.user, pk)
-    host = user_as.hosts.order_by("pk").first()
-    if host is None:
-        raise Http404
-    content = build_user_download(host, generation=selectors.generation(), site_url=settings.SITE_URL)
-    name = f"scionlab_{file_name_part(user_as.isd_as)}_v{host.config_version}.tar.gz"
+    name, content = user_download(user_as)
     response = HttpResponse(content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 
-def _say_saved(request: PageRequest, consequences: list[str], *, done: str = "Saved.") -> None:
-    messages.success(request, " ".join([done, *consequences]))
+def _say_saved(request: PageRequest, pk: int, before: Snapshot | None, *, done: str = "Saved.") -> None:
+    """Says what happens next, read anew from what was stored."""
+    after = snapshot(selectors.user_as_of(request.user, pk))
+    messages.success(request, " ".join([done, *what_happens_next(before, after)]))
+    for warning in surprises(before, after):
+        messages.warning(request, warning)
