@@ -139,7 +139,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     lines = [
         "",
         "  Figures are L2: bytes of the Ethernet frame without its checksum, as HTB counts them; 1472 bytes of payload",
-        "  over IPv4 are 1514 of them. Rates are counted at the receiver from 1 s after the start until the senders stop.",
+        "  over IPv4 are 1514 of them. Rates are those at the receiver, from 1 s after the start until sending ends.",
         "",
     ]
     if failed:
