@@ -1,1 +1,63 @@
-"""Being written."""
+"""What Celery's workers do. Tasks take ids, may run any number of times, and find their work in the database.
+
+They are queued by name after a commit (`scionlab.services.queue`); `sweep` finds what a dead worker or a broker that
+was down left undone.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from celery import shared_task
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from scionlab.models import Host
+from scionlab.services.mail import due_mail_ids, mail_send
+from scionlab.services.policy import fan_out
+from scionlab.services.queue import SEND_MAIL, queue_now
+from scionlab.services.render import render_ahead
+
+logger = logging.getLogger(__name__)
+
+POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
+MAILS_PER_SWEEP = 100
+
+
+@shared_task
+def render_host(host_id: int) -> None:
+    """Have the host's configuration ready before it polls. Nothing for a host that is gone, or has no AS."""
+    host = Host.objects.filter(pk=host_id).first()
+    if host is None:
+        return
+    try:
+        if render_ahead(host):
+            logger.info("render.done host=%s version=%s limits=%s", host_id, host.config_version, host.limits_version)
+    except RuleError as exc:  # an administrator must correct it; the next hosts are not to wait for that
+        logger.error("render.refused host=%s code=%s %s", host_id, exc.code, exc.message)
+
+
+@shared_task
+def fan_out_defaults() -> None:
+    """Carry changed defaults out (`services.policy.fan_out`)."""
+    host_ids = fan_out()
+    if host_ids:
+        logger.info("fan_out.done hosts=%s", host_ids)
+
+
+@shared_task
+def send_mail(mail_id: int) -> None:
+    """Send one mail of the outbox; nothing where it was sent, or another worker is at it."""
+    mail_send(mail_id)
+
+
+@shared_task
+def sweep() -> None:
+    """Do what was left undone: defaults not carried out, configurations not rendered, mails not sent."""
+    now = timezone.now()
+    fan_out_defaults()
+    for host_id in Host.objects.filter(last_seen_at__gte=now - POLLING_WITHIN).values_list("pk", flat=True):
+        render_host(host_id)
+    for mail_id in due_mail_ids(now=now, limit=MAILS_PER_SWEEP):
+        queue_now(SEND_MAIL, mail_id)  # one task each: a slow mail server holds nothing else up

@@ -1,0 +1,81 @@
+"""Mails as an outbox: a row is made in the transaction of the event, and sent after it; no mail is lost or sent twice.
+
+The one gap that no protocol closes: a worker that dies between the mail server's answer and our note of it leaves a
+mail that is sent once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.core.mail import EmailMessage
+from django.db.models import F, Value
+from django.db.models.functions import Least
+from django.utils import timezone
+
+from scionlab.models import Mail
+from scionlab.services.queue import SEND_MAIL, queue_after_commit
+
+logger = logging.getLogger(__name__)
+
+# Longer than a task may run (CELERY_TASK_TIME_LIMIT): who holds a lease that ran out is dead.
+LEASE = timedelta(minutes=5)
+FIRST_RETRY = timedelta(seconds=30)
+LONGEST_RETRY = timedelta(hours=1)
+MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
+
+
+def mails_create(mails: Iterable[Mail]) -> int:
+    """Keep each mail whose `key` is new, and queue it for after the commit. Returns how many were new."""
+    wanted = {mail.key: mail for mail in mails}
+    if not wanted:
+        return 0
+    known = set(Mail.objects.filter(key__in=wanted).values_list("key", flat=True))
+    new = [mail for key, mail in sorted(wanted.items()) if key not in known]
+    Mail.objects.bulk_create(new, ignore_conflicts=True)  # somebody may have been quicker since
+    for pk in Mail.objects.filter(key__in=[mail.key for mail in new]).values_list("pk", flat=True):
+        queue_after_commit(SEND_MAIL, pk)
+    return len(new)
+
+
+def mail_send(mail_id: int) -> bool:
+    """Send one mail, unless it was sent, is being sent, or must wait. False then, and when the mail server refused."""
+    if not _claim(mail_id):
+        return False
+    mail = Mail.objects.get(pk=mail_id)
+    try:
+        EmailMessage(mail.subject, mail.body, to=[mail.recipient], headers={"Message-ID": _message_id(mail)}).send()
+    except (OSError, smtplib.SMTPException) as exc:
+        _retry_later(mail, exc)
+        return False
+    Mail.objects.filter(pk=mail_id).update(sent_at=timezone.now(), last_error="")
+    logger.info("mail.sent id=%s key=%s attempts=%s", mail.pk, mail.key, mail.attempts)
+    return True
+
+
+def due_mail_ids(*, now: datetime, limit: int) -> list[int]:
+    """The unsent mails that may be tried now, oldest first."""
+    due = Mail.objects.filter(sent_at=None, not_before__lte=now).order_by("not_before", "pk")
+    return list(due.values_list("pk", flat=True)[:limit])
+
+
+def _claim(mail_id: int) -> bool:
+    """True for exactly one of those who ask at the same time: the compare and the swap are one statement."""
+    now = timezone.now()
+    free = Mail.objects.filter(pk=mail_id, sent_at=None, not_before__lte=now)
+    attempts = Least(F("attempts") + 1, Value(MAX_ATTEMPTS_COUNTED))
+    return free.update(not_before=now + LEASE, attempts=attempts) == 1
+
+
+def _retry_later(mail: Mail, error: Exception) -> None:
+    delay = min(FIRST_RETRY * 2 ** min(mail.attempts - 1, 10), LONGEST_RETRY)
+    Mail.objects.filter(pk=mail.pk).update(not_before=timezone.now() + delay, last_error=repr(error)[:200])
+    logger.warning("mail.failed id=%s attempts=%s retry_in_s=%d error=%r", mail.pk, mail.attempts, delay.seconds, error)
+
+
+def _message_id(mail: Mail) -> str:
+    """The same at every attempt: a reader's program shows a mail once that reached it twice."""
+    return f"<{mail.pk}.{mail.created_at:%Y%m%d%H%M%S}@scionlab>"

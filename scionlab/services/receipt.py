@@ -1,0 +1,248 @@
+"""Receipts: what an attachment point says that its kernel enforces, and the mails to the owners that follow from it.
+
+The document itself is read by `scionlab.api.receipt_format`; here it is a value. docs/api.md is the contract.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import format_kbit
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail
+from scionlab.services.mail import mails_create
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a link as the kernel has it. Counters are those of the link's class since it was made."""
+
+    rate_kbit: int
+    bytes: int
+    packets: int
+    drops: int
+
+
+@dataclass(frozen=True)
+class LinkReceipt:
+    """`kbit` is what the bundle wanted; a direction that the kernel does not have is None."""
+
+    kbit: int
+    state: LinkEnforcement.State
+    problem: str
+    to_user: Direction | None
+    from_user: Direction | None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """`version` is (G, H), None with `limits_version` while the agent has no bundle. `links` by interface id."""
+
+    agent_version: str
+    version: tuple[int, int] | None
+    limits_version: int | None
+    observed_at: datetime
+    links: Mapping[int, LinkReceipt]
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`stored` is false for a receipt that is older than the newest one; `unknown_links` have no Link here."""
+
+    stored: bool
+    unknown_links: list[int]
+
+
+def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
+    """Keep the receipt as the host's newest, one row for each of its Links, and the mails that follow. One transaction.
+
+    An agent whose clock is ahead counts as being at our time: else one wrong hour would silence it for an hour.
+    """
+    received_at = now or timezone.now()
+    try:
+        return _store(host_id, receipt, received_at)
+    except IntegrityError:
+        # The host's first receipt came twice at once, or a Link was deleted meanwhile: both are settled by now.
+        return _store(host_id, receipt, received_at)
+
+
+@transaction.atomic
+def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
+    # Not the host's row: services lock Links before hosts, and we are about to refer to Links.
+    newest = HostReceipt.objects.select_for_update(of=("self",)).filter(host_id=host_id).first()
+    observed_at = min(receipt.observed_at, received_at)
+    if newest is not None and observed_at < newest.observed_at:
+        logger.info("receipt.older host=%s observed_at=%s newest=%s", host_id, observed_at, newest.observed_at)
+        return Stored(stored=False, unknown_links=[])
+    links = limited_links(host_id)
+    old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=links.values())}
+    rows = [
+        _row(link, receipt, receipt.links[interface_id], old.get(link.pk), received_at)
+        for interface_id, link in links.items()
+        if interface_id in receipt.links
+    ]
+    _replace(rows, old)
+    mails_create(_enforced_mails(links.values(), {row.link_id: row for row in rows}, old))
+    _save_host_receipt(host_id, receipt, observed_at, received_at)
+    unknown = sorted(receipt.links.keys() - links.keys())
+    if unknown:
+        logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, unknown[:20])
+    return Stored(stored=True, unknown_links=unknown)
+
+
+def limited_links(host_id: int) -> dict[int, Link]:
+    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys; one statement."""
+    links = Link.objects.filter(
+        type=Link.Type.PROVIDER,
+        interface_a__host_id=host_id,
+        interface_a__AS__attachment_point__isnull=False,
+        interface_b__AS__useras__isnull=False,
+    )
+    related = ("interface_a__AS__attachment_point", "interface_a__AS__isd", "interface_a__host")
+    owner = ("interface_b__AS__isd", "interface_b__AS__useras__owner")
+    return {link.interface_a.interface_id: link for link in links.select_related(*related, *owner).order_by("pk")}
+
+
+def _row(
+    link: Link, receipt: Receipt, said: LinkReceipt, old: LinkEnforcement | None, received_at: datetime
+) -> LinkEnforcement:
+    same = old is not None and (old.state, old.kbit) == (said.state, said.kbit)
+    row = LinkEnforcement(
+        link=link,
+        kbit=said.kbit,
+        state=said.state,
+        problem=said.problem,
+        since=old.since if old is not None and same else received_at,
+        received_at=received_at,
+        generation=receipt.version[0] if receipt.version else None,
+        config_version=receipt.version[1] if receipt.version else None,
+        limits_version=receipt.limits_version,
+    )
+    for name, direction in (("to_user", said.to_user), ("from_user", said.from_user)):
+        if direction is not None:
+            setattr(row, f"{name}_rate_kbit", direction.rate_kbit)
+            setattr(row, f"{name}_bytes", direction.bytes)
+            setattr(row, f"{name}_packets", direction.packets)
+            setattr(row, f"{name}_drops", direction.drops)
+    return row
+
+
+def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) -> None:
+    """A Link that the newest receipt does not speak of has no row: nothing is known of it."""
+    silent = old.keys() - {row.link_id for row in rows}
+    if silent:
+        LinkEnforcement.objects.filter(link_id__in=silent).delete()
+    if rows:
+        names = [one.name for one in LinkEnforcement._meta.concrete_fields if one.name not in {"id", "link"}]
+        LinkEnforcement.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["link"], update_fields=names, batch_size=1000
+        )
+
+
+def _save_host_receipt(host_id: int, receipt: Receipt, observed_at: datetime, received_at: datetime) -> None:
+    HostReceipt.objects.update_or_create(
+        host_id=host_id,
+        defaults={
+            "agent_version": receipt.agent_version,
+            "generation": receipt.version[0] if receipt.version else None,
+            "config_version": receipt.version[1] if receipt.version else None,
+            "limits_version": receipt.limits_version,
+            "observed_at": observed_at,
+            "received_at": received_at,
+            "problems": receipt.problems,
+        },
+    )
+
+
+# --- mails --------------------------------------------------------------------------------------------------
+
+
+def is_carried_out(link: Link, row: LinkEnforcement | None) -> bool:
+    """True if the receipt `row` shows exactly what the Link wants now, in both directions and at its versions.
+
+    A version from the future (a restored backup) is not ours, so it proves nothing.
+    """
+    if row is None or not link.active or row.state != LinkEnforcement.State.ENFORCED:
+        return False
+    host = link.interface_a.host
+    covered = (
+        link.wanted_config_version <= (row.config_version or 0) <= host.config_version
+        and link.wanted_limits_version <= (row.limits_version or 0) <= host.limits_version
+    )
+    return covered and {row.kbit, row.to_user_rate_kbit, row.from_user_rate_kbit} == {link.enforced_kbit}
+
+
+def _enforced_mails(
+    links: Iterable[Link], rows: Mapping[int, LinkEnforcement], old: Mapping[int, LinkEnforcement]
+) -> list[Mail]:
+    """For each Link whose wish this receipt is the first to show enforced."""
+    return [
+        _mail(
+            link,
+            subject=f"{_what(link)} at {link.interface_a.AS.isd_as}",
+            news=f"{link.interface_a.AS.isd_as} has confirmed that its kernel enforces this, in both directions.",
+        )
+        for link in links
+        if is_carried_out(link, rows.get(link.pk)) and not is_carried_out(link, old.get(link.pk))
+    ]
+
+
+@transaction.atomic
+def deployment_note(*, host_id: int) -> int:
+    """For an attachment point without our agent: mail the owners whose change its stock client has confirmed.
+
+    Returns the number of new mails; none where the agent ever sent a receipt, because that says more.
+    """
+    if HostReceipt.objects.filter(host_id=host_id).exists():
+        return 0
+    host = Host.objects.get(pk=host_id)
+    confirmed = min(host.config_version_deployed, host.delivered_config_version)
+    return mails_create(
+        _mail(
+            link,
+            subject=f"{_what(link)} at {link.interface_a.AS.isd_as}: delivered, not verified",
+            news=f"{link.interface_a.AS.isd_as} has installed the configuration with it: delivered, not verified. It "
+            "has no agent that could say what its kernel enforces.",
+        )
+        for link in limited_links(host_id).values()
+        if link.active
+        and link.wanted_config_version <= confirmed
+        and link.wanted_limits_version <= host.delivered_limits_version
+    )
+
+
+def _mail(link: Link, *, subject: str, news: str) -> Mail:
+    user_as = link.interface_b.AS.useras  # type: ignore[attr-defined]  # the reverse of multi-table inheritance
+    page = settings.SITE_URL + reverse("user_as_detail", args=[user_as.pk])
+    clamped = ""
+    if link.bandwidth_kbit > link.enforced_kbit:
+        clamped = (
+            f"You asked for {format_kbit(link.bandwidth_kbit)}; the administrators allow at most "
+            f"{format_kbit(link.enforced_kbit)} there. Your choice is kept.\n\n"
+        )
+    body = (
+        f"Hello,\n\nthe link of your AS {link.interface_b.AS.isd_as} to the attachment point "
+        f"{link.interface_a.AS.isd_as}: {_what(link)}.\n\n{news}\n\n{clamped}What is enforced now: {page}\n"
+    )
+    return Mail(
+        key=f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}",
+        recipient=user_as.owner.email,
+        subject=subject.replace("\N{NO-BREAK SPACE}", " "),
+        body=body.replace("\N{NO-BREAK SPACE}", " "),
+    )
+
+
+def _what(link: Link) -> str:
+    if link.enforced_kbit == 0:
+        return "Link blocked (0 kbit/s)"
+    return f"Link limited to {format_kbit(link.enforced_kbit)}"
