@@ -1,0 +1,100 @@
+"""Errors of every API in one shape: `{"code", "message", "fields": {name: [{"code", "message"}]}}`.
+
+`code` and `message` are those of the first error; `fields` names every field that is wrong, with a path of names and
+positions ("attachments.0.public_ip"). Messages of broken domain rules are the sentences of the web form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, JsonResponse
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+from rest_framework.views import exception_handler as drf_exception_handler
+
+from bandwidth_config import RuleError
+from scionlab.services.errors import FieldRuleError
+
+FieldErrors = dict[str, list[dict[str, str]]]
+
+
+class RuleViolations(exceptions.APIException):
+    """One or more broken rules of the domain, as 400."""
+
+    status_code = status.HTTP_400_BAD_REQUEST
+
+    def __init__(self, errors: Sequence[RuleError]) -> None:
+        super().__init__(detail=errors[0].message, code=errors[0].code)
+        self.errors = errors
+
+
+def body(code: str, message: str, fields: FieldErrors | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "fields": fields or {}}
+
+
+def rule_body(errors: Iterable[RuleError]) -> dict[str, Any]:
+    """Broken rules; those that know their field stand at it."""
+    listed = list(errors)
+    fields: FieldErrors = {}
+    for error in listed:
+        if isinstance(error, FieldRuleError):
+            name = error.field if error.index is None else f"attachments.{error.index}.{error.field}"
+            fields.setdefault(name, []).append({"code": error.code, "message": error.message})
+    return body(listed[0].code, listed[0].message, fields)
+
+
+def error_response(code: str, message: str, http_status: int, fields: FieldErrors | None = None) -> JsonResponse:
+    """For views outside of REST framework: the host API."""
+    return JsonResponse(body(code, message, fields), status=http_status)
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
+    """REST framework's hook. None (a server error, with its traceback) for what is nobody's bad request."""
+    if isinstance(exc, RuleError):
+        exc = RuleViolations([exc])
+    response = drf_exception_handler(exc, context)
+    if response is None:
+        return None
+    response.data = _data(exc)
+    return response
+
+
+def _data(exc: Exception) -> dict[str, Any]:
+    match exc:
+        case RuleViolations():
+            return rule_body(exc.errors)
+        case exceptions.ValidationError():
+            fields: FieldErrors = {}
+            _collect(exc.get_full_details(), (), fields)
+            first = next(iter(fields.values()))[0]
+            return body(first["code"], first["message"], fields)
+        case Http404() | exceptions.NotFound():
+            return body("not_found", "There is no such thing here, or it is not yours.")
+        case PermissionDenied() | exceptions.PermissionDenied():
+            return body("permission_denied", str(exc) or "You may not do this.")
+        case exceptions.Throttled():
+            return body("throttled", f"Too many requests. Try again in {math.ceil(exc.wait or 1)} s.")
+        case exceptions.APIException():
+            return body(getattr(exc.detail, "code", exc.default_code), str(exc.detail))
+        case _:
+            raise TypeError(f"{exc!r} has an answer but no words")
+
+
+def _collect(details: Any, path: tuple[str, ...], fields: FieldErrors) -> None:
+    """Flatten REST framework's nested details."""
+    if isinstance(details, Mapping) and set(details) == {"message", "code"}:
+        name = ".".join(path) or "non_field_errors"
+        entry = {"code": str(details["code"]), "message": str(details["message"])}
+        fields.setdefault(name, []).append(entry)
+    elif isinstance(details, Mapping):
+        for key, value in details.items():
+            _collect(value, (*path, str(key)), fields)
+    elif isinstance(details, list):
+        # A list of errors of one field, or one mapping of errors per item of a list field.
+        for index, value in enumerate(details):
+            is_error = isinstance(value, Mapping) and set(value) == {"message", "code"}
+            _collect(value, path if is_error else (*path, str(index)), fields)

@@ -1,0 +1,87 @@
+"""Who a host is: HTTP Basic with its id and secret. Every endpoint of the host API goes through `host_endpoint`.
+
+A host may read only itself: the credentials must be those of the host that the URL names.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import hmac
+import re
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+from django.db.models import IntegerField, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from scionlab.api.errors import error_response
+from scionlab.models import Host, ServiceState
+
+P = ParamSpec("P")
+HostView = Callable[Concatenate[HttpRequest, Host, P], HttpResponseBase]
+
+_UID = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
+_NOBODY = "0" * 32  # compared with where there is no such host, so that an answer takes as long
+
+
+def host_endpoint(*methods: str) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
+    """Decorate `view(request, host, ...)`; the route has a `uid`. Answers 405 and 401 itself.
+
+    The host comes with its AS, and the generation as `host.generation`, in one SQL statement.
+    """
+
+    def decorate(view: HostView[P]) -> Callable[..., HttpResponseBase]:
+        @csrf_exempt  # no cookies take part here
+        @functools.wraps(view)
+        def checked(request: HttpRequest, uid: str, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            if request.method not in methods:
+                response = error_response("method_not_allowed", f"Use {' or '.join(methods)} here.", 405)
+                response["Allow"] = ", ".join(methods)
+                return response
+            host = authenticated_host(request, uid)
+            return unauthorized() if host is None else view(request, host, *args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
+    """The host `uid`, if the request carries its credentials; None otherwise. At most one SQL statement."""
+    credentials = basic_credentials(request.headers.get("Authorization", ""))
+    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not _UID.fullmatch(uid):
+        return None
+    generation = ServiceState.objects.filter(pk=1).values("generation")[:1]
+    hosts = Host.objects.select_related("AS__isd").annotate(
+        generation=Coalesce(Subquery(generation), Value(1), output_field=IntegerField())
+    )
+    host = hosts.filter(uid=uid).first()
+    secret = _NOBODY if host is None else host.secret
+    matches = hmac.compare_digest(credentials[1], secret.encode())
+    return host if matches and host is not None and secret else None
+
+
+def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
+    """User and password of an Authorization header (RFC 7617), None if there are none that can be read."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(encoded.strip().encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return None
+    user, colon, password = decoded.partition(b":")
+    return (user, password) if colon else None
+
+
+def unauthorized() -> HttpResponse:
+    """One answer for missing, wrong and another host's credentials: it does not tell which hosts exist."""
+    response = error_response(
+        "unauthorized", "Send this host's id and secret with HTTP Basic. Both are on the host's page.", 401
+    )
+    response["WWW-Authenticate"] = 'Basic realm="host"'
+    return response

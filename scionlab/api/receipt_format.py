@@ -1,0 +1,197 @@
+"""Reads an enforcement receipt (docs/api.md). Strict in what it knows, blind to what it does not.
+
+All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_INTERFACE_ID, RuleError
+from scionlab.api.errors import FieldErrors
+from scionlab.models import LinkEnforcement
+from scionlab.services.receipt import Direction, LinkReceipt, Receipt
+
+SCHEMA = 1
+MAX_BYTES = 8 * 1024 * 1024
+MAX_COUNTER = 2**63 - 1
+MAX_VERSION = 2**31 - 1
+MAX_PROBLEMS = 1000
+MAX_ERRORS_TOLD = 20
+
+_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
+_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
+
+
+class ReceiptError(RuleError):
+    """A receipt that is not stored; `fields` names every place that is wrong, up to 20."""
+
+    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
+        super().__init__(code, message)
+        self.fields = fields or {}
+
+
+def parse_receipt(content: bytes) -> Receipt:
+    """Raises only `ReceiptError`, whatever the bytes."""
+    document = _load(content)
+    reader = _Reader()
+    reader.expect(isinstance(document, dict), "", "an object")
+    if isinstance(document, dict):
+        schema = document.get("schema")
+        if schema != SCHEMA or isinstance(schema, bool):
+            raise ReceiptError(
+                "schema_unknown",
+                f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first.",
+            )
+    receipt = _receipt(reader, document if isinstance(document, dict) else {})
+    if reader.fields:
+        place, errors = next(iter(reader.fields.items()))
+        raise ReceiptError("receipt_invalid", f"{place or 'The receipt'}: {errors[0]['message']}", reader.fields)
+    return receipt
+
+
+def _load(content: bytes) -> Any:
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
+        raise ReceiptError("not_json", "The body is not a JSON document in UTF-8.") from exc
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Reader:
+    """Collects what is wrong. Each method returns a value of the right type even then, so that reading goes on."""
+
+    def __init__(self) -> None:
+        self.fields: FieldErrors = {}
+
+    def expect(self, is_right: bool, place: str, wanted: str) -> bool:
+        if not is_right and len(self.fields) < MAX_ERRORS_TOLD:
+            self.fields[place] = [{"code": "wrong_value", "message": f"Send {wanted} here."}]
+        return is_right
+
+    def integer(self, value: object, place: str, high: int) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high:
+            return value
+        self.expect(False, place, f"an integer from 0 to {high}")
+        return 0
+
+    def text(self, value: object, place: str, max_length: int) -> str:
+        # NUL: PostgreSQL cannot store it. Surrogates: nobody can, they are half a character.
+        if isinstance(value, str) and len(value) <= max_length and "\0" not in value and _is_unicode(value):
+            return value
+        self.expect(False, place, f"a text of at most {max_length} characters")
+        return ""
+
+    def mapping(self, value: object, place: str) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self.expect(False, place, "an object")
+        return {}
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _receipt(reader: _Reader, document: dict[str, Any]) -> Receipt:
+    version, limits_version = _versions(reader, document)
+    reader.integer(document.get("writes"), "writes", MAX_COUNTER)
+    links: dict[int, LinkReceipt] = {}
+    for key, value in reader.mapping(document.get("links"), "links").items():
+        place = f"links.{key[:20]}"
+        is_id = _INTERFACE_ID.fullmatch(key) is not None and int(key) <= MAX_INTERFACE_ID
+        if reader.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
+            links[int(key)] = _link(reader, value, place)
+    return Receipt(
+        agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
+        version=version,
+        limits_version=limits_version,
+        observed_at=_moment(reader, document.get("observed_at")),
+        links=links,
+        problems=_problems(reader, document.get("problems")),
+    )
+
+
+def _versions(reader: _Reader, document: dict[str, Any]) -> tuple[tuple[int, int] | None, int | None]:
+    written, limits = document.get("version"), document.get("limits_version")
+    if written is None or limits is None:
+        reader.expect(written is limits, "limits_version", 'null exactly if "version" is null')
+        return None, None
+    match = _VERSION.fullmatch(written) if isinstance(written, str) else None
+    parts = (int(match[1]), int(match[2])) if match else None
+    if not reader.expect(parts is not None and max(parts) <= MAX_VERSION, "version", 'a version like "1.18", or null'):
+        return None, None
+    return parts, reader.integer(limits, "limits_version", MAX_VERSION)
+
+
+def _moment(reader: _Reader, value: object) -> datetime:
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:  # the 31st of February
+        found = None
+    if found is not None and found.tzinfo is not None and found.year > 1:
+        return found
+    reader.expect(False, "observed_at", "a time in ISO 8601 with its zone, like 2026-11-21T06:00:00Z,")
+    return datetime.max
+
+
+def _link(reader: _Reader, value: object, place: str) -> LinkReceipt:
+    link = reader.mapping(value, place)
+    state = link.get("state")
+    known = isinstance(state, str) and state in LinkEnforcement.State.values
+    reader.expect(known, f"{place}.state", " or ".join(f'"{one}"' for one in LinkEnforcement.State.values))
+    problem = link.get("problem")
+    is_error = state == LinkEnforcement.State.ERROR
+    reader.expect(problem is not None or not is_error, f"{place}.problem", "a sentence with the state error")
+    to_user = _direction(reader, link.get("to_user"), f"{place}.to_user")
+    from_user = _direction(reader, link.get("from_user"), f"{place}.from_user")
+    if known and not is_error:
+        for name, direction in (("to_user", to_user), ("from_user", from_user)):
+            reader.expect(direction is not None, f"{place}.{name}", "what the kernel has with the state enforced")
+    return LinkReceipt(
+        kbit=reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT),
+        state=LinkEnforcement.State(state) if known else LinkEnforcement.State.ERROR,
+        problem="" if problem is None else reader.text(problem, f"{place}.problem", 2000),
+        to_user=to_user,
+        from_user=from_user,
+    )
+
+
+def _direction(reader: _Reader, value: object, place: str) -> Direction | None:
+    if value is None:
+        return None
+    direction = reader.mapping(value, place)
+    reader.text(direction.get("dev"), f"{place}.dev", 32)
+    reader.integer(direction.get("backlog_bytes"), f"{place}.backlog_bytes", MAX_COUNTER)
+    return Direction(
+        rate_kbit=reader.integer(direction.get("rate_kbit"), f"{place}.rate_kbit", MAX_COUNTER),
+        bytes=reader.integer(direction.get("bytes"), f"{place}.bytes", MAX_COUNTER),
+        packets=reader.integer(direction.get("packets"), f"{place}.packets", MAX_COUNTER),
+        drops=reader.integer(direction.get("drops"), f"{place}.drops", MAX_COUNTER),
+    )
+
+
+def _problems(reader: _Reader, value: object) -> list[dict[str, str]]:
+    is_list = isinstance(value, list) and len(value) <= MAX_PROBLEMS
+    if not reader.expect(is_list, "problems", f"a list of at most {MAX_PROBLEMS} problems"):
+        return []
+    assert isinstance(value, list)  # noqa: S101  for the type checker
+    problems = []
+    for index, one in enumerate(value):
+        place = f"problems.{index}"
+        problem = reader.mapping(one, place)
+        lengths = {"code": 64, "subject": 200, "message": 2000}
+        problems.append({name: reader.text(problem.get(name), f"{place}.{name}", n) for name, n in lengths.items()})
+    return problems
