@@ -24,7 +24,7 @@ from scionlab.models import (
     UserAS,
 )
 
-AGENT_SILENT_AFTER = timedelta(seconds=180)  # the agent sends a receipt at least once a minute (docs/api.md)
+SILENT_AFTER_S = 180  # the agent sends a receipt at least once a minute (docs/api.md)
 
 Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent"]
 
@@ -66,7 +66,9 @@ def default_in_force(ap: AttachmentPoint) -> int:
 def user_ases_of(user: User) -> list[UserAS]:
     """The user's ASes with their Links (`links_of` asks no more); two statements at any number."""
     ases = list(UserAS.objects.filter(owner=user).select_related("isd", "owner").order_by("as_id"))
-    _attach_links(ases)
+    by_as = _links_by_as(ases)
+    for as_ in ases:
+        as_._links = by_as[as_.pk]  # type: ignore[attr-defined]  # read by links_of alone
     return ases
 
 
@@ -82,21 +84,20 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
 
 
 def links_of(user_as: UserAS) -> list[Link]:
-    """Its Links to attachment points with all that a page shows of them, in the order of their interface ids."""
+    """Its Links to attachment points with all that a page shows of them, in the order of their interface ids.
+
+    One statement; none for an AS of `user_ases_of`.
+    """
     found: list[Link] | None = getattr(user_as, "_links", None)
-    if found is None:
-        _attach_links([user_as])
-        return links_of(user_as)
-    return found
+    return _links_by_as([user_as])[user_as.pk] if found is None else found
 
 
-def _attach_links(ases: Iterable[UserAS]) -> None:
+def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
     by_as: dict[int, list[Link]] = {as_.pk: [] for as_ in ases}
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=list(by_as))
-    for link in links.select_related(*LINK_RELATIONS).order_by("interface_b__interface_id"):
+    for link in links.select_related(*LINK_RELATIONS).order_by("interface_b__AS", "interface_b__interface_id"):
         by_as[link.interface_b.AS_id].append(link)
-    for as_ in ases:
-        as_._links = by_as[as_.pk]  # type: ignore[attr-defined]  # a cache of this module's alone
+    return by_as
 
 
 # --- requested, delivered, enforced -------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def _judge(
     where = link.interface_a.AS.isd_as
     if receipt is None:
         return _without_agent(link, host, where)
-    if now - receipt.received_at > AGENT_SILENT_AFTER:
+    if now - receipt.received_at > timedelta(seconds=SILENT_AFTER_S):
         heard = _time(receipt.received_at)
         return "silent", receipt.received_at, f"Unknown: the agent of {where} was last heard at {heard}."
     if enforcement is not None and _covers(enforcement, link):

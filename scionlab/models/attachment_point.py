@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from django.core.validators import MaxValueValidator
 from django.db import models
 
 from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT, default_in_force
+from scionlab.models.fields import BandwidthField
 from scionlab.models.host import Host
-
-_kbit_bounds = [MaxValueValidator(MAX_BANDWIDTH_KBIT)]
 
 
 class BandwidthPolicy(models.Model):
     """The site's default bandwidth: x of every attachment point that has none of its own. There is exactly one row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
-    default_bandwidth_kbit = models.PositiveBigIntegerField(
+    default_bandwidth_kbit = BandwidthField(
         "site default [kbit/s]",
         default=INITIAL_DEFAULT_BANDWIDTH_KBIT,
-        validators=_kbit_bounds,
         help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own.",
     )
 
@@ -44,11 +41,10 @@ class AttachmentPoint(models.Model):
         "scionlab.AS", on_delete=models.CASCADE, related_name="attachment_point", verbose_name="AS"
     )
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="attachment_point")
-    default_bandwidth_kbit = models.PositiveBigIntegerField(
+    default_bandwidth_kbit = BandwidthField(
         "default here [kbit/s]",
         null=True,
         blank=True,
-        validators=_kbit_bounds,
         help_text="Initial value and maximum of the Links here. Empty: the site default counts. 0 blocks them all.",
     )
     # The default as last carried out (`services.policy.fan_out`), which follows the default in force within moments.

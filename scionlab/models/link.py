@@ -18,7 +18,8 @@ from bandwidth_config import (
     check_bandwidth,
     enforced_bandwidth,
 )
-from scionlab.models.attachment_point import AttachmentPoint
+from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
+from scionlab.models.fields import BandwidthField
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
 from scionlab.models.vpn import VPNClient
@@ -98,11 +99,7 @@ class Link(models.Model):
     interface_b = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_b")
     type = models.CharField(max_length=16, choices=Type, default=Type.PROVIDER)
     active = models.BooleanField(default=True)
-    bandwidth_kbit = models.PositiveBigIntegerField(
-        "bandwidth requested [kbit/s]",
-        validators=[MaxValueValidator(MAX_BANDWIDTH_KBIT)],
-        help_text="0 blocks the Link.",
-    )
+    bandwidth_kbit = BandwidthField("bandwidth requested [kbit/s]", help_text="0 blocks the Link.")
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
     # Versions of the provider's host from which on its configuration has what this Link wants now.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
@@ -125,10 +122,19 @@ class Link(models.Model):
         return f"{self.interface_a} \N{RIGHTWARDS ARROW} {self.interface_b}"
 
     def clean(self) -> None:
+        """The default in force at the attachment point bounds a choice; one that was clamped later may stay."""
+        ap = self.attachment_point
+        kbit = self.bandwidth_kbit
+        if ap is None or not isinstance(kbit, int) or kbit == self._stored_kbit():
+            return
+        policy = BandwidthPolicy.objects.filter(pk=1).first() or BandwidthPolicy()
         try:
-            check_bandwidth(self.bandwidth_kbit)
+            check_bandwidth(kbit, ap.default_in_force(policy))
         except RuleError as exc:
             raise ValidationError({"bandwidth_kbit": ValidationError(exc.message, code=exc.code)}) from exc
+
+    def _stored_kbit(self) -> int | None:
+        return Link.objects.filter(pk=self.pk).values_list("bandwidth_kbit", flat=True).first()
 
     @property
     def attachment_point(self) -> AttachmentPoint | None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from bandwidth_config import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, format_number
+from bandwidth_config import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, RuleError, format_number
 from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID
 from scionlab.models import (
@@ -110,21 +110,32 @@ def free_user_as_id() -> int:
     return found
 
 
-def free_interface_id(as_id: int) -> int | None:
-    """The smallest interface id that the AS (a primary key) does not have; None when all are in use."""
-    taken = set(Interface.objects.filter(AS_id=as_id).values_list("interface_id", flat=True))
-    return _first_free(MIN_INTERFACE_ID, MAX_INTERFACE_ID, taken)
+def free_interface_id(as_: AS) -> int:
+    """The smallest interface id that the AS does not have. Raises `RuleError` (`interface_ids_exhausted`)."""
+    taken = set(Interface.objects.filter(AS_id=as_.pk).values_list("interface_id", flat=True))
+    found = _first_free(MIN_INTERFACE_ID, MAX_INTERFACE_ID, taken)
+    if found is None:
+        text = f"All {format_number(MAX_INTERFACE_ID)} interface ids of {as_.isd_as} are in use. Choose another AS."
+        raise RuleError("interface_ids_exhausted", text)
+    return found
 
 
-def free_port(host_id: int, ip: str) -> int | None:
-    """The smallest port from 50000 that no interface has at this address of the host; None when all are in use."""
-    taken = Interface.objects.filter(host_id=host_id, public_ip=ip)
-    return _first_free(FIRST_PORT, MAX_PORT, set(taken.values_list("public_port", flat=True)))
+def free_port(host: Host, ip: str) -> int:
+    """The smallest port from 50000 that no interface has at this address of the host.
+
+    Raises `RuleError` (`ports_exhausted`).
+    """
+    taken = set(Interface.objects.filter(host=host, public_ip=ip).values_list("public_port", flat=True))
+    found = _first_free(FIRST_PORT, MAX_PORT, taken)
+    if found is None:
+        text = f"All ports from {FIRST_PORT} to {MAX_PORT} of {ip} on {host} are in use. Choose another AS."
+        raise RuleError("ports_exhausted", text)
+    return found
 
 
-def is_port_free(host_id: int, ip: str, port: int, *, interface_id: int) -> bool:
+def is_port_free(host: Host, ip: str, port: int, *, interface_id: int) -> bool:
     """True when no interface but this one (a primary key) has the port."""
-    there = Interface.objects.filter(host_id=host_id, public_ip=ip, public_port=port)
+    there = Interface.objects.filter(host=host, public_ip=ip, public_port=port)
     return not there.exclude(pk=interface_id).exists()
 
 

@@ -5,10 +5,11 @@ Steps of `services.user_as`, which checked the rules, holds the locks and raises
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from bandwidth_config import MAX_INTERFACE_ID, MAX_PORT, format_number
+from bandwidth_config import MAX_PORT, RuleError
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient
 from scionlab.services import allocation
@@ -17,14 +18,18 @@ from scionlab.services.errors import FieldRuleError
 
 
 def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -> Link:
-    """Attach the AS as `spec` says. Raises `FieldRuleError` (`attachment_point_full`, `vpn_full`)."""
+    """Attach the AS as `spec` says.
+
+    Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`, `vpn_full`).
+    """
     ap = AttachmentPoint.objects.select_related("AS__isd", "host__vpn").get(pk=spec.attachment_point_id)
-    far = Interface(AS=user_as, host=host, interface_id=_interface_id(user_as.pk, user_as.isd_as, index))
-    far.border_router = _router(host)
-    _set_user_side(far, ap, spec, index)
-    near = Interface(AS=ap.AS, host=ap.host, interface_id=_interface_id(ap.AS_id, ap.AS.isd_as, index))
-    near.border_router = _router(ap.host)
-    _set_ap_side(near, ap, far, index)
+    far = Interface(AS=user_as, host=host, border_router=_router(host))
+    near = Interface(AS=ap.AS, host=ap.host, border_router=_router(ap.host))
+    with _told_of(index):
+        far.interface_id = allocation.free_interface_id(user_as)
+        near.interface_id = allocation.free_interface_id(ap.AS)
+        _set_user_side(far, ap, spec, index)
+        _set_ap_side(near, ap, far)
     near.save()
     far.save()
     kbit = selectors.default_in_force(ap) if spec.bandwidth_kbit is None else spec.bandwidth_kbit
@@ -38,8 +43,9 @@ def link_edit(link: Link, spec: AttachmentSpec, *, index: int) -> Link:
     ap = AttachmentPoint.objects.select_related("AS__isd", "host__vpn").get(pk=spec.attachment_point_id)
     near, far = link.interface_a, link.interface_b
     client = far.vpn_client
-    _set_user_side(far, ap, spec, index)
-    _set_ap_side(near, ap, far, index)
+    with _told_of(index):
+        _set_user_side(far, ap, spec, index)
+        _set_ap_side(near, ap, far)
     near.save()
     far.save()
     if client is not None and client.pk != far.vpn_client_id:
@@ -90,17 +96,25 @@ def _set_user_side(far: Interface, ap: AttachmentPoint, spec: AttachmentSpec, in
         far.bind_port = spec.bind_port
 
 
-def _set_ap_side(near: Interface, ap: AttachmentPoint, far: Interface, index: int) -> None:
+def _set_ap_side(near: Interface, ap: AttachmentPoint, far: Interface) -> None:
     address = _address_of(ap, far)
     near.bind_ip = None if far.vpn_client_id else allocation.bind_ip_for(address, ap.host.bind_ip)
     if near.pk is not None and near.public_ip == address:
         return
     near.public_ip = address
-    if near.pk is None or not allocation.is_port_free(ap.host_id, address, near.public_port, interface_id=near.pk):
-        port = allocation.free_port(ap.host_id, address)
-        if port is None:
-            raise _full(ap.AS.isd_as, "ports", MAX_PORT - allocation.FIRST_PORT + 1, index)
-        near.public_port = port
+    if near.pk is None or not allocation.is_port_free(ap.host, address, near.public_port, interface_id=near.pk):
+        near.public_port = allocation.free_port(ap.host, address)
+
+
+@contextlib.contextmanager
+def _told_of(index: int) -> Iterator[None]:
+    """A number that ran out is an error of the attachment point that was chosen."""
+    try:
+        yield
+    except FieldRuleError:
+        raise
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "attachment_point", index) from exc
 
 
 def _address_of(ap: AttachmentPoint, far: Interface) -> str:
@@ -112,18 +126,6 @@ def _address_of(ap: AttachmentPoint, far: Interface) -> str:
     if address is None:
         raise RuntimeError(f"{ap} has no address of the family of {far.public_ip}; check_attachments refuses that")
     return address
-
-
-def _interface_id(as_id: int, isd_as: str, index: int) -> int:
-    found = allocation.free_interface_id(as_id)
-    if found is None:
-        raise _full(isd_as, "interface ids", MAX_INTERFACE_ID, index)
-    return found
-
-
-def _full(isd_as: str, what: str, count: int, index: int) -> FieldRuleError:
-    text = f"All {format_number(count)} {what} of {isd_as} are in use. Choose another attachment point."
-    return FieldRuleError("attachment_point_full", text, "attachment_point", index)
 
 
 def _router(host: Host) -> BorderRouter:
