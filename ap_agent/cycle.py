@@ -1,0 +1,318 @@
+"""One cycle of the agent: pull, check, store, enforce, tell. No loop, no sleep, no signal.
+
+    service ──fetch──▶ bytes ──bundle──▶ Bundle ──store──▶ disk ──reconcile──▶ kernel ──read back──▶ receipt ──▶ service
+
+The agent fails static: whatever goes wrong on the way from the service to the disk, the last good bundle stays the one
+that is enforced, and the reason becomes a `Problem` in the log, the health file and the receipt. Every cycle starts
+from what the kernel says now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from ap_agent.bundle import Limits, read_bundle
+from ap_agent.errors import (
+    AgentError,
+    ApplyError,
+    AuthError,
+    BundleError,
+    FetchError,
+    ForeignStateError,
+    NotPermittedError,
+    StoreError,
+    VerifyError,
+)
+from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, ServiceClient
+from ap_agent.log import Logger
+from ap_agent.model import EngineSettings, LinkState, Problem
+from ap_agent.receipt import build_receipt, news, unread_links
+from ap_agent.settings import Settings
+from ap_agent.store import Store
+from bandwidth_config import LinkInfo
+
+if TYPE_CHECKING:
+    from ap_agent.bundle import Bundle
+    from ap_agent.reconcile import CycleResult
+
+_LOGGED_WRITES = 200  # of one cycle, one line each; the first build of 1000 links has ten thousand
+
+# Whose fault, in the codes that log, health file and receipt share. First match counts.
+_CODES: tuple[tuple[type[AgentError], str], ...] = (
+    (AuthError, "auth_refused"),
+    (FetchError, "service_unreachable"),
+    (BundleError, "bundle_invalid"),
+    (StoreError, "state_unusable"),
+    (NotPermittedError, "not_permitted"),
+    (ForeignStateError, "foreign_state"),
+    (ApplyError, "kernel_refused"),
+    (VerifyError, "verify_failed"),
+    (AgentError, "agent_failed"),
+)
+# Problems that may pass by themselves; the log says WARNING. All others need somebody.
+PASSING_CODES = frozenset({"service_unreachable", "kernel_refused", "verify_failed", "no_as"})
+# Problems of the way from the service to us; while they last, the last good state is enforced.
+DELIVERY_CODES = frozenset({"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"})
+
+
+class Engine(Protocol):
+    """The tc engine, as `ap_agent.reconcile` offers it. Only these functions touch the kernel."""
+
+    def plan_cycle(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult: ...
+    def reconcile(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult: ...
+    def plan_reset(self, settings: EngineSettings) -> CycleResult: ...
+    def reset(self, settings: EngineSettings) -> CycleResult: ...
+    def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]: ...
+
+
+class Client(Protocol):
+    """The service, as `ServiceClient` offers it."""
+
+    def fetch_config(self, have: Have | None) -> FetchResult: ...
+    def send_receipt(self, receipt: Mapping[str, Any]) -> None: ...
+    def confirm_config(self, version: str) -> None: ...
+    def close(self) -> None: ...
+
+
+Contact = Literal["none", "new", "unchanged", "no_as", "failed"]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """How asking the service went. `error` says why nothing new came, where something went wrong."""
+
+    contact: Contact
+    error: AgentError | None = None
+
+
+@dataclass(frozen=True)
+class Enforced:
+    """What the kernel has after a cycle, read back. `result` is None where the engine could not finish."""
+
+    observed_at: datetime
+    links: tuple[LinkState, ...]
+    problems: tuple[Problem, ...]
+    writes: int
+    ok: bool
+    result: CycleResult | None = None
+    error: AgentError | None = None
+
+
+class Agent:
+    """The state of one agent between cycles: what is stored, what the kernel said last, what the service said last."""
+
+    def __init__(self, settings: Settings, engine: Engine, client: Client | None, logger: Logger) -> None:
+        self.settings = settings
+        self.store = Store(settings.state_dir)
+        self.bundle: Bundle | None = None
+        self.enforced: Enforced | None = None
+        self._engine = engine
+        self._client = client
+        self._log = logger
+        self._delivery: dict[str, Problem] = {}
+        self.extra: dict[str, Problem] = {}  # what the loop around the cycle found wrong
+        self._told: object = None
+        self._told_of: Enforced | None = None
+        self._confirmed: str | None = None
+
+    @property
+    def has_service(self) -> bool:
+        return self._client is not None
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong now: on the way from the service, and in the kernel."""
+        kernel = self.enforced.problems if self.enforced is not None else ()
+        return (*self._delivery.values(), *kernel, *self.extra.values())
+
+    def use(self, settings: Settings, client: Client | None) -> None:
+        """Go on with other settings (SIGHUP). The state directory must be the same."""
+        if self._client is not None:
+            self._client.close()
+        self.settings, self._client = settings, client
+
+    # --- from the service to the disk -------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up the last good bundle from the disk. A damaged one is a problem, no end: the service has another."""
+        try:
+            self.bundle = self.store.load(host_id=self.settings.host_id)
+        except StoreError as exc:
+            self._delivery["store"] = problem_of(exc, str(self.settings.state_dir))
+            return
+        if self.bundle is not None:
+            self._log.info("bundle.loaded", **self._versions())
+
+    def pull(self) -> Pulled:
+        """Ask the service, check and store what it has. Never raises an `AgentError`: the last good bundle stays."""
+        if self._client is None:
+            return Pulled("none")
+        have = Have(self.bundle.version, self.bundle.limits_version) if self.bundle is not None else None
+        started = time.monotonic()
+        try:
+            answer = self._client.fetch_config(have)
+            if isinstance(answer, NewBundle):
+                self._take(answer.data)
+        except AgentError as exc:
+            self._delivery["service"] = problem_of(exc, self.settings.url or "")
+            return Pulled("failed", exc)
+        self._delivery.pop("service", None)
+        if isinstance(answer, NoAS):
+            self._delivery["service"] = no_as_problem(self.settings)
+            return Pulled("no_as")
+        if not isinstance(answer, NewBundle):
+            self._log.debug("fetch.unchanged", **self._versions())
+            return Pulled("unchanged")
+        self._delivery.pop("store", None)
+        ms = round((time.monotonic() - started) * 1000)
+        self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), ms=ms)
+        return Pulled("new")
+
+    def _take(self, data: bytes) -> None:
+        bundle = read_bundle(
+            data, host_id=self.settings.host_id, limits=Limits(compressed_bytes=self.settings.max_bundle_bytes)
+        )
+        self.store.save(bundle)
+        self.bundle = bundle
+
+    def _versions(self) -> dict[str, object]:
+        if self.bundle is None:
+            return {"version": None, "limits": None}
+        return {"version": self.bundle.version, "limits": self.bundle.limits_version}
+
+    # --- from the disk to the kernel --------------------------------------------------------------------------------
+
+    def enforce(self) -> Enforced | None:
+        """Make the kernel agree with the bundle and read it back. None while there is no bundle: nothing is touched."""
+        if self.bundle is None:
+            self.enforced = None
+            return None
+        started = time.monotonic()
+        try:
+            self.enforced = enforce_links(self._engine, self.bundle.links, self.settings)
+        except Exception as exc:
+            # Not ours to handle, but what was read back before the bug must not be claimed any longer.
+            states = unread_links(self.bundle.links, f"the agent failed: {type(exc).__name__}")
+            self.enforced = Enforced(datetime.now(UTC), states, (), writes=0, ok=False)
+            raise
+        ms = round((time.monotonic() - started) * 1000)
+        log_enforced(self._log, self.enforced, ms, **self._versions())
+        return self.enforced
+
+    # --- from the kernel to the service -----------------------------------------------------------------------------
+
+    def receipt(self) -> dict[str, Any]:
+        """What there is to tell now."""
+        enforced = self.enforced
+        return build_receipt(
+            version=self.bundle.version if self.bundle else None,
+            limits_version=self.bundle.limits_version if self.bundle else None,
+            observed_at=enforced.observed_at if enforced else datetime.now(UTC),
+            writes=enforced.writes if enforced else 0,
+            links=enforced.links if enforced else (),
+            problems=[one for one in self.problems if one.code != "receipt_failed"],
+        )
+
+    def tell(self, *, even_if_old: bool) -> AgentError | None:
+        """Send the receipt if it has news (or always with `even_if_old`). An error is returned, never raised:
+        what the service hears must not disturb what is enforced."""
+        if self._client is None:
+            return None
+        receipt = self.receipt()
+        has_written = self.enforced is not None and self.enforced.writes > 0 and self.enforced is not self._told_of
+        if not even_if_old and not has_written and news(receipt) == self._told:
+            return None
+        try:
+            self._client.send_receipt(receipt)
+            self._told, self._told_of = news(receipt), self.enforced
+            self._confirm()
+        except AgentError as exc:
+            self._told = None
+            self._delivery["receipt"] = Problem("receipt_failed", self.settings.url or "", exc.message)
+            return exc
+        self._delivery.pop("receipt", None)
+        self._log.debug("receipt.sent", writes=receipt["writes"])
+        return None
+
+    def _confirm(self) -> None:
+        """Only an AP without the stock client: whoever installs SCION's files says what is installed (DESIGN 3)."""
+        if not self.settings.confirm_config or self._client is None or self.bundle is None:
+            return
+        if self._confirmed != self.bundle.version:
+            self._client.confirm_config(self.bundle.version)
+            self._confirmed = self.bundle.version
+            self._log.info("config.confirmed", version=self.bundle.version)
+
+
+# --- enforcing some links, wherever they come from --------------------------------------------------------------------
+
+
+def enforce_links(
+    engine: Engine,
+    links: Mapping[int, LinkInfo],
+    settings: Settings,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Enforced:
+    """One reconcile with its outcome as a value. A programming error is not caught here: it must be seen."""
+    try:
+        result = engine.reconcile(links, settings.engine())
+    except AgentError as exc:
+        problem = problem_of(exc, "kernel")
+        states = _read_anyway(engine, links, settings, problem)
+        return Enforced(now(), states, (problem,), writes=0, ok=False, error=exc)
+    return Enforced(now(), result.links, result.problems, result.writes, result.ok, result)
+
+
+def _read_anyway(
+    engine: Engine, links: Mapping[int, LinkInfo], settings: Settings, problem: Problem
+) -> tuple[LinkState, ...]:
+    """After a failed cycle the kernel may still have every limit: say what it has, not what went wrong."""
+    try:
+        return engine.read_links(settings.engine(), links)
+    except AgentError:
+        return unread_links(links, problem.message)
+
+
+def problem_of(error: AgentError, subject: str) -> Problem:
+    """An error as the log, the health file and the receipt name it."""
+    code = next(code for kind, code in _CODES if isinstance(error, kind))
+    return Problem(code, subject, error.message)
+
+
+def no_as_problem(settings: Settings) -> Problem:
+    return Problem(
+        "no_as",
+        settings.host_id or "",
+        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the agent "
+        "and run `python -m ap_agent reset`.",
+    )
+
+
+def log_enforced(logger: Logger, enforced: Enforced, ms: int, **context: object) -> None:
+    """One line for the cycle and one for each write; at DEBUG when nothing was written."""
+    if enforced.result is None:
+        return  # the problem is logged where it begins
+    ops = list(enforced.result.plan.ops)
+    for op in ops[:_LOGGED_WRITES]:
+        logger.info("kernel.write", op=str(op))
+    if len(ops) > _LOGGED_WRITES:
+        logger.info("kernel.write", more=len(ops) - _LOGGED_WRITES)
+    counts = {**dict.fromkeys(("added", "changed", "removed"), 0), **count_ops(ops)}
+    say = logger.info if ops or enforced.writes else logger.debug
+    say("reconcile.done", **context, **counts, writes=enforced.writes, links=len(enforced.links), ms=ms)
+
+
+def count_ops(ops: list[Any]) -> dict[str, int]:
+    """Operations by what they do to the kernel's objects: added, changed, removed."""
+    words = {"add": "added", "del": "removed"}
+    return dict(Counter(words.get(op.kind.rpartition("-")[2], "changed") for op in ops))
+
+
+def make_client(settings: Settings) -> ServiceClient | None:
+    return ServiceClient(settings) if settings.url is not None else None

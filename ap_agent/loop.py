@@ -1,0 +1,230 @@
+"""The loop around the cycle: when to ask, when to look at the kernel, when to tell; signals, health file, systemd.
+
+The last good bundle is enforced before the network is asked for anything. Then one cycle at a time: the service is
+polled every `poll_interval_s` (with jitter; after a failure with exponential back-off and full jitter), and the kernel
+is compared with the bundle every `audit_interval_s` even when nothing is new or nobody answers.
+
+Clock, waiting and randomness are parameters, so that a test runs a day of it in a moment.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from ap_agent.cycle import PASSING_CODES, Agent, Client, Pulled
+from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
+from ap_agent.health import write_health
+from ap_agent.log import Conditions, Logger
+from ap_agent.model import Problem
+from ap_agent.settings import Settings
+from ap_agent.systemd import Notifier
+
+_POLL_JITTER = 0.1
+_SLICE_S = 1.0  # while waiting for the first links to come up
+
+
+class Backoff:
+    """How long to wait before asking again: ~`interval_s` normally; full jitter below a doubling cap after failures."""
+
+    def __init__(self, interval_s: float, cap_s: float, uniform: Callable[[float, float], float]) -> None:
+        self._interval_s = interval_s
+        self._cap_s = max(cap_s, interval_s)
+        self._uniform = uniform
+        self.failures = 0
+
+    def next_delay_s(self, pulled: Pulled) -> float:
+        """Seconds until the next request, given how the last one went."""
+        if pulled.error is None:
+            self.failures = 0
+            return self._interval_s * self._uniform(1 - _POLL_JITTER, 1 + _POLL_JITTER)
+        self.failures = self.failures + 1
+        cap_s = self._cap_s
+        if pulled.error.retryable:
+            cap_s = min(cap_s, self._interval_s * 2.0 ** min(self.failures, 40))
+        # Hosts that failed together must not come back together: anything below the cap, but no busy loop.
+        delay_s = max(self._uniform(0.0, cap_s), min(self._interval_s, cap_s) / 2)
+        asked_s = pulled.error.retry_after_s if isinstance(pulled.error, FetchError) else None
+        return max(delay_s, asked_s or 0.0)
+
+
+class Loop:
+    """Runs an `Agent` until it is told to stop. `wait(seconds)` returns early when a signal came."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        logger: Logger,
+        *,
+        notifier: Notifier,
+        monotonic: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+        reload: Callable[[], tuple[Settings, Client | None]] | None = None,
+    ) -> None:
+        self.agent = agent
+        self._log = logger
+        self._notifier = notifier
+        self._monotonic = monotonic
+        self._woken = threading.Event()
+        self._wait = wait if wait is not None else self._woken.wait
+        self._uniform = uniform
+        self._reload = reload
+        self._conditions = Conditions(logger)
+        self._is_stopping = False
+        self._is_reloading = False
+        self._is_reachable = True
+        self._last_contact_at: float | None = None
+        self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        settings = self.agent.settings
+        self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, self._uniform)
+        now = self._monotonic()
+        self._next_poll = self._next_audit = self._next_receipt = now
+
+    # --- signals ----------------------------------------------------------------------------------------------------
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT end after the current cycle; SIGHUP rereads the configuration."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._woken.set()
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop()
+
+    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_reloading = True
+        self._woken.set()
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `stop`. The limits stay in the kernel: an agent that is being updated must not open the road."""
+        self.start()
+        while not self._is_stopping:
+            self._sleep_until(self.step())
+        self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
+        self._log.info("agent.stop", limits="stay in the kernel")
+
+    def start(self) -> None:
+        """Enforce from the disk, before the network. Only then systemd lets the border router start."""
+        agent = self.agent
+        agent.load()
+        deadline = self._monotonic() + agent.settings.start_wait_s
+        while agent.bundle is not None and not self._is_stopping:
+            self._enforce()
+            if agent.enforced is None or agent.enforced.ok or not self._notifier.is_listening:
+                break
+            # At boot an interface may be seconds away from its address. The router waits for us, so not for long.
+            if self._monotonic() >= deadline:
+                break
+            self._wait(_SLICE_S)
+        self._report()
+        self._notifier.send("READY=1", f"STATUS={self._status()}")
+
+    def step(self) -> float:
+        """One cycle: whatever is due. Returns the moment (monotonic) at which something is due next."""
+        if self._is_reloading:
+            self._reread()
+        agent = self.agent
+        pulled: Pulled | None = None
+        if agent.has_service and self._monotonic() >= self._next_poll:
+            pulled = agent.pull()
+            self._next_poll = self._monotonic() + self._backoff.next_delay_s(pulled)
+            # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
+            self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
+            if self._is_reachable:
+                self._last_contact_at = time.time()
+        now = self._monotonic()
+        is_receipt_due = agent.has_service and self._is_reachable and now >= self._next_receipt
+        was_wrong = agent.enforced is not None and not agent.enforced.ok
+        if (pulled is not None and (pulled.contact == "new" or was_wrong)) or now >= self._next_audit or is_receipt_due:
+            self._enforce()
+        if self._is_reachable:
+            self._tell(even_if_old=is_receipt_due)
+        self._report()
+        due = [self._next_audit]
+        if agent.has_service:
+            due.append(self._next_poll)
+            due.extend([self._next_receipt] if self._is_reachable else [])
+        return min(due)
+
+    def _enforce(self) -> None:
+        settings = self.agent.settings
+        try:
+            self.agent.enforce()
+            self.agent.extra.pop("internal", None)
+        except Exception as exc:
+            # A programming error ends this cycle loudly; the limits in the kernel stay, and the next cycle starts anew.
+            self._log.exception("agent.bug")
+            text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
+            self.agent.extra["internal"] = Problem("internal_error", "agent", text)
+        self._next_audit = self._monotonic() + settings.audit_interval_s
+
+    def _tell(self, *, even_if_old: bool) -> None:
+        error = self.agent.tell(even_if_old=even_if_old)
+        if even_if_old or error is not None:
+            self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
+
+    def _reread(self) -> None:
+        self._is_reloading = False
+        if self._reload is None:
+            return
+        try:
+            settings, client = self._reload()
+            for name in ("state_dir", "run_dir"):
+                if getattr(settings, name) != getattr(self.agent.settings, name):
+                    raise SettingsError(f"{name} cannot change while the agent runs; restart the agent.", key=name)
+        except AgentError as exc:
+            self.agent.extra["settings"] = Problem("settings_invalid", "configuration", exc.message)
+            return
+        self.agent.extra.pop("settings", None)
+        self.agent.use(settings, client)
+        self._plan_anew()
+        self._log.info("agent.reload", url=settings.url, unmatched=settings.unmatched)
+
+    # --- waiting and reporting --------------------------------------------------------------------------------------
+
+    def _sleep_until(self, moment: float) -> None:
+        watchdog_s = self._notifier.watchdog_s
+        while not self._is_stopping and not self._is_reloading:
+            left_s = moment - self._monotonic()
+            if left_s <= 0:
+                break
+            self._wait(left_s if watchdog_s is None else min(left_s, watchdog_s / 3))
+            self._notifier.send("WATCHDOG=1")
+        self._woken.clear()
+
+    def _report(self) -> None:
+        now = self._monotonic()
+        self._conditions.update(self.agent.problems, now, warnings=PASSING_CODES)
+        try:
+            write_health(
+                self.agent,
+                self.agent.problems,
+                last_contact_at=self._last_contact_at,
+                failures=self._backoff.failures,
+                next_cycle_in_s=max(0.0, min(self._next_poll, self._next_audit) - now),
+            )
+            self.agent.extra.pop("health", None)
+        except OSError as exc:
+            where = str(self.agent.settings.run_dir)
+            text = f"The health file in {where} cannot be written: {exc.strerror}."
+            self.agent.extra["health"] = Problem("health_unwritable", where, text)
+        self._notifier.send("WATCHDOG=1", f"STATUS={self._status()}")
+
+    def _status(self) -> str:
+        links = self.agent.enforced.links if self.agent.enforced is not None else ()
+        good = sum(link.state == "enforced" for link in links)
+        version = self.agent.bundle.version if self.agent.bundle is not None else "none"
+        return f"configuration {version}, {good} of {len(links)} links enforced, {len(self.agent.problems)} problems"
