@@ -1,0 +1,138 @@
+"""The arithmetic behind every measured verdict, on arrivals made by hand."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from lab.judge import (
+    NS,
+    Arrivals,
+    Wire,
+    bins_kbit,
+    bucket_bytes,
+    delays_ms,
+    excess_bytes,
+    judge_heartbeats,
+    judge_rate,
+    missing_count,
+    steady_rate,
+    wire_bytes,
+)
+
+ETHERNET_V4 = Wire(4)
+
+
+def arrivals(*rows: tuple[float, int]) -> Arrivals:
+    """(second, payload) pairs, numbered from 0, each one millisecond on its way."""
+    return Arrivals(
+        array("q", (int(at * NS) for at, _ in rows)),
+        array("I", (size for _, size in rows)),
+        array("I", range(len(rows))),
+        array("q", (int(at * NS) - 1_000_000 for at, _ in rows)),
+    )
+
+
+def paced(kbit: float, seconds: float, *, payload: int = 1472, burst: int = 0) -> Arrivals:
+    """A perfect limit: `burst` packets at once, then one whenever its time has come."""
+    gap = wire_bytes(payload, family=4) * 8 / (kbit * 1000)
+    rows = [(0.0, payload)] * burst + [(gap * number, payload) for number in range(1, int(seconds / gap) + 1)]
+    return arrivals(*rows)
+
+
+@pytest.mark.parametrize(
+    ("payload", "family", "link_layer", "expected"),
+    [
+        (1472, 4, 14, 1514),  # the largest that fits
+        (958, 4, 14, 1000),
+        (1452, 6, 14, 1514),
+        (1372, 4, 0, 1400),  # tun: IP bytes
+        (3000, 4, 14, 3008 + 3 * 34),  # 1480 + 1480 + 48
+        (10_000, 4, 14, 10_008 + 7 * 34),
+        (3000, 6, 14, 3008 + 3 * 62),  # 1448 + 1448 + 112, each with a fragment header
+        (1473, 4, 14, 1481 + 2 * 34),
+    ],
+)
+def test_wire_bytes_count_every_header(payload: int, family: int, link_layer: int, expected: int) -> None:
+    assert wire_bytes(payload, family=family, link_layer_bytes=link_layer) == expected
+
+
+@pytest.mark.parametrize("kbit", [32, 500, 1000, 50_000])
+def test_a_perfectly_kept_limit_measures_as_itself(kbit: int) -> None:
+    run = paced(kbit, 5, burst=3)
+    verdict = judge_rate(run, ETHERNET_V4, limit_kbit=kbit, start_ns=0, stop_ns=5 * NS)
+    assert verdict.measured_kbit == pytest.approx(kbit, rel=1e-6)
+    assert verdict.holds
+
+
+@pytest.mark.parametrize("actual", [975, 1025])
+def test_a_rate_beyond_two_per_cent_does_not_hold(actual: int) -> None:
+    verdict = judge_rate(paced(actual, 5), ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS)
+    assert not verdict.holds
+    assert f"measured {actual}.0 kbit/s at a limit of 1000 kbit/s" in str(verdict)
+
+
+def test_silence_is_a_rate_of_zero_and_does_not_hold() -> None:
+    assert steady_rate(Arrivals(), ETHERNET_V4, start_ns=0, stop_ns=NS) is None
+    verdict = judge_rate(Arrivals(), ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS)
+    assert (verdict.measured_kbit, verdict.holds) == (0.0, False)
+
+
+def test_the_steady_rate_leaves_out_start_burst_and_drained_backlog() -> None:
+    burst = [(0.001 * number, 958) for number in range(200)]
+    steady = [(1.0 + 0.01 * number, 958) for number in range(101)]  # 1000 bytes every 10 ms: 800 kbit/s
+    drained = [(2.5 + 0.0001 * number, 958) for number in range(100)]
+    run = arrivals(*burst, *steady, *drained)
+    assert steady_rate(run, ETHERNET_V4, start_ns=0, stop_ns=2 * NS) == pytest.approx(800.0)
+
+
+def test_excess_is_bucket_plus_frame_where_the_limit_holds() -> None:
+    run = paced(1000, 3, burst=2)
+    assert excess_bytes(run, ETHERNET_V4, 1000) == pytest.approx(2 * 1514, abs=1)
+
+
+def test_excess_grows_with_the_time_that_a_limit_is_broken() -> None:
+    assert excess_bytes(paced(2000, 2), ETHERNET_V4, 1000) == pytest.approx(250_000, rel=0.02)
+
+
+def test_the_bucket_is_two_frames_or_four_milliseconds() -> None:
+    assert bucket_bytes(500) == 3028
+    assert bucket_bytes(50_000) == 25_000
+
+
+def test_heartbeats_that_all_come_are_no_down() -> None:
+    beats = arrivals(*((0.2 * number, 92) for number in range(1, 20)))
+    report = judge_heartbeats(beats, start_ns=0, stop_ns=4 * NS)
+    assert (report.received, report.downs) == (19, 0)
+    assert report.longest_gap_s == pytest.approx(0.2)
+
+
+def test_three_missing_heartbeats_in_a_row_are_a_down_and_two_are_not() -> None:
+    def without(*lost: int) -> Arrivals:
+        return arrivals(*((0.2 * number, 92) for number in range(1, 20) if number not in lost))
+
+    assert judge_heartbeats(without(5, 6), start_ns=0, stop_ns=4 * NS).downs == 0
+    assert judge_heartbeats(without(5, 6, 7), start_ns=0, stop_ns=4 * NS).downs == 1
+    assert judge_heartbeats(without(5, 6, 7, 12, 13, 14), start_ns=0, stop_ns=4 * NS).downs == 2
+
+
+def test_no_heartbeat_at_all_is_a_down() -> None:
+    assert judge_heartbeats(Arrivals(), start_ns=0, stop_ns=4 * NS).downs == 1
+
+
+def test_a_duplicate_does_not_make_up_for_a_loss() -> None:
+    run = arrivals((0.1, 958), (0.2, 958), (0.3, 958))
+    run.sequence[2] = 1
+    assert missing_count(run, 3) == 1
+
+
+def test_bins_and_delays() -> None:
+    run = arrivals((0.05, 958), (0.15, 958), (0.16, 958), (0.35, 958))
+    assert bins_kbit(run, ETHERNET_V4, start_ns=0, stop_ns=int(0.3 * NS)) == [80.0, 160.0, 0.0]
+    assert delays_ms(run) == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_merging_keeps_the_order_of_arrival() -> None:
+    merged = arrivals((0.1, 958), (0.3, 958)).merged(arrivals((0.2, 92)))
+    assert list(merged.payload_bytes) == [958, 92, 958]

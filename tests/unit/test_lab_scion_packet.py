@@ -1,0 +1,77 @@
+"""The packets of the lab are what DOMAIN section 7 says, byte by byte."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from lab.scion_packet import (
+    MIN_DATA_BYTES,
+    NEXT_HEADER_BFD,
+    NEXT_HEADER_UDP,
+    Recognised,
+    build_data,
+    build_heartbeat,
+    heartbeat_payload_bytes,
+    recognise,
+    stamp,
+)
+
+
+@pytest.mark.parametrize(("family", "size", "header_units"), [(4, 92, 17), (6, 116, 23)])
+def test_a_heartbeat_is_a_bfd_packet_behind_a_one_hop_path(family: int, size: int, header_units: int) -> None:
+    packet = build_heartbeat(family=family)
+    assert len(packet) == size == heartbeat_payload_bytes(family)
+    assert struct.unpack_from(">I", packet, 0)[0] == 0x0B80DEAD  # version 0, traffic class 0xb8, flow id 0xdead
+    assert packet[4] == NEXT_HEADER_BFD
+    assert packet[5] == header_units
+    assert struct.unpack_from(">H", packet, 6) == (24,)
+    assert packet[8] == 2  # one-hop path
+    bfd = packet[-24:]
+    assert header_units * 4 + len(bfd) == size
+    assert bfd[0] >> 5 == 1  # version
+    assert bfd[1] >> 6 == 3  # state Up
+    assert bfd[2] == 3  # detection multiplier
+    assert bfd[3] == 24  # length
+    assert struct.unpack_from(">II", bfd, 12) == (200_000, 200_000)
+
+
+@pytest.mark.parametrize("size", [MIN_DATA_BYTES, 100, 200, 1472])
+def test_data_has_its_size_and_consistent_lengths(size: int) -> None:
+    packet = build_data(size)
+    assert len(packet) == size
+    assert packet[4] == NEXT_HEADER_UDP
+    assert packet[8] == 1  # SCION path
+    (payload_bytes,) = struct.unpack_from(">H", packet, 6)
+    assert packet[5] * 4 + payload_bytes == size
+    (udp_length,) = struct.unpack_from(">H", packet, packet[5] * 4 + 4)
+    assert udp_length == payload_bytes
+
+
+def test_data_cannot_be_smaller_than_its_headers() -> None:
+    with pytest.raises(ValueError, match="at least 96 bytes"):
+        build_data(MIN_DATA_BYTES - 1)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_stamped_heartbeat_is_recognised_with_number_and_time(family: int) -> None:
+    packet = build_heartbeat(family=family)
+    before = bytes(packet)
+    stamp(packet, "heartbeat", 41, 123_456_789_012)
+    assert recognise(packet) == Recognised("heartbeat", 41, 123_456_789_012)
+    assert packet[-24:] == before[-24:]  # the BFD packet itself is untouched
+    assert packet[:12] == before[:12]
+
+
+@pytest.mark.parametrize("size", [100, 116, 1472])
+def test_stamped_data_is_recognised_even_when_it_poses_as_a_heartbeat(size: int) -> None:
+    packet = build_data(size, next_header=NEXT_HEADER_BFD)
+    stamp(packet, "data", 2**32 + 5, 77)
+    assert packet[4] == NEXT_HEADER_BFD
+    assert recognise(packet) == Recognised("data", 5, 77)
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", bytes(92), bytes(1472), b"\xff" * 116])
+def test_what_is_not_ours_is_not_recognised(payload: bytes) -> None:
+    assert recognise(payload) is None
