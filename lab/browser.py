@@ -45,7 +45,7 @@ class _FormReader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
-        if "error" in given.get("class", "").split() or self._error_depth:
+        if {"error", "errorlist", "errornote"} & set(given.get("class", "").split()) or self._error_depth:
             self._error_depth += tag not in {"input", "br", "img", "hr"}
         if tag == "form":
             self._form = Form(given.get("action", ""), given.get("method", "get").lower())

@@ -127,11 +127,15 @@ class DemoSite:
 
     def link(self, user_as: UserAs) -> dict[str, Any]:
         """The user AS's Link as the REST API shows it to its owner. Raises `PageError`."""
-        for link in self._get("/api/v1/links/", user_as.owner)["results"]:
+        for link in self.links(user_as.owner):
             if link["as_label"] == user_as.label:
-                found: dict[str, Any] = link
-                return found
+                return link
         raise PageError(f"the API has no link of {user_as.label}")
+
+    def links(self, email: str) -> list[dict[str, Any]]:
+        """All Links of this person's ASes, as the REST API shows them."""
+        found: list[dict[str, Any]] = self._get("/api/v1/links/", email)["results"]
+        return found
 
     def _get(self, path: str, email: str) -> Any:
         def ask() -> Any:

@@ -1,0 +1,58 @@
+"""A whole small SCIONLab for the tests of this folder: service, worker, agent and hosts, as in the demo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.demo.agent import DemoAgent
+from lab.demo.site import DemoSite
+from lab.demo.world import SITE_URL, USER_ASES, World
+from lab.netns import Lab, available, cleanup_stale
+from lab.serve import is_healthy
+from lab.service import CoordinationService
+
+_PREFIX = "slbwe2e"
+
+
+@dataclass
+class Stack:
+    """Everything that runs; `attachment_point_id` is the AP that user ASes attach to."""
+
+    world: World
+    service: CoordinationService
+    site: DemoSite
+    agent: DemoAgent
+    attachment_point_id: int
+
+    def in_network(self, function: Callable[[], Any]) -> Any:
+        """Call a function where the site is reached; a browser that it starts is there too."""
+        return self.world.service.call(function)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    missing = available()
+    if missing is not None:
+        pytest.skip(f"e2e: {missing}")
+    cleanup_stale(_PREFIX)
+    folder: Path = tmp_path_factory.mktemp("stack")
+    with Lab(_PREFIX) as lab:
+        world = World.build(lab, USER_ASES)
+        service = CoordinationService(
+            folder / "service", bind="0.0.0.0:8000", site_url=SITE_URL, start_process=world.service.popen
+        )
+        try:
+            service.prepare()
+            site = DemoSite(service, world.service.call)
+            credentials = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
+            service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
+            agent = DemoAgent(world.ap, folder / "agent", credentials, poll_interval_s=1.0)
+            agent.start()
+            yield Stack(world, service, site, agent, credentials.attachment_point_id)
+        finally:
+            service.stop()

@@ -1,0 +1,167 @@
+"""A person with a real browser: from the form to the kernel of the attachment point, and what a person gets wrong."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from lab.demo.world import PASSWORD, SITE_URL
+from tests.e2e.conftest import Stack
+
+ARTIFACTS = Path(__file__).resolve().parents[2] / "test-artifacts"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.kernel,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
+]
+
+
+@contextmanager
+def a_page(name: str, *, with_javascript: bool) -> Iterator[Page]:
+    """A fresh browser; when the block fails, what it shows is kept as a picture."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        page = browser.new_context(java_script_enabled=with_javascript, base_url=SITE_URL).new_page()
+        page.set_default_timeout(15_000)
+        try:
+            yield page
+        except BaseException:
+            ARTIFACTS.mkdir(exist_ok=True)
+            page.screenshot(path=ARTIFACTS / f"{name}.png", full_page=True)
+            raise
+        finally:
+            browser.close()
+
+
+def in_browser(stack: Stack, name: str, visit: Callable[[Page], None], *, with_javascript: bool) -> None:
+    def run() -> None:
+        with a_page(name, with_javascript=with_javascript) as page:
+            visit(page)
+
+    stack.in_network(run)
+
+
+def log_in(page: Page, email: str) -> None:
+    page.goto("/login/")
+    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
+
+
+def fill_in_new_as(page: Page, *, label: str, ip: str, port: int, bandwidth: str) -> None:
+    page.goto("/ases/new/")
+    page.get_by_label("Label").fill(label)
+    page.get_by_label("Public IP address").fill(ip)
+    page.get_by_label("Public port (UDP)").fill(str(port))
+    page.get_by_label(BANDWIDTH).fill(bandwidth)
+    page.get_by_role("button", name="Create AS").click()
+
+
+def reload_until(page: Page, text: str, *, within_s: float = 20.0) -> None:
+    """Without JavaScript a page does not change by itself."""
+    deadline = time.monotonic() + within_s
+    while page.get_by_text(text, exact=True).count() == 0:
+        assert time.monotonic() < deadline, f"the page never said {text!r}"
+        time.sleep(0.3)
+        page.reload()
+
+
+def wait_for_kernel(stack: Stack, interface_id: int, kbit: int | None, *, within_s: float = 15.0) -> None:
+    deadline = time.monotonic() + within_s
+    while (found := stack.agent.kernel_rates_kbit(interface_id)) != (kbit, kbit):
+        assert time.monotonic() < deadline, f"tc shows {found}, not {kbit} kbit/s in both directions"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("with_javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_a_number_in_the_form_becomes_a_class_in_the_kernel(stack: Stack, with_javascript: bool) -> None:
+    owner, port, label = "anna@example.org", 50_100 + with_javascript, f"Browser {with_javascript}"
+
+    def interface_id() -> int:
+        links = stack.site.links(owner)
+        return next(int(link["interface_id"]) for link in links if link["as_label"] == label)
+
+    def visit(page: Page) -> None:
+        log_in(page, owner)
+        fill_in_new_as(page, label=label, ip="192.0.2.11", port=port, bandwidth="500")
+        expect(page.get_by_role("heading", name=label)).to_be_visible()
+        wait_for_kernel(stack, interface_id(), 500)
+        reload_until(page, "Enforced")
+
+        page.get_by_role("link", name="Edit", exact=True).click()
+        page.get_by_label(BANDWIDTH).fill("2000")
+        page.get_by_role("button", name="Save", exact=True).last.click()
+        wait_for_kernel(stack, interface_id(), 2000)
+
+        page.get_by_role("link", name="Edit", exact=True).click()
+        page.get_by_label(BANDWIDTH).fill("0")
+        page.get_by_role("button", name="Save", exact=True).last.click()
+        wait_for_kernel(stack, interface_id(), 0)
+
+        last = interface_id()
+        page.get_by_role("link", name="Delete").click()
+        page.get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
+        wait_for_kernel(stack, last, None)
+
+    in_browser(stack, f"flow-{with_javascript}", visit, with_javascript=with_javascript)
+
+
+def test_a_mistake_is_explained_beside_its_field_and_nothing_else_is_lost(stack: Stack) -> None:
+    def visit(page: Page) -> None:
+        log_in(page, "ben@example.org")
+        fill_in_new_as(page, label="Mistake", ip="127.0.0.1", port=50_200, bandwidth="120000")
+
+        bandwidth = page.get_by_label(BANDWIDTH)
+        described_by = (bandwidth.get_attribute("aria-describedby") or "").split()
+        beside = " ".join(page.locator(f"#{one}").inner_text() for one in described_by).replace(
+            "\N{NO-BREAK SPACE}", " "
+        )
+        assert "Bandwidth 120 000 kbit/s is above this attachment point's limit of 60 000 kbit/s." in beside
+        assert "Choose at most 60 000" in beside
+        assert bandwidth.get_attribute("aria-invalid") == "true"
+        assert bandwidth.input_value() == "120000"
+        assert page.get_by_label("Label").input_value() == "Mistake"
+        expect(page.get_by_text("127.0.0.1 is a loopback address", exact=False).first).to_be_visible()
+        assert stack.site.links("ben@example.org") == []
+
+    in_browser(stack, "mistake", visit, with_javascript=True)
+
+
+def test_somebody_elses_as_does_not_exist(stack: Stack) -> None:
+    def create(page: Page) -> None:
+        log_in(page, "clara@example.org")
+        fill_in_new_as(page, label="Private", ip="192.0.2.13", port=50_300, bandwidth="700")
+        expect(page.get_by_role("heading", name="Private")).to_be_visible()
+
+    in_browser(stack, "private", create, with_javascript=False)
+    pk = next(link["as_pk"] for link in stack.site.links("clara@example.org"))
+
+    def look(page: Page) -> None:
+        log_in(page, "david@example.org")
+        for path in (f"/ases/{pk}/", f"/ases/{pk}/edit/", f"/ases/{pk}/configuration/"):
+            answer = page.request.get(path)
+            assert answer.status == 404, path
+
+    in_browser(stack, "stranger", look, with_javascript=False)
