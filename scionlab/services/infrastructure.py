@@ -10,13 +10,18 @@ import ipaddress
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, check_underlay_address
+from bandwidth_config import RuleError, check_bandwidth, check_underlay_address
 from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link
-from scionlab.services.allocation import free_interface_id, free_port
+from scionlab.models.link import is_user_as
+from scionlab.services import allocation
+from scionlab.services.changes import Changes, read_links, view_of
 from scionlab.services.host import host_bump
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Links between infrastructure ASes are not limited: this is what link_info.json says of them (DOMAIN section 3).
 INFRASTRUCTURE_BANDWIDTH_KBIT = 1_000_000
@@ -34,7 +39,7 @@ def isd_create(*, isd_id: int, label: str = "") -> ISD:
 
 
 def check_infrastructure_as_id(as_id: int) -> None:
-    """Ids that are given to user ASes are not for infrastructure. Raises `RuleError` (`as_id_range`, `as_id_for_users`)."""
+    """Ids that user ASes get are not for infrastructure. Raises `RuleError` (`as_id_range`, `as_id_for_users`)."""
     written = format_as_id(as_id)
     if FIRST_USER_AS_ID <= as_id <= LAST_USER_AS_ID:
         raise RuleError(
@@ -102,9 +107,8 @@ def attachment_point_create(
     """
     if default_bandwidth_kbit is not None:
         check_bandwidth(default_bandwidth_kbit)
-    host = Host.objects.select_for_update().filter(AS=as_).order_by("pk").first()
-    if host is None:
-        raise RuleError("host_missing", f"{as_} has no host for the Links to end on. Add a host first.")
+    allocation.lock_as(as_.pk)
+    host = _first_host(as_)
     if AttachmentPoint.objects.filter(AS=as_).exists():
         raise RuleError("attachment_point_exists", f"{as_} is an attachment point already. Edit that one.")
     ap = AttachmentPoint(AS=as_, host=host, default_bandwidth_kbit=default_bandwidth_kbit)
@@ -115,19 +119,93 @@ def attachment_point_create(
     return ap
 
 
-@transaction.atomic
-def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
-    """The VPN server of an attachment point's host; it has the subnet's first address. Raises `RuleError`
-    (`subnet_invalid`, `subnet_too_small`)."""
+def check_subnet(subnet: str) -> IPNetwork:
+    """Raises `RuleError` (`subnet_invalid`, `subnet_too_small`)."""
     try:
         network = ipaddress.ip_network(subnet)
     except ValueError as exc:
-        raise RuleError("subnet_invalid", f'"{subnet}" is not a network. Write one like 10.10.1.0/24.') from exc
+        raise RuleError("subnet_invalid", f'"{subnet[:43]}" is not a network. Write one like 10.10.1.0/24.') from exc
     if network.num_addresses < 4:  # the network, the server, one client, and IPv4's broadcast
         raise RuleError(
             "subnet_too_small", f"{subnet} has no room for a server and a client. Choose a subnet like 10.10.1.0/24."
         )
+    return network
+
+
+@transaction.atomic
+def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
+    """The VPN server of an attachment point's host; it has the subnet's first address. Raises `RuleError`
+    (`subnet_invalid`, `subnet_too_small`, `vpn_exists`)."""
+    network = check_subnet(subnet)
+    allocation.lock_attachment_points_of_hosts([host.pk])
+    if VPN.objects.filter(host=host).exists():
+        raise RuleError("vpn_exists", f"{host} has a VPN server already. Delete that one first.")
     return VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
+
+
+@transaction.atomic
+def infrastructure_as_update(*, as_id: int, label: str, is_core: bool) -> AS:
+    """Renames the AS (`as_id` is its primary key), or makes it core or not: its topology says so, hence H of its hosts
+    rises then. Raises `RuleError` (`core_link_needs_core_ases`), `AS.DoesNotExist`."""
+    allocation.lock_as(as_id)
+    as_ = AS.objects.select_related("isd").get(pk=as_id)
+    is_changed = as_.is_core != is_core
+    core_links = Q(interface_a__AS=as_) | Q(interface_b__AS=as_)
+    if is_changed and not is_core and Link.objects.filter(core_links, type=Link.Type.CORE).exists():
+        raise RuleError("core_link_needs_core_ases", f"{as_} has core Links. Remove them first, or leave it a core AS.")
+    as_.label, as_.is_core = label, is_core
+    as_.save(update_fields=["label", "is_core"])
+    if is_changed:
+        host_bump(host_ids=list(as_.hosts.values_list("pk", flat=True)), config=True)
+    return as_
+
+
+@transaction.atomic
+def infrastructure_as_delete(*, as_id: int) -> None:
+    """Deletes the AS with its hosts. Raises `RuleError` (`as_has_links`, `link_of_user_as`), `AS.DoesNotExist`."""
+    allocation.lock_as(as_id)
+    as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)
+    if is_user_as(as_):
+        raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it among the user ASes.")
+    _refuse_with_links(as_, "the AS")
+    as_.delete()
+
+
+@transaction.atomic
+def attachment_point_delete(*, attachment_point_id: int) -> None:
+    """The AS stays. Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`."""
+    allocation.lock_attachment_points([attachment_point_id])
+    ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
+    count = Link.objects.filter(interface_a__AS=ap.AS, interface_b__AS__useras__isnull=False).count()
+    if count:
+        raise RuleError(
+            "as_has_user_links",
+            f"{count} Links to user ASes end at {ap.AS}; without an attachment point nobody would limit them. Remove "
+            "those attachments first.",
+        )
+    ap.delete()
+
+
+@transaction.atomic
+def vpn_delete(*, vpn_id: int) -> None:
+    """Raises `RuleError` (`vpn_in_use`), `VPN.DoesNotExist`."""
+    vpn = VPN.objects.get(pk=vpn_id)
+    allocation.lock_attachment_points_of_hosts([vpn.host_id])
+    count = vpn.clients.count()
+    if count:
+        raise RuleError(
+            "vpn_in_use", f"{count} hosts have an address in {vpn}. Move their attachments to public addresses first."
+        )
+    vpn.delete()
+
+
+def _refuse_with_links(as_: AS, what: str) -> None:
+    count = Link.objects.filter(Q(interface_a__AS=as_) | Q(interface_b__AS=as_)).count()
+    if count:
+        raise RuleError("as_has_links", f"{count} Links end at {as_}. Remove them before {what} is deleted.")
+
+
+# --- Links between infrastructure ASes ------------------------------------------------------------------------
 
 
 @transaction.atomic
@@ -140,31 +218,51 @@ def infrastructure_link_create(
 ) -> Link:
     """A Link between two infrastructure ASes, which nobody limits; of a provider Link, `a` is the provider.
 
-    Ends on the first host of each, over IPv4 where both have it, else IPv6. The hosts of both get a new configuration.
+    Ends on the first host of each, over IPv4 where both have it, else IPv6. H of both hosts rises.
     Raises `RuleError`: `link_to_itself`, `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`,
-    `host_missing`, `address_family`.
+    `host_missing`, `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
     """
     _check_infrastructure_link(a, b, type, bandwidth_kbit)
-    hosts = {
-        host.AS_id: host
-        for host in Host.objects.select_for_update().filter(AS__in=[a, b]).order_by("-pk")  # the first host wins
-    }
-    for as_ in (a, b):
-        if as_.pk not in hosts:
-            raise RuleError("host_missing", f"{as_} has no host for the Link to end on. Add a host first.")
-    ip_a, ip_b = _addresses_of_one_family(hosts[a.pk], hosts[b.pk])
+    _lock_ases({a.pk, b.pk})
+    host_a, host_b = _first_host(a), _first_host(b)
+    ip_a, ip_b = _addresses_of_one_family(host_a, host_b)
     link = Link.objects.create(
-        interface_a=_interface_create(hosts[a.pk], ip_a),
-        interface_b=_interface_create(hosts[b.pk], ip_b),
+        interface_a=_interface_create(a, host_a, ip_a),
+        interface_b=_interface_create(b, host_b, ip_b),
         type=type,
         bandwidth_kbit=bandwidth_kbit,
     )
-    host_bump(host_ids=sorted(host.pk for host in hosts.values()), config=True)
+    changes = Changes()
+    changes.note(link.pk, None, view_of(link))
+    changes.carry_out()
     return link
 
 
+@transaction.atomic
+def infrastructure_link_delete(*, link_id: int) -> None:
+    """H of both hosts rises if it was active. Raises `RuleError` (`link_of_user_as`), `Link.DoesNotExist`."""
+    _lock_ases(set(Link.objects.filter(pk=link_id).values_list("interface_a__AS", "interface_b__AS").get()))
+    link = read_links({link_id})[0]
+    if is_user_as(link.interface_b.AS):
+        raise RuleError(
+            "link_of_user_as",
+            f"This Link is an attachment of {link.interface_b.AS}. Deactivate it here, or remove it on that AS's page.",
+        )
+    changes = Changes()
+    changes.note(link.pk, view_of(link), None)
+    Interface.objects.filter(pk__in=(link.interface_a_id, link.interface_b_id)).delete()
+    changes.carry_out()
+
+
+def _lock_ases(ids: set[int]) -> None:
+    """With their attachment points, which guard interface ids and ports (see `allocation`)."""
+    for as_id in sorted(ids):
+        allocation.lock_as(as_id)
+    allocation.lock_attachment_points(AttachmentPoint.objects.filter(AS__in=ids).values_list("pk", flat=True))
+
+
 def _check_infrastructure_link(a: AS, b: AS, link_type: Link.Type, bandwidth_kbit: int) -> None:
-    check_bandwidth(bandwidth_kbit, MAX_BANDWIDTH_KBIT)
+    check_bandwidth(bandwidth_kbit)
     if bandwidth_kbit == 0:
         raise RuleError(
             "infrastructure_bandwidth",
@@ -173,10 +271,17 @@ def _check_infrastructure_link(a: AS, b: AS, link_type: Link.Type, bandwidth_kbi
     if a.pk == b.pk:
         raise RuleError("link_to_itself", f"A Link needs two different ASes, not {a} twice. Choose another one.")
     for as_ in (a, b):
-        if FIRST_USER_AS_ID <= as_.as_id <= LAST_USER_AS_ID:
+        if is_user_as(as_):
             raise RuleError("link_of_user_as", f"{as_} is a user AS. Attach it on its own page instead.")
         if link_type == Link.Type.CORE and not as_.is_core:
             raise RuleError("core_link_needs_core_ases", f"{as_} is not a core AS. Choose a provider Link instead.")
+
+
+def _first_host(as_: AS) -> Host:
+    host = as_.hosts.order_by("pk").first()
+    if host is None:
+        raise RuleError("host_missing", f"{as_} has no host for the Link to end on. Add a host first.")
+    return host
 
 
 def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
@@ -187,19 +292,13 @@ def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
     raise RuleError("address_family", f"{a} and {b} have no addresses of one family. Give both IPv4 or both IPv6.")
 
 
-def _interface_create(host: Host, public_ip: str) -> Interface:
-    router = host.border_routers.order_by("number").first() or BorderRouter.objects.create(host=host)
-    assert host.AS is not None  # noqa: S101  it was found through its AS
+def _interface_create(as_: AS, host: Host, public_ip: str) -> Interface:
     return Interface.objects.create(
-        AS=host.AS,
+        AS=as_,
         host=host,
-        border_router=router,
-        interface_id=free_interface_id(host.AS),
+        border_router=host.border_routers.order_by("number").first() or BorderRouter.objects.create(host=host),
+        interface_id=allocation.free_interface_id(as_),
         public_ip=public_ip,
-        public_port=free_port(host, public_ip),
-        bind_ip=host.bind_ip if host.bind_ip and is_ipv4(host.bind_ip) == is_ipv4(public_ip) else None,
+        public_port=allocation.free_port(host, public_ip),
+        bind_ip=allocation.bind_ip_for(public_ip, host.bind_ip),
     )
-
-
-def is_ipv4(text: str) -> bool:
-    return ipaddress.ip_address(text).version == 4

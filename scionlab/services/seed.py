@@ -269,19 +269,15 @@ def _infrastructure_link(a: AS, b: AS, link_type: Link.Type, made: list[str]) ->
 def _user_as(demo: DemoUserAS, owner: User, made: list[str]) -> None:
     if UserAS.objects.filter(owner=owner, label=demo.label).exists():
         return
+    as_id = parse_as_id(demo.as_text)
     user_as = user_as_create(
         owner=owner,
         actor=owner,
         label=demo.label,
         installation_type=demo.installation,
         attachments=[_spec(attachment) for attachment in demo.attachments],
+        as_id=None if AS.objects.filter(as_id=as_id).exists() else as_id,  # a site may have given it away already
     )
-    as_id = parse_as_id(demo.as_text)
-    if not AS.objects.filter(as_id=as_id).exists():
-        # Services give ids from ffaa:1:1 up; the demo wants some with letters. Nobody has read the new AS before the
-        # commit, so no configuration with the first id exists.
-        AS.objects.filter(pk=user_as.pk).update(as_id=as_id)
-        user_as.as_id = as_id
     made.append(f"user AS {user_as} of {owner}")
 
 

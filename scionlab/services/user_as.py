@@ -53,10 +53,17 @@ def check_quota(owner: User) -> None:
 
 @transaction.atomic
 def user_as_create(
-    *, owner: User, actor: User | None, label: str, installation_type: str, attachments: Sequence[AttachmentSpec]
+    *,
+    owner: User,
+    actor: User | None,
+    label: str,
+    installation_type: str,
+    attachments: Sequence[AttachmentSpec],
+    as_id: int | None = None,
 ) -> UserAS:
     """Make a user AS with its host and border router and one provider Link per attachment.
 
+    `as_id` None: the smallest number that is free; another one is for seeds and laboratories, and must be free.
     H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, a
     full attachment point).
     """
@@ -67,7 +74,7 @@ def user_as_create(
     raise_first(check_attachments(attachments, user_as=None))
     user_as = UserAS.objects.create(
         isd=AttachmentPoint.objects.get(pk=attachments[0].attachment_point_id).AS.isd,
-        as_id=allocation.free_user_as_id(),
+        as_id=allocation.free_user_as_id() if as_id is None else as_id,
         label=label,
         owner=owner,
         installation_type=installation_type,

@@ -1,0 +1,19 @@
+"""The administrators' pages: what is requested, what is enforced, and which attachment point is silent.
+
+A module per group of pages. Every change goes through a service, as the users' pages do; see `base.ServiceAdmin`.
+There is one kind of administrator, an account with `is_staff`: Django's groups and permissions are not used.
+"""
+
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from rest_framework.authtoken.models import TokenProxy
+
+from scionlab.admin import host, link, network, policy, records, user, user_as
+
+__all__ = ["host", "link", "network", "policy", "records", "user", "user_as"]
+
+admin.site.site_header = "SCIONLab Bandwidth Service"
+admin.site.site_title = "SCIONLab Bandwidth Service"
+admin.site.index_title = "Administration of the testbed"
+admin.site.unregister(Group)
+admin.site.unregister(TokenProxy)  # its list shows everybody's API tokens in clear text

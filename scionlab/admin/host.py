@@ -1,0 +1,338 @@
+"""Hosts: who is silent, who is behind, and how to set up the agent of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.db.models import F, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from scionlab import selectors
+from scionlab.admin.base import (
+    NOTHING,
+    ServiceAdmin,
+    _ModelForm,
+    actor_of,
+    ago,
+    apply_to_each,
+    badge,
+    kbit,
+    link_to,
+)
+from scionlab.admin.records import problem_list
+from scionlab.admin.search import search_query
+from scionlab.models import Host, HostReceipt, Link
+from scionlab.services.host import host_rotate_secret, host_set_addresses
+from scionlab.services.render import config_for
+
+SILENT_AFTER = timedelta(seconds=selectors.SILENT_AFTER_S)
+
+
+def receipt_of(host: Host) -> HostReceipt | None:
+    return getattr(host, "receipt", None)
+
+
+def heard_at(host: Host) -> datetime | None:
+    """When the host last asked for its configuration or sent a receipt."""
+    receipt = receipt_of(host)
+    times = [at for at in (host.last_seen_at, receipt and receipt.received_at) if at]
+    return max(times, default=None)
+
+
+def last_seen(host: Host, *, now: datetime) -> str:
+    """A badge that tells at a glance whether somebody should look."""
+    at = heard_at(host)
+    if at is None:
+        return badge("idle", "never seen", "This host never asked for its configuration.")
+    kind, word = ("bad", "silent") if now - at > SILENT_AFTER else ("good", "seen")
+    return format_html("{} {}", badge(kind, word), ago(at, now=now))
+
+
+class SeenFilter(admin.SimpleListFilter):
+    title = "heard of"
+    parameter_name = "seen"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("live", "lately"), ("silent", "silent"), ("never", "never")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
+        since = timezone.now() - SILENT_AFTER
+        lately = Q(last_seen_at__gte=since) | Q(receipt__received_at__gte=since)
+        never = Q(last_seen_at=None, receipt=None)
+        chosen = {"live": lately, "never": never, "silent": ~(lately | never)}.get(self.value() or "")
+        return queryset if chosen is None else queryset.filter(chosen)
+
+
+class KindFilter(admin.SimpleListFilter):
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("ap", "attachment points"), ("infrastructure", "other infrastructure"), ("user", "of user ASes")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
+        if self.value() == "ap":
+            return queryset.filter(attachment_point__isnull=False)
+        if self.value() == "infrastructure":
+            return queryset.filter(attachment_point=None, AS__useras=None)
+        return queryset.filter(AS__useras__isnull=False) if self.value() == "user" else queryset
+
+
+class StateFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("behind", "something newer to fetch"), ("problems", "reports problems")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
+        if self.value() == "behind":
+            behind = Q(delivered_config_version__lt=F("config_version"))
+            return queryset.filter(behind | Q(delivered_limits_version__lt=F("limits_version")))
+        return (
+            queryset.filter(receipt__isnull=False).exclude(receipt__problems=[])
+            if self.value() == "problems"
+            else queryset
+        )
+
+
+class HostForm(_ModelForm):
+    """Addresses are text: the service's rule reads them and gives its own sentence."""
+
+    public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
+    public_ipv6 = forms.CharField(label="Public IPv6", required=False, max_length=64)
+    bind_ip = forms.CharField(
+        label="Bind IP",
+        required=False,
+        max_length=64,
+        help_text="Local address where the public one is translated (NAT).",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        return {name: (value or None) if name in ADDRESSES else value for name, value in cleaned.items()}
+
+    def _get_validation_exclusions(self) -> set[str]:
+        """The service judges the addresses, while it holds the locks."""
+        return {*super()._get_validation_exclusions(), *ADDRESSES}  # type: ignore[misc]  # private, and stable since 1.2
+
+
+ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")
+
+
+@admin.register(Host)
+class HostAdmin(ServiceAdmin):
+    form = HostForm
+    list_display = ["name", "as_link", "role", "addresses", "seen", "versions", "delivered", "deployed", "problems"]
+    list_filter = [KindFilter, SeenFilter, StateFilter]
+    search_fields = ["uid"]  # makes the search box appear; get_search_results does the work
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address, label, host id"
+    actions = ["rotate_secret"]
+    change_form_template = "admin/scionlab/host/change_form.html"
+    rule_field = "public_ipv4"
+    note = (
+        "A changed address moves the host's interfaces along; the hosts at the other ends of its Links get a new "
+        "configuration too. Hosts come and go with their AS."
+    )
+    fieldsets = [
+        (None, {"fields": ["label", *ADDRESSES]}),
+        ("State", {"fields": ["seen", "versions", "delivered", "deployed", "enforced", "problems_in_words"]}),
+        ("Identity", {"fields": ["as_link", "role", "uid", "internal_ip"]}),
+        ("Links that end here", {"fields": ["links"]}),
+    ]
+    readonly_fields = [
+        "seen",
+        "versions",
+        "delivered",
+        "deployed",
+        "enforced",
+        "problems_in_words",
+        "as_link",
+        "role",
+        "uid",
+        "internal_ip",
+        "links",
+    ]
+
+    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
+        self._now = timezone.now()
+        related = ("AS__isd", "AS__useras__owner", "attachment_point", "receipt")
+        return super().get_queryset(request).select_related(*related)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Host], search_term: str
+    ) -> tuple[QuerySet[Host], bool]:
+        text = ["label", "AS__label", "uid", "AS__useras__owner__email"]
+        return queryset.filter(search_query(search_term, as_paths=["AS__"], text=text, ips=ADDRESSES)), False
+
+    def save_model(self, request: HttpRequest, obj: Host, form: Any, change: bool) -> None:
+        values = {name: form.cleaned_data[name] for name in ADDRESSES}
+        host_set_addresses(host_id=obj.pk, actor=actor_of(request), **values)
+        Host.objects.filter(pk=obj.pk).update(label=form.cleaned_data["label"])  # in no configuration
+
+    @admin.action(description="Rotate the secret of the selected hosts")
+    def rotate_secret(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
+        def service(host: Host) -> None:
+            host_rotate_secret(host_id=host.pk, actor=actor_of(request))
+            self.log_change(request, host, "Rotated the secret.")
+
+        done = "{count} hosts have a new secret. Their agents are refused until they get it."
+        apply_to_each(self, request, queryset.order_by("pk"), service, done)
+
+    # --- pages of one host ----------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        def page(view: Any) -> Any:
+            return self.admin_site.admin_view(never_cache(view))
+
+        return [
+            path("<int:pk>/agent/", page(require_GET(self.agent_view)), name="scionlab_host_agent"),
+            path("<int:pk>/config/", page(require_GET(self.config_view)), name="scionlab_host_config"),
+            path("<int:pk>/rotate/", page(require_POST(self.rotate_view)), name="scionlab_host_rotate"),
+            *super().get_urls(),
+        ]
+
+    def agent_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Credentials, and what to copy on to the host to start its agent."""
+        host = get_object_or_404(self.get_queryset(request), pk=pk)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Agent of {host}",
+            "opts": self.opts,
+            "host": host,
+            "agent_toml": agent_toml(host),
+            "site_url": settings.SITE_URL,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/scionlab/host/agent.html", context)
+
+    def config_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The tarball that the host gets now."""
+        host = get_object_or_404(self.get_queryset(request), pk=pk)
+        if host.AS is None:
+            self.message_user(request, f"{host} belongs to no AS: there is no configuration for it.", messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
+        rendered = config_for(host)
+        disposition = f'attachment; filename="{rendered.file_name}"'
+        return HttpResponse(
+            rendered.content, content_type="application/gzip", headers={"Content-Disposition": disposition}
+        )
+
+    def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        host = get_object_or_404(Host, pk=pk)
+        self.rotate_secret(request, Host.objects.filter(pk=host.pk))
+        return HttpResponseRedirect(reverse("admin:scionlab_host_agent", args=[pk]))
+
+    # --- columns --------------------------------------------------------------------------------------------
+
+    @admin.display(description="host", ordering="label")
+    def name(self, obj: Host) -> str:
+        return str(obj)
+
+    @admin.display(description="AS", ordering="AS__as_id")
+    def as_link(self, obj: Host) -> str:
+        if obj.AS is None:
+            return NOTHING
+        return link_to(getattr(obj.AS, "useras", None) or obj.AS, obj.AS.isd_as)
+
+    @admin.display(description="role")
+    def role(self, obj: Host) -> str:
+        ap = getattr(obj, "attachment_point", None)
+        if ap is not None:
+            return link_to(ap, "attachment point")
+        user_as = getattr(obj.AS, "useras", None) if obj.AS else None
+        return "infrastructure" if user_as is None else format_html("user AS of {}", link_to(user_as.owner))
+
+    @admin.display(description="addresses")
+    def addresses(self, obj: Host) -> str:
+        return format_html_join("", "{}<br>", ((ip,) for ip in obj.public_ips)) or NOTHING
+
+    @admin.display(description="last seen", ordering="last_seen_at")
+    def seen(self, obj: Host) -> str:
+        return last_seen(obj, now=self._now)
+
+    @admin.display(description="newest H / L", ordering="config_version")
+    def versions(self, obj: Host) -> str:
+        return f"{obj.config_version} / {obj.limits_version}"
+
+    @admin.display(description="delivered H / L", ordering="delivered_config_version")
+    def delivered(self, obj: Host) -> str:
+        if obj.delivered_at is None:
+            return NOTHING
+        shown = f"{obj.delivered_config_version} / {obj.delivered_limits_version}"
+        newest = (obj.config_version, obj.limits_version)
+        if (obj.delivered_config_version, obj.delivered_limits_version) == newest:
+            return shown
+        return format_html("{} {}", shown, badge("wait", "behind", "There is something newer to fetch."))
+
+    @admin.display(description="deployed H", ordering="config_version_deployed")
+    def deployed(self, obj: Host) -> str:
+        return str(obj.config_version_deployed) if obj.config_version_deployed else NOTHING
+
+    @admin.display(description="enforced H / L")
+    def enforced(self, obj: Host) -> str:
+        receipt = receipt_of(obj)
+        if receipt is None or receipt.config_version is None:
+            return "no receipt"
+        shown = f"{receipt.config_version} / {receipt.limits_version}"
+        return format_html("{}, receipt of {}", shown, ago(receipt.received_at, now=self._now))
+
+    @admin.display(description="problems")
+    def problems(self, obj: Host) -> str:
+        receipt = receipt_of(obj)
+        if receipt is None or not receipt.problems:
+            return NOTHING
+        title = "; ".join(str(one.get("message", "")) for one in receipt.problems if isinstance(one, dict))
+        return badge("bad", str(len(receipt.problems)), title)
+
+    @admin.display(description="problems reported by the agent")
+    def problems_in_words(self, obj: Host) -> str:
+        receipt = receipt_of(obj)
+        return "no receipt" if receipt is None else problem_list(receipt.problems)
+
+    @admin.display(description="Links")
+    def links(self, obj: Host) -> str:
+        from scionlab.admin.link import stage_badge, with_status_rows  # noqa: PLC0415  link.py and this page show each other
+
+        here = Q(interface_a__host=obj) | Q(interface_b__host=obj)
+        rows = []
+        for link in with_status_rows(Link.objects.filter(here)).order_by("pk"):
+            own = link.interface_a if link.interface_a.host_id == obj.pk else link.interface_b
+            stage = stage_badge(selectors.link_status(link, now=self._now)) if link.is_limited else "not limited"
+            rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), stage))
+        body = format_html_join(
+            "", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", sorted(rows, key=lambda row: row[0])
+        )
+        head = "<tr><th>Interface</th><th>Link</th><th>Requested</th><th>Stage</th></tr>"
+        return (
+            format_html('<table class="slb-links"><thead>' + head + "</thead><tbody>{}</tbody></table>", body)
+            if rows
+            else "none"
+        )
+
+
+def agent_toml(host: Host) -> str:
+    """What `python -m ap_agent --config agent.toml` needs for this host; uid, secret and URL need no escaping."""
+    lines = [f'url = "{settings.SITE_URL}"', f'host_id = "{host.uid}"', f'host_secret = "{host.secret}"']
+    if urlsplit(settings.SITE_URL).scheme == "http":
+        lines.append("allow_plain_http = true  # for a laboratory: the secret travels in clear text")
+    return "\n".join(lines) + "\n"

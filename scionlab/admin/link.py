@@ -1,0 +1,326 @@
+"""Links: what is requested, what may be, what the kernel of the attachment point really has, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import F, Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+
+from scionlab import selectors
+from scionlab.admin.base import (
+    NOTHING,
+    KbitField,
+    ReasonForm,
+    ServiceAdmin,
+    actor_of,
+    ago,
+    apply_to_each,
+    badge,
+    kbit,
+    link_to,
+    link_to_list,
+)
+from scionlab.admin.search import search_query
+from scionlab.models import AttachmentPoint, BandwidthChange, Link, LinkEnforcement
+from scionlab.services import infrastructure
+from scionlab.services.link import link_set_active, link_set_bandwidth
+
+USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
+CLAMPED = USER_LINKS & Q(bandwidth_kbit__gt=F("interface_a__AS__attachment_point__maximum_kbit"))
+
+STAGES = {  # stage of selectors.LinkStatus: colour, what the filter says
+    "enforced": ("good", "enforced"),
+    "delivered": ("wait", "delivered, not yet enforced"),
+    "waiting": ("wait", "waiting for the attachment point"),
+    "not_verified": ("wait", "delivered, not verified"),
+    "failed": ("bad", "failed"),
+    "silent": ("bad", "attachment point is silent"),
+    "inactive": ("idle", "inactive"),
+}
+
+
+def with_status_rows(queryset: QuerySet[Link]) -> QuerySet[Link]:
+    """Fetches with the Links all that their rows on a page say, in one statement."""
+    return queryset.select_related(*selectors.LINK_RELATIONS, "interface_b__AS__useras__owner")
+
+
+def stage_badge(status: selectors.LinkStatus) -> str:
+    kind, words = STAGES[status.stage]
+    return badge(kind, words, status.text)
+
+
+class AttachmentPointFilter(admin.SimpleListFilter):
+    title = "attachment point"
+    parameter_name = "ap"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [(str(ap.pk), str(ap)) for ap in AttachmentPoint.objects.select_related("AS__isd")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
+        value = self.value()
+        if value is None:
+            return queryset
+        if not (value.isascii() and value.isdigit() and len(value) < 19):
+            return queryset.none()
+        return queryset.filter(USER_LINKS, interface_a__AS__attachment_point=int(value))
+
+
+class KindFilter(admin.SimpleListFilter):
+    """Links to user ASes unless something else is asked for: only those are limited."""
+
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("infrastructure", "infrastructure, not limited"), ("all", "all")]
+
+    def choices(self, changelist: Any) -> Any:
+        default, *others = super().choices(changelist)
+        yield {**default, "display": "to user ASes"}
+        yield from others
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
+        if self.value() == "all":
+            return queryset
+        return queryset.exclude(USER_LINKS) if self.value() == "infrastructure" else queryset.filter(USER_LINKS)
+
+
+class StageFilter(admin.SimpleListFilter):
+    """Asks `selectors.link_status` about every Link, because a stage depends on clocks and on several receipts."""
+
+    title = "stage"
+    parameter_name = "stage"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [(stage, words) for stage, (_, words) in STAGES.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
+        if self.value() is None:
+            return queryset
+        now = timezone.now()
+        links = with_status_rows(queryset.filter(USER_LINKS).order_by())
+        wanted = [link.pk for link in links if selectors.link_status(link, now=now).stage == self.value()]
+        return queryset.filter(pk__in=wanted)
+
+
+class LimitFilter(admin.SimpleListFilter):
+    title = "limit"
+    parameter_name = "clamped"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("yes", "clamped by the maximum"), ("no", "as requested"), ("blocked", "blocked (0)")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
+        if self.value() == "yes":
+            return queryset.filter(CLAMPED)
+        if self.value() == "no":
+            return queryset.filter(USER_LINKS).exclude(CLAMPED)
+        if self.value() == "blocked":
+            return queryset.filter(
+                USER_LINKS, Q(bandwidth_kbit=0) | Q(interface_a__AS__attachment_point__maximum_kbit=0)
+            )
+        return queryset
+
+
+class LinkForm(ReasonForm):
+    bandwidth_kbit = KbitField(label="Bandwidth requested [kbit/s]", help_text="0 blocks the Link in both directions.")
+    active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
+
+
+@admin.register(Link)
+class LinkAdmin(ServiceAdmin):
+    form = LinkForm
+    list_display = [
+        "provider",
+        "customer",
+        "owner",
+        "underlay",
+        "requested",
+        "maximum",
+        "enforced",
+        "stage",
+        "since",
+        "is_active",
+    ]
+    list_display_links = ["customer"]
+    list_filter = [KindFilter, AttachmentPointFilter, StageFilter, LimitFilter, "active"]
+    list_per_page = 100
+    search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, IP address, label"
+    actions = ["activate", "deactivate"]
+    rule_field = "bandwidth_kbit"
+    note = (
+        "A changed bandwidth gives the attachment point's agent new limits and restarts nothing. Activating or "
+        "deactivating changes the SCION configuration of both ends."
+    )
+    fieldsets = [
+        (None, {"fields": ["bandwidth_kbit", "active", "reason"]}),
+        ("What is enforced", {"fields": ["requested", "maximum", "enforced", "stage", "status_text", "since"]}),
+        ("Ends", {"fields": ["provider", "customer", "owner", "underlay", "local_underlay", "mtu", "changes"]}),
+        ("Counters of the newest receipt", {"fields": ["to_user", "from_user", "received"]}),
+    ]
+    readonly_fields = [
+        "requested",
+        "maximum",
+        "enforced",
+        "stage",
+        "status_text",
+        "since",
+        "provider",
+        "customer",
+        "owner",
+        "underlay",
+        "local_underlay",
+        "mtu",
+        "changes",
+        "to_user",
+        "from_user",
+        "received",
+    ]
+
+    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
+        """Users attach ASes on their page; infrastructure Links come with the networks they belong to."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Link]:
+        self._now = timezone.now()
+        return with_status_rows(super().get_queryset(request))
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Link], search_term: str
+    ) -> tuple[QuerySet[Link], bool]:
+        ends = ["interface_a", "interface_b"]
+        query = search_query(
+            search_term,
+            as_paths=[f"{end}__AS__" for end in ends],
+            text=["interface_b__AS__useras__owner__email", *(f"{end}__AS__label" for end in ends)],
+            ips=[f"{end}__{ip}" for end in ends for ip in ("public_ip", "bind_ip")],
+        )
+        return queryset.filter(query), False
+
+    def save_model(self, request: HttpRequest, obj: Link, form: Any, change: bool) -> None:
+        actor, values = actor_of(request), form.cleaned_data
+        link_set_bandwidth(
+            link_id=obj.pk, bandwidth_kbit=values["bandwidth_kbit"], actor=actor, reason=values["reason"]
+        )
+        link_set_active(link_id=obj.pk, actor=actor, active=values["active"])
+
+    def delete_model(self, request: HttpRequest, obj: Link) -> None:
+        infrastructure.infrastructure_link_delete(link_id=obj.pk)
+
+    @admin.action(description="Activate the selected Links")
+    def activate(self, request: HttpRequest, queryset: QuerySet[Link]) -> None:
+        self._set_active(request, queryset, active=True)
+
+    @admin.action(description="Deactivate the selected Links")
+    def deactivate(self, request: HttpRequest, queryset: QuerySet[Link]) -> None:
+        self._set_active(request, queryset, active=False)
+
+    def _set_active(self, request: HttpRequest, queryset: QuerySet[Link], *, active: bool) -> None:
+        def service(link: Link) -> None:
+            link_set_active(link_id=link.pk, actor=actor_of(request), active=active)
+
+        state = "active" if active else "inactive"
+        apply_to_each(self, request, queryset.order_by("pk"), service, f"{{count}} Links are {state}.")
+
+    def _status(self, obj: Link) -> selectors.LinkStatus:
+        """Worked out once per row and page."""
+        if not hasattr(obj, "_status"):
+            obj._status = selectors.link_status(obj, now=self._now)  # type: ignore[attr-defined]
+        status: selectors.LinkStatus = obj._status  # type: ignore[attr-defined]
+        return status
+
+    @admin.display(description="from", ordering="interface_a__AS__as_id")
+    def provider(self, obj: Link) -> str:
+        ap = getattr(obj.interface_a.AS, "attachment_point", None)
+        return link_to(ap or obj.interface_a.AS, obj.interface_a.AS)
+
+    @admin.display(description="to", ordering="interface_b__AS__as_id")
+    def customer(self, obj: Link) -> str:
+        return str(obj.interface_b.AS)
+
+    @admin.display(description="owner", ordering="interface_b__AS__useras__owner__email")
+    def owner(self, obj: Link) -> str:
+        user_as = getattr(obj.interface_b.AS, "useras", None)
+        return NOTHING if user_as is None else link_to(user_as.owner)
+
+    @admin.display(description="underlay, as the provider sees it", ordering="interface_b__public_ip")
+    def underlay(self, obj: Link) -> str:
+        end = obj.interface_b
+        shown = f"[{end.public_ip}]:{end.public_port}" if ":" in end.public_ip else f"{end.public_ip}:{end.public_port}"
+        return f"{shown} (VPN)" if end.vpn_client_id is not None else shown
+
+    @admin.display(description="provider's end")
+    def local_underlay(self, obj: Link) -> str:
+        end = obj.interface_a
+        return format_html(
+            "interface {} on {}: {} port {}", end.interface_id, link_to(end.host), end.local_ip, end.local_port
+        )
+
+    @admin.display(description="requested", ordering="bandwidth_kbit")
+    def requested(self, obj: Link) -> str:
+        return kbit(obj.bandwidth_kbit)
+
+    @admin.display(description="maximum", ordering="interface_a__AS__attachment_point__maximum_kbit")
+    def maximum(self, obj: Link) -> str:
+        if not obj.is_limited:
+            return NOTHING
+        status = self._status(obj)
+        shown = kbit(status.maximum_kbit)
+        if status.requested_kbit <= status.maximum_kbit:
+            return shown
+        return format_html("{} {}", shown, badge("wait", "clamps", "More is requested than this maximum."))
+
+    @admin.display(description="enforced", ordering="enforcement__kbit")
+    def enforced(self, obj: Link) -> str:
+        return kbit(self._status(obj).enforced_kbit) if obj.is_limited else "not limited"
+
+    @admin.display(description="stage")
+    def stage(self, obj: Link) -> str:
+        return stage_badge(self._status(obj)) if obj.is_limited else NOTHING
+
+    @admin.display(description="in words")
+    def status_text(self, obj: Link) -> str:
+        return self._status(obj).text if obj.is_limited else "Infrastructure; nobody limits this Link."
+
+    @admin.display(description="since", ordering="enforcement__since")
+    def since(self, obj: Link) -> str:
+        since = self._status(obj).since if obj.is_limited else None
+        return NOTHING if since is None else ago(since, now=self._now)
+
+    @admin.display(description="active", boolean=True, ordering="active")
+    def is_active(self, obj: Link) -> bool:
+        return obj.active
+
+    @admin.display(description="changes")
+    def changes(self, obj: Link) -> str:
+        return link_to_list(BandwidthChange, "who changed it, and why", link__id__exact=obj.pk)
+
+    @admin.display(description="to the user AS")
+    def to_user(self, obj: Link) -> str:
+        return _counters(obj, "to_user")
+
+    @admin.display(description="from the user AS")
+    def from_user(self, obj: Link) -> str:
+        return _counters(obj, "from_user")
+
+    @admin.display(description="received")
+    def received(self, obj: Link) -> str:
+        found: LinkEnforcement | None = getattr(obj, "enforcement", None)
+        return NOTHING if found is None else ago(found.received_at, now=self._now)
+
+
+def _counters(obj: Link, direction: str) -> str:
+    found: LinkEnforcement | None = getattr(obj, "enforcement", None)
+    if found is None or getattr(found, f"{direction}_rate_kbit") is None:
+        return NOTHING
+    rate, packets, drops, size = (
+        getattr(found, f"{direction}_{name}") for name in ("rate_kbit", "packets", "drops", "bytes")
+    )
+    return f"{kbit(rate)} in the kernel; {packets or 0:,} packets, {size or 0:,} bytes, {drops or 0:,} dropped"

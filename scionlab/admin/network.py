@@ -1,0 +1,278 @@
+"""The network itself: ISDs, infrastructure ASes, interfaces, border routers and VPNs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest
+
+from bandwidth_config import RuleError
+from scionlab.admin.base import (
+    NOTHING,
+    AdministratorsOnly,
+    ReadOnlyAdmin,
+    ServiceAdmin,
+    _ModelForm,
+    link_to,
+    link_to_list,
+)
+from scionlab.admin.search import search_query
+from scionlab.forms import RuleField
+from scionlab.isd_as import format_as_id, parse_as_id
+from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
+from scionlab.services import infrastructure
+
+
+@admin.register(ISD)
+class ISDAdmin(AdministratorsOnly):
+    list_display = ["isd_id", "label", "ases"]
+    search_fields = ["label", "isd_id"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
+        return super().get_queryset(request).annotate(as_count=Count("ases"))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Every configuration of its ASes has the number in it."""
+        return () if obj is None else ("isd_id",)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    @admin.display(description="ASes", ordering="as_count")
+    def ases(self, obj: Any) -> str:
+        return link_to_list(AS, obj.as_count, isd__id__exact=obj.pk) if obj.as_count else "0"
+
+
+def _as_id(text: str) -> int:
+    """As people write it: `ffaa:0:1107`. Raises `RuleError` (`as_id_invalid`, `as_id_for_users`)."""
+    as_id = parse_as_id(text)
+    infrastructure.check_infrastructure_as_id(as_id)
+    return as_id
+
+
+class ASForm(_ModelForm):
+    """A new AS comes with its host; later only name and role change here."""
+
+    as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107". Any case is read.')
+    public_ipv4 = forms.CharField(label="Public IPv4 of its host", required=False, max_length=64)
+    public_ipv6 = forms.CharField(label="Public IPv6 of its host", required=False, max_length=64)
+    bind_ip = forms.CharField(
+        label="Bind IP",
+        required=False,
+        max_length=64,
+        help_text="Local address where the public one is translated (NAT).",
+    )
+
+
+@admin.register(AS)
+class ASAdmin(ServiceAdmin):
+    form = ASForm
+    list_display = ["isd_as", "label", "kind", "is_core", "hosts", "links"]
+    list_filter = ["isd", "is_core", ("useras", admin.EmptyFieldListFilter)]
+    search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
+    search_help_text = "ISD-AS (17-ffaa:0:1107, ffaa:0:1107 or ffaa:0:), label"
+    rule_field = "as_id"
+    add_fields = ("isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip")
+    change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "created_at")
+    note = "An AS comes with one host and one border router, whose addresses are edited at the host."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
+        related = ("isd", "useras__owner", "attachment_point")
+        count = Count("interfaces", distinct=True)
+        return (
+            super().get_queryset(request).select_related(*related).prefetch_related("hosts").annotate(link_count=count)
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[AS], search_term: str
+    ) -> tuple[QuerySet[AS], bool]:
+        text = ["label", "useras__owner__email"]
+        return queryset.filter(search_query(search_term, as_paths=[""], text=text)), False
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fields if obj is None else self.change_fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is None:
+            return ()
+        return [name for name in self.change_fields if name not in {"label", "is_core"}]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """User ASes are only looked at here; they have pages of their own."""
+        return super().has_change_permission(request, obj) and getattr(obj, "useras", None) is None
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and getattr(obj, "useras", None) is None
+
+    def save_model(self, request: HttpRequest, obj: AS, form: Any, change: bool) -> None:
+        values = form.cleaned_data
+        if change:
+            infrastructure.infrastructure_as_update(as_id=obj.pk, label=values["label"], is_core=values["is_core"])
+            return
+        made = infrastructure.infrastructure_as_create(
+            isd=values["isd"].isd_id,
+            as_text=format_as_id(values["as_id"]),
+            label=values["label"],
+            is_core=values["is_core"],
+            public_ipv4=values["public_ipv4"] or None,
+            public_ipv6=values["public_ipv6"] or None,
+            bind_ip=values["bind_ip"] or None,
+        )
+        obj.pk = made.pk
+
+    def delete_model(self, request: HttpRequest, obj: AS) -> None:
+        infrastructure.infrastructure_as_delete(as_id=obj.pk)
+
+    @admin.display(description="ISD-AS", ordering="as_id")
+    def isd_as(self, obj: AS) -> str:
+        return obj.isd_as
+
+    @admin.display(description="kind")
+    def kind(self, obj: AS) -> str:
+        user_as = getattr(obj, "useras", None)
+        if user_as is not None:
+            return link_to(user_as, f"user AS of {user_as.owner}")
+        ap = getattr(obj, "attachment_point", None)
+        return "infrastructure" if ap is None else link_to(ap, "attachment point")
+
+    @admin.display(description="hosts")
+    def hosts(self, obj: AS) -> str:
+        found = list(obj.hosts.all())
+        return link_to(found[0]) if found else NOTHING
+
+    @admin.display(description="Links", ordering="link_count")
+    def links(self, obj: Any) -> str:
+        return link_to_list(Link, obj.link_count, kind="all", q=obj.isd_as) if obj.link_count else "0"
+
+
+@admin.register(Interface)
+class InterfaceAdmin(ReadOnlyAdmin):
+    list_display = ["name", "as_link", "host_link", "public_ip", "public_port", "bind_ip", "bind_port", "link_link"]
+    search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address"
+    fields = [
+        "name",
+        "as_link",
+        "host_link",
+        "border_router",
+        "public_ip",
+        "public_port",
+        "bind_ip",
+        "bind_port",
+        "vpn_client",
+        "link_link",
+    ]
+    readonly_fields = ["name", "as_link", "host_link", "link_link"]
+    why_read_only = (
+        "Ids and ports are given by the service; a user AS's addresses are edited on its page, others at the host."
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Interface]:
+        links = [f"link_as_{end}__interface_{end_}__AS__isd" for end in "ab" for end_ in "ab"]
+        related = ("AS__isd", "AS__useras", "host__AS__isd", "border_router__host", "vpn_client__vpn", *links)
+        return super().get_queryset(request).select_related(*related)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Interface], search_term: str
+    ) -> tuple[QuerySet[Interface], bool]:
+        query = search_query(search_term, as_paths=["AS__"], text=["AS__label"], ips=["public_ip", "bind_ip"])
+        return queryset.filter(query), False
+
+    @admin.display(description="interface", ordering="interface_id")
+    def name(self, obj: Interface) -> str:
+        return str(obj)
+
+    @admin.display(description="AS", ordering="AS__as_id")
+    def as_link(self, obj: Interface) -> str:
+        return link_to(getattr(obj.AS, "useras", None) or obj.AS, obj.AS.isd_as)
+
+    @admin.display(description="host")
+    def host_link(self, obj: Interface) -> str:
+        return link_to(obj.host)
+
+    @admin.display(description="Link")
+    def link_link(self, obj: Interface) -> str:
+        return link_to(getattr(obj, "link_as_a", None) or getattr(obj, "link_as_b", None))
+
+
+@admin.register(BorderRouter)
+class BorderRouterAdmin(ReadOnlyAdmin):
+    list_display = ["name", "host_link", "internal_port", "interface_count"]
+    search_fields = ["host__label"]
+    fields = ["name", "host_link", "internal_port", "interface_count"]
+    readonly_fields = fields
+    why_read_only = "A border router comes with its host."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BorderRouter]:
+        related = super().get_queryset(request).select_related("host__AS__isd")
+        return related.annotate(interfaces_here=Count("interfaces"))
+
+    @admin.display(description="host")
+    def host_link(self, obj: BorderRouter) -> str:
+        return link_to(obj.host)
+
+    @admin.display(description="interfaces", ordering="interfaces_here")
+    def interface_count(self, obj: Any) -> int:
+        return int(obj.interfaces_here)
+
+
+class VPNForm(_ModelForm):
+    subnet = forms.CharField(max_length=43, help_text="For example 10.10.1.0/24. The server gets its first address.")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if cleaned.get("subnet"):
+            try:
+                infrastructure.check_subnet(cleaned["subnet"])
+            except RuleError as exc:
+                self.add_error("subnet", forms.ValidationError(exc.message, code=exc.code))
+        return cleaned
+
+
+@admin.register(VPN)
+class VPNAdmin(ServiceAdmin):
+    form = VPNForm
+    list_display = ["subnet", "host_link", "server_ip", "server_port", "client_count"]
+    list_display_links = ["subnet"]
+    rule_field = "subnet"
+    add_fields = ("host", "subnet", "server_port")
+    change_fields = ("host_link", "subnet", "server_ip", "server_port", "client_count")
+    note = "Addresses only: keys and the OpenVPN server are set up on the host itself."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[VPN]:
+        return super().get_queryset(request).select_related("host__AS__isd").annotate(clients_here=Count("clients"))
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fields if obj is None else self.change_fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if obj is None else self.change_fields
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "host":
+            kwargs["queryset"] = Host.objects.filter(attachment_point__isnull=False, vpn=None).select_related("AS__isd")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: VPN, form: Any, change: bool) -> None:
+        if not change:
+            values = form.cleaned_data
+            made = infrastructure.vpn_create(
+                host=values["host"], subnet=values["subnet"], server_port=values["server_port"]
+            )
+            obj.pk, obj.server_ip = made.pk, made.server_ip
+
+    def delete_model(self, request: HttpRequest, obj: VPN) -> None:
+        infrastructure.vpn_delete(vpn_id=obj.pk)
+
+    @admin.display(description="host")
+    def host_link(self, obj: VPN) -> str:
+        return link_to(obj.host)
+
+    @admin.display(description="clients", ordering="clients_here")
+    def client_count(self, obj: Any) -> int:
+        return int(obj.clients_here)

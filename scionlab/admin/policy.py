@@ -1,0 +1,226 @@
+"""How much bandwidth there is to give away: the site's default and the attachment points' own ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models.functions import Least
+from django.forms import ModelChoiceField
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import format_kbit
+from scionlab import selectors
+from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, badge, kbit, link_to, link_to_list
+from scionlab.admin.host import last_seen
+from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
+from scionlab.services import infrastructure, policy
+
+
+class BandwidthPolicyForm(ReasonForm):
+    default_bandwidth_kbit = KbitField(
+        label="Site default [kbit/s]",
+        help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own. "
+        "0 blocks them all.",
+    )
+
+
+@admin.register(BandwidthPolicy)
+class BandwidthPolicyAdmin(ServiceAdmin):
+    """The one row; the list page leads straight to it."""
+
+    form = BandwidthPolicyForm
+    fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
+    readonly_fields = ["attachment_points", "changes"]
+    rule_field = "default_bandwidth_kbit"
+    note = (
+        "Lowering the default limits Links above it from then on; what their owners asked for is kept, and comes back "
+        "when the default rises again."
+    )
+
+    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        row = selectors.policy()
+        return HttpResponseRedirect(reverse("admin:scionlab_bandwidthpolicy_change", args=[row.pk]))
+
+    @admin.display(description="Counts for")
+    def attachment_points(self, obj: BandwidthPolicy) -> str:
+        aps = AttachmentPoint.objects.all()
+        own = aps.filter(default_bandwidth_kbit__isnull=False).count()
+        total = aps.count()
+        return link_to_list(
+            AttachmentPoint, f"{total - own} of {total} attachment points; {own} have a default of their own"
+        )
+
+    @admin.display(description="Changes")
+    def changes(self, obj: BandwidthPolicy) -> str:
+        kind = BandwidthChange.Kind.SITE_DEFAULT
+        return link_to_list(BandwidthChange, "who changed it, and why", kind__exact=kind.value)
+
+    def save_model(self, request: HttpRequest, obj: BandwidthPolicy, form: Any, change: bool) -> None:
+        policy.site_default_set(
+            default_bandwidth_kbit=form.cleaned_data["default_bandwidth_kbit"],
+            actor=actor_of(request),
+            reason=form.cleaned_data["reason"],
+        )
+
+
+class AttachmentPointForm(ReasonForm):
+    default_bandwidth_kbit = KbitField(
+        optional=True,
+        label="Default here [kbit/s]",
+        help_text="Initial value and maximum of the Links here. Empty: the site default counts. 0 blocks them all.",
+    )
+
+
+def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]:
+    """Adds what its Links to user ASes come to: `links`, `active`, `clamped`, `sum_kbit` (of what is enforced)."""
+    link = "AS__interfaces__link_as_a"
+    mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
+    active = mine & Q(**{f"{link}__active": True})
+    return queryset.annotate(
+        links=Count(link, filter=mine),
+        active_links=Count(link, filter=active),
+        clamped_links=Count(link, filter=active & Q(**{f"{link}__bandwidth_kbit__gt": F("maximum_kbit")})),
+        sum_kbit=Sum(Least(F(f"{link}__bandwidth_kbit"), F("maximum_kbit")), filter=active, default=0),
+    )
+
+
+@admin.register(AttachmentPoint)
+class AttachmentPointAdmin(ServiceAdmin):
+    form = AttachmentPointForm
+    list_display = [
+        "isd_as",
+        "label",
+        "default_here",
+        "in_force",
+        "user_links",
+        "clamped",
+        "sum_of_limits",
+        "has_vpn",
+        "agent",
+    ]
+    search_fields = ["AS__label"]
+    rule_field = "default_bandwidth_kbit"
+    note = (
+        "Links above the default are limited to it from then on; what their owners asked for is kept. The host's agent "
+        "gets a new configuration, and nobody else."
+    )
+    add_fields = ("AS", "default_bandwidth_kbit")
+    change_fields = (
+        "AS_link",
+        "host_link",
+        "default_bandwidth_kbit",
+        "reason",
+        "in_force",
+        "user_links",
+        "clamped",
+        "sum_of_limits",
+        "agent",
+        "vpn",
+        "changes",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
+        self._policy = selectors.policy()
+        related = ("AS__isd", "host__vpn", "host__receipt")
+        return with_usage(super().get_queryset(request).select_related(*related))
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fields if obj is None else self.change_fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        editable = {"AS", "default_bandwidth_kbit", "reason"}
+        return [name for name in self.change_fields if name not in editable]
+
+    def formfield_for_foreignkey(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> ModelChoiceField[Any] | None:
+        if db_field.name == "AS":
+            kwargs["queryset"] = (
+                AS.objects.filter(attachment_point=None, hosts__isnull=False).select_related("isd").distinct()
+            )
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: AttachmentPoint, form: Any, change: bool) -> None:
+        default = form.cleaned_data["default_bandwidth_kbit"]
+        if not change:
+            made = infrastructure.attachment_point_create(as_=form.cleaned_data["AS"], default_bandwidth_kbit=default)
+            obj.pk, obj.host, obj.maximum_kbit = made.pk, made.host, made.maximum_kbit
+            return
+        policy.ap_default_set(
+            attachment_point_id=obj.pk,
+            default_bandwidth_kbit=default,
+            actor=actor_of(request),
+            reason=form.cleaned_data["reason"],
+        )
+
+    def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:
+        infrastructure.attachment_point_delete(attachment_point_id=obj.pk)
+
+    @admin.display(description="ISD-AS", ordering="AS__as_id")
+    def isd_as(self, obj: AttachmentPoint) -> str:
+        return obj.AS.isd_as
+
+    @admin.display(description="label", ordering="AS__label")
+    def label(self, obj: AttachmentPoint) -> str:
+        return obj.AS.label
+
+    @admin.display(description="AS")
+    def AS_link(self, obj: AttachmentPoint) -> str:  # noqa: N802  the field's word
+        return link_to(obj.AS)
+
+    @admin.display(description="host")
+    def host_link(self, obj: AttachmentPoint) -> str:
+        return link_to(obj.host)
+
+    @admin.display(description="default here", ordering="default_bandwidth_kbit")
+    def default_here(self, obj: AttachmentPoint) -> str:
+        return "(the site's)" if obj.default_bandwidth_kbit is None else format_kbit(obj.default_bandwidth_kbit)
+
+    @admin.display(description="maximum in force", ordering="maximum_kbit")
+    def in_force(self, obj: AttachmentPoint) -> str:
+        wanted = obj.default_in_force(self._policy)
+        if wanted == obj.maximum_kbit:
+            return format_kbit(wanted)
+        return badge("wait", f"{format_kbit(wanted)} (being carried out; {format_kbit(obj.maximum_kbit)} until then)")
+
+    @admin.display(description="Links to user ASes", ordering="links")
+    def user_links(self, obj: Any) -> str:
+        inactive = obj.links - obj.active_links
+        text = f"{obj.active_links}" + (f" and {inactive} inactive" if inactive else "")
+        return link_to_list(Link, text, ap=obj.pk) if obj.links else "0"
+
+    @admin.display(description="clamped", ordering="clamped_links")
+    def clamped(self, obj: Any) -> str:
+        return link_to_list(Link, obj.clamped_links, ap=obj.pk, clamped="yes") if obj.clamped_links else "0"
+
+    @admin.display(description="sum of limits", ordering="sum_kbit")
+    def sum_of_limits(self, obj: Any) -> str:
+        return kbit(obj.sum_kbit)
+
+    @admin.display(description="VPN", boolean=True)
+    def has_vpn(self, obj: AttachmentPoint) -> bool:
+        return hasattr(obj.host, "vpn")
+
+    @admin.display(description="VPN")
+    def vpn(self, obj: AttachmentPoint) -> str:
+        vpn: VPN | None = getattr(obj.host, "vpn", None)
+        return link_to(vpn)
+
+    @admin.display(description="agent", ordering="host__last_seen_at")
+    def agent(self, obj: AttachmentPoint) -> str:
+        host: Host = obj.host
+        return last_seen(host, now=timezone.now())
+
+    @admin.display(description="Changes")
+    def changes(self, obj: AttachmentPoint) -> str:
+        return link_to_list(BandwidthChange, "who changed the default, and why", attachment_point__id__exact=obj.pk)

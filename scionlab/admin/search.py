@@ -1,0 +1,71 @@
+"""Search words of the administrators' lists: ISD-ASes (hexadecimal), addresses, e-mail addresses, labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from django.db.models import Q
+
+from bandwidth_config import RuleError, parse_ip
+from scionlab.isd_as import FIRST_USER_AS_ID, MAX_ISD, parse_as_id, parse_isd_as
+
+_PREFIX = re.compile(r"(?:([1-9][0-9]{0,4})-)?([0-9a-f]{1,4}):(?:([0-9a-f]{1,4}):?)?", flags=re.ASCII | re.IGNORECASE)
+_GROUP = re.compile(r"[0-9a-f]{1,4}", flags=re.ASCII | re.IGNORECASE)
+_USER_AS_BLOCK = FIRST_USER_AS_ID & ~0xFFFF
+
+
+def as_query(word: str, path: str) -> Q:
+    """Rows whose AS at `path` ("" or ending in "__") is the one that `word` names.
+
+    A whole ISD-AS or AS id names one AS; a beginning (`ffaa:1:`, `17-ffaa:`) a range; a single group (`b6`) the user AS
+    that ends with it. None of it is ever read as decimal. Anything else names no AS.
+    """
+    try:
+        isd, as_id = parse_isd_as(word)
+    except RuleError:
+        pass
+    else:
+        return Q(**{f"{path}isd__isd_id": isd, f"{path}as_id": as_id})
+    try:
+        return Q(**{f"{path}as_id": parse_as_id(word.replace("_", ":"))})
+    except RuleError:
+        pass
+    return _as_range(word, path)
+
+
+def _as_range(word: str, path: str) -> Q:
+    if _GROUP.fullmatch(word):
+        return Q(**{f"{path}as_id": _USER_AS_BLOCK | int(word, 16)})
+    match = _PREFIX.fullmatch(word.replace("_", ":"))
+    if match is None:
+        return Q(pk__in=[])
+    isd, high, middle = match.groups()
+    low = int(high, 16) << 32 | int(middle or "0", 16) << 16
+    size = 1 << 16 if middle else 1 << 32
+    query = Q(**{f"{path}as_id__gte": low, f"{path}as_id__lt": low + size})
+    return query & Q(**{f"{path}isd__isd_id": int(isd)}) if isd and int(isd) <= MAX_ISD else query
+
+
+def search_query(term: str, *, as_paths: Sequence[str], text: Sequence[str], ips: Sequence[str] = ()) -> Q:
+    """Every word of `term` must be found: as an AS at one of `as_paths`, an address in `ips`, a part of a `text`."""
+    query = Q()
+    for word in term.split():
+        found = [as_query(word, path) for path in as_paths]
+        found += [Q(**{f"{name}__icontains": word}) for name in text]
+        found += _ip_queries(word, ips)
+        query &= reduce(or_, found)
+    return query
+
+
+def _ip_queries(word: str, ips: Sequence[str]) -> list[Q]:
+    try:
+        whole = str(parse_ip(word))  # in the one way to write it, as the database has it
+    except RuleError:
+        # A part of an address; it never has other characters, and "de" shall not find 2001:db8::de by chance.
+        if not re.fullmatch(r"[0-9a-fA-F.:]*[.:][0-9a-fA-F.:]*", word, flags=re.ASCII):
+            return []
+        return [Q(**{f"{name}__startswith": word.lower()}) for name in ips]
+    return [Q(**{name: whole}) for name in ips]

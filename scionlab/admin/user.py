@@ -1,0 +1,76 @@
+"""Accounts: by e-mail address, with a quota of user ASes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import BaseUserCreationForm, UserChangeForm
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest
+
+from scionlab.admin.base import AdministratorsOnly, badge, link_to_list
+from scionlab.models import User, UserAS
+
+
+class UserAddForm(BaseUserCreationForm):
+    class Meta:
+        model = User
+        fields = ("email", "full_name", "as_quota", "is_staff")
+
+    def clean_email(self) -> str:
+        """In lower case, as it is stored: so that the same address in another case is found to be taken."""
+        return str(self.cleaned_data["email"]).lower()
+
+
+class UserEditForm(UserChangeForm):
+    class Meta:
+        model = User
+        fields = ("email", "full_name", "as_quota", "is_staff", "is_active", "password")
+
+    def clean_email(self) -> str:
+        return str(self.cleaned_data["email"]).lower()
+
+
+@admin.register(User)
+class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg, misc]  # generic in the stubs only
+    form = UserEditForm
+    add_form = UserAddForm
+    list_display = ["email", "full_name", "quota", "administrator", "is_active", "last_login"]
+    list_filter = ["is_staff", "is_active"]
+    search_fields = ["email", "full_name"]
+    ordering = ["email"]
+    filter_horizontal = ()
+    fieldsets = [
+        (None, {"fields": ["email", "full_name", "password"]}),
+        ("What this person may do", {"fields": ["as_quota", "quota", "is_staff", "is_active"]}),
+        ("Dates", {"fields": ["last_login", "date_joined"]}),
+    ]
+    add_fieldsets = [(None, {"fields": ["email", "full_name", "as_quota", "is_staff", "password1", "password2"]})]
+    readonly_fields = ["quota", "last_login", "date_joined"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        return super().get_queryset(request).annotate(ases=Count("user_ases"))
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> type[forms.ModelForm[User]]:
+        form: type[forms.ModelForm[User]] = super().get_form(request, obj, change=change, **kwargs)
+        return form
+
+    @admin.display(description="user ASes", ordering="ases")
+    def quota(self, obj: Any) -> str:
+        text = f"{obj.ases} of {obj.as_quota}"
+        shown = badge("wait", text, "The quota is used up.") if obj.ases >= obj.as_quota else text
+        return link_to_list(UserAS, shown, owner__id__exact=obj.pk) if obj.ases else shown
+
+    @admin.display(description="administrator", boolean=True, ordering="is_staff")
+    def administrator(self, obj: User) -> bool:
+        return obj.is_staff

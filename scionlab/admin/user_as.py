@@ -1,0 +1,109 @@
+"""User ASes: whose they are and how they are attached; they are edited on the users' pages, also by administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+
+from scionlab import selectors
+from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each, kbit, link_to
+from scionlab.admin.link import stage_badge
+from scionlab.admin.search import search_query
+from scionlab.models import UserAS
+from scionlab.services.user_as import user_as_delete, user_as_set_active
+
+
+@admin.register(UserAS)
+class UserASAdmin(ServiceAdmin):
+    list_display = ["isd_as", "label", "owner_link", "attachments", "installation_type", "created_at"]
+    list_filter = ["isd", "installation_type", "created_at"]
+    list_select_related = ["isd", "owner"]
+    search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, label, IP address"
+    actions = ["activate", "deactivate"]
+    fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "edit"]
+    readonly_fields = fields
+    note = "Label, attachments and addresses are edited on the user AS's own page, which checks every rule."
+
+    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
+        """A user AS needs attachments: it is made on the users' page."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[UserAS]:
+        link = "interfaces__link_as_b"
+        active = Count(link, filter=Q(**{f"{link}__active": True}))
+        return (
+            super()
+            .get_queryset(request)
+            .select_related("isd", "owner")
+            .annotate(all_links=Count(link), active_links=active)
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[UserAS], search_term: str
+    ) -> tuple[QuerySet[UserAS], bool]:
+        query = search_query(
+            search_term,
+            as_paths=[""],
+            text=["label", "owner__email"],
+            ips=["interfaces__public_ip", "interfaces__bind_ip"],
+        )
+        found = UserAS.objects.filter(query).values("pk")  # apart from the counts, which a join would multiply
+        return queryset.filter(pk__in=found), False
+
+    def delete_model(self, request: HttpRequest, obj: UserAS) -> None:
+        user_as_delete(user_as_id=obj.pk, actor=actor_of(request))
+
+    @admin.action(description="Activate all attachments of the selected user ASes")
+    def activate(self, request: HttpRequest, queryset: QuerySet[UserAS]) -> None:
+        self._set_active(request, queryset, active=True)
+
+    @admin.action(description="Deactivate all attachments of the selected user ASes")
+    def deactivate(self, request: HttpRequest, queryset: QuerySet[UserAS]) -> None:
+        self._set_active(request, queryset, active=False)
+
+    def _set_active(self, request: HttpRequest, queryset: QuerySet[UserAS], *, active: bool) -> None:
+        def service(user_as: UserAS) -> None:
+            user_as_set_active(user_as_id=user_as.pk, actor=actor_of(request), active=active)
+
+        state = "active" if active else "inactive"
+        apply_to_each(self, request, queryset.order_by("pk"), service, f"{{count}} user ASes are {state}.")
+
+    @admin.display(description="ISD-AS", ordering="as_id")
+    def isd_as(self, obj: UserAS) -> str:
+        return obj.isd_as
+
+    @admin.display(description="owner", ordering="owner__email")
+    def owner_link(self, obj: UserAS) -> str:
+        return link_to(obj.owner)
+
+    @admin.display(description="attachments", ordering="active_links")
+    def attachments(self, obj: Any) -> str:
+        inactive = obj.all_links - obj.active_links
+        return f"{obj.active_links}" + (f" and {inactive} inactive" if inactive else "")
+
+    @admin.display(description="attachments")
+    def links(self, obj: UserAS) -> str:
+        now = timezone.now()
+        rows = (
+            (
+                link_to(link, link.interface_a.AS),
+                link_to(link, kbit(link.bandwidth_kbit)),
+                stage_badge(selectors.link_status(link, now=now)),
+            )
+            for link in selectors.links_of(obj)
+        )
+        body = format_html_join("", "<tr><td>{}</td><td>{}</td><td>{}</td></tr>", rows)
+        head = "<tr><th>Attachment point</th><th>Requested</th><th>Stage</th></tr>"
+        return format_html('<table class="slb-links"><thead>' + head + "</thead><tbody>{}</tbody></table>", body)
+
+    @admin.display(description="edit")
+    def edit(self, obj: UserAS) -> str:
+        url = reverse("user_as_edit", args=[obj.pk])
+        return format_html('<a href="{}">Edit {} on the users\' page</a>', url, obj.isd_as)
