@@ -77,7 +77,7 @@ def _data(exc: Exception) -> dict[str, Any]:
         case PermissionDenied() | exceptions.PermissionDenied():
             return body("permission_denied", str(exc) or "You may not do this.")
         case exceptions.Throttled():
-            return body("throttled", f"Too many requests. Try again in {math.ceil(exc.wait or 1)} s.")
+            return body("throttled", f"Too many requests. Try again in {math.ceil(getattr(exc, 'wait', None) or 1)} s.")
         case exceptions.APIException():
             return body(getattr(exc.detail, "code", exc.default_code), str(exc.detail))
         case _:

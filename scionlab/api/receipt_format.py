@@ -149,8 +149,8 @@ def _moment(reader: _Reader, value: object) -> datetime:
 
 def _link(reader: _Reader, value: object, place: str) -> LinkReceipt:
     link = reader.mapping(value, place)
-    state = link.get("state")
-    known = isinstance(state, str) and state in LinkEnforcement.State.values
+    state = link.get("state") if isinstance(link.get("state"), str) else ""
+    known = state in LinkEnforcement.State.values
     reader.expect(known, f"{place}.state", " or ".join(f'"{one}"' for one in LinkEnforcement.State.values))
     problem = link.get("problem")
     is_error = state == LinkEnforcement.State.ERROR
@@ -162,7 +162,7 @@ def _link(reader: _Reader, value: object, place: str) -> LinkReceipt:
             reader.expect(direction is not None, f"{place}.{name}", "what the kernel has with the state enforced")
     return LinkReceipt(
         kbit=reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT),
-        state=LinkEnforcement.State(state) if known else LinkEnforcement.State.ERROR,
+        state=LinkEnforcement.State(str(state)) if known else LinkEnforcement.State.ERROR,
         problem="" if problem is None else reader.text(problem, f"{place}.problem", 2000),
         to_user=to_user,
         from_user=from_user,

@@ -222,7 +222,7 @@ def deployment_note(*, host_id: int) -> int:
 
 
 def _mail(link: Link, *, subject: str, news: str) -> Mail:
-    user_as = link.interface_b.AS.useras  # type: ignore[attr-defined]  # the reverse of multi-table inheritance
+    user_as = link.interface_b.AS.useras
     page = settings.SITE_URL + reverse("user_as_detail", args=[user_as.pk])
     clamped = ""
     if link.bandwidth_kbit > link.enforced_kbit:
