@@ -146,6 +146,8 @@ def _bandwidth(value: object) -> int:
         check_bandwidth(value)
     except RuleError as exc:
         raise ValueError(exc.message) from exc
+    if value == 0:
+        raise ValueError("0 would block all other traffic of this host, SSH included; write at least 1")
     return value
 
 

@@ -1,0 +1,150 @@
+"""The agent's command line: arguments, logging, exit codes. What the commands do is in `commands` and `loop`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from ap_agent import __version__, commands
+from ap_agent.commands import Outcome
+from ap_agent.cycle import Agent, Client, Engine, make_client
+from ap_agent.errors import AgentError, SettingsError, StoreError
+from ap_agent.lock import AgentLock
+from ap_agent.log import configure, get_logger
+from ap_agent.loop import Loop
+from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings
+from ap_agent.store import Store
+from ap_agent.systemd import Notifier, is_under_systemd
+
+_COMMANDS = {
+    "run": "stay: enforce what is stored, then follow the service",
+    "once": "one cycle: fetch, enforce, tell; with --link-info FILE enforce that file, without a service",
+    "plan": "print what `once` would change, and touch nothing",
+    "show": "print what the kernel has now for each limited link",
+    "reset": "remove everything of ours from the kernel; what is stored stays",
+    "status": "say in words how the running agent is",
+}
+_EPILOG = """exit codes:
+  0  done, everything is as asked for      3  not permitted (root or CAP_NET_ADMIN)
+  1  something is not done or enforced     4  another agent process is at work here
+  2  wrong command line or configuration   5  nothing new from the service; last good state enforced"""
+
+
+def main(
+    argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None, engine: Engine | None = None
+) -> int:
+    """Run one command; returns the exit code. `engine` is the real one unless a test brings another."""
+    given = _parser().parse_args(argv)
+    environment = environment if environment is not None else os.environ
+    try:
+        settings = settings_in_force(given.config, environment)
+        used = engine if engine is not None else real_engine()
+        if given.command == "run":
+            return _run(given.config, settings, environment, used)
+        configure("error", under_systemd=False)  # the commands by hand say everything themselves
+        outcome = _outcome(given, settings, used)
+    except AgentError as exc:
+        print(f"{given.command}: {exc.message}", file=sys.stderr)
+        return commands.exit_code_of(exc)
+    return print_outcome(outcome)
+
+
+def print_outcome(outcome: Outcome) -> int:
+    if outcome.out:
+        print(outcome.out, flush=True)
+    if outcome.err:
+        print(outcome.err, file=sys.stderr, flush=True)
+    return outcome.exit_code
+
+
+def real_engine() -> Engine:
+    """The tc engine; imported late, so that `--help` and a wrong configuration do not need pyroute2."""
+    from ap_agent import reconcile  # noqa: PLC0415
+
+    return cast("Engine", reconcile)
+
+
+def settings_in_force(config: Path | None, environment: Mapping[str, str]) -> Settings:
+    """File, then what `scionlab_bw_limiter -b` stored, then the environment. Raises `SettingsError`, `StoreError`."""
+    settings = load_settings(config, environment)
+    stored = Store(settings.state_dir).load_operator()
+    if stored.default_bandwidth_kbit is None:
+        return settings
+    overrides = {"unmatched": "default", "default_bandwidth_kbit": stored.default_bandwidth_kbit}
+    return load_settings(config, environment, overrides)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m ap_agent",
+        description="The agent of a SCIONLab attachment point: makes the kernel limit each user AS's link.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"scionlab-bw-agent {__version__}")
+    config_help = f"the configuration file (default {DEFAULT_CONFIG}, if it exists)"
+    parser.add_argument("--config", type=Path, metavar="FILE", default=None, help=config_help)
+    chosen = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, words in _COMMANDS.items():
+        sub = chosen.add_parser(name, help=words, description=words)
+        sub.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=config_help)
+        if name in {"once", "plan", "show"}:
+            sub.add_argument("--link-info", type=Path, metavar="FILE", help="take the links from this file")
+        if name in {"plan", "show", "status"}:
+            sub.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> Outcome:
+    if given.command == "once":
+        return commands.once(settings, engine, given.link_info, make_client)
+    if given.command == "plan":
+        return commands.plan(settings, engine, given.link_info, make_client, as_json=given.json)
+    if given.command == "reset":
+        return commands.reset(settings, engine)
+    if given.command == "status":
+        return commands.status(settings, as_json=given.json)
+    file = given.link_info
+    source = commands.links_from_file(file) if file is not None else commands.stored_source(settings)
+    return commands.show(settings, engine, source, as_json=given.json)
+
+
+def _run(config: Path | None, settings: Settings, environment: Mapping[str, str], engine: Engine) -> int:
+    under_systemd = is_under_systemd(environment)
+    configure(settings.log_level, under_systemd=under_systemd)
+    logger = get_logger()
+    commands.require_net_admin()
+
+    def reload() -> tuple[Settings, Client | None]:
+        fresh = settings_in_force(config, environment)
+        configure(fresh.log_level, under_systemd=under_systemd)
+        return fresh, make_client(fresh)
+
+    with AgentLock(settings.run_dir, "run"):
+        if settings.url is None and not _has_bundle(settings):
+            raise SettingsError("There is no url in the configuration and no stored bundle: nothing to do. Set url.")
+        logger.info("agent.start", agent=__version__, url=settings.url, unmatched=settings.unmatched)
+        loop = Loop(
+            Agent(settings, engine, make_client(settings), logger),
+            logger,
+            notifier=Notifier(environment),
+            reload=reload,
+        )
+        loop.install_signals()
+        loop.run()
+    return commands.OK
+
+
+def _has_bundle(settings: Settings) -> bool:
+    try:
+        return Store(settings.state_dir).load(host_id=settings.host_id) is not None
+    except StoreError:
+        return False
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

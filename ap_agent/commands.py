@@ -1,0 +1,277 @@
+"""What each command does, as a function from settings to an `Outcome`; both command lines are doors to these.
+
+Exit codes, the same for all:
+
+    0   done: everything that was asked for is so, in the kernel
+    1   something was not done, or a link is not enforced; the text says which and why
+    2   the command line or the configuration is wrong; nothing was touched
+    3   not permitted: root or CAP_NET_ADMIN is needed
+    4   another process of the agent is at work on this kernel; nothing was touched
+    5   nothing new could be had from the service; the last good state is enforced
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ap_agent.bundle import Bundle, Limits, read_bundle
+from ap_agent.cycle import Agent, Client, Enforced, Engine, enforce_links, no_as_problem, problem_of
+from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError
+from ap_agent.fetch import Have, NewBundle, NoAS
+from ap_agent.health import describe, is_running, read_health
+from ap_agent.lock import AgentLock
+from ap_agent.log import get_logger
+from ap_agent.model import LinkState, Problem
+from ap_agent.settings import Settings
+from ap_agent.store import Store
+from ap_agent.text import links_table, problem_lines
+from bandwidth_config import LinkInfo, LinkInfoError, parse_link_info
+
+if TYPE_CHECKING:
+    from ap_agent.reconcile import CycleResult
+
+OK, NOT_DONE, USAGE, NOT_PERMITTED, LOCKED, NOTHING_NEW = range(6)
+STOCK_LINK_INFO = Path("/etc/scion/link_info.json")  # where the stock client installs it
+_CAP_NET_ADMIN = 12  # <linux/capability.h>
+_MAX_LINK_INFO_BYTES = 16 * 1024 * 1024
+
+MakeClient = Callable[[Settings], Client | None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What to print on stdout and stderr, and the exit code."""
+
+    exit_code: int
+    out: str = ""
+    err: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Some links and where they come from, in words."""
+
+    links: Mapping[int, LinkInfo]
+    words: str
+
+
+class InputError(AgentError):
+    """A file that was named on the command line cannot be used; nothing was changed."""
+
+
+def exit_code_of(error: AgentError) -> int:
+    if isinstance(error, SettingsError):
+        return USAGE
+    if isinstance(error, LockHeldError):
+        return LOCKED
+    if isinstance(error, NotPermittedError) or (
+        isinstance(error, ApplyError) and error.errno in {errno.EPERM, errno.EACCES}
+    ):
+        return NOT_PERMITTED
+    return NOT_DONE
+
+
+# --- where links come from ------------------------------------------------------------------------------------------
+
+
+def links_from_file(path: Path) -> Source:
+    """Raises `InputError` with the file's name and the rule that it breaks."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_LINK_INFO_BYTES + 1)
+        return Source(parse_link_info(data, max_bytes=_MAX_LINK_INFO_BYTES), f"file {path}")
+    except OSError as exc:
+        raise InputError(f"{path} cannot be read: {exc.strerror}. Nothing was changed.") from exc
+    except LinkInfoError as exc:
+        raise InputError(f"{path} cannot be used: {exc.message} Nothing was changed.") from exc
+
+
+def source_of(bundle: Bundle) -> Source:
+    limits = f", limits {bundle.limits_version}" if bundle.limits_version is not None else ""
+    return Source(bundle.links, f"configuration {bundle.version}{limits}")
+
+
+def stored_source(settings: Settings) -> Source | None:
+    """The agent's current bundle. Raises `StoreError`."""
+    bundle = Store(settings.state_dir).load(host_id=settings.host_id)
+    return source_of(bundle) if bundle is not None else None
+
+
+def require_net_admin() -> None:
+    """Say at once what the kernel would refuse later. Raises `NotPermittedError`."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff" and not int(value, 16) >> _CAP_NET_ADMIN & 1:
+            raise NotPermittedError("Changing the kernel's traffic control needs root (CAP_NET_ADMIN); use sudo.")
+
+
+# --- commands that change the kernel --------------------------------------------------------------------------------
+
+
+def enforce_source(settings: Settings, engine: Engine, source: Source) -> Outcome:
+    """Enforce links that need no service. The caller holds the lock."""
+    enforced = enforce_links(engine, source.links, settings)
+    return _enforced_outcome(source, enforced, ())
+
+
+def once(settings: Settings, engine: Engine, link_info: Path | None, make_client: MakeClient) -> Outcome:
+    """One cycle: of the service and the stored bundle, or of a file alone."""
+    require_net_admin()
+    with AgentLock(settings.run_dir, "once"):
+        if link_info is not None:
+            return enforce_source(settings, engine, links_from_file(link_info))
+        client = make_client(settings)
+        try:
+            return _once_with_service(Agent(settings, engine, client, get_logger()))
+        finally:
+            if client is not None:
+                client.close()
+
+
+def _once_with_service(agent: Agent) -> Outcome:
+    agent.load()
+    pulled = agent.pull()
+    enforced = agent.enforce()
+    agent.tell(even_if_old=True)
+    if agent.bundle is None or enforced is None:
+        if pulled.contact == "none" and not agent.problems:
+            raise SettingsError("There is no url in the configuration and no stored bundle; give --link-info FILE.")
+        lines = [*problem_lines(agent.problems), "There is no configuration to enforce; the kernel was not touched."]
+        return Outcome(NOT_DONE, err="\n".join(lines))
+    delivery = [one for one in agent.problems if one not in enforced.problems]
+    return _enforced_outcome(source_of(agent.bundle), enforced, delivery)
+
+
+def _enforced_outcome(source: Source, enforced: Enforced, delivery: list[Problem] | tuple[Problem, ...]) -> Outcome:
+    good = sum(link.state == "enforced" for link in enforced.links)
+    lines = [f"From {source.words}: {good} of {len(enforced.links)} limited links enforced."]
+    if enforced.result is not None:
+        lines += _changes(enforced.result, "Changed in the kernel:", "Nothing had to change in the kernel.")
+    lines += ["", links_table(source.links, enforced.links)]
+    errors = problem_lines((*delivery, *enforced.problems), enforced.links)
+    if not enforced.ok:
+        code = exit_code_of(enforced.error) if enforced.error is not None else NOT_DONE
+    elif any(one.code != "receipt_failed" for one in delivery):
+        code = NOTHING_NEW
+        errors.append("The last good configuration is enforced; nothing newer could be had from the service.")
+    else:
+        code = OK
+    return Outcome(code, "\n".join(lines), "\n".join(errors))
+
+
+def _changes(result: CycleResult, heading: str, nothing: str) -> list[str]:
+    if result.plan.is_empty:
+        return [nothing]
+    return [heading, *(f"  {op}" for op in result.plan.ops)]
+
+
+def reset(settings: Settings, engine: Engine) -> Outcome:
+    """Remove everything of ours from the kernel; what is stored on disk stays."""
+    require_net_admin()
+    with AgentLock(settings.run_dir, "reset"):
+        return reset_locked(settings, engine)
+
+
+def reset_locked(settings: Settings, engine: Engine) -> Outcome:
+    """The same for a caller who holds the lock."""
+    result = engine.reset(settings.engine())
+    lines = _changes(result, "Removed from the kernel:", "There was nothing of ours in the kernel.")
+    return Outcome(OK if result.ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(result.problems)))
+
+
+# --- commands that only look ----------------------------------------------------------------------------------------
+
+
+def plan(
+    settings: Settings, engine: Engine, link_info: Path | None, make_client: MakeClient, *, as_json: bool
+) -> Outcome:
+    """What `once` would change. Touches neither kernel nor disk; asks the service only with GET."""
+    problems: list[Problem] = []
+    source = links_from_file(link_info) if link_info is not None else _newest(settings, make_client, problems)
+    if source is None:
+        if not problems:
+            raise SettingsError("There is no url in the configuration and no stored bundle; give --link-info FILE.")
+        return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), "There is no configuration to plan with."]))
+    result = engine.plan_cycle(source.links, settings.engine())
+    in_the_way = [*problems, *result.problems]
+    code = NOTHING_NEW if problems else OK
+    if result.problems:
+        code = NOT_DONE
+    if as_json:
+        document = {
+            "source": source.words,
+            "plan": result.plan.to_json(),
+            "problems": [asdict(one) for one in in_the_way],
+        }
+        return Outcome(code, json.dumps(document, indent=1))
+    lines = [f"From {source.words}."]
+    lines += _changes(result, f"Would change in the kernel ({len(result.plan.ops)}):", "Nothing would change.")
+    return Outcome(code, "\n".join(lines), "\n".join(problem_lines(in_the_way)))
+
+
+def _newest(settings: Settings, make_client: MakeClient, problems: list[Problem]) -> Source | None:
+    """What the service has now, else what is stored; nothing is stored here."""
+    bundle: Bundle | None = None
+    try:
+        bundle = Store(settings.state_dir).load(host_id=settings.host_id)
+    except AgentError as exc:
+        problems.append(problem_of(exc, str(settings.state_dir)))
+    client = make_client(settings)
+    if client is not None:
+        try:
+            answer = client.fetch_config(Have(bundle.version, bundle.limits_version) if bundle is not None else None)
+            if isinstance(answer, NewBundle):
+                limits = Limits(compressed_bytes=settings.max_bundle_bytes)
+                bundle = read_bundle(answer.data, host_id=settings.host_id, limits=limits)
+                problems.clear()
+            elif isinstance(answer, NoAS):
+                problems.append(no_as_problem(settings))
+        except AgentError as exc:
+            problems.append(problem_of(exc, settings.url or ""))
+        finally:
+            client.close()
+    return source_of(bundle) if bundle is not None else None
+
+
+def show(settings: Settings, engine: Engine, source: Source | None, *, as_json: bool) -> Outcome:
+    """What the kernel has now for each limited link."""
+    if source is None:
+        hint = "No bundle was stored yet, so there are no links to look for; give --link-info FILE."
+        return Outcome(NOT_DONE, err=hint)
+    states = engine.read_links(settings.engine(), source.links)
+    code = OK if all(one.state == "enforced" for one in states) else NOT_DONE
+    if as_json:
+        return Outcome(code, json.dumps({"source": source.words, "links": _states_json(states)}, indent=1))
+    lines = [f"In the kernel now, for the links of {source.words}:", "", links_table(source.links, states)]
+    return Outcome(code, "\n".join(lines), "\n".join(problem_lines((), states)))
+
+
+def _states_json(states: tuple[LinkState, ...]) -> dict[str, Any]:
+    return {
+        str(one.interface_id): {key: value for key, value in asdict(one).items() if key != "interface_id"}
+        for one in states
+    }
+
+
+def status(settings: Settings, *, as_json: bool) -> Outcome:
+    """The health file in words; the exit code says how it is."""
+    running = is_running(settings.run_dir)
+    try:
+        health = read_health(settings.run_dir)
+        if health is None:
+            return Outcome(
+                NOT_DONE, err=f"The agent has not reported yet: there is no health file in {settings.run_dir}."
+            )
+        lines, enforced, delivered = describe(health, running=running, now=datetime.now(UTC))
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {type(exc).__name__}.")
+    code = NOT_DONE if not enforced else OK if delivered else NOTHING_NEW
+    if as_json:
+        return Outcome(code, json.dumps({**health, "is_running": running}, indent=1))
+    return Outcome(code, "\n".join(lines))

@@ -1,0 +1,82 @@
+"""What the command line says: aligned tables in the words of the field. Pure; printing is the business of the doors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ap_agent.model import DirectionState, LinkState, Problem
+from bandwidth_config import LinkInfo, format_kbit, format_number
+
+_HEADINGS = (
+    "LINK",
+    "USER AS",
+    "REMOTE ADDRESS",
+    "LIMIT",
+    "STATE",
+    "DIRECTION",
+    "DEVICE",
+    "IN THE KERNEL",
+    "BYTES",
+    "DROPPED",
+)
+_RIGHT = frozenset({"LINK", "LIMIT", "IN THE KERNEL", "BYTES", "DROPPED"})
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()) -> str:
+    """Columns as wide as their widest cell; those named in `right` are set to the right, as numbers are."""
+    lines = [list(headings), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    aligned = [
+        "  ".join(
+            cell.rjust(width) if heading in right else cell.ljust(width)
+            for cell, width, heading in zip(line, widths, headings, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join(aligned)
+
+
+def links_table(links: Mapping[int, LinkInfo], states: Iterable[LinkState]) -> str:
+    """Each limited link with both directions, as the kernel has them."""
+    rows: list[tuple[str, ...]] = []
+    for state in states:
+        link = links[state.interface_id]
+        first = (str(state.interface_id), link.isd_as or "-", remote_of(link), limit_words(state.kbit), state.state)
+        rows.append((*first, "to the user AS", *_direction(state.to_user)))
+        rows.append(("", "", "", "", "", "from the user AS", *_direction(state.from_user)))
+    if not rows:
+        return "There are no limited links in this configuration."
+    return table(_HEADINGS, rows, right=_RIGHT)
+
+
+def _direction(state: DirectionState | None) -> tuple[str, str, str, str]:
+    if state is None:
+        return "-", "nothing", "-", "-"
+    return state.dev, limit_words(state.rate_kbit), format_number(state.bytes), format_number(state.drops)
+
+
+def limit_words(kbit: int) -> str:
+    return "blocked" if kbit == 0 else format_kbit(kbit)
+
+
+def remote_of(link: LinkInfo) -> str:
+    """`192.0.2.11:50000`, `[2001:db8::7]:50000`, or the address alone where the document has no port."""
+    if link.remote_port is None:
+        return str(link.remote_ip)
+    return (
+        f"[{link.remote_ip}]:{link.remote_port}"
+        if link.remote_ip.version == 6
+        else f"{link.remote_ip}:{link.remote_port}"
+    )
+
+
+def problem_lines(problems: Iterable[Problem], states: Iterable[LinkState] = ()) -> list[str]:
+    """One line each; a link's own problem is not repeated where it stands among the problems already."""
+    listed = list(problems)
+    lines = [f"{one.code} ({one.subject}): {one.message}" for one in listed]
+    said = {one.message for one in listed}
+    return lines + [
+        f"link {one.interface_id} is not enforced: {one.problem}"
+        for one in states
+        if one.state != "enforced" and one.problem not in said
+    ]
