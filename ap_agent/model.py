@@ -46,8 +46,9 @@ V4_PREF = 110  # + rank, see classify.Rank
 V6_PREF = 130  # + rank
 REDIRECT_ALL_PREF = 150
 OUR_PREFS = range(100, 160)
-# A chain that no packet walks (nothing jumps there) holds the note "this clsact was made by us": "slbw" in ASCII.
-MARKER_CHAIN = 0x736C6277
+# A chain that no packet walks (nothing jumps there) holds the note "this clsact was made by us": "slb" in ASCII, since
+# the kernel refuses chain numbers of more than 28 bits.
+MARKER_CHAIN = 0x736C62
 MARKER_PREF = 100
 
 ETH_P_ALL = 0x0003

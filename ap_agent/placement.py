@@ -172,7 +172,5 @@ def _routed_nic(link: LinkInfo, state: TcState, route: RouteLookup) -> Device:
             return having[0]
         message = f"{who} is not enforced towards the user AS because this host has no route to it; add one."
         raise _NoPlaceError("no_route", message, is_lasting=False)
-    message = (
-        f"{who} is not enforced towards the user AS because its route is of type {answer.kind}; correct the route."
-    )
+    message = f"{who} is not enforced towards the user AS because its route is a {answer.kind} one; correct it."
     raise _NoPlaceError("route_blackhole", message, is_lasting=False)

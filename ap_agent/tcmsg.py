@@ -186,7 +186,8 @@ def parse_class(data: bytes) -> tuple[HtbClass, Counters] | None:
     inner = is_inner(name)
     return HtbClass(
         handle=name,
-        parent=Handle.from_int(parent),
+        # The kernel says "root" for a class directly under the qdisc, whatever parent it was made with.
+        parent=Handle(name.major) if parent == MAX_U32 else Handle.from_int(parent),
         rate_bytes_s=rate,
         ceil_bytes_s=ceil,
         burst_bytes=bytes_of_ticks(buffer, rate),

@@ -1,0 +1,176 @@
+"""A working copy of one device's tree that follows the operations of a plan while it is being made. Pure.
+
+The planner asks it what will be there by now; it never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from ap_agent.model import (
+    EGRESS_HOOK,
+    EMPTY_TREE,
+    INGRESS_HOOK,
+    MARKER_CHAIN,
+    Device,
+    Filter,
+    Handle,
+    InstalledFilter,
+    Tree,
+    filter_is_ours,
+    is_our_class,
+)
+from ap_agent.ops import (
+    ClassAdd,
+    ClassChange,
+    ClassDel,
+    ClsactAdd,
+    ClsactDel,
+    FilterAdd,
+    FilterDel,
+    IfbAdd,
+    IfbDel,
+    IfbUp,
+    LeafAdd,
+    LeafChange,
+    LeafReplace,
+    ListDel,
+    Op,
+    RootAdd,
+    RootDel,
+)
+
+FilterList = tuple[Handle, int, int]  # hook, chain, preference
+
+
+class Draft:
+    """What one device will have after the operations so far."""
+
+    def __init__(self, device: Device, major: int, tree: Tree = EMPTY_TREE) -> None:
+        self.device, self.major = device, major
+        self._load(tree)
+
+    def _load(self, tree: Tree) -> None:
+        self.root, self.ingress = tree.root, tree.ingress
+        self.classes = {one.handle: one for one in tree.classes}
+        self.leaves = {one.parent: one for one in tree.leaves}
+        self.lists: dict[FilterList, list[InstalledFilter]] = {}
+        self.headers: dict[FilterList, InstalledFilter] = {}
+        for one in tree.filters:
+            self.headers.setdefault(one.list_key, one)
+            filters = self.lists.setdefault(one.list_key, [])
+            if one.handle:
+                filters.append(one)
+
+    @property
+    def hook(self) -> Handle:
+        return Handle(self.major)
+
+    # --- questions ---
+
+    def _at(self, *hooks: Handle) -> Iterator[InstalledFilter]:
+        for key in sorted(self.lists):
+            if key[0] in hooks:
+                yield from self.lists[key]
+
+    def our_filters(self, hook: Handle) -> list[InstalledFilter]:
+        return [one for one in self._at(hook) if one.chain == 0 and filter_is_ours(one)]
+
+    def foreign_filters(self, *hooks: Handle) -> list[InstalledFilter]:
+        """With lists of other kinds that are empty: these too occupy their preference."""
+        empty = (self.headers[key] for key, filters in self.lists.items() if key[0] in hooks and not filters)
+        return [one for one in (*self._at(*hooks), *empty) if not filter_is_ours(one)]
+
+    def meanings(self, hook: Handle) -> set[Filter]:
+        return {one.meaning for one in self.our_filters(hook) if one.meaning is not None}
+
+    def surplus_filters(self, hook: Handle, wanted: Collection[Filter]) -> list[InstalledFilter]:
+        """Ours that are not wanted, and all but one of those that are there twice."""
+        seen: set[Filter] = set()
+        surplus = []
+        for one in self.our_filters(hook):
+            if one.meaning is None or one.meaning not in wanted or one.meaning in seen:
+                surplus.append(one)
+            else:
+                seen.add(one.meaning)
+        return surplus
+
+    def empty_lists(self, hook: Handle) -> list[tuple[FilterList, InstalledFilter]]:
+        return [
+            (key, self.headers[key])
+            for key in sorted(self.lists)
+            if key[0] == hook and not self.lists[key] and key[1] == 0 and filter_is_ours(self.headers[key])
+        ]
+
+    def filters_into(self, handles: Collection[Handle]) -> list[InstalledFilter]:
+        return [one for one in self._at(self.hook) if one.meaning is not None and one.meaning.flowid in handles]
+
+    def descendants(self, handle: Handle) -> list[Handle]:
+        """Of ours, the deepest first."""
+        children = [one.handle for one in self.classes.values() if one.parent == handle and is_our_class(one.handle)]
+        return [each for child in children for each in (*self.descendants(child), child)]
+
+    def has_foreign(self) -> bool:
+        """Classes, filters, or qdiscs at places that are not ours, inside our root."""
+        return (
+            any(not is_our_class(handle) for handle in self.classes)
+            or bool(self.foreign_filters(self.hook))
+            or any(parent.major == self.major and not is_our_class(parent) for parent in self.leaves)
+        )
+
+    def redirects_to(self, name: str) -> bool:
+        return any(name in one.redirects_to for filters in self.lists.values() for one in filters)
+
+    @property
+    def marker(self) -> InstalledFilter | None:
+        found = (one for key, one in self.headers.items() if key[1] == MARKER_CHAIN and filter_is_ours(one))
+        return next(found, None)
+
+    def has_foreign_ingress_filters(self) -> bool:
+        return bool(self.foreign_filters(INGRESS_HOOK, EGRESS_HOOK))
+
+    # --- following the operations ---
+
+    def apply(self, op: Op) -> None:  # noqa: PLR0912 - one arm per operation reads better than twelve methods
+        match op:
+            case IfbAdd() | IfbUp():
+                pass
+            case IfbDel():
+                self._load(EMPTY_TREE)
+            case RootAdd(new=root):
+                self.root = root
+            case RootDel():
+                self.root, self.classes, self.leaves = None, {}, {}
+                self._drop_lists([key for key in self.lists if key[0] == self.hook])
+            case ClsactAdd():
+                self.ingress = "clsact"
+            case ClsactDel():
+                self.ingress = None
+                self._drop_lists([key for key in self.lists if key[0] in (INGRESS_HOOK, EGRESS_HOOK)])
+            case ClassAdd(new=one) | ClassChange(new=one):
+                self.classes[one.handle] = one
+            case ClassDel(handle=handle):
+                del self.classes[handle]
+                self.leaves.pop(handle, None)
+            case LeafAdd(new=leaf) | LeafChange(new=leaf) | LeafReplace(new=leaf):
+                self.leaves[leaf.parent] = leaf
+            case FilterAdd(new=new):
+                self._add_filter(new)
+            case FilterDel(old=old):
+                self.lists[old.list_key].remove(old)
+            case ListDel(old=old):
+                self._drop_lists([old.list_key])
+            case _:
+                raise TypeError(f"unknown operation {op!r}")
+
+    def _add_filter(self, new: Filter) -> None:
+        targets = (new.redirect_to,) if new.redirect_to else ()
+        # The kernel picks the node; -1 never meets a delete, because a plan deletes only what was there before it.
+        one = InstalledFilter(new.hook, new.chain, new.pref, new.protocol, "u32", -1, new, targets)
+        self.headers.setdefault(one.list_key, one)
+        self.lists.setdefault(one.list_key, []).append(one)
+
+    def _drop_lists(self, keys: Iterable[FilterList]) -> None:
+        for key in keys:
+            self.lists.pop(key, None)
+            self.headers.pop(key, None)

@@ -1,0 +1,309 @@
+"""The operations of a plan: one small change of the kernel each, printable, and nothing else.
+
+Every operation is complete in itself: killed after any of them, the host is in a state from which the next cycle goes
+on. Where two kernel messages must not be torn apart (a clsact and the note that it is ours, an IFB and its alias) they
+are one operation, sent in one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from ap_agent.model import (
+    ETH_P_ALL,
+    ETH_P_ARP,
+    ETH_P_IP,
+    ETH_P_IPV6,
+    EXEMPT_MINOR,
+    IFB_MAJOR,
+    NIC_MAJOR,
+    UNMATCHED_MINOR,
+    Device,
+    Filter,
+    Handle,
+    HtbClass,
+    InstalledFilter,
+    Qdisc,
+    link_of_class,
+)
+
+PROTOCOLS = {ETH_P_ALL: "all", ETH_P_IP: "ip", ETH_P_IPV6: "ipv6", ETH_P_ARP: "arp"}
+DIRECTIONS = {NIC_MAJOR: "to the user AS", IFB_MAJOR: "from the user AS"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """`device.ifindex` 0 means our IFB, found by name when the operation is applied: it may not exist before.
+
+    `links` are the limited links that this operation serves; empty where the whole device depends on it.
+    """
+
+    device: Device
+    links: frozenset[int]
+    kind: ClassVar[str] = ""
+
+    @property
+    def what(self) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.device.name}: {self.what}"
+
+    def to_json(self) -> dict[str, object]:
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("device", "links")}
+        return {
+            "op": self.kind,
+            "dev": self.device.name,
+            "links": sorted(self.links),
+            "text": str(self),
+            **{name: _plain(value) for name, value in own.items()},
+        }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Handle):
+        return str(value)
+    if isinstance(value, Filter):
+        return describe_filter(value)
+    if isinstance(value, InstalledFilter):
+        return f"{value.handle:x}"
+    if isinstance(value, HtbClass | Qdisc):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    return value
+
+
+# --- the IFB ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IfbAdd(Op):
+    kind: ClassVar[str] = "ifb-add"
+
+    @property
+    def what(self) -> str:
+        return "create this IFB, marked as ours, and set it up"
+
+
+@dataclass(frozen=True)
+class IfbUp(Op):
+    kind: ClassVar[str] = "ifb-up"
+
+    @property
+    def what(self) -> str:
+        return "set up (a redirect to an IFB that is down drops everything)"
+
+
+@dataclass(frozen=True)
+class IfbDel(Op):
+    kind: ClassVar[str] = "ifb-del"
+
+    @property
+    def what(self) -> str:
+        return "delete this IFB with everything on it"
+
+
+# --- qdiscs ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RootAdd(Op):
+    new: Qdisc
+    kind: ClassVar[str] = "root-add"
+
+    @property
+    def what(self) -> str:
+        return f"add root {self.new.handle} htb, default {self.new.default_minor or 0:#x}"
+
+
+@dataclass(frozen=True)
+class RootDel(Op):
+    handle: Handle
+    kind: ClassVar[str] = "root-del"
+
+    @property
+    def what(self) -> str:
+        return f"delete root {self.handle} with its classes and filters"
+
+
+@dataclass(frozen=True)
+class ClsactAdd(Op):
+    kind: ClassVar[str] = "clsact-add"
+
+    @property
+    def what(self) -> str:
+        return "add clsact, with a note in a chain of its own that it is ours"
+
+
+@dataclass(frozen=True)
+class ClsactDel(Op):
+    kind: ClassVar[str] = "clsact-del"
+
+    @property
+    def what(self) -> str:
+        return "delete our clsact with our redirects"
+
+
+@dataclass(frozen=True)
+class LeafAdd(Op):
+    new: Qdisc
+    kind: ClassVar[str] = "leaf-add"
+
+    @property
+    def what(self) -> str:
+        return f"add leaf {self.new.handle} bfifo of {self.new.limit_bytes} B under {whose(self.new.parent)}"
+
+
+@dataclass(frozen=True)
+class LeafChange(Op):
+    """In place: what waits in the queue stays."""
+
+    old: Qdisc
+    new: Qdisc
+    kind: ClassVar[str] = "leaf-change"
+
+    @property
+    def what(self) -> str:
+        limits = f"{self.old.limit_bytes} -> {self.new.limit_bytes} B"
+        return f"leaf {self.new.handle} limit {limits} under {whose(self.new.parent)}"
+
+
+@dataclass(frozen=True)
+class LeafReplace(Op):
+    """A fresh leaf in place of whatever is there: what waits in the old one is dropped."""
+
+    new: Qdisc
+    kind: ClassVar[str] = "leaf-replace"
+
+    @property
+    def what(self) -> str:
+        return f"empty the queue of {whose(self.new.parent)}: new leaf {self.new.handle} of {self.new.limit_bytes} B"
+
+
+# --- classes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClassAdd(Op):
+    new: HtbClass
+    kind: ClassVar[str] = "class-add"
+
+    @property
+    def what(self) -> str:
+        return f"add class {self.new.handle} rate {_rate(self.new.rate_bytes_s)} kbit/s{note(self.new.handle)}"
+
+
+@dataclass(frozen=True)
+class ClassChange(Op):
+    """In place: hitless."""
+
+    old: HtbClass
+    new: HtbClass
+    kind: ClassVar[str] = "class-change"
+
+    @property
+    def what(self) -> str:
+        return f"class {self.new.handle} {', '.join(self._changes())}{note(self.new.handle)}"
+
+    def _changes(self) -> Iterable[str]:
+        old, new = self.old, self.new
+        if old.rate_bytes_s != new.rate_bytes_s:
+            yield f"rate {_rate(old.rate_bytes_s)} -> {_rate(new.rate_bytes_s)} kbit/s"
+        one_rate = old.rate_bytes_s == old.ceil_bytes_s and new.rate_bytes_s == new.ceil_bytes_s
+        if old.ceil_bytes_s != new.ceil_bytes_s and not one_rate:
+            yield f"ceil {_rate(old.ceil_bytes_s)} -> {_rate(new.ceil_bytes_s)} kbit/s"
+        for name, before, after in (
+            ("burst", old.burst_bytes, new.burst_bytes),
+            ("cburst", old.cburst_bytes, new.cburst_bytes),
+            ("quantum", old.quantum_bytes, new.quantum_bytes),
+        ):
+            if before != after:
+                yield f"{name} {before} -> {after} B"
+        if old.prio != new.prio:
+            yield f"prio {old.prio} -> {new.prio}"
+        if old.accounting != new.accounting:
+            yield f"linklayer, overhead, mpu {old.accounting} -> {new.accounting}"
+
+
+@dataclass(frozen=True)
+class ClassDel(Op):
+    """With its leaf qdisc and what waits in it."""
+
+    handle: Handle
+    kind: ClassVar[str] = "class-del"
+
+    @property
+    def what(self) -> str:
+        return f"delete class {self.handle}{note(self.handle)}"
+
+
+# --- filters ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FilterAdd(Op):
+    new: Filter
+    kind: ClassVar[str] = "filter-add"
+
+    @property
+    def what(self) -> str:
+        return f"add filter {describe_filter(self.new)}"
+
+
+@dataclass(frozen=True)
+class FilterDel(Op):
+    old: InstalledFilter
+    kind: ClassVar[str] = "filter-del"
+
+    @property
+    def what(self) -> str:
+        described = describe_filter(self.old.meaning) if self.old.meaning else f"pref {self.old.pref}"
+        return f"delete filter {described}"
+
+
+@dataclass(frozen=True)
+class ListDel(Op):
+    """A whole preference: all of its filters are ours and none is wanted (the kernel keeps empty lists otherwise)."""
+
+    old: InstalledFilter
+    count: int
+    kind: ClassVar[str] = "list-del"
+
+    @property
+    def what(self) -> str:
+        where = f"{PROTOCOLS.get(self.old.protocol, hex(self.old.protocol))} pref {self.old.pref} at {self.old.hook}"
+        return f"delete all filters of {where} ({self.count})"
+
+
+# --- words -----------------------------------------------------------------------------------------------------
+
+
+def _rate(rate_bytes_s: int) -> str:
+    whole, rest = divmod(rate_bytes_s * 8, 1000)
+    return str(whole) if not rest else f"{whole}.{rest:03d}".rstrip("0")
+
+
+def note(handle: Handle) -> str:
+    """` (link 1, to the user AS)`; what a class is for."""
+    special = {EXEMPT_MINOR: "exempt traffic", UNMATCHED_MINOR: "unmatched traffic"}
+    if handle.minor in special:
+        return f" ({special[handle.minor]})"
+    link = link_of_class(handle)
+    if link is None:
+        return ""
+    part = {0: "", 0x1000: ", data", 0x2000: ", heartbeats"}[handle.minor & 0xF000]
+    return f" (link {link}{part}, {DIRECTIONS.get(handle.major, '?')})"
+
+
+def whose(handle: Handle) -> str:
+    return f"class {handle}{note(handle)}"
+
+
+def describe_filter(one: Filter) -> str:
+    """The keys as tc prints them: word/mask at offset, in hexadecimal."""
+    protocol = PROTOCOLS.get(one.protocol, hex(one.protocol))
+    keys = " ".join(f"{key.value:08x}/{key.mask:08x}@{key.offset}" for key in one.keys if key.mask) or "everything"
+    target = f"redirect to {one.redirect_to}" if one.redirect_to else f"{one.flowid}{note(one.flowid or Handle(0))}"
+    chain = f" chain {one.chain:#x}" if one.chain else ""
+    return f"{protocol} pref {one.pref}{chain} at {one.hook} {keys} -> {target}"

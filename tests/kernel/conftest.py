@@ -1,0 +1,89 @@
+"""Hosts for kernel tests: an attachment point `ap` and two users, each a namespace of its own.
+
+    u1 ── eth0  ap  eth1 ── u2        192.0.2.0/24, 2001:db8:1::/64        198.51.100.0/24, 2001:db8:2::/64
+
+The engine runs in this process, inside the AP's namespace; the witness is always `tc` and `ip`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+
+from ap_agent.model import EngineSettings
+from ap_agent.reconcile import CycleResult, plan_cycle, reconcile, reset
+from bandwidth_config import LinkInfo, check_link_info
+from lab.netns import Lab, Namespace, available
+
+T = TypeVar("T")
+
+MISSING = available()
+
+Entry = dict[str, Any]
+
+
+def entry(ip: str, kbit: int, port: int | None = 50000, **more: object) -> Entry:
+    """One value of link_info.json; `port=None` is the thesis' four keys."""
+    found: Entry = {"AS_ID": 0xB6, "IsUserAS": True, "Bandwidth": kbit, "IP-Address": ip, **more}
+    if port is not None:
+        found["Port"] = port
+    return found
+
+
+def links(**entries: Entry) -> dict[int, LinkInfo]:
+    """`links(l1=entry(...), l7=entry(...))`: keyed by interface id."""
+    return check_link_info({name.removeprefix("l"): value for name, value in entries.items()})
+
+
+@dataclass
+class Host:
+    """The attachment point of a test, with its users."""
+
+    lab: Lab
+    ap: Namespace
+    u1: Namespace
+    u2: Namespace
+    settings: EngineSettings = field(default_factory=EngineSettings)
+
+    def inside(self, function: Callable[[], T]) -> T:
+        return self.ap.call(function)
+
+    def reconcile(self, wanted: dict[int, LinkInfo]) -> CycleResult:
+        return self.inside(lambda: reconcile(wanted, self.settings))
+
+    def plan(self, wanted: dict[int, LinkInfo]) -> CycleResult:
+        return self.inside(lambda: plan_cycle(wanted, self.settings))
+
+    def reset(self) -> CycleResult:
+        return self.inside(lambda: reset(self.settings))
+
+    def tc(self, *arguments: str) -> str:
+        return self.ap.run("tc", *arguments)
+
+    def snapshot(self) -> str:
+        """Everything that we could have left behind, as tc and ip print it."""
+        devices = self.ap.ip("-br", "link").splitlines()
+        names = [line.split()[0].partition("@")[0] for line in devices]
+        shown = [self.tc("qdisc", "show"), *(line.split()[0] for line in devices)]
+        for name in names:
+            shown += [self.tc("filter", "show", "dev", name, "ingress"), self.tc("class", "show", "dev", name)]
+        return "\n".join(shown)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    with Lab("slbwk") as lab:
+        ap, u1, u2 = (lab.namespace(name) for name in ("ap", "u1", "u2"))
+        lab.veth(
+            ap.nic("eth0", "192.0.2.1/24", "2001:db8:1::1/64"), u1.nic("eth0", "192.0.2.11/24", "2001:db8:1::11/64")
+        )
+        lab.veth(
+            ap.nic("eth1", "198.51.100.1/24", "2001:db8:2::1/64"),
+            u2.nic("eth0", "198.51.100.11/24", "2001:db8:2::11/64"),
+        )
+        yield Host(lab, ap, u1, u2)
