@@ -28,7 +28,7 @@ from django.db.models import Q, QuerySet
 
 from bandwidth_config import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, RuleError, format_number
 from scionlab import selectors
-from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID
+from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_AS_ID, format_as_id
 from scionlab.models import (
     AS,
     VPN,
@@ -72,7 +72,13 @@ def lock_as(as_id: int) -> None:
 
 def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
     """None: all of them."""
-    _lock(AttachmentPoint.objects.all() if ids is None else AttachmentPoint.objects.filter(pk__in=set(ids)))
+    rows = AttachmentPoint.objects.all()
+    _lock(rows if ids is None else rows.filter(pk__in=storable_ids(ids)))
+
+
+def storable_ids(ids: Iterable[int]) -> set[int]:
+    """Without numbers from outside that no row can have and that a database would refuse to look for."""
+    return {one for one in ids if 0 < one < 2**63}
 
 
 def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
@@ -108,6 +114,21 @@ def free_user_as_id() -> int:
             "label",
         )
     return found
+
+
+def checked_user_as_id(as_id: int) -> int:
+    """A number chosen by somebody, if it may become a user AS's. Raises `FieldRuleError`."""
+    if not FIRST_USER_AS_ID <= as_id <= LAST_USER_AS_ID:
+        written = format_as_id(as_id) if 0 <= as_id <= MAX_AS_ID else str(as_id)
+        text = (
+            f"{written} is not among the ids of user ASes, {format_as_id(FIRST_USER_AS_ID)} to "
+            f"{format_as_id(LAST_USER_AS_ID)}. Choose one of these."
+        )
+        raise FieldRuleError("as_id_not_for_users", text, "as_id")
+    if AS.objects.filter(as_id=as_id).exists():
+        text = f"{format_as_id(as_id)} is in use. Choose another id, or none: then the smallest free one is taken."
+        raise FieldRuleError("as_id_taken", text, "as_id")
+    return as_id
 
 
 def free_interface_id(as_: AS) -> int:

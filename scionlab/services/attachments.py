@@ -22,6 +22,7 @@ from bandwidth_config import (
 )
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.services.allocation import storable_ids
 from scionlab.services.errors import FieldRuleError
 
 MAX_ATTACHMENTS = 5  # DOMAIN section 1
@@ -72,7 +73,7 @@ def check_attachments(specs: Sequence[AttachmentSpec], *, user_as: UserAS | None
 
 
 def _facts(specs: Sequence[AttachmentSpec], user_as: UserAS | None) -> _Facts:
-    ids = {spec.attachment_point_id for spec in specs}
+    ids = storable_ids(spec.attachment_point_id for spec in specs)
     rows = AttachmentPoint.objects.select_related("AS__isd", "AS__useras", "host__vpn").filter(pk__in=ids)
     aps = {ap.pk: ap for ap in rows}
     policy = selectors.policy()
@@ -96,20 +97,19 @@ def provider_links(user_as: UserAS | None) -> list[Link]:
 def _taken(
     specs: Sequence[AttachmentSpec], aps: dict[int, AttachmentPoint], user_as: UserAS | None
 ) -> set[tuple[int, str, int]]:
-    wanted = Q()
-    for spec in specs:
-        address = _canonical(spec)
-        if address is not None and spec.attachment_point_id in aps:
-            host_id = aps[spec.attachment_point_id].host_id
-            end = Q(interface_b__public_ip=address, interface_b__public_port=spec.public_port)
-            wanted |= Q(interface_a__host=host_id) & end
-    if not wanted:
-        return set()
-    found = Link.objects.filter(wanted)
-    if user_as is not None:
-        found = found.exclude(interface_b__AS=user_as.pk)
-    columns = ("interface_a__host_id", "interface_b__public_ip", "interface_b__public_port")
-    return set(found.values_list(*columns))
+    found: set[tuple[int, str, int]] = set()
+    # An AP's Links to user ASes end there as A; where it is a customer or peer itself, the other end is A.
+    for near, far in (("interface_a", "interface_b"), ("interface_b", "interface_a")):
+        wanted = Q()
+        for spec in specs:
+            address = _canonical(spec)
+            if address is not None and spec.attachment_point_id in aps:
+                ends = {f"{near}__host": aps[spec.attachment_point_id].host_id, f"{far}__public_ip": address}
+                wanted |= Q(**ends, **{f"{far}__public_port": spec.public_port})
+        if wanted:
+            links = Link.objects.filter(wanted).exclude(**{f"{far}__AS": None if user_as is None else user_as.pk})
+            found |= set(links.values_list(f"{near}__host_id", f"{far}__public_ip", f"{far}__public_port"))
+    return found
 
 
 def _canonical(spec: AttachmentSpec) -> str | None:

@@ -12,6 +12,7 @@ at most once per save, however many Links changed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -78,24 +79,31 @@ class Changes:
         if after is not None and after.provider_host_id in config_ids | limits_ids:
             self._wanting[link_id] = after.provider_host_id
 
-    def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> None:
-        """Raise the counters, except those of hosts that are about to be deleted."""
+    def note_limits(self, provider_host_of: Mapping[int, int]) -> None:
+        """Links of which only the enforced limit changed, with their providers' hosts."""
+        self._limits_ids |= set(provider_host_of.values())
+        self._wanting |= provider_host_of
+
+    def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
+        """Raise the counters, except those of hosts that nobody fetches for (new, or about to be deleted).
+
+        Returns the hosts concerned.
+        """
         config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
         if config_ids or limits_ids:
             hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
-            mark_wanted(self._wanting)
+            self._mark_wanted()
+        return config_ids | limits_ids
 
-
-def mark_wanted(provider_host_of: dict[int, int]) -> None:
-    """Store at each Link the versions of its provider's host that first have what it wants now."""
-    hosts = Host.objects.in_bulk(set(provider_host_of.values()))
-    for host_id, host in hosts.items():
-        ids = [link_id for link_id, provider in provider_host_of.items() if provider == host_id]
-        Link.objects.filter(pk__in=ids).update(
-            wanted_config_version=host.config_version,
-            wanted_limits_version=host.limits_version,
-            changed_at=timezone.now(),
-        )
+    def _mark_wanted(self) -> None:
+        """Store at each Link the versions of its provider's host that first have what it wants now."""
+        for host in Host.objects.filter(pk__in=set(self._wanting.values())):
+            ids = [link_id for link_id, provider in self._wanting.items() if provider == host.pk]
+            Link.objects.filter(pk__in=ids).update(
+                wanted_config_version=host.config_version,
+                wanted_limits_version=host.limits_version,
+                changed_at=timezone.now(),
+            )
 
 
 def read_links(link_ids: set[int]) -> list[Link]:

@@ -15,9 +15,8 @@ from bandwidth_config import RuleError, check_bandwidth
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, Link, User
 from scionlab.services import allocation, audit
-from scionlab.services.changes import mark_wanted
+from scionlab.services.changes import Changes
 from scionlab.services.errors import FieldRuleError
-from scionlab.services.host import hosts_bump
 from scionlab.services.queue import FAN_OUT_DEFAULTS, queue_after_commit
 
 logger = logging.getLogger(__name__)
@@ -87,20 +86,27 @@ def fan_out() -> list[int]:
 def carry_out_default(attachment_point_id: int) -> list[int]:
     """The same for one attachment point, e.g. one that was just made."""
     allocation.lock_attachment_points([attachment_point_id])
+    changes = Changes()
+    settle_default(attachment_point_id, changes)
+    return sorted(changes.carry_out())
+
+
+def settle_default(attachment_point_id: int, changes: Changes) -> None:
+    """Make the maximum what the default in force is, and note the Links whose limit changes; the row is locked.
+
+    Services that touch an attachment point begin with this, so that nothing new is clamped to an outdated maximum.
+    """
     ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
     if ap is None:  # deleted meanwhile
-        return []
+        return
     old, new = ap.maximum_kbit, ap.default_in_force(selectors.policy())
     if old == new:
-        return []
+        return
     # min(b, old) != min(b, new) holds for exactly the numbers above the lower of the two.
     provided = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
     affected = provided.filter(interface_b__AS__useras__isnull=False, bandwidth_kbit__gt=min(old, new))
     provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
     allocation.lock_links(provider_host_of)
     AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
-    host_ids = sorted(set(provider_host_of.values()))
-    hosts_bump(config_ids=set(), limits_ids=set(host_ids))
-    mark_wanted(provider_host_of)
+    changes.note_limits(provider_host_of)
     logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))
-    return host_ids

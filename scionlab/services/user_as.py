@@ -20,7 +20,7 @@ from scionlab.services.attachments import (
 )
 from scionlab.services.changes import Changes, read_links, view_of
 from scionlab.services.errors import FieldRuleError
-from scionlab.services.policy import carry_out_default
+from scionlab.services.policy import settle_default
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 from scionlab.services.wiring import link_add, link_edit, link_remove, park_ports
 
@@ -64,23 +64,22 @@ def user_as_create(
     """Make a user AS with its host and border router and one provider Link per attachment.
 
     `as_id` None: the smallest number that is free; another one is for seeds and laboratories, and must be free.
-    H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, a
-    full attachment point).
+    H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an
+    attachment point or VPN that is full, an id that is not for user ASes or is taken).
     """
     allocation.lock_as_ids()
     check_quota(allocation.lock_user(owner.pk))
-    _lock_attachment_points({spec.attachment_point_id for spec in attachments})
+    changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
     _check_fields(label, installation_type)
     raise_first(check_attachments(attachments, user_as=None))
     user_as = UserAS.objects.create(
         isd=AttachmentPoint.objects.get(pk=attachments[0].attachment_point_id).AS.isd,
-        as_id=allocation.free_user_as_id() if as_id is None else as_id,
+        as_id=allocation.free_user_as_id() if as_id is None else allocation.checked_user_as_id(as_id),
         label=label,
         owner=owner,
         installation_type=installation_type,
     )
     host = _host_of(user_as)
-    changes = Changes()
     for index, spec in enumerate(attachments):
         link = link_add(user_as, host, spec, index=index)
         audit.note_link(link, actor=actor, old=None, new=link.bandwidth_kbit)
@@ -100,12 +99,11 @@ def user_as_update(
     H of a host rises once when its view of a Link changes, L of an attachment point's host once when only a limit there
     does. Raises `FieldRuleError`, `UserAS.DoesNotExist`.
     """
-    user_as = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
+    user_as, changes = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
     _check_fields(label, installation_type)
     raise_first(check_attachments(attachments, user_as=user_as))
     user_as.label, user_as.installation_type = label, installation_type
     user_as.save(update_fields=["label", "installation_type"])
-    changes = Changes()
     kept = _remove_others(user_as, attachments, actor, changes)
     host = _host_of(user_as)
     before = {link_id: view_of(link) for link_id, link in kept.items()}
@@ -124,8 +122,7 @@ def user_as_update(
 @transaction.atomic
 def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> None:
     """(De)activate all attachments of the AS; each host's H rises once. Raises `UserAS.DoesNotExist`."""
-    user_as = _locked(user_as_id, set())
-    changes = Changes()
+    user_as, changes = _locked(user_as_id, set())
     for link in _links(user_as):
         before = view_of(link)
         link.active = active
@@ -141,14 +138,13 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
 
     Raises `FieldRuleError` (`as_has_customers`) while other ASes attach at it, `UserAS.DoesNotExist`.
     """
-    user_as = _locked(user_as_id, set())
+    user_as, changes = _locked(user_as_id, set())
     customers = Link.objects.filter(interface_a__AS=user_as.pk).count()
     if customers:
         text = (
             f"{customers} links of other ASes end at {user_as.isd_as}. They must be removed before it can be deleted."
         )
         raise FieldRuleError("as_has_customers", text, "label")
-    changes = Changes()
     _remove_others(user_as, [], actor, changes)
     changes.carry_out(without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))
     name = user_as.isd_as
@@ -170,22 +166,26 @@ def _check_fields(label: str, installation_type: str) -> None:
         raise FieldRuleError("installation_type_unknown", text, "installation_type")
 
 
-def _lock_attachment_points(ids: set[int]) -> None:
-    """Lock them, and carry out a default that is still on its way: a new Link must not be clamped to an old one."""
+def _lock_attachment_points(ids: set[int]) -> Changes:
+    """Lock them, and settle defaults that are still on their way: a new Link must not be clamped to an old one.
+
+    Returns what that changes, to be carried out with the rest of the save.
+    """
+    changes = Changes()
     allocation.lock_attachment_points(ids)
     for ap_id in sorted(ids):
-        carry_out_default(ap_id)
+        settle_default(ap_id, changes)
+    return changes
 
 
-def _locked(user_as_id: int, ap_ids: set[int]) -> UserAS:
+def _locked(user_as_id: int, ap_ids: set[int]) -> tuple[UserAS, Changes]:
     """The AS, locked with the attachment points that it leaves or joins. Raises `UserAS.DoesNotExist`."""
     if not UserAS.objects.filter(pk=user_as_id).exists():
         raise UserAS.DoesNotExist(f"User AS {user_as_id} does not exist.")
     allocation.lock_as(user_as_id)
     user_as = UserAS.objects.select_related("isd", "owner").get(pk=user_as_id)
     present = {attachment_point_id(link) for link in provider_links(user_as)}
-    _lock_attachment_points(ap_ids | {ap_id for ap_id in present if ap_id is not None})
-    return user_as
+    return user_as, _lock_attachment_points(ap_ids | {ap_id for ap_id in present if ap_id is not None})
 
 
 def _links(user_as: UserAS) -> list[Link]:
