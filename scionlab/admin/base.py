@@ -12,7 +12,7 @@ from django.db import models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
@@ -68,6 +68,16 @@ def ago(at: datetime | None, *, now: datetime | None = None) -> str:
     seconds = (now - at).total_seconds()
     text = f"{max(0, int(seconds))} s ago" if seconds < 120 else f"{timesince(at, now, depth=1)} ago"
     return format_html('<time datetime="{0}" title="{0}">{1}</time>', at.isoformat(timespec="seconds"), text)
+
+
+def table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
+    """A small table for a page of one object; "none" without rows."""
+    cells = (format_html_join("", "<td>{}</td>", ((cell,) for cell in row)) for row in rows)
+    body = format_html_join("", "<tr>{}</tr>", ((row,) for row in cells))
+    if not body:
+        return "none"
+    top = format_html_join("", "<th>{}</th>", ((cell,) for cell in head))
+    return format_html('<table class="slb-links"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>', top, body)
 
 
 # --- forms ------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,13 +32,17 @@ from scionlab.admin.base import (
     badge,
     kbit,
     link_to,
+    link_to_list,
+    table,
 )
+from scionlab.admin.link import stage_badge, with_status_rows
 from scionlab.admin.records import problem_list
 from scionlab.admin.search import search_query
 from scionlab.models import Host, HostReceipt, Link
 from scionlab.services.host import host_rotate_secret, host_set_addresses
 from scionlab.services.render import config_for
 
+MOST_LINKS = 100  # listed on the page of a host; an attachment point may have thousands
 SILENT_AFTER = timedelta(seconds=selectors.SILENT_AFTER_S)
 
 
@@ -311,23 +316,17 @@ class HostAdmin(ServiceAdmin):
 
     @admin.display(description="Links")
     def links(self, obj: Host) -> str:
-        from scionlab.admin.link import stage_badge, with_status_rows  # noqa: PLC0415  link.py and this page show each other
-
-        here = Q(interface_a__host=obj) | Q(interface_b__host=obj)
-        rows = []
-        for link in with_status_rows(Link.objects.filter(here)).order_by("pk"):
+        here = Link.objects.filter(Q(interface_a__host=obj) | Q(interface_b__host=obj))
+        shown = list(with_status_rows(here).order_by("pk")[: MOST_LINKS + 1])
+        rows: list[tuple[int, str, str, str]] = []
+        for link in shown[:MOST_LINKS]:
             own = link.interface_a if link.interface_a.host_id == obj.pk else link.interface_b
             stage = stage_badge(selectors.link_status(link, now=self._now)) if link.is_limited else "not limited"
             rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), stage))
-        body = format_html_join(
-            "", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", sorted(rows, key=lambda row: row[0])
-        )
-        head = "<tr><th>Interface</th><th>Link</th><th>Requested</th><th>Stage</th></tr>"
-        return (
-            format_html('<table class="slb-links"><thead>' + head + "</thead><tbody>{}</tbody></table>", body)
-            if rows
-            else "none"
-        )
+        listed = table(["Interface", "Link", "Requested", "Stage"], sorted(rows, key=itemgetter(0)))
+        if len(shown) <= MOST_LINKS or obj.AS is None:
+            return listed
+        return format_html("{}{}", listed, link_to_list(Link, "all of them", kind="all", q=obj.AS.isd_as))
 
 
 def agent_toml(host: Host) -> str:

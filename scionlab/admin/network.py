@@ -32,7 +32,8 @@ class ISDAdmin(AdministratorsOnly):
     search_fields = ["label", "isd_id"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
-        return super().get_queryset(request).annotate(as_count=Count("ases"))
+        rows: QuerySet[ISD] = super().get_queryset(request)
+        return rows.annotate(as_count=Count("ases"))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Every configuration of its ASes has the number in it."""
@@ -84,9 +85,8 @@ class ASAdmin(ServiceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
         related = ("isd", "useras__owner", "attachment_point")
         count = Count("interfaces", distinct=True)
-        return (
-            super().get_queryset(request).select_related(*related).prefetch_related("hosts").annotate(link_count=count)
-        )
+        rows: QuerySet[AS] = super().get_queryset(request)
+        return rows.select_related(*related).prefetch_related("hosts").annotate(link_count=count)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[AS], search_term: str
@@ -205,12 +205,12 @@ class BorderRouterAdmin(ReadOnlyAdmin):
     list_display = ["name", "host_link", "internal_port", "interface_count"]
     search_fields = ["host__label"]
     fields = ["name", "host_link", "internal_port", "interface_count"]
-    readonly_fields = fields
+    readonly_fields = ["name", "host_link", "internal_port", "interface_count"]
     why_read_only = "A border router comes with its host."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BorderRouter]:
-        related = super().get_queryset(request).select_related("host__AS__isd")
-        return related.annotate(interfaces_here=Count("interfaces"))
+        rows: QuerySet[BorderRouter] = super().get_queryset(request)
+        return rows.select_related("host__AS__isd").annotate(interfaces_here=Count("interfaces"))
 
     @admin.display(description="host")
     def host_link(self, obj: BorderRouter) -> str:
@@ -245,7 +245,8 @@ class VPNAdmin(ServiceAdmin):
     note = "Addresses only: keys and the OpenVPN server are set up on the host itself."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VPN]:
-        return super().get_queryset(request).select_related("host__AS__isd").annotate(clients_here=Count("clients"))
+        rows: QuerySet[VPN] = super().get_queryset(request)
+        return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"))
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.add_fields if obj is None else self.change_fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
@@ -14,8 +14,15 @@ from django.http import HttpRequest
 from scionlab.admin.base import AdministratorsOnly, badge, link_to_list
 from scionlab.models import User, UserAS
 
+if TYPE_CHECKING:  # generic for the type checker only
+    _CreationForm = BaseUserCreationForm[User]
+    _ChangeForm = UserChangeForm[User]
+else:
+    _CreationForm = BaseUserCreationForm
+    _ChangeForm = UserChangeForm
 
-class UserAddForm(BaseUserCreationForm):
+
+class UserAddForm(_CreationForm):
     class Meta:
         model = User
         fields = ("email", "full_name", "as_quota", "is_staff")
@@ -25,7 +32,7 @@ class UserAddForm(BaseUserCreationForm):
         return str(self.cleaned_data["email"]).lower()
 
 
-class UserEditForm(UserChangeForm):
+class UserEditForm(_ChangeForm):
     class Meta:
         model = User
         fields = ("email", "full_name", "as_quota", "is_staff", "is_active", "password")
@@ -35,7 +42,7 @@ class UserEditForm(UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg, misc]  # generic in the stubs only
+class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg]  # generic in the stubs only
     form = UserEditForm
     add_form = UserAddForm
     list_display = ["email", "full_name", "quota", "administrator", "is_active", "last_login"]
@@ -52,7 +59,8 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg, 
     readonly_fields = ["quota", "last_login", "date_joined"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        return super().get_queryset(request).annotate(ases=Count("user_ases"))
+        rows: QuerySet[User] = super().get_queryset(request)
+        return rows.annotate(ases=Count("user_ases"))
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)

@@ -9,10 +9,10 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 
 from scionlab import selectors
-from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each, kbit, link_to
+from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each, kbit, link_to, table
 from scionlab.admin.link import stage_badge
 from scionlab.admin.search import search_query
 from scionlab.models import UserAS
@@ -28,7 +28,7 @@ class UserASAdmin(ServiceAdmin):
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, label, IP address"
     actions = ["activate", "deactivate"]
     fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "edit"]
-    readonly_fields = fields
+    readonly_fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "edit"]
     note = "Label, attachments and addresses are edited on the user AS's own page, which checks every rule."
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
@@ -38,12 +38,8 @@ class UserASAdmin(ServiceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[UserAS]:
         link = "interfaces__link_as_b"
         active = Count(link, filter=Q(**{f"{link}__active": True}))
-        return (
-            super()
-            .get_queryset(request)
-            .select_related("isd", "owner")
-            .annotate(all_links=Count(link), active_links=active)
-        )
+        rows: QuerySet[UserAS] = super().get_queryset(request)
+        return rows.select_related("isd", "owner").annotate(all_links=Count(link), active_links=active)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[UserAS], search_term: str
@@ -91,17 +87,12 @@ class UserASAdmin(ServiceAdmin):
     @admin.display(description="attachments")
     def links(self, obj: UserAS) -> str:
         now = timezone.now()
-        rows = (
-            (
-                link_to(link, link.interface_a.AS),
-                link_to(link, kbit(link.bandwidth_kbit)),
-                stage_badge(selectors.link_status(link, now=now)),
-            )
-            for link in selectors.links_of(obj)
-        )
-        body = format_html_join("", "<tr><td>{}</td><td>{}</td><td>{}</td></tr>", rows)
-        head = "<tr><th>Attachment point</th><th>Requested</th><th>Stage</th></tr>"
-        return format_html('<table class="slb-links"><thead>' + head + "</thead><tbody>{}</tbody></table>", body)
+        rows = []
+        for link in selectors.links_of(obj):
+            stage = stage_badge(selectors.link_status(link, now=now))
+            ap = link.attachment_point
+            rows.append((link_to(ap), link_to(link, "Link"), kbit(link.bandwidth_kbit), stage))
+        return table(["Attachment point", "", "Requested", "Stage"], rows)
 
     @admin.display(description="edit")
     def edit(self, obj: UserAS) -> str:
