@@ -269,14 +269,18 @@ class AttachmentForm(forms.Form):
     @property
     def warning(self) -> str | None:
         """About a bandwidth that is allowed but surprising."""
+        if self["bandwidth_kbit"].errors:
+            return None
         try:
-            return (
-                bandwidth_warning(max(0, parse_bandwidth(self["bandwidth_kbit"].value())))
-                if not self["bandwidth_kbit"].errors
-                else None
-            )
+            kbit = parse_bandwidth(self["bandwidth_kbit"].value())
         except RuleError:
             return None
+        if self.is_stored and self.chosen is not None and kbit > self.chosen.maximum_kbit:
+            return (
+                f"Above the maximum there, so {format_kbit(self.chosen.maximum_kbit)} are enforced. The choice is kept "
+                "and counts again when the maximum rises."
+            )
+        return bandwidth_warning(kbit)
 
     def spec(self) -> AttachmentSpec:
         """Call it on a valid form only."""

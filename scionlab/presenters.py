@@ -45,7 +45,7 @@ class LinkPanel:
     @property
     def directions(self) -> list[Direction]:
         found = self.enforcement
-        if found is None:
+        if found is None or self.status.stage == "inactive":
             return []
         return [
             Direction(
@@ -73,12 +73,36 @@ class LinkPanel:
         return bandwidth_warning(self.status.wanted_kbit)
 
     @property
+    def problems(self) -> list[str]:
+        """What the AP's agent complains about besides the stage's own sentence."""
+        found = self.enforcement
+        text = "" if found is None else found.problem
+        return [text] if text and text not in self.status.text else []
+
+    @property
     def tone(self) -> str:
         return _TONES.get(self.status.stage, "info")
 
     @property
     def is_delivered(self) -> bool:
-        return self.status.stage in {"delivered", "enforced", "not_verified"}
+        """What the agent judged had reached it, so "failed" is delivered too."""
+        if self.status.stage == "inactive":
+            return False
+        return self.status.delivered_at is not None or self.status.stage in {"enforced", "failed"}
+
+    @property
+    def not_delivered(self) -> str:
+        return "Not to be delivered" if self.status.stage == "inactive" else "Not yet"
+
+    @property
+    def not_enforced(self) -> str:
+        words = {
+            "inactive": "Not to be enforced",
+            "failed": "Not enforced",
+            "waiting": "Not yet",
+            "delivered": "Not yet",
+        }
+        return words.get(self.status.stage, "Not known")
 
     @property
     def delivered_class(self) -> str:

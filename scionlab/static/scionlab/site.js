@@ -22,7 +22,7 @@ async function refresh() {
   if (!live) return;
   if (!document.hidden) {
     try {
-      const answer = await fetch(location.pathname, { headers: { Accept: "text/html" }, redirect: "error" });
+      const answer = await fetch(live.dataset.live, { headers: { Accept: "text/html" }, redirect: "error" });
       if (answer.ok) exchange(live, new DOMParser().parseFromString(await answer.text(), "text/html"));
     } catch { /* the service is away: what the page shows stays, and the next attempt may do better */ }
   }
@@ -35,7 +35,7 @@ function exchange(live, page) {
     if (fresh && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(fresh));
   }
   const next = page.querySelector("#live");
-  if (next) live.toggleAttribute("data-live", next.hasAttribute("data-live"));
+  if (next && !("live" in next.dataset)) live.removeAttribute("data-live");
 }
 
 setTimeout(refresh, 3000);
