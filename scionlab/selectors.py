@@ -172,7 +172,7 @@ def _judge(
     if now - receipt.received_at > timedelta(seconds=SILENT_AFTER_S):
         heard = _time(receipt.received_at)
         return "silent", receipt.received_at, f"Unknown: the agent of {where} was last heard at {heard}."
-    if enforcement is not None and _covers(enforcement, link):
+    if enforcement is not None and _covers(enforcement, link, host):
         return _confirmed(enforcement, wanted_kbit)
     return _on_its_way(link, host, where)
 
@@ -204,10 +204,13 @@ def _confirmed(enforcement: LinkEnforcement, wanted_kbit: int) -> tuple[Stage, d
     return "enforced", enforcement.since, f"Enforced in both directions since {since}."
 
 
-def _covers(enforcement: LinkEnforcement, link: Link) -> bool:
-    return (enforcement.config_version or 0) >= link.wanted_config_version and (
-        enforcement.limits_version or 0
-    ) >= link.wanted_limits_version
+def _covers(enforcement: LinkEnforcement, link: Link, host: Host) -> bool:
+    """The receipt is about a configuration that has what the Link wants; one from the future (after a restored backup)
+    is about something that we do not know."""
+    return (
+        link.wanted_config_version <= (enforcement.config_version or 0) <= host.config_version
+        and link.wanted_limits_version <= (enforcement.limits_version or 0) <= host.limits_version
+    )
 
 
 def _is_in_kernel(enforcement: LinkEnforcement) -> bool:

@@ -1,4 +1,4 @@
-"""A column that holds a bandwidth: read and bounded by the rules of `bandwidth_config`, in their words."""
+"""Columns that hold bandwidths, ports and addresses: bounded by the rules of `bandwidth_config`, in their words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from bandwidth_config import RuleError, check_bandwidth, parse_bandwidth
+from bandwidth_config import (
+    RuleError,
+    check_bandwidth,
+    check_bind_address,
+    check_port,
+    check_underlay_address,
+    parse_bandwidth,
+)
 
 if TYPE_CHECKING:  # generic for the type checker only
     _Base = models.PositiveBigIntegerField[Any, Any]
@@ -35,6 +42,21 @@ class _BandwidthField(_Base):
     def deconstruct(self) -> Any:
         name, _path, args, kwargs = super().deconstruct()
         return name, "django.db.models.PositiveBigIntegerField", args, kwargs
+
+
+def validate_port(value: int) -> None:
+    """A column's validator for `check_port`."""
+    _ruled(lambda: check_port(value))
+
+
+def validate_underlay_address(value: str) -> None:
+    """A column's validator for what `check_underlay_address` says of any address, whoever is at the other end."""
+    _ruled(lambda: check_underlay_address(value))
+
+
+def validate_bind_address(value: str) -> None:
+    """A column's validator for `check_bind_address`."""
+    _ruled(lambda: check_bind_address(value))
 
 
 def _ruled(rule: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from bandwidth_config import (
     enforced_bandwidth,
 )
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
-from scionlab.models.fields import BandwidthField
+from scionlab.models.fields import BandwidthField, validate_bind_address, validate_port, validate_underlay_address
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
 from scionlab.models.vpn import VPNClient
@@ -36,14 +36,10 @@ class Interface(models.Model):
     interface_id = models.PositiveSmallIntegerField(
         validators=[MinValueValidator(MIN_INTERFACE_ID), MaxValueValidator(MAX_INTERFACE_ID)]
     )
-    public_ip = models.GenericIPAddressField("public IP")
-    public_port = models.PositiveIntegerField(
-        "public port (UDP)", validators=[MinValueValidator(MIN_PORT), MaxValueValidator(MAX_PORT)]
-    )
-    bind_ip = models.GenericIPAddressField("bind IP", null=True, blank=True)
-    bind_port = models.PositiveIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(MIN_PORT), MaxValueValidator(MAX_PORT)]
-    )
+    public_ip = models.GenericIPAddressField("public IP", validators=[validate_underlay_address])
+    public_port = models.PositiveIntegerField("public port (UDP)", validators=[validate_port])
+    bind_ip = models.GenericIPAddressField("bind IP", null=True, blank=True, validators=[validate_bind_address])
+    bind_port = models.PositiveIntegerField(null=True, blank=True, validators=[validate_port])
     vpn_client = models.ForeignKey(
         VPNClient,
         null=True,

@@ -140,7 +140,7 @@ def _one(index: int, spec: AttachmentSpec, facts: _Facts) -> Iterator[FieldRuleE
     ap = facts.aps.get(spec.attachment_point_id)
     if ap is None:
         text = f"There is no attachment point {spec.attachment_point_id}. Choose one of the list."
-        yield FieldRuleError("attachment_point_unknown", text, "attachment_point", index)
+        yield FieldRuleError("attachment_point_unknown", text, "attachment_point_id", index)
         return
     yield from _attachable(index, ap, facts)
     if spec.use_vpn:
@@ -159,13 +159,13 @@ def _attachable(index: int, ap: AttachmentPoint, facts: _Facts) -> Iterator[Fiel
         return
     if ap.AS_id == user_as.pk:
         text = f"{ap.AS.isd_as} is this AS itself. Choose another attachment point."
-        yield FieldRuleError("attachment_point_own", text, "attachment_point", index)
+        yield FieldRuleError("attachment_point_own", text, "attachment_point_id", index)
     elif ap.AS.isd_id != user_as.isd_id:
         text = (
             f"{ap.AS.isd_as} is in another isolation domain than this AS ({user_as.isd_as}). Choose an attachment "
             f"point of ISD {user_as.isd.isd_id}, or create a new AS there."
         )
-        yield FieldRuleError("attachment_point_isd", text, "attachment_point", index)
+        yield FieldRuleError("attachment_point_isd", text, "attachment_point_id", index)
 
 
 def _addresses(index: int, spec: AttachmentSpec, ap: AttachmentPoint) -> Iterator[FieldRuleError]:
@@ -253,7 +253,7 @@ def _one_isd(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRu
                 f"{ap.AS.isd_as} is in another isolation domain than {first.AS.isd_as}. All attachments of an AS are "
                 f"in one: choose an attachment point of ISD {first.AS.isd.isd_id}."
             )
-            yield FieldRuleError("attachment_point_isd", text, "attachment_point", index)
+            yield FieldRuleError("attachment_point_isd", text, "attachment_point_id", index)
 
 
 def _links_once(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:

@@ -114,7 +114,7 @@ def _told_of(index: int) -> Iterator[None]:
     except FieldRuleError:
         raise
     except RuleError as exc:
-        raise FieldRuleError.of(exc, "attachment_point", index) from exc
+        raise FieldRuleError.of(exc, "attachment_point_id", index) from exc
 
 
 def _address_of(ap: AttachmentPoint, far: Interface) -> str:
