@@ -96,16 +96,18 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--link-info", type=Path, metavar="FILE", help="take the links from this file")
         if name in {"plan", "show", "status"}:
             sub.add_argument("--json", action="store_true", help="for programs")
+        if name in {"once", "plan", "reset"}:
+            sub.add_argument("-v", "--verbose", action="store_true", help="each filter on a line of its own")
     return parser
 
 
 def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> Outcome:
     if given.command == "once":
-        return commands.once(settings, engine, given.link_info, make_client)
+        return commands.once(settings, engine, given.link_info, make_client, verbose=given.verbose)
     if given.command == "plan":
-        return commands.plan(settings, engine, given.link_info, make_client, as_json=given.json)
+        return commands.plan(settings, engine, given.link_info, make_client, as_json=given.json, verbose=given.verbose)
     if given.command == "reset":
-        return commands.reset(settings, engine)
+        return commands.reset(settings, engine, verbose=given.verbose)
     if given.command == "status":
         return commands.status(settings, as_json=given.json)
     file = given.link_info

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from ap_agent.log import get_logger
 from ap_agent.model import LinkState, Problem
 from ap_agent.settings import Settings
 from ap_agent.store import Store
-from ap_agent.text import links_table, problem_lines
+from ap_agent.text import links_table, op_lines, problem_lines
 from bandwidth_config import LinkInfo, LinkInfoError, parse_link_info
 
 if TYPE_CHECKING:
@@ -114,27 +114,29 @@ def require_net_admin() -> None:
 # --- commands that change the kernel --------------------------------------------------------------------------------
 
 
-def enforce_source(settings: Settings, engine: Engine, source: Source) -> Outcome:
+def enforce_source(settings: Settings, engine: Engine, source: Source, *, verbose: bool = False) -> Outcome:
     """Enforce links that need no service. The caller holds the lock."""
     enforced = enforce_links(engine, source.links, settings)
-    return _enforced_outcome(source, enforced, ())
+    return _enforced_outcome(source, enforced, (), verbose=verbose)
 
 
-def once(settings: Settings, engine: Engine, link_info: Path | None, make_client: MakeClient) -> Outcome:
+def once(
+    settings: Settings, engine: Engine, link_info: Path | None, make_client: MakeClient, *, verbose: bool = False
+) -> Outcome:
     """One cycle: of the service and the stored bundle, or of a file alone."""
     require_net_admin()
     with AgentLock(settings.run_dir, "once"):
         if link_info is not None:
-            return enforce_source(settings, engine, links_from_file(link_info))
+            return enforce_source(settings, engine, links_from_file(link_info), verbose=verbose)
         client = make_client(settings)
         try:
-            return _once_with_service(Agent(settings, engine, client, get_logger()))
+            return _once_with_service(Agent(settings, engine, client, get_logger()), verbose=verbose)
         finally:
             if client is not None:
                 client.close()
 
 
-def _once_with_service(agent: Agent) -> Outcome:
+def _once_with_service(agent: Agent, *, verbose: bool) -> Outcome:
     agent.load()
     pulled = agent.pull()
     enforced = agent.enforce()
@@ -145,14 +147,16 @@ def _once_with_service(agent: Agent) -> Outcome:
         lines = [*problem_lines(agent.problems), "There is no configuration to enforce; the kernel was not touched."]
         return Outcome(NOT_DONE, err="\n".join(lines))
     delivery = [one for one in agent.problems if one not in enforced.problems]
-    return _enforced_outcome(source_of(agent.bundle), enforced, delivery)
+    return _enforced_outcome(source_of(agent.bundle), enforced, delivery, verbose=verbose)
 
 
-def _enforced_outcome(source: Source, enforced: Enforced, delivery: list[Problem] | tuple[Problem, ...]) -> Outcome:
+def _enforced_outcome(source: Source, enforced: Enforced, delivery: Sequence[Problem], *, verbose: bool) -> Outcome:
     good = sum(link.state == "enforced" for link in enforced.links)
     lines = [f"From {source.words}: {good} of {len(enforced.links)} limited links enforced."]
     if enforced.result is not None:
-        lines += _changes(enforced.result, "Changed in the kernel:", "Nothing had to change in the kernel.")
+        lines += _changes(
+            enforced.result, "Changed in the kernel:", "Nothing had to change in the kernel.", verbose=verbose
+        )
     lines += ["", links_table(source.links, enforced.links)]
     errors = problem_lines((*delivery, *enforced.problems), enforced.links)
     if not enforced.ok:
@@ -165,23 +169,23 @@ def _enforced_outcome(source: Source, enforced: Enforced, delivery: list[Problem
     return Outcome(code, "\n".join(lines), "\n".join(errors))
 
 
-def _changes(result: CycleResult, heading: str, nothing: str) -> list[str]:
+def _changes(result: CycleResult, heading: str, nothing: str, *, verbose: bool) -> list[str]:
     if result.plan.is_empty:
         return [nothing]
-    return [heading, *(f"  {op}" for op in result.plan.ops)]
+    return [heading, *(f"  {line}" for line in op_lines(result.plan.ops, verbose=verbose))]
 
 
-def reset(settings: Settings, engine: Engine) -> Outcome:
+def reset(settings: Settings, engine: Engine, *, verbose: bool = False) -> Outcome:
     """Remove everything of ours from the kernel; what is stored on disk stays."""
     require_net_admin()
     with AgentLock(settings.run_dir, "reset"):
-        return reset_locked(settings, engine)
+        return reset_locked(settings, engine, verbose=verbose)
 
 
-def reset_locked(settings: Settings, engine: Engine) -> Outcome:
+def reset_locked(settings: Settings, engine: Engine, *, verbose: bool = False) -> Outcome:
     """The same for a caller who holds the lock."""
     result = engine.reset(settings.engine())
-    lines = _changes(result, "Removed from the kernel:", "There was nothing of ours in the kernel.")
+    lines = _changes(result, "Removed from the kernel:", "There was nothing of ours in the kernel.", verbose=verbose)
     return Outcome(OK if result.ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(result.problems)))
 
 
@@ -189,7 +193,13 @@ def reset_locked(settings: Settings, engine: Engine) -> Outcome:
 
 
 def plan(
-    settings: Settings, engine: Engine, link_info: Path | None, make_client: MakeClient, *, as_json: bool
+    settings: Settings,
+    engine: Engine,
+    link_info: Path | None,
+    make_client: MakeClient,
+    *,
+    as_json: bool = False,
+    verbose: bool = False,
 ) -> Outcome:
     """What `once` would change. Touches neither kernel nor disk; asks the service only with GET."""
     problems: list[Problem] = []
@@ -201,7 +211,7 @@ def plan(
     result = engine.plan_cycle(source.links, settings.engine())
     in_the_way = [*problems, *result.problems]
     code = NOTHING_NEW if problems else OK
-    if result.problems:
+    if not result.ok:
         code = NOT_DONE
     if as_json:
         document = {
@@ -211,7 +221,8 @@ def plan(
         }
         return Outcome(code, json.dumps(document, indent=1))
     lines = [f"From {source.words}."]
-    lines += _changes(result, f"Would change in the kernel ({len(result.plan.ops)}):", "Nothing would change.")
+    heading = f"Would change in the kernel ({len(result.plan.ops)} operations):"
+    lines += _changes(result, heading, "Nothing would change.", verbose=verbose)
     return Outcome(code, "\n".join(lines), "\n".join(problem_lines(in_the_way)))
 
 

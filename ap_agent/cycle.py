@@ -55,7 +55,10 @@ _CODES: tuple[tuple[type[AgentError], str], ...] = (
     (AgentError, "agent_failed"),
 )
 # Problems that may pass by themselves; the log says WARNING. All others need somebody.
-PASSING_CODES = frozenset({"service_unreachable", "kernel_refused", "verify_failed", "no_as"})
+PASSING_CODES = frozenset(
+    {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
+    | {"foreign_filter_in_front"}  # the engine's only warning: nothing was left undone
+)
 # Problems of the way from the service to us; while they last, the last good state is enforced.
 DELIVERY_CODES = frozenset({"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"})
 

@@ -20,6 +20,7 @@ from ap_agent.model import Problem
 from ap_agent.store import write_atomically
 
 SCHEMA = 1
+AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well
 STALE_AFTER_INTERVALS = 3  # of the announced pause between cycles, before `status` calls the file old
 _GRACE_S = 30.0
 
@@ -110,7 +111,7 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     lines += [f"Problem        {one['code']} ({one['subject']}): {one['message']}" for one in health["problems"]]
     lines += [f"Not enforced   link {key}: {why}" for key, why in links["not_enforced"].items()]
     codes = {one["code"] for one in health["problems"]}
-    enforced = cycle is not None and cycle["ok"] and not codes - DELIVERY_CODES - {"receipt_failed"}
+    enforced = cycle is not None and cycle["ok"] and not codes & AGENT_CODES
     delivered = not codes & (DELIVERY_CODES | {"receipt_failed"})
     return lines, enforced and running and fresh, delivered
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from ap_agent.model import DirectionState, LinkState, Problem
+from ap_agent.ops import Op
 from bandwidth_config import LinkInfo, format_kbit, format_number
 
 _HEADINGS = (
@@ -68,6 +70,26 @@ def remote_of(link: LinkInfo) -> str:
         if link.remote_ip.version == 6
         else f"{link.remote_ip}:{link.remote_port}"
     )
+
+
+def op_lines(ops: Sequence[Op], *, verbose: bool) -> list[str]:
+    """One line for each operation; filters of one link on one device are counted, unless each is wanted."""
+    if verbose:
+        return [str(op) for op in ops]
+    lines = []
+    for (device, words, links), group in groupby(ops, key=_group_of):
+        some = list(group)
+        if not words:
+            lines += [str(op) for op in some]
+            continue
+        whose = f" for link{'s' if len(links) > 1 else ''} {', '.join(map(str, links))}" if links else ""
+        lines.append(f"{device}: {words} {len(some)} filter{'s' if len(some) > 1 else ''}{whose}")
+    return lines
+
+
+def _group_of(op: Op) -> tuple[str, str, tuple[int, ...]]:
+    words = {"filter-add": "add", "filter-del": "delete"}.get(op.kind, "")
+    return op.device.name, words, tuple(sorted(op.links)) if words else ()
 
 
 def problem_lines(problems: Iterable[Problem], states: Iterable[LinkState] = ()) -> list[str]:
