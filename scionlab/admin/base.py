@@ -95,7 +95,19 @@ class KbitField(RuleField):
         )
 
 
-class ReasonForm(_ModelForm):
+class ServiceForm(_ModelForm):
+    """Reads what was typed and leaves judging to the service, which knows more (the maximum in force, other rows) and
+    holds the locks: so nobody reads two sentences about one value."""
+
+    def _post_clean(self) -> None:
+        """In place of the model's validation. The instance gets the values, for the page to name it."""
+        values = {name: value for name, value in self.cleaned_data.items() if name not in self.errors}
+        for field in self._meta.model._meta.fields:
+            if field.name in values and field.editable and not field.primary_key:
+                field.save_form_data(self.instance, values[field.name])
+
+
+class ReasonForm(ServiceForm):
     """A form that asks why, for the audit."""
 
     reason = forms.CharField(

@@ -25,7 +25,7 @@ from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
     ServiceAdmin,
-    _ModelForm,
+    ServiceForm,
     actor_of,
     ago,
     apply_to_each,
@@ -114,7 +114,7 @@ class StateFilter(admin.SimpleListFilter):
         )
 
 
-class HostForm(_ModelForm):
+class HostForm(ServiceForm):
     """Addresses are text: the service's rule reads them and gives its own sentence."""
 
     public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
@@ -129,10 +129,6 @@ class HostForm(_ModelForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         return {name: (value or None) if name in ADDRESSES else value for name, value in cleaned.items()}
-
-    def _get_validation_exclusions(self) -> set[str]:
-        """The service judges the addresses, while it holds the locks."""
-        return {*super()._get_validation_exclusions(), *ADDRESSES}  # type: ignore[misc]  # private, and stable since 1.2
 
 
 ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")

@@ -9,13 +9,12 @@ from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
-from bandwidth_config import RuleError
 from scionlab.admin.base import (
     NOTHING,
     AdministratorsOnly,
     ReadOnlyAdmin,
     ServiceAdmin,
-    _ModelForm,
+    ServiceForm,
     link_to,
     link_to_list,
 )
@@ -56,8 +55,12 @@ def _as_id(text: str) -> int:
     return as_id
 
 
-class ASForm(_ModelForm):
-    """A new AS comes with its host; later only name and role change here."""
+class ASForm(ServiceForm):
+    """Only name and role of an AS ever change here."""
+
+
+class NewASForm(ServiceForm):
+    """A new AS comes with its host."""
 
     as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107". Any case is read.')
     public_ipv4 = forms.CharField(label="Public IPv4 of its host", required=False, max_length=64)
@@ -101,6 +104,9 @@ class ASAdmin(ServiceAdmin):
         if obj is None:
             return ()
         return [name for name in self.change_fields if name not in {"label", "is_core"}]
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change=change, **{"form": ASForm if change else NewASForm, **kwargs})
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """User ASes are only looked at here; they have pages of their own."""
@@ -221,17 +227,8 @@ class BorderRouterAdmin(ReadOnlyAdmin):
         return int(obj.interfaces_here)
 
 
-class VPNForm(_ModelForm):
+class VPNForm(ServiceForm):
     subnet = forms.CharField(max_length=43, help_text="For example 10.10.1.0/24. The server gets its first address.")
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        if cleaned.get("subnet"):
-            try:
-                infrastructure.check_subnet(cleaned["subnet"])
-            except RuleError as exc:
-                self.add_error("subnet", forms.ValidationError(exc.message, code=exc.code))
-        return cleaned
 
 
 @admin.register(VPN)

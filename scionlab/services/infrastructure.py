@@ -12,13 +12,14 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from bandwidth_config import RuleError, check_bandwidth, check_underlay_address
+from bandwidth_config import MAX_PORT, RuleError, check_bandwidth, check_bind_address, check_underlay_address
 from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link
 from scionlab.models.link import is_user_as
 from scionlab.services import allocation
 from scionlab.services.changes import Changes, read_links, view_of
+from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -68,7 +69,7 @@ def infrastructure_as_create(
     """
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
-    _check_public_addresses(public_ipv4, public_ipv6)
+    _check_addresses(public_ipv4, public_ipv6, bind_ip)
     taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
     if taken is not None:
         raise RuleError("as_id_taken", f"{format_as_id(as_id)} exists already as {taken}. Choose another id.")
@@ -86,15 +87,24 @@ def infrastructure_as_create(
     return as_
 
 
-def _check_public_addresses(public_ipv4: str | None, public_ipv6: str | None) -> None:
+def _check_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None) -> None:
     if public_ipv4 is None and public_ipv6 is None:
-        raise RuleError(
+        raise FieldRuleError(
             "address_required",
             "A host of an infrastructure AS needs a public address. Give it an IPv4 or an IPv6 address.",
+            "public_ipv4",
         )
-    for text, family in ((public_ipv4, 4), (public_ipv6, 6)):
+    for field, text, family in (("public_ipv4", public_ipv4, 4), ("public_ipv6", public_ipv6, 6)):
         if text is not None:
-            check_underlay_address(text, global_only=settings.UNDERLAY_GLOBAL_ONLY, family=family)
+            try:
+                check_underlay_address(text, global_only=settings.UNDERLAY_GLOBAL_ONLY, family=family)
+            except RuleError as exc:
+                raise FieldRuleError.of(exc, field) from exc
+    if bind_ip is not None:
+        try:
+            check_bind_address(bind_ip)
+        except RuleError as exc:
+            raise FieldRuleError.of(exc, "bind_ip") from exc
 
 
 @transaction.atomic
@@ -135,8 +145,11 @@ def check_subnet(subnet: str) -> IPNetwork:
 @transaction.atomic
 def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
     """The VPN server of an attachment point's host; it has the subnet's first address. Raises `RuleError`
-    (`subnet_invalid`, `subnet_too_small`, `vpn_exists`)."""
+    (`subnet_invalid`, `subnet_too_small`, `vpn_port_range`, `vpn_exists`)."""
     network = check_subnet(subnet)
+    if not 1 <= server_port <= MAX_PORT:
+        text = f"Port {server_port} is outside 1 to {MAX_PORT}. OpenVPN's own is 1194."
+        raise FieldRuleError("vpn_port_range", text, "server_port")
     allocation.lock_attachment_points_of_hosts([host.pk])
     if VPN.objects.filter(host=host).exists():
         raise RuleError("vpn_exists", f"{host} has a VPN server already. Delete that one first.")

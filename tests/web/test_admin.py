@@ -1,0 +1,793 @@
+"""The administrators' pages: who may see them, what they show, and that every change goes through its service."""
+
+from __future__ import annotations
+
+import html
+import io
+import tarfile
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from scionlab.isd_as import parse_as_id
+from scionlab.models import (
+    AS,
+    ISD,
+    VPN,
+    AttachmentPoint,
+    BandwidthChange,
+    BandwidthPolicy,
+    Host,
+    HostReceipt,
+    Interface,
+    Link,
+    LinkEnforcement,
+    Mail,
+    User,
+    UserAS,
+)
+from scionlab.services import policy
+from scionlab.services.infrastructure import infrastructure_link_create
+from scionlab.services.user_as import user_as_create
+from tests.factories import attach, spec
+
+pytestmark = pytest.mark.django_db
+
+ADD, CHANGE, LIST = "add", "change", "changelist"
+
+
+def page(model: Any, what: str, *args: object) -> str:
+    return reverse(f"admin:scionlab_{model._meta.model_name}_{what}", args=args)
+
+
+@pytest.fixture
+def door(staff: User, client: Client) -> Client:
+    """A browser in which an administrator is logged in; `staff` is a plain one, without Django's superuser flag."""
+    User.objects.filter(pk=staff.pk).update(is_superuser=False)
+    client.force_login(staff)
+    return client
+
+
+@pytest.fixture
+def receipt(link: Link, host_a: Host) -> HostReceipt:
+    """The agent of `host_a` says now that it enforces what `link` wants."""
+    now = timezone.now()
+    host_a.refresh_from_db()
+    Host.objects.filter(pk=host_a.pk).update(
+        last_seen_at=now,
+        delivered_at=now,
+        delivered_config_version=host_a.config_version,
+        delivered_limits_version=host_a.limits_version,
+    )
+    versions = {
+        "generation": 1,
+        "config_version": host_a.config_version,
+        "limits_version": host_a.limits_version,
+        "received_at": now,
+    }
+    LinkEnforcement.objects.create(
+        link=link,
+        kbit=1000,
+        state="enforced",
+        since=now,
+        to_user_rate_kbit=1000,
+        from_user_rate_kbit=1000,
+        to_user_packets=9,
+        to_user_bytes=1200,
+        to_user_drops=3,
+        **versions,
+    )
+    return HostReceipt.objects.create(host=host_a, agent_version="0.1.0", observed_at=now, **versions)
+
+
+def field_errors(response: Any) -> dict[str, list[tuple[str, str]]]:
+    """Per field the code and the sentence of each error that the page shows."""
+    assert response.status_code == 200, f"{response.status_code}: the page accepted what it should refuse"
+    form = response.context["adminform"].form
+    text = html.unescape(response.content.decode())
+    for messages in form.errors.values():
+        assert all(message in text for message in messages), messages
+    return {
+        name: [(error.code, "".join(error.messages)) for error in errors.as_data()]
+        for name, errors in form.errors.items()
+    }
+
+
+def versions(*hosts: Host) -> list[tuple[int, int]]:
+    return [Host.objects.values_list("config_version", "limits_version").get(pk=host.pk) for host in hosts]
+
+
+# --- who may -----------------------------------------------------------------------------------------------------
+
+
+def registered() -> list[Any]:
+    return [model for model in admin.site._registry if model._meta.app_label == "scionlab"]
+
+
+@pytest.fixture
+def one_of_each(link: Link, receipt: HostReceipt, ap_b: AttachmentPoint, stranger: User) -> None:
+    attach(stranger, spec(ap_b, use_vpn=True, public_ip=None), label="Over the VPN")
+    BandwidthPolicy.objects.get_or_create(pk=1)
+    Mail.objects.create(key="one", recipient="owner@example.org", subject="Enforced", body="It is.")
+
+
+def every_page() -> list[str]:
+    pages = [reverse("admin:index")]
+    for model in registered():
+        model_admin = admin.site._registry[model]
+        pages.append(page(model, LIST))
+        pages.append(page(model, CHANGE, model.objects.order_by("pk")[0].pk))
+        if type(model_admin).has_add_permission is not type(model_admin).has_change_permission:
+            pages.append(page(model, ADD))
+    host = Host.objects.order_by("pk")[0]
+    return [*pages, page(Host, "agent", host.pk), page(Host, "config", host.pk)]
+
+
+def test_what_administrators_need_is_registered_and_nothing_that_shows_tokens() -> None:
+    names = {model.__name__ for model in registered()}
+    wanted = {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "UserAS", "User", "VPN", "BorderRouter"}
+    assert names == wanted | {"ISD", "Interface", "BandwidthChange", "Mail", "HostReceipt", "LinkEnforcement"}
+    assert {model.__name__ for model in admin.site._registry} == names
+
+
+def test_every_page_loads_for_an_administrator(door: Client, one_of_each: None) -> None:
+    for url in every_page():
+        response = door.get(url, follow=True)
+        allowed = {200, 403} if url.endswith("/add/") else {200}
+        assert response.status_code in allowed, url
+
+
+def test_every_page_is_refused_to_others(client: Client, owner: User, one_of_each: None) -> None:
+    for user in (None, owner):
+        if user is not None:
+            client.force_login(user)
+        for url in every_page():
+            response = client.get(url)
+            assert response.status_code == 302, url
+            assert response["Location"].startswith(reverse("admin:login")), url
+
+
+def test_a_user_who_is_no_administrator_changes_nothing(client: Client, owner: User, link: Link, host_a: Host) -> None:
+    client.force_login(owner)
+    before, secret = versions(host_a), host_a.secret
+    client.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "5", "active": "on"})
+    client.post(page(Host, "rotate", host_a.pk))
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
+    assert versions(host_a) == before
+    assert Host.objects.get(pk=host_a.pk).secret == secret
+
+
+READ_ONLY = [BandwidthChange, Mail, HostReceipt, LinkEnforcement, Interface]
+
+
+@pytest.mark.parametrize("model", READ_ONLY, ids=lambda model: model.__name__)
+def test_records_are_only_looked_at(door: Client, one_of_each: None, model: Any) -> None:
+    row = model.objects.order_by("pk")[0]
+    before = model.objects.filter(pk=row.pk).values().get()
+    assert door.get(page(model, ADD)).status_code == 403
+    assert door.post(page(model, CHANGE, row.pk), {"reason": "x", "body": "x", "kbit": "1"}).status_code == 403
+    assert door.post(page(model, "delete", row.pk), {"post": "yes"}).status_code == 403
+    assert model.objects.filter(pk=row.pk).values().get() == before
+
+
+def test_the_site_default_is_one_row_that_stays(door: Client) -> None:
+    assert door.get(page(BandwidthPolicy, LIST))["Location"] == page(BandwidthPolicy, CHANGE, 1)
+    assert door.get(page(BandwidthPolicy, ADD)).status_code == 403
+    assert door.post(page(BandwidthPolicy, "delete", 1), {"post": "yes"}).status_code == 403
+    assert BandwidthPolicy.objects.count() == 1
+
+
+def test_the_pages_have_the_services_name(door: Client) -> None:
+    text = door.get(reverse("admin:index")).content.decode()
+    assert "SCIONLab Bandwidth Service" in text
+    assert "Django administration" not in text
+
+
+# --- bandwidths ----------------------------------------------------------------------------------------------------
+
+BAD_BANDWIDTHS = [
+    ("", "bandwidth_required"),
+    ("-1", "bandwidth_negative"),
+    ("1.5", "bandwidth_invalid"),
+    ("1e3", "bandwidth_invalid"),
+    ("1001", "bandwidth_too_high"),
+    (str(2**63), "bandwidth_too_high"),
+    ("9" * 400, "bandwidth_too_high"),
+]
+
+
+@pytest.mark.parametrize(("written", "code"), BAD_BANDWIDTHS)
+def test_a_bandwidth_that_breaks_a_rule_is_refused_at_the_link(
+    door: Client, link: Link, host_a: Host, written: str, code: str
+) -> None:
+    before = versions(host_a)
+    response = door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": written, "active": "on"})
+    assert [found for found, _ in field_errors(response)["bandwidth_kbit"]] == [code]
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
+    assert versions(host_a) == before
+
+
+def test_the_sentence_at_the_link_is_the_one_that_users_read(door: Client, link: Link) -> None:
+    response = door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "120000", "active": "on"})
+    text = (
+        (
+            "Bandwidth 120 000 kbit/s is above this attachment point's limit of 1 000 kbit/s. "
+            "Choose at most 1 000, or ask the administrators to raise it."
+        )
+        .replace(" 000", "\N{NO-BREAK SPACE}000")
+        .replace(" kbit/s", "\N{NO-BREAK SPACE}kbit/s")
+    )
+    assert response.context["adminform"].form.errors["bandwidth_kbit"] == [text]
+
+
+@pytest.mark.parametrize(
+    ("written", "code"), [*BAD_BANDWIDTHS[:4], *BAD_BANDWIDTHS[5:], ("100000001", "bandwidth_too_high")]
+)
+def test_a_default_that_breaks_a_rule_is_refused(door: Client, ap: AttachmentPoint, written: str, code: str) -> None:
+    BandwidthPolicy.objects.get_or_create(pk=1)
+    response = door.post(page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": written})
+    assert [found for found, _ in field_errors(response)["default_bandwidth_kbit"]] == [code]
+    if written:  # at an attachment point an empty field says that the site's default counts
+        response = door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": written})
+        assert [found for found, _ in field_errors(response)["default_bandwidth_kbit"]] == [code]
+    assert BandwidthPolicy.objects.get().default_bandwidth_kbit == 1000
+    assert AttachmentPoint.objects.get(pk=ap.pk).default_bandwidth_kbit is None
+    assert not BandwidthChange.objects.exclude(kind="link").exists()
+
+
+def test_a_changed_bandwidth_raises_limits_of_the_attachment_points_host_alone(
+    door: Client, staff: User, link: Link, host_a: Host, host_b: Host
+) -> None:
+    customer = link.interface_b.host
+    (config, limits), other, own = versions(host_a, host_b, customer)
+    values = {"bandwidth_kbit": "0", "active": "on", "reason": "It floods."}
+    assert door.post(page(Link, CHANGE, link.pk), values).status_code == 302
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 0
+    assert versions(host_a, host_b, customer) == [(config, limits + 1), other, own]
+    change = BandwidthChange.objects.filter(link=link).latest("pk")
+    assert (change.actor, change.old_kbit, change.new_kbit, change.reason) == (staff, 1000, 0, "It floods.")
+
+
+def test_saving_a_link_unchanged_raises_nothing(door: Client, link: Link, host_a: Host) -> None:
+    before, changes = versions(host_a, link.interface_b.host), BandwidthChange.objects.count()
+    assert door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "1000", "active": "on"}).status_code == 302
+    assert versions(host_a, link.interface_b.host) == before
+    assert BandwidthChange.objects.count() == changes
+
+
+def test_deactivating_a_link_raises_the_configuration_of_both_ends_once(door: Client, link: Link, host_a: Host) -> None:
+    hosts = (host_a, link.interface_b.host)
+    before = versions(*hosts)
+    assert door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "1000"}).status_code == 302
+    assert not Link.objects.get(pk=link.pk).active
+    assert versions(*hosts) == [(config + 1, limits) for config, limits in before]
+
+
+def test_links_are_deactivated_and_activated_from_the_list(door: Client, link: Link, host_a: Host) -> None:
+    before = versions(host_a)
+    for action, active in (("deactivate", False), ("activate", True)):
+        response = door.post(page(Link, LIST), {"action": action, "_selected_action": [link.pk]}, follow=True)
+        assert f"1 Links are {'active' if active else 'inactive'}." in response.content.decode()
+        assert Link.objects.get(pk=link.pk).active is active
+    assert versions(host_a) == [(config + 2, limits) for config, limits in before]
+
+
+def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(
+    door: Client, owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, ap_other: AttachmentPoint
+) -> None:
+    attach(owner, spec(ap, bandwidth_kbit=1000))
+    attach(teammate, spec(ap_b, bandwidth_kbit=400, public_ip="198.51.100.8"))
+    attach(teammate, spec(ap_other, bandwidth_kbit=1000, public_ip="198.51.100.9"))
+    policy.ap_default_set(attachment_point_id=ap_other.pk, default_bandwidth_kbit=5000, actor=None)
+    policy.fan_out()
+    hosts = (ap.host, ap_b.host, ap_other.host)
+    (config, limits), below, own_default = versions(*hosts)
+    response = door.post(
+        page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": "500", "reason": "The line is full."}
+    )
+    assert response.status_code == 302
+    assert policy.fan_out() == [ap.host.pk]
+    assert versions(*hosts) == [(config, limits + 1), below, own_default]
+    assert policy.fan_out() == []
+    assert Link.objects.get(interface_a__AS=ap.AS).bandwidth_kbit == 1000
+    change = BandwidthChange.objects.get(kind="site_default")
+    assert (change.old_kbit, change.new_kbit, change.reason) == (1000, 500, "The line is full.")
+
+
+def test_a_default_of_an_attachment_point_is_set_and_given_up(door: Client, link: Link, ap: AttachmentPoint) -> None:
+    ((config, limits),) = versions(ap.host)
+    door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": "0", "reason": "Maintenance."})
+    policy.fan_out()
+    assert AttachmentPoint.objects.get(pk=ap.pk).maximum_kbit == 0
+    door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": ""})
+    policy.fan_out()
+    ap.refresh_from_db()
+    assert (ap.default_bandwidth_kbit, ap.maximum_kbit) == (None, 1000)
+    assert versions(ap.host) == [(config, limits + 2)]
+    kinds = BandwidthChange.objects.filter(kind="ap_default").order_by("pk")
+    assert [(change.old_kbit, change.new_kbit) for change in kinds] == [(None, 0), (0, None)]
+
+
+# --- what the lists say ------------------------------------------------------------------------------------------
+
+
+def rows(response: Any) -> list[Any]:
+    return list(response.context["cl"].result_list)
+
+
+@pytest.fixture
+def three_links(owner: User, ap: AttachmentPoint, link: Link) -> list[Link]:
+    """ffaa:1:1 (1000 kbit/s), ffaa:1:b6 (200) and ffaa:1:f00d (0), all at `ap`."""
+    found = [link]
+    for as_text, ip, bandwidth in (("ffaa:1:b6", "198.51.100.66", 200), ("ffaa:1:f00d", "2001:db8::f00d", 0)):
+        made = user_as_create(
+            owner=owner,
+            actor=owner,
+            label="",
+            installation_type=UserAS.Installation.VM,
+            attachments=[spec(ap, public_ip=ip, bandwidth_kbit=bandwidth)],
+            as_id=parse_as_id(as_text),
+        )
+        found.append(Link.objects.get(interface_b__AS=made.pk))
+    return found
+
+
+SEARCHES = [
+    ("17-ffaa:1:b6", ["ffaa:1:b6"]),
+    ("ffaa:1:B6", ["ffaa:1:b6"]),
+    ("17-ffaa_1_b6", ["ffaa:1:b6"]),
+    ("b6", ["ffaa:1:b6"]),
+    ("f00d", ["ffaa:1:f00d"]),
+    ("19-ffaa:1:b6", []),
+    ("ffaa:1:", ["ffaa:1:1", "ffaa:1:b6", "ffaa:1:f00d"]),
+    ("17-ffaa:0:1107", ["ffaa:1:1", "ffaa:1:b6", "ffaa:1:f00d"]),
+    ("ffaa:0:1107 b6", ["ffaa:1:b6"]),
+    ("owner@example", ["ffaa:1:1", "ffaa:1:b6", "ffaa:1:f00d"]),
+    ("198.51.100.66", ["ffaa:1:b6"]),
+    ("2001:db8:0::f00d", ["ffaa:1:f00d"]),
+    ("198.51.", ["ffaa:1:1", "ffaa:1:b6"]),
+    ("ffaa:1:10000", []),
+    ("99999-ffaa:1:b6", []),
+    ("ffff" * 500, []),
+    ("9" * 100, []),
+    ("'; --", []),
+]
+
+
+@pytest.mark.parametrize(("term", "found"), SEARCHES)
+def test_links_are_found_by_what_people_know_of_them(
+    door: Client, three_links: list[Link], term: str, found: list[str]
+) -> None:
+    response = door.get(page(Link, LIST), {"q": term})
+    assert [row.interface_b.AS.isd_as for row in rows(response)] == [f"17-{as_text}" for as_text in found]
+
+
+@pytest.mark.parametrize(
+    ("model", "term", "count"),
+    [
+        (AS, "b6", 1),
+        (AS, "ffaa:0:", 1),
+        (UserAS, "f00d", 1),
+        (Host, "17-ffaa:1:b6", 1),
+        (Interface, "b6", 1),
+        (AS, "ffaa:1:1g", 0),
+    ],
+)
+def test_other_lists_are_searched_by_hexadecimal_ids_too(
+    door: Client, three_links: list[Link], model: Any, term: str, count: int
+) -> None:
+    assert len(rows(door.get(page(model, LIST), {"q": term}))) == count
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"stage": "waiting"}, ["b6", "f00d"]),
+        ({"stage": "enforced"}, ["1"]),
+        ({"stage": "failed"}, []),
+        ({"clamped": "yes"}, ["1"]),
+        ({"clamped": "no"}, ["b6", "f00d"]),
+        ({"clamped": "blocked"}, ["f00d"]),
+        ({"kind": "infrastructure"}, []),
+        ({"ap": "abc"}, []),
+        ({"ap": "9" * 40}, []),
+    ],
+    ids=str,
+)
+def test_links_are_filtered(
+    door: Client,
+    receipt: HostReceipt,
+    three_links: list[Link],
+    ap: AttachmentPoint,
+    query: dict[str, str],
+    found: list[str],
+) -> None:
+    if "clamped" in query:
+        AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=500)
+    response = door.get(page(Link, LIST), query)
+    assert sorted(row.interface_b.AS.isd_as for row in rows(response)) == [f"17-ffaa:1:{one}" for one in found]
+
+
+def test_the_list_of_links_tells_requested_maximum_enforced_and_stage(
+    door: Client, receipt: HostReceipt, ap: AttachmentPoint
+) -> None:
+    text = door.get(page(Link, LIST)).content.decode()
+    assert '<td class="field-enforced">1\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s</td>' in text
+    assert '<span class="slb-badge slb-good"' in text
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=300)
+    text = door.get(page(Link, LIST)).content.decode()
+    assert '<td class="field-maximum">300\N{NO-BREAK SPACE}kbit/s <span class="slb-badge slb-wait"' in text
+    assert '<td class="field-requested">1\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s</td>' in text
+
+
+def test_a_silent_agent_is_seen_in_the_lists(door: Client, receipt: HostReceipt, link: Link, host_a: Host) -> None:
+    long_ago = timezone.now() - timedelta(seconds=181)
+    HostReceipt.objects.update(received_at=long_ago)
+    LinkEnforcement.objects.update(received_at=long_ago)
+    Host.objects.filter(pk=host_a.pk).update(last_seen_at=long_ago)
+    assert rows(door.get(page(Link, LIST), {"stage": "silent"})) == [link]
+    assert rows(door.get(page(Host, LIST), {"seen": "silent"})) == [host_a]
+    text = door.get(page(AttachmentPoint, LIST)).content.decode()
+    assert '<span class="slb-badge slb-bad" title="">silent</span>' in text
+
+
+def test_problems_that_an_agent_reports_are_shown_as_text(door: Client, receipt: HostReceipt, host_a: Host) -> None:
+    message = "eth1 has a root qdisc <b>not</b> ours"
+    HostReceipt.objects.update(problems=[{"code": "foreign_root", "subject": "eth1", "message": message}, "odd"])
+    assert rows(door.get(page(Host, LIST), {"state": "problems"})) == [host_a]
+    text = door.get(page(Host, CHANGE, host_a.pk)).content.decode()
+    assert "eth1 has a root qdisc &lt;b&gt;not&lt;/b&gt; ours" in text
+    assert message not in text
+
+
+def test_an_attachment_point_sums_up_what_it_gives_away(
+    door: Client, three_links: list[Link], ap: AttachmentPoint, ap_b: AttachmentPoint, stranger: User
+) -> None:
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=500)
+    Link.objects.filter(pk=three_links[2].pk).update(active=False)
+    infrastructure_link_create(a=ap.AS, b=ap_b.AS, type=Link.Type.PROVIDER)
+    found = {row.pk: row for row in rows(door.get(page(AttachmentPoint, LIST)))}
+    row = found[ap.pk]
+    assert (row.links, row.active_links, row.clamped_links, row.sum_kbit) == (3, 2, 1, 700)
+    row = found[ap_b.pk]
+    assert (row.links, row.active_links, row.clamped_links, row.sum_kbit) == (1, 1, 0, 1000)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Link, Host, AttachmentPoint, AS, UserAS, User, Interface, BandwidthChange, LinkEnforcement, HostReceipt],
+    ids=lambda model: model.__name__,
+)
+def test_lists_take_as_many_statements_for_many_rows_as_for_few(
+    door: Client,
+    owner: User,
+    ap: AttachmentPoint,
+    receipt: HostReceipt,
+    model: Any,
+    django_assert_num_queries: Callable[..., Any],
+) -> None:
+    url = page(model, LIST)
+    door.get(url)  # content types and the policy's row are read once per process
+    with django_assert_num_queries(LIST_STATEMENTS[model]):
+        door.get(url)
+    User.objects.filter(pk=owner.pk).update(as_quota=20)
+    owner.refresh_from_db()
+    for number in range(10, 17):
+        made = attach(owner, spec(ap, public_ip=f"198.51.100.{number}"))
+        extra = Link.objects.get(interface_b__AS=made.pk)
+        now = timezone.now()
+        LinkEnforcement.objects.create(link=extra, kbit=1000, state="enforced", since=now, received_at=now)
+        HostReceipt.objects.create(host=extra.interface_b.host, observed_at=now, received_at=now)
+    with django_assert_num_queries(LIST_STATEMENTS[model]):
+        door.get(url)
+
+
+# Session, user, two counts and the rows; and what the filters offer, or the policy.
+LIST_STATEMENTS = {
+    Link: 6,
+    Host: 5,
+    AttachmentPoint: 6,
+    AS: 7,
+    UserAS: 6,
+    User: 5,
+    Interface: 5,
+    BandwidthChange: 7,
+    LinkEnforcement: 5,
+    HostReceipt: 5,
+}
+
+
+# --- hosts ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: Host, settings: Any) -> None:
+    settings.SITE_URL = "https://scionlab.example.org"
+    response = door.get(page(Host, "agent", host_a.pk))
+    toml = f'url = "https://scionlab.example.org"\nhost_id = "{host_a.uid}"\nhost_secret = "{host_a.secret}"\n'
+    assert response.context["agent_toml"] == toml
+    text = response.content.decode()
+    assert "python -m ap_agent once --config agent.toml" in text
+    assert "python -m ap_agent run --config agent.toml" in text
+    assert "no-store" in response["Cache-Control"]
+    settings.SITE_URL = "http://127.0.0.1:8000"
+    assert "allow_plain_http = true" in door.get(page(Host, "agent", host_a.pk)).context["agent_toml"]
+
+
+def test_the_agent_accepts_the_snippet_as_it_is(door: Client, host_a: Host, settings: Any, tmp_path: Any) -> None:
+    from ap_agent.settings import load_settings  # noqa: PLC0415  the two programs meet in this test only
+
+    settings.SITE_URL = "http://192.0.2.80:8000"
+    file = tmp_path / "agent.toml"
+    file.write_text(door.get(page(Host, "agent", host_a.pk)).context["agent_toml"])
+    file.chmod(0o600)
+    read = load_settings(file, {})
+    assert (read.url, read.host_id, read.host_secret) == ("http://192.0.2.80:8000", host_a.uid, host_a.secret)
+    assert read.allow_plain_http
+
+
+def test_the_secret_is_on_no_other_page(door: Client, host_a: Host) -> None:
+    for url in (page(Host, LIST), page(Host, CHANGE, host_a.pk)):
+        assert host_a.secret not in door.get(url).content.decode()
+
+
+def test_the_tarball_that_an_administrator_downloads_is_the_hosts_own(door: Client, link: Link, host_a: Host) -> None:
+    response = door.get(page(Host, "config", host_a.pk))
+    assert response["Content-Type"] == "application/gzip"
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as tar:
+        assert {"scionlab-config.json", "etc/scion/link_info.json"} <= set(tar.getnames())
+
+
+def test_a_host_without_an_as_has_no_tarball_and_says_so(door: Client) -> None:
+    host = Host.objects.create(label="spare")
+    response = door.get(page(Host, "config", host.pk), follow=True)
+    assert "spare belongs to no AS: there is no configuration for it." in response.content.decode()
+
+
+@pytest.mark.parametrize("from_list", [True, False])
+def test_a_rotated_secret_is_another_one_and_restarts_nothing(door: Client, host_a: Host, from_list: bool) -> None:
+    ((config, _),) = versions(host_a)
+    if from_list:
+        door.post(page(Host, LIST), {"action": "rotate_secret", "_selected_action": [host_a.pk]})
+    else:
+        assert door.get(page(Host, "rotate", host_a.pk)).status_code == 405
+        door.post(page(Host, "rotate", host_a.pk))
+    assert Host.objects.get(pk=host_a.pk).secret != host_a.secret
+    assert versions(host_a)[0][0] == config
+
+
+def addresses(host: Host, **changed: str) -> dict[str, str]:
+    values = {name: getattr(host, name) or "" for name in ("label", "public_ipv4", "public_ipv6", "bind_ip")}
+    return {**values, **changed}
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "code"),
+    [
+        ("public_ipv4", "127.0.0.1", "address_refused"),
+        ("public_ipv4", "not an address", "address_invalid"),
+        ("public_ipv4", "2001:db8::7", "address_family"),
+        ("public_ipv6", "ff02::1", "address_refused"),
+        ("public_ipv4", "", "address_in_use"),
+        ("bind_ip", "1.2.3", "address_invalid"),
+    ],
+)
+def test_a_refused_address_stands_beside_its_field(
+    door: Client, link: Link, host_a: Host, field: str, written: str, code: str
+) -> None:
+    before = versions(host_a, link.interface_b.host)
+    response = door.post(page(Host, CHANGE, host_a.pk), addresses(host_a, **{field: written}))
+    assert [found for found, _ in field_errors(response)[field]] == [code]
+    host_a.refresh_from_db()
+    assert (host_a.public_ipv4, host_a.public_ipv6, host_a.bind_ip) == ("192.0.2.1", "2001:db8::1", None)
+    assert versions(host_a, link.interface_b.host) == before
+
+
+def test_a_moved_host_gives_both_ends_a_new_configuration(door: Client, link: Link, host_a: Host, host_b: Host) -> None:
+    hosts = (host_a, link.interface_b.host)
+    before, other = versions(*hosts), versions(host_b)
+    assert door.post(page(Host, CHANGE, host_a.pk), addresses(host_a, public_ipv4="192.0.2.77")).status_code == 302
+    assert Interface.objects.get(pk=link.interface_a_id).public_ip == "192.0.2.77"
+    assert [config for config, _ in versions(*hosts)] == [config + 1 for config, _ in before]
+    assert versions(host_b) == other
+
+
+def test_a_renamed_host_gives_nobody_a_new_configuration(door: Client, link: Link, host_a: Host) -> None:
+    before = versions(host_a)
+    door.post(page(Host, CHANGE, host_a.pk), addresses(host_a, label="rack 7"))
+    assert Host.objects.get(pk=host_a.pk).label == "rack 7"
+    assert versions(host_a) == before
+
+
+# --- ASes -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def isd(db: None) -> ISD:
+    return ISD.objects.get_or_create(isd_id=17)[0]
+
+
+def new_as(isd: ISD, as_text: str, **values: str) -> dict[str, str]:
+    return {"isd": str(isd.pk), "as_id": as_text, "label": "New", "public_ipv4": "192.0.2.90", **values}
+
+
+def test_an_as_is_added_by_its_hexadecimal_id_with_its_host(door: Client, isd: ISD) -> None:
+    assert door.post(page(AS, ADD), new_as(isd, "FFAA:0:0b6")).status_code == 302
+    as_ = AS.objects.get(as_id=0xFFAA_0000_00B6)
+    assert as_.isd_as == "17-ffaa:0:b6"
+    host = as_.hosts.get()
+    assert (host.public_ipv4, host.border_routers.count()) == ("192.0.2.90", 1)
+    assert "17-ffaa:0:b6" in door.get(page(AS, LIST)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("as_text", "code"),
+    [
+        ("", "as_id_invalid"),
+        ("ffaa:0", "as_id_invalid"),
+        ("ffaa:0:10000", "as_id_invalid"),
+        ("ffaa:0:xyz", "as_id_invalid"),
+        ("182", "as_id_invalid"),
+        ("9" * 500, "as_id_invalid"),
+        ("ffaa:1:b6", "as_id_for_users"),
+        ("ffaa:0:1107", "as_id_taken"),
+    ],
+)
+def test_a_malformed_or_taken_as_id_is_refused_with_its_sentence(
+    door: Client, ap: AttachmentPoint, isd: ISD, as_text: str, code: str
+) -> None:
+    count = AS.objects.count()
+    response = door.post(page(AS, ADD), new_as(isd, as_text))
+    assert [found for found, _ in field_errors(response)["as_id"]] == [code]
+    assert AS.objects.count() == count
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "code"),
+    [
+        ({"public_ipv4": ""}, "public_ipv4", "address_required"),
+        ({"public_ipv4": "255.255.255.255"}, "public_ipv4", "address_refused"),
+        ({"public_ipv6": "192.0.2.1"}, "public_ipv6", "address_family"),
+        ({"bind_ip": "10.0.0"}, "bind_ip", "address_invalid"),
+    ],
+)
+def test_a_new_ass_address_is_judged_beside_its_field(
+    door: Client, isd: ISD, values: dict[str, str], field: str, code: str
+) -> None:
+    response = door.post(page(AS, ADD), new_as(isd, "ffaa:0:77", **values))
+    assert [found for found, _ in field_errors(response)[field]] == [code]
+    assert not AS.objects.exists()
+
+
+def test_core_is_in_the_configuration_and_the_label_is_not(door: Client, link: Link, ap: AttachmentPoint) -> None:
+    before = versions(ap.host)
+    door.post(page(AS, CHANGE, ap.AS.pk), {"label": "Renamed"})
+    assert versions(ap.host) == before
+    door.post(page(AS, CHANGE, ap.AS.pk), {"label": "Renamed", "is_core": "on"})
+    assert versions(ap.host) == [(config + 1, limits) for config, limits in before]
+    ap.AS.refresh_from_db()
+    assert (ap.AS.label, ap.AS.is_core) == ("Renamed", True)
+
+
+def deleted(door: Client, model: Any, pk: int) -> str:
+    """What the page says after the attempt."""
+    return door.post(page(model, "delete", pk), {"post": "yes"}, follow=True).content.decode()
+
+
+def test_deleting_a_user_as_gives_the_attachment_points_host_a_new_configuration(
+    door: Client, user_as: UserAS, host_a: Host
+) -> None:
+    before = versions(host_a)
+    deleted(door, UserAS, user_as.pk)
+    assert not UserAS.objects.exists()
+    assert not AS.objects.filter(pk=user_as.pk).exists()
+    assert versions(host_a) == [(config + 1, limits) for config, limits in before]
+
+
+def test_what_links_depend_on_is_not_deleted(
+    door: Client, link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint, stranger: User, owner: User
+) -> None:
+    attach(stranger, spec(ap_b, use_vpn=True, public_ip=None), label="Over the VPN")
+    assert "Links end at" in deleted(door, AS, ap.AS.pk)
+    assert "1 Links to user ASes end at" in deleted(door, AttachmentPoint, ap.pk)
+    assert "This Link is an attachment of" in deleted(door, Link, link.pk)
+    assert "1 hosts have an address in" in deleted(door, VPN, ap_b.host.vpn.pk)
+    assert "protected" in deleted(door, User, owner.pk)
+    for row in (link, ap, ap.AS, ap_b.host.vpn, owner):
+        row.refresh_from_db()
+    assert door.post(page(Host, "delete", ap.host.pk), {"post": "yes"}).status_code == 403
+
+
+def test_an_infrastructure_link_is_deleted_and_both_hosts_told(
+    door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint
+) -> None:
+    made = infrastructure_link_create(a=ap.AS, b=ap_b.AS, type=Link.Type.PROVIDER)
+    before = versions(ap.host, ap_b.host)
+    deleted(door, Link, made.pk)
+    assert not Link.objects.exists()
+    assert not Interface.objects.exists()
+    assert versions(ap.host, ap_b.host) == [(config + 1, limits) for config, limits in before]
+
+
+def test_no_list_offers_to_delete_what_is_selected(door: Client, one_of_each: None) -> None:
+    for model in registered():
+        if model is not BandwidthPolicy:
+            assert "delete_selected" not in door.get(page(model, LIST)).content.decode(), model
+
+
+def test_user_ases_are_switched_off_from_the_list(door: Client, user_as: UserAS, link: Link, host_a: Host) -> None:
+    before = versions(host_a)
+    door.post(page(UserAS, LIST), {"action": "deactivate", "_selected_action": [user_as.pk]})
+    assert not Link.objects.get(pk=link.pk).active
+    assert versions(host_a) == [(config + 1, limits) for config, limits in before]
+
+
+# --- attachment points and VPNs ------------------------------------------------------------------------------------------
+
+
+def test_an_as_becomes_an_attachment_point_at_the_default_in_force(door: Client, isd: ISD) -> None:
+    door.post(page(AS, ADD), new_as(isd, "ffaa:0:77"))
+    as_ = AS.objects.get()
+    assert door.post(page(AttachmentPoint, ADD), {"AS": as_.pk, "default_bandwidth_kbit": ""}).status_code == 302
+    ap = AttachmentPoint.objects.get(AS=as_)
+    assert (ap.default_bandwidth_kbit, ap.maximum_kbit, ap.host) == (None, 1000, as_.hosts.get())
+
+
+@pytest.mark.parametrize(
+    ("subnet", "code"),
+    [("10.10.1.0", "subnet_too_small"), ("10.10.1.0/33", "subnet_invalid"), ("; reboot", "subnet_invalid")],
+)
+def test_a_vpns_subnet_is_judged(door: Client, ap: AttachmentPoint, subnet: str, code: str) -> None:
+    response = door.post(page(VPN, ADD), {"host": ap.host.pk, "subnet": subnet, "server_port": "1194"})
+    assert [found for found, _ in field_errors(response)["subnet"]] == [code]
+    assert not VPN.objects.exists()
+
+
+def test_a_vpn_gets_the_first_address_of_its_subnet(door: Client, ap: AttachmentPoint) -> None:
+    values = {"host": ap.host.pk, "subnet": "10.10.7.0/24", "server_port": "1194"}
+    assert door.post(page(VPN, ADD), values).status_code == 302
+    assert VPN.objects.get().server_ip == "10.10.7.1"
+
+
+# --- accounts --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_account_is_added_by_e_mail_and_can_log_in(door: Client, client: Client) -> None:
+    secret = "a long enough phrase"
+    values = {"email": "New.Person@Example.org", "as_quota": "2", "password1": secret, "password2": secret}
+    assert door.post(page(User, ADD), values).status_code == 302
+    user = User.objects.get(email="new.person@example.org")
+    assert (user.as_quota, user.is_staff, user.check_password(secret)) == (2, False, True)
+    assert Client().login(username="new.person@example.org", password=secret)
+
+
+def test_an_e_mail_address_is_taken_in_any_case(door: Client, owner: User) -> None:
+    secret = "a long enough phrase"
+    values = {"email": "OWNER@example.org", "as_quota": "2", "password1": secret, "password2": secret}
+    assert "email" in field_errors(door.post(page(User, ADD), values))
+    assert User.objects.filter(email__iexact="owner@example.org").count() == 1
+
+
+def test_a_password_is_changed_and_never_shown(door: Client, owner: User) -> None:
+    assert owner.password not in door.get(page(User, CHANGE, owner.pk)).content.decode()
+    url = reverse("admin:auth_user_password_change", args=[owner.pk])
+    secret = "quite another phrase"
+    assert door.post(url, {"password1": secret, "password2": secret, "usable_password": "true"}).status_code == 302
+    owner.refresh_from_db()
+    assert owner.check_password(secret)
+
+
+def test_a_quota_is_set_and_its_use_shown(door: Client, owner: User, user_as: UserAS) -> None:
+    values = {"email": owner.email, "full_name": "", "as_quota": "1", "is_active": "on"}
+    assert door.post(page(User, CHANGE, owner.pk), values).status_code == 302
+    owner.refresh_from_db()
+    assert owner.as_quota == 1
+    assert "1 of 1" in door.get(page(User, LIST)).content.decode()
