@@ -1,0 +1,122 @@
+"""Hosts as plain values, for `config_tar`: an attachment point, a user AS on it, and the odd ones.
+
+17-ffaa:0:1107  AP, core is 17-ffaa:0:1101; user AS 17-ffaa:1:b6 over IPv4 behind NAT (0.5 Mbit/s of at most 1),
+                17-ffaa:1:c0ff over the VPN (blocked), 17-ffaa:1:1 over IPv6
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+SITE_URL = "https://scionlab.example.org"
+
+
+@dataclass(frozen=True)
+class SampleAS:
+    isd_as: str
+    is_core: bool = False
+
+
+@dataclass(frozen=True)
+class SampleEnd:
+    interface_id: int
+    remote_isd_as: str
+    remote_ip: str
+    remote_port: int
+    local_ip: str
+    local_port: int
+    link_to: str
+    is_limited: bool = False
+    bandwidth_kbit: int = 1_000_000
+    maximum_kbit: int = 1000
+    is_vpn: bool = False
+    mtu: int = 1472
+    border_router: int = 1
+
+
+@dataclass(frozen=True)
+class SampleHost:
+    uid: str
+    AS: SampleAS | None
+    link_ends: tuple[SampleEnd, ...] = ()
+    secret: str = "5ec4e700000000000000000000000000"
+    config_version: int = 18
+    limits_version: int = 7
+    internal_ip: str = "127.0.0.1"
+    attachment_point: object = field(default=None)
+
+
+AP_HOST = SampleHost(
+    uid="a0000000000000000000000000001107",
+    AS=SampleAS("17-ffaa:0:1107"),
+    attachment_point=object(),
+    link_ends=(
+        SampleEnd(1, "17-ffaa:0:1101", "192.0.2.1", 50001, "192.0.2.7", 50000, "PARENT"),
+        SampleEnd(
+            2, "17-ffaa:1:b6", "198.51.100.7", 50000, "192.0.2.7", 50002, "CHILD", is_limited=True, bandwidth_kbit=500
+        ),
+        SampleEnd(
+            10, "17-ffaa:1:c0ff", "10.10.1.2", 50000, "10.10.1.1", 50003, "CHILD",
+            is_limited=True, bandwidth_kbit=0, is_vpn=True,
+        ),
+        SampleEnd(
+            11, "17-ffaa:1:1", "2001:db8::b6", 50000, "2001:db8::7", 50004, "CHILD",
+            is_limited=True, bandwidth_kbit=5000, border_router=2,
+        ),
+    ),
+)  # fmt: skip
+
+USER_HOST = SampleHost(
+    uid="b00000000000000000000000000000b6",
+    AS=SampleAS("17-ffaa:1:b6"),
+    config_version=3,
+    limits_version=1,
+    link_ends=(
+        # Behind NAT: the others see 198.51.100.7:50000, the router binds to 10.0.0.7:50000.
+        SampleEnd(1, "17-ffaa:0:1107", "192.0.2.7", 50002, "10.0.0.7", 50000, "PARENT", bandwidth_kbit=500),
+    ),
+)
+
+CORE_HOST = SampleHost(
+    uid="c0000000000000000000000000001101",
+    AS=SampleAS("17-ffaa:0:1101", is_core=True),
+    internal_ip="2001:db8:1::1",
+    link_ends=(
+        SampleEnd(1, "19-ffaa:0:1301", "198.51.100.1", 50000, "192.0.2.1", 50000, "CORE", mtu=1400),
+        SampleEnd(2, "17-ffaa:0:1107", "192.0.2.7", 50000, "192.0.2.1", 50001, "CHILD"),
+    ),
+)
+
+AP_WITHOUT_CUSTOMERS = replace(AP_HOST, uid="d0000000000000000000000000001107", link_ends=AP_HOST.link_ends[:1])
+AP_ALONE = replace(AP_HOST, uid="e0000000000000000000000000001107", link_ends=())
+# A user AS that lets others attach: its own uplink is listed and not limited.
+USER_AP_HOST = replace(
+    USER_HOST,
+    uid="f00000000000000000000000000000b6",
+    attachment_point=object(),
+    link_ends=(
+        *USER_HOST.link_ends,
+        SampleEnd(2, "17-ffaa:1:b7", "198.51.100.8", 50000, "198.51.100.7", 50001, "CHILD", is_limited=True),
+    ),
+)
+FULL_AP_HOST = replace(
+    AP_HOST,
+    uid="a0000000000000000000000000004094",
+    link_ends=tuple(
+        SampleEnd(
+            n, f"17-ffaa:1:{n:x}", f"198.18.{n >> 8}.{n & 255}", 50000, "192.0.2.7", 20_000 + n, "CHILD",
+            is_limited=True, bandwidth_kbit=n,
+        )
+        for n in range(1, 4095)
+    ),
+)  # fmt: skip
+
+HOSTS = {
+    "ap": AP_HOST,
+    "user": USER_HOST,
+    "core": CORE_HOST,
+    "ap_without_customers": AP_WITHOUT_CUSTOMERS,
+    "ap_alone": AP_ALONE,
+    "user_ap": USER_AP_HOST,
+    "ap_full": FULL_AP_HOST,
+}

@@ -1,0 +1,422 @@
+"""What `config_tar` packs: exact documents and names, the same bytes every time, tarballs that both clients take."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.bundle import read_bundle
+from bandwidth_config import LinkInfo, RuleError
+from config_tar import (
+    build_host_tar,
+    build_user_download,
+    download_name,
+    host_tar_name,
+    pack,
+)
+from tests.contract.config_samples import (
+    AP_HOST,
+    CORE_HOST,
+    FULL_AP_HOST,
+    HOSTS,
+    SITE_URL,
+    USER_AP_HOST,
+    USER_HOST,
+    SampleAS,
+    SampleEnd,
+    SampleHost,
+)
+from tests.contract.stock_client import complaints
+
+SAMPLES = Path(__file__).with_name("samples")
+
+
+def tar_of(host: SampleHost, **options: Any) -> bytes:
+    return build_host_tar(host, generation=1, site_url=SITE_URL, **options)
+
+
+def contents(tarball: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(tarball), mode="r:gz") as tar:
+        return {one.name: tar.extractfile(one).read() for one in tar.getmembers()}  # type: ignore[union-attr]
+
+
+def document(tarball: bytes, name: str) -> Any:
+    return json.loads(contents(tarball)[name])
+
+
+# --- the documents, written out -----------------------------------------------------------------------------
+
+
+def test_topology_of_an_attachment_point_is_exactly_this() -> None:
+    assert document(tar_of(AP_HOST), "etc/scion/topology.json") == {
+        "isd_as": "17-ffaa:0:1107",
+        "mtu": 1472,
+        "attributes": [],
+        "dispatched_ports": "30000-32767",
+        "border_routers": {
+            "br-1": {
+                "internal_addr": "127.0.0.1:30001",
+                "interfaces": {
+                    "1": {
+                        "isd_as": "17-ffaa:0:1101",
+                        "link_to": "PARENT",
+                        "mtu": 1472,
+                        "underlay": {"local": "192.0.2.7:50000", "remote": "192.0.2.1:50001"},
+                    },
+                    "2": {
+                        "isd_as": "17-ffaa:1:b6",
+                        "link_to": "CHILD",
+                        "mtu": 1472,
+                        "underlay": {"local": "192.0.2.7:50002", "remote": "198.51.100.7:50000"},
+                    },
+                    "10": {
+                        "isd_as": "17-ffaa:1:c0ff",
+                        "link_to": "CHILD",
+                        "mtu": 1472,
+                        "underlay": {"local": "10.10.1.1:50003", "remote": "10.10.1.2:50000"},
+                    },
+                },
+            },
+            "br-2": {
+                "internal_addr": "127.0.0.1:30002",
+                "interfaces": {
+                    "11": {
+                        "isd_as": "17-ffaa:1:1",
+                        "link_to": "CHILD",
+                        "mtu": 1472,
+                        "underlay": {"local": "[2001:db8::7]:50004", "remote": "[2001:db8::b6]:50000"},
+                    }
+                },
+            },
+        },
+        "control_service": {"cs-1": {"addr": "127.0.0.1:30254"}},
+        "discovery_service": {"ds-1": {"addr": "127.0.0.1:30254"}},
+    }
+
+
+def test_topology_of_a_core_as_has_the_core_attributes_and_ipv6_in_brackets() -> None:
+    topology = document(tar_of(CORE_HOST), "etc/scion/topology.json")
+    assert topology["attributes"] == ["authoritative", "core", "issuing", "voting"]
+    assert topology["control_service"] == {"cs-1": {"addr": "[2001:db8:1::1]:30254"}}
+    assert topology["border_routers"]["br-1"]["internal_addr"] == "[2001:db8:1::1]:30001"
+    interfaces = topology["border_routers"]["br-1"]["interfaces"]
+    assert interfaces["1"]["link_to"] == "CORE"
+    assert interfaces["1"]["mtu"] == 1400
+
+
+def test_topology_behind_nat_binds_the_local_address() -> None:
+    topology = document(tar_of(USER_HOST), "etc/scion/topology.json")
+    assert topology["border_routers"]["br-1"]["interfaces"]["1"] == {
+        "isd_as": "17-ffaa:0:1107",
+        "link_to": "PARENT",
+        "mtu": 1472,
+        "underlay": {"local": "10.0.0.7:50000", "remote": "192.0.2.7:50002"},
+    }
+
+
+def test_router_without_active_links_is_left_out() -> None:
+    one_router = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3])
+    assert list(document(tar_of(one_router), "etc/scion/topology.json")["border_routers"]) == ["br-1"]
+    assert document(tar_of(replace(AP_HOST, link_ends=())), "etc/scion/topology.json")["border_routers"] == {}
+
+
+def test_link_info_of_an_attachment_point_is_exactly_this() -> None:
+    assert document(tar_of(AP_HOST), "etc/scion/link_info.json") == {
+        "1": {
+            "AS_ID": 0x1101,
+            "IsUserAS": False,
+            "Bandwidth": 1_000_000,
+            "IP-Address": "192.0.2.1",
+            "ISD-AS": "17-ffaa:0:1101",
+            "Port": 50001,
+            "Local-IP": "192.0.2.7",
+            "Local-Port": 50000,
+            "VPN": False,
+        },
+        "2": {
+            "AS_ID": 0xB6,
+            "IsUserAS": True,
+            "Bandwidth": 500,
+            "IP-Address": "198.51.100.7",
+            "ISD-AS": "17-ffaa:1:b6",
+            "Port": 50000,
+            "Local-IP": "192.0.2.7",
+            "Local-Port": 50002,
+            "VPN": False,
+        },
+        "10": {
+            "AS_ID": 0xC0FF,
+            "IsUserAS": True,
+            "Bandwidth": 0,
+            "IP-Address": "10.10.1.2",
+            "ISD-AS": "17-ffaa:1:c0ff",
+            "Port": 50000,
+            "Local-IP": "10.10.1.1",
+            "Local-Port": 50003,
+            "VPN": True,
+        },
+        "11": {
+            "AS_ID": 1,
+            "IsUserAS": True,
+            "Bandwidth": 1000,  # asked for 5000, clamped to the maximum there
+            "IP-Address": "2001:db8::b6",
+            "ISD-AS": "17-ffaa:1:1",
+            "Port": 50000,
+            "Local-IP": "2001:db8::7",
+            "Local-Port": 50004,
+            "VPN": False,
+        },
+    }
+
+
+def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
+    files = contents(tar_of(AP_HOST))
+    assert json.loads(files.pop("scionlab-config.json")) == {
+        "host_id": "a0000000000000000000000000001107",
+        "host_secret": "5ec4e700000000000000000000000000",
+        "url": "https://scionlab.example.org",
+        "version": "1.18",
+        "limits_version": 7,
+        "link_info_schema": 1,
+        "files": {name: hashlib.sha1(content, usedforsecurity=False).hexdigest() for name, content in files.items()},
+        "systemd_units": [
+            "openvpn@server.service",
+            "scion-border-router@br-1.service",
+            "scion-border-router@br-2.service",
+            "scion-control-service@cs-1.service",
+            "scion-daemon.service",
+        ],
+    }
+
+
+def test_host_without_attachment_point_gets_no_link_info() -> None:
+    tarball = tar_of(USER_HOST)
+    assert list(contents(tarball)) == ["etc/scion/topology.json", "scionlab-config.json"]
+    assert "link_info_schema" not in document(tarball, "scionlab-config.json")
+
+
+def test_vpn_client_names_the_unit_of_its_attachment_point() -> None:
+    end = replace(USER_HOST.link_ends[0], is_vpn=True, local_ip="10.10.1.2", remote_ip="10.10.1.1")
+    units = document(tar_of(replace(USER_HOST, link_ends=(end,))), "scionlab-config.json")["systemd_units"]
+    assert "openvpn@client-scionlab-17-ffaa_0_1107.service" in units
+    assert "openvpn@server.service" not in units
+
+
+def test_user_as_that_is_an_attachment_point_lists_its_own_uplink_unlimited() -> None:
+    links = document(tar_of(USER_AP_HOST), "etc/scion/link_info.json")
+    assert [(key, value["IsUserAS"]) for key, value in links.items()] == [("1", False), ("2", True)]
+
+
+def test_second_host_of_an_as_has_all_routers_and_no_control_service() -> None:
+    first = replace(AP_HOST, link_ends=AP_HOST.link_ends[:3], internal_ip="10.0.0.1")
+    second = replace(
+        AP_HOST, uid="2" * 32, link_ends=AP_HOST.link_ends[3:], internal_ip="10.0.0.2", attachment_point=None
+    )
+    tarball = tar_of(second, as_hosts=[first, second])
+    topology = document(tarball, "etc/scion/topology.json")
+    assert {name: one["internal_addr"] for name, one in topology["border_routers"].items()} == {
+        "br-1": "10.0.0.1:30001",
+        "br-2": "10.0.0.2:30002",
+    }
+    assert topology["control_service"] == {"cs-1": {"addr": "10.0.0.1:30254"}}
+    assert document(tarball, "scionlab-config.json")["systemd_units"] == [
+        "scion-border-router@br-2.service",
+        "scion-daemon.service",
+    ]
+    assert topology == document(tar_of(first, as_hosts=[first, second]), "etc/scion/topology.json")
+
+
+def test_two_hosts_with_one_router_number_are_refused_by_name() -> None:
+    twin = replace(AP_HOST, uid="2" * 32)
+    with pytest.raises(RuleError) as caught:
+        tar_of(AP_HOST, as_hosts=[AP_HOST, twin])
+    assert caught.value.code == "border_router_twice"
+
+
+def test_host_without_as_has_no_configuration() -> None:
+    with pytest.raises(RuleError) as caught:
+        tar_of(replace(AP_HOST, AS=None))
+    assert caught.value.code == "host_without_as"
+
+
+# --- bytes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_same_configuration_gives_the_same_bytes_at_any_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tar_of(HOSTS[name])
+    monkeypatch.setattr(time, "time", lambda: 2_000_000_000.0)
+    shuffled = replace(HOSTS[name], link_ends=tuple(reversed(HOSTS[name].link_ends)))
+    assert tar_of(shuffled) == first
+
+
+def test_higher_l_changes_the_manifest_alone() -> None:
+    before, after = contents(tar_of(AP_HOST)), contents(tar_of(replace(AP_HOST, limits_version=8)))
+    assert {name for name in before if before[name] != after[name]} == {"scionlab-config.json"}
+
+
+def test_another_bandwidth_changes_link_info_and_its_hash_alone() -> None:
+    ends = [replace(end, bandwidth_kbit=600) if end.interface_id == 2 else end for end in AP_HOST.link_ends]
+    before, after = contents(tar_of(AP_HOST)), contents(tar_of(replace(AP_HOST, link_ends=tuple(ends))))
+    assert {name for name in before if before[name] != after[name]} == {
+        "scionlab-config.json",
+        "etc/scion/link_info.json",
+    }
+
+
+def test_members_carry_nothing_of_this_machine_or_day() -> None:
+    with tarfile.open(fileobj=io.BytesIO(tar_of(AP_HOST)), mode="r:gz") as tar:
+        members = {one.name: one for one in tar.getmembers()}
+    assert list(members) == sorted(members)
+    assert {(one.mtime, one.uid, one.gid, one.uname, one.gname) for one in members.values()} == {
+        (946_684_800, 0, 0, "", "")
+    }
+    assert {name: oct(one.mode) for name, one in members.items()} == {
+        "etc/scion/link_info.json": "0o644",
+        "etc/scion/topology.json": "0o644",
+        "scionlab-config.json": "0o600",
+    }
+    assert tar_of(AP_HOST)[4:8] == b"\0\0\0\0"  # no time in the gzip header (RFC 1952)
+
+
+# --- what the clients take ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_stock_client_has_no_complaint(name: str) -> None:
+    assert complaints(tar_of(HOSTS[name])) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"link_info.json": b"{}"}, "link_info.json is outside of etc/scion and etc/openvpn"),
+        ({"link_info.json": b"{}"}, "link_info.json is not listed"),
+        ({"etc/scion/topology.json": b"{}"}, "etc/scion/topology.json has another sha1"),
+        ({"etc/scion/topology.json": None}, "etc/scion/topology.json is listed and not there"),
+        ({"scionlab-config.json": None}, "there is no manifest"),
+    ],
+)
+def test_checker_sees_what_kills_the_stock_client(change: dict[str, bytes | None], complaint: str) -> None:
+    members: dict[str, bytes | None] = {**contents(tar_of(AP_HOST)), **change}
+    assert complaint in complaints(pack({name: one for name, one in members.items() if one is not None}))
+
+
+@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.attachment_point])
+def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
+    host = HOSTS[name]
+    bundle = read_bundle(tar_of(host), host_id=host.uid)
+    assert (bundle.version, bundle.limits_version) == (
+        "1.18" if host is not USER_AP_HOST else "1.3",
+        host.limits_version,
+    )
+    assert list(bundle.links) == [end.interface_id for end in host.link_ends]
+
+
+def test_agent_reads_the_limits_that_were_packed() -> None:
+    links = read_bundle(tar_of(AP_HOST), host_id=AP_HOST.uid).links
+    assert {one.interface_id: one.bandwidth_kbit for one in links.values() if one.is_user_as} == {
+        2: 500,
+        10: 0,
+        11: 1000,
+    }
+    assert isinstance(links[2], LinkInfo)
+    assert (str(links[2].remote_ip), links[2].remote_port, links[2].local_port) == ("198.51.100.7", 50000, 50002)
+
+
+def test_full_attachment_point_stays_small_enough_for_a_poll() -> None:
+    tarball = tar_of(FULL_AP_HOST)
+    assert len(tarball) < 200_000
+    assert len(read_bundle(tarball, host_id=FULL_AP_HOST.uid).links) == 4094
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.tar.gz")), ids=lambda path: path.name)
+def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -> None:
+    """Samples are added when the contract changes and never altered: agents in the field are older than the service."""
+    tarball = path.read_bytes()
+    assert complaints(tarball) == []
+    assert read_bundle(tarball, host_id=None).links
+
+
+def test_today_s_tarball_is_the_published_sample() -> None:
+    """Fails when the contract changes: then raise `_FORMAT` in services.render and add a sample beside the old ones."""
+    assert contents((SAMPLES / "schema1-ap.tar.gz").read_bytes()) == contents(tar_of(AP_HOST))
+
+
+# --- the download for people --------------------------------------------------------------------------------
+
+
+def download_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
+    return contents(build_user_download(host, generation=1, site_url=SITE_URL, **options))
+
+
+def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> None:
+    files = download_of(USER_HOST)
+    folder = "scionlab_17-ffaa_1_b6"
+    assert list(files) == [
+        f"{folder}/README.md",
+        f"{folder}/etc/scion/topology.json",
+        f"{folder}/scionlab-config.json",
+    ]
+    own = contents(tar_of(USER_HOST))
+    assert files[f"{folder}/etc/scion/topology.json"] == own["etc/scion/topology.json"]
+    assert files[f"{folder}/scionlab-config.json"] == own["scionlab-config.json"]
+
+
+def test_download_of_a_user_as_never_has_the_limits_of_its_attachment_point() -> None:
+    assert not [name for name in download_of(USER_HOST) if "link_info" in name]
+    assert not [one for one in download_of(USER_HOST).values() if b"IsUserAS" in one]
+
+
+def test_readme_has_the_commands_of_this_host() -> None:
+    readme = download_of(USER_HOST)["scionlab_17-ffaa_1_b6/README.md"].decode()
+    uid, secret = USER_HOST.uid, USER_HOST.secret
+    assert f"sudo scionlab-config --host-id={uid} --host-secret={secret} --url={SITE_URL}\n" in readme
+    assert f"'{SITE_URL}/api/v4/host/{uid}/config?version=1.3'" in readme
+    assert (
+        "sudo systemctl enable --now scion-border-router@br-1.service scion-control-service@cs-1.service "
+        "scion-daemon.service\n"
+    ) in readme
+    assert "| 17-ffaa:0:1107 | 10.0.0.7:50000 | 192.0.2.7:50002 | no |" in readme
+    assert "OpenVPN" not in readme
+
+
+def test_readme_speaks_of_the_machine_that_was_chosen_and_of_the_vpn() -> None:
+    vpn = replace(USER_HOST, link_ends=(replace(USER_HOST.link_ends[0], is_vpn=True),))
+    in_vm = download_of(vpn, in_virtual_machine=True)["scionlab_17-ffaa_1_b6/README.md"].decode()
+    assert "Create a virtual machine" in in_vm
+    assert "The OpenVPN unit needs the keys" in in_vm
+    dedicated = download_of(USER_HOST)["scionlab_17-ffaa_1_b6/README.md"].decode()
+    assert "Create a virtual machine" not in dedicated
+
+
+def test_readme_of_an_inactive_as_says_that_nothing_is_needed() -> None:
+    readme = download_of(replace(USER_HOST, link_ends=()))["scionlab_17-ffaa_1_b6/README.md"].decode()
+    assert "Nothing: this AS has no active link." in readme
+
+
+def test_file_names_have_underscores_for_colons() -> None:
+    assert download_name(USER_HOST) == "scionlab_17-ffaa_1_b6.tar.gz"
+    assert host_tar_name(USER_HOST) == "scionlab_17-ffaa_1_b6_v3.tar.gz"
+
+
+def test_same_download_gives_the_same_bytes() -> None:
+    assert build_user_download(USER_HOST, generation=1, site_url=SITE_URL) == build_user_download(
+        replace(USER_HOST), generation=1, site_url=SITE_URL
+    )
+
+
+def test_sample_ends_satisfy_what_the_service_gives() -> None:
+    """The samples have the attributes of the models' own `LocalLinkEnd`, so they prove something about it."""
+    from scionlab.models.link import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
+
+    assert set(SampleEnd.__dataclass_fields__) == set(LocalLinkEnd.__dataclass_fields__)
+    assert SampleAS("17-ffaa:1:b6").isd_as == "17-ffaa:1:b6"
