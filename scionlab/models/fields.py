@@ -44,6 +44,14 @@ class _BandwidthField(_Base):
         return name, "django.db.models.PositiveBigIntegerField", args, kwargs
 
 
+class _LinkBandwidthField(_BandwidthField):
+    """The same without bounds: `Link.clean()` knows a tighter maximum, and one sentence about a number is enough."""
+
+    @property
+    def validators(self) -> Sequence[Callable[[Any], None]]:  # type: ignore[override]  # a list that Django never writes
+        return []
+
+
 def validate_port(value: int) -> None:
     """A column's validator for `check_port`."""
     _ruled(lambda: check_port(value))
@@ -68,6 +76,7 @@ def _ruled(rule: Callable[[], Any]) -> Any:
 
 # The type checker's plugin knows the types of columns by Django's own classes.
 if TYPE_CHECKING:
-    BandwidthField = models.PositiveBigIntegerField
+    BandwidthField = LinkBandwidthField = models.PositiveBigIntegerField
 else:
     BandwidthField = _BandwidthField
+    LinkBandwidthField = _LinkBandwidthField

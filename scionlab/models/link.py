@@ -19,7 +19,7 @@ from bandwidth_config import (
     enforced_bandwidth,
 )
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
-from scionlab.models.fields import BandwidthField, validate_bind_address, validate_port, validate_underlay_address
+from scionlab.models.fields import LinkBandwidthField, validate_bind_address, validate_port, validate_underlay_address
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
 from scionlab.models.vpn import VPNClient
@@ -95,7 +95,7 @@ class Link(models.Model):
     interface_b = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_b")
     type = models.CharField(max_length=16, choices=Type, default=Type.PROVIDER)
     active = models.BooleanField(default=True)
-    bandwidth_kbit = BandwidthField("bandwidth requested [kbit/s]", help_text="0 blocks the Link.")
+    bandwidth_kbit = LinkBandwidthField("bandwidth requested [kbit/s]", help_text="0 blocks the Link.")
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
     # Versions of the provider's host from which on its configuration has what this Link wants now.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
@@ -119,13 +119,13 @@ class Link(models.Model):
 
     def clean(self) -> None:
         """The default in force at the attachment point bounds a choice; one that was clamped later may stay."""
-        ap = self.attachment_point
-        kbit = self.bandwidth_kbit
-        if ap is None or not isinstance(kbit, int) or kbit == self._stored_kbit():
+        has_ends = self.interface_a_id is not None and self.interface_b_id is not None
+        kbit, ap = self.bandwidth_kbit, self.attachment_point if has_ends else None
+        if not isinstance(kbit, int) or kbit == self._stored_kbit():  # no number at all: its column has said so
             return
         policy = BandwidthPolicy.objects.filter(pk=1).first() or BandwidthPolicy()
         try:
-            check_bandwidth(kbit, ap.default_in_force(policy))
+            check_bandwidth(kbit, MAX_BANDWIDTH_KBIT if ap is None else ap.default_in_force(policy))
         except RuleError as exc:
             raise ValidationError({"bandwidth_kbit": ValidationError(exc.message, code=exc.code)}) from exc
 
