@@ -1,0 +1,32 @@
+"""Real packets through a real kernel: skipped, by name, where there is no root or no iproute2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lab.netns import available, cleanup_stale
+from tests.measured.testbed import PREFIX, Testbed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if "tests/measured/" in item.nodeid]
+    for item in here:
+        item.add_marker(pytest.mark.measured)
+        item.add_marker(pytest.mark.kernel)
+
+
+@pytest.fixture(scope="session")
+def _namespaces() -> None:
+    missing = available()
+    if missing is not None:
+        pytest.skip(f"measured: {missing}")
+    cleanup_stale(PREFIX)
+
+
+@pytest.fixture
+def bed(_namespaces: None) -> Iterator[Testbed]:
+    """An attachment point with four user hosts, removed afterwards."""
+    with Testbed() as testbed:
+        yield testbed

@@ -1,0 +1,187 @@
+"""What belongs to a link and what does not: shared addresses, fragments, options, the unmatched rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ap_agent.model import EngineSettings
+from lab import probes
+from lab.judge import NS, Wire
+from lab.traffic import TrafficRun, data, ends, heartbeats, run_traffic
+from lab.witness import classes, received_bytes
+from tests.measured.testbed import (
+    AP_ADDRESS,
+    FRAME_BYTES,
+    Testbed,
+    TestLink,
+    assert_limit,
+    assert_never_exceeded,
+    report,
+    seconds,
+    user_address,
+)
+
+
+def test_of_two_ases_behind_one_address_the_blocked_one_gets_nothing_and_the_other_all_of_its_own(
+    bed: Testbed,
+) -> None:
+    blocked = TestLink(1, kbit=0, user=1)
+    other = TestLink(2, kbit=2_000, user=1)
+    bed.enforce([blocked, other])
+    plan = bed.plan(
+        [
+            (blocked, blocked.ends((data(2_000), heartbeats()))),
+            (other, other.ends((data(4_000), heartbeats()))),
+        ]
+    )
+    served = probes.ServedHost(bed.user(1), user_address(1))
+    run = TrafficRun(plan, seconds=4).go()
+    asking = served.start_asking(bed.ap, 3)
+    results = run.finish()
+    for host in (bed.ap, bed.user(1)):
+        at_blocked = results.at(host, blocked.name)
+        assert (len(at_blocked.data), len(at_blocked.heartbeats)) == (0, 0)
+        assert results.other_end(host, blocked.name).sent() > 100
+        measured = assert_limit(results, host, other)
+        beats = results.heartbeats(host, other.name)
+        assert (beats.downs, results.lost(host, other.name, "heartbeat")) == (0, 0)
+        report(host=host.short, other_kbit=f"{measured:.1f}")
+    for kind, seen in probes.answers(asking).items():
+        report(kind=kind, seen=seen)
+        assert seen.answered == seen.asked  # TCP to that address, and UDP on another port, pass freely
+
+
+@pytest.mark.parametrize("payload_bytes", [3_000, 10_000])
+@pytest.mark.parametrize("family", [4, 6])
+def test_fragments_do_not_escape_the_limit(bed: Testbed, family: int, payload_bytes: int) -> None:
+    link = TestLink(1, kbit=2_000, user=1, family=family)
+    beside = TestLink(2, kbit=4_000, user=1, family=family)
+    bed.enforce([link, beside])
+    whole = 1472 if family == 4 else 1452
+    plan = bed.plan(
+        [
+            (link, link.ends((data(10_000, payload_bytes),))),
+            (beside, beside.ends((data(3_200, whole), heartbeats()))),
+        ]
+    )
+    run = TrafficRun(plan, seconds=3.5).go()
+    run.sleep_until(0.8)
+    meters = {
+        # All that the user's interface gets is these two links' (and some ND/ARP: two exchanges, 0.3 kB).
+        "to_user": lambda: received_bytes(bed.user(1), "eth0"),
+        # The attachment point's interface counts what is not limited yet; behind the limit, tc counts.
+        "from_user": lambda: sum(classes(bed.ap, "slbw0")[name].sent_bytes for name in ("3:1", "3:2")),
+    }
+    measured = _kbit_during(run, meters, 2.4)
+    results = run.finish()
+    report(family=family, payload=payload_bytes, **{name: f"{kbit:.0f}" for name, kbit in measured.items()})
+    for host in (bed.ap, bed.user(1)):
+        # Datagrams within the MTU of the link beside, at 80 % of its limit, do not suffer from the fragments.
+        assert results.lost(host, beside.name) == 0
+        assert results.lost(host, beside.name, "heartbeat") == 0
+        # Whatever was put together again is within the limit too.
+        largest = Wire(family).bytes(payload_bytes)
+        assert_never_exceeded(results, host, link, largest_bytes=largest)
+        report(at=host.short, whole_datagrams=len(results.at(host, link.name).data))
+    # The link's 2000, and what is sent beside it: 3200 and five heartbeats of at most 178 bytes per second. The
+    # window is not cut at arrivals, so a bucket and a frame may fall into it, and reading a counter takes up to 10 ms.
+    beside_kbit = 3_200 + 5 * 178 * 8 / 1000
+    loose = (2 * FRAME_BYTES + FRAME_BYTES) * 8 / 2.4 / 1000 + 5_200 * 0.010 / 2.4
+    for direction, kbit in measured.items():
+        assert kbit <= 2_000 + beside_kbit + loose, direction
+        assert kbit >= (2_000 + beside_kbit) * 0.98 - loose, direction  # and the link is really full of fragments
+
+
+def _kbit_during(run: TrafficRun, meters: dict[str, Callable[[], int]], duration_s: float) -> dict[str, float]:
+    """How fast each byte counter grew for so long."""
+    before = {name: (read(), time.monotonic_ns()) for name, read in meters.items()}
+    run.sleep_until((time.monotonic_ns() - run.start_ns) / NS + duration_s)
+    after = {name: (read(), time.monotonic_ns()) for name, read in meters.items()}
+    return {
+        name: (after[name][0] - before[name][0]) * 8 * 1_000_000 / (after[name][1] - before[name][1]) for name in meters
+    }
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_ip_options_and_extension_headers_do_not_escape_the_limit(bed: Testbed, family: int) -> None:
+    link = TestLink(1, kbit=1_000, user=1, family=family)
+    bed.enforce([link])
+    size = 1400
+    plain, dressed = link.ends((data(5_000, size),)), link.ends((data(5_000, size),), ip_options=True)
+    results = run_traffic(bed.plan([(link, dressed)]), seconds=3)
+    # Options cost 4 bytes (IPv4), the extension header 8: the limit counts them, so a little less of the rest arrives.
+    longer = 4 if family == 4 else 8
+    frame = size + 8 + (20 if family == 4 else 40) + 14
+    for host in (bed.ap, bed.user(1)):
+        measured = results.rate_kbit(host, link.name) * (frame + longer) / frame
+        report(family=family, host=host.short, kbit=f"{measured:.1f}")
+        assert measured == pytest.approx(1_000, rel=0.02)
+    results = run_traffic(bed.plan([(link, plain)]), seconds=3)
+    for host in (bed.ap, bed.user(1)):
+        assert_limit(results, host, link)
+
+
+def test_the_unmatched_rest_shares_the_default_and_neighbours_are_still_found(bed: Testbed) -> None:
+    link = TestLink(1, kbit=1_000, user=1)
+    settings = EngineSettings(unmatched="default", default_bandwidth_kbit=2_000)
+    bed.enforce([link], settings)
+    # Small packets still find room in the shared queue when large ones do not: both families keep coming through.
+    four = ends("rest4", (AP_ADDRESS[4], 40_000), (user_address(2), 40_000), (data(8_000),))
+    six = ends("rest6", (AP_ADDRESS[6], 40_000), (user_address(3, 6), 40_000), (data(1_000, 150),))
+    plan = bed.flood([link], times=4, more=(heartbeats(),))
+    plan[bed.ap] += [four[0], six[0]]
+    plan[bed.user(2)] = [four[1]]
+    plan[bed.user(3)] = [six[1]]
+    run = TrafficRun(plan, seconds=4.5).go()
+    run.sleep_until(2.0)
+    for host in (bed.ap, bed.user(1), bed.user(2), bed.user(3)):
+        host.ip("neigh", "flush", "all")  # everybody has to ask again, by ARP and ND, through the flood
+    run.sleep_until(2.8)  # less than the second after which the kernel repeats a question: each first one got through
+    unknown = [
+        (host.short, peer)
+        for host, peer in (
+            (bed.ap, user_address(1)),
+            (bed.ap, user_address(2)),
+            (bed.ap, user_address(3, 6)),
+            (bed.user(2), AP_ADDRESS[4]),
+            (bed.user(3), AP_ADDRESS[6]),
+        )
+        if "lladdr" not in host.ip("neigh", "show", "to", peer)
+    ]
+    results = run.finish()
+    assert unknown == []
+    for host in (bed.ap, bed.user(1)):
+        measured = assert_limit(results, host, link)
+        beats = results.heartbeats(host, link.name)
+        assert (beats.downs, results.lost(host, link.name, "heartbeat")) == (0, 0)
+        report(host=host.short, link_kbit=f"{measured:.1f}", heartbeats=beats)
+    for direction, ends_there in (
+        ("to_users", (results.at(bed.user(2), "rest4"), results.at(bed.user(3), "rest6"))),
+        ("from_users", (results.at(bed.ap, "rest4"), results.at(bed.ap, "rest6"))),
+    ):
+        start_ns, stop_ns = results.start_ns + NS, results.stop_ns
+        carried = [one.wire.total(one.data.between(start_ns, stop_ns)) for one in ends_there]
+        after = [len(one.data.between(seconds(results, 2.8), stop_ns)) for one in ends_there]
+        kbit = [count * 8 * 1_000_000 / (stop_ns - start_ns) for count in carried]
+        report(direction=direction, kbit=[f"{one:.1f}" for one in kbit], together=f"{sum(kbit):.1f}", after=after)
+        # A window that is not cut at arrivals may hold a frame more or less of each flow, and a bucket.
+        loose_kbit = (2 * FRAME_BYTES + 2 * FRAME_BYTES) * 8 / 3.5 / 1000
+        assert abs(sum(kbit) - 2_000) <= 2_000 * 0.02 + loose_kbit
+        assert min(after) > 0
+
+
+def test_an_infrastructure_link_is_not_limited(bed: Testbed) -> None:
+    limited = TestLink(1, kbit=1_000, user=1)
+    backbone = replace(TestLink(2, kbit=1_000, user=2), is_user_as=False)
+    bed.enforce([limited, backbone])
+    plan = bed.plan([(limited, limited.ends((data(4_000),))), (backbone, backbone.ends((data(8_000),)))])
+    results = run_traffic(plan, seconds=2.5)
+    for host in (bed.ap, bed.user(2)):
+        assert results.lost(host, backbone.name) == 0
+        assert results.rate_kbit(host, backbone.name) == pytest.approx(8_000, rel=0.02)
+    for host in (bed.ap, bed.user(1)):
+        assert_limit(results, host, limited)

@@ -1,0 +1,192 @@
+"""An attachment point and user ASes on one switch, limited by the agent's engine, loaded and judged by the lab.
+
+    with Testbed() as bed:
+        link = bed.link(1, kbit=2000, user=1)
+        bed.enforce([link])
+        results = run_traffic(bed.flood([link], times=2), seconds=4)
+        assert_limit(results, bed.ap, link)
+
+Every tolerance is one of `lab.judge`: 2 % for a steady rate (the product's promise), bucket + frames for any window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from ap_agent import reconcile
+from ap_agent.model import EngineSettings
+from bandwidth_config import check_link_info
+from lab.judge import NS, bucket_bytes
+from lab.netns import Lab, Namespace
+from lab.traffic import Address, Endpoint, Results, Stream, data, ends
+
+PREFIX = "sltest"
+AP_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}
+FRAME_BYTES = 1514
+HEARTBEAT_SHARE_KBIT = 16  # docs/adr/0003; the heartbeats' class has a bucket of its own inside the limit
+# How much later than the wire a packet's kernel time may be on a busy machine with two processors: the softirq
+# that takes it may wait for one tick of 4 ms (HZ=250) behind a running program, and once more on the switch.
+CLOCK_SLACK_S = 0.008
+
+
+def user_address(user: int, family: int = 4) -> str:
+    """Address of the n-th user host."""
+    return f"192.0.2.{10 + user}" if family == 4 else f"2001:db8::{10 + user}"
+
+
+@dataclass(frozen=True)
+class TestLink:
+    """A Link of the testbed; `user` is the host at its other end, the ports default to 50000 + interface id."""
+
+    __test__ = False  # a value, not a test class
+
+    interface_id: int
+    kbit: int
+    user: int
+    family: int = 4
+    port: int = 0
+    local_address: str = ""
+    remote_address: str = ""
+    is_user_as: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"link{self.interface_id}"
+
+    @property
+    def local(self) -> Address:
+        return self.local_address or AP_ADDRESS[self.family], 51_000 + self.interface_id
+
+    @property
+    def remote(self) -> Address:
+        return self.remote_address or user_address(self.user, self.family), self.port or 50_000 + self.interface_id
+
+    def entry(self) -> dict[str, Any]:
+        """Its entry in link_info.json (DOMAIN section 3)."""
+        return {
+            "AS_ID": 0xB6 + self.interface_id,
+            "IsUserAS": self.is_user_as,
+            "Bandwidth": self.kbit,
+            "IP-Address": self.remote[0],
+            "ISD-AS": f"17-ffaa:1:{0xB6 + self.interface_id:x}",
+            "Port": self.remote[1],
+            "Local-IP": self.local[0],
+            "Local-Port": self.local[1],
+            "VPN": False,
+        }
+
+    def ends(self, streams: Sequence[Stream], **options: Any) -> tuple[Endpoint, Endpoint]:
+        """Both ends with the same streams, the attachment point's first."""
+        return ends(self.name, self.local, self.remote, streams, **options)
+
+
+def document(links: Iterable[TestLink]) -> dict[str, Any]:
+    """The link_info.json of these links."""
+    return {str(link.interface_id): link.entry() for link in links}
+
+
+@dataclass
+class Testbed:
+    """The hosts: `ap`, and one per user number that is asked for, all on one switch."""
+
+    __test__ = False
+
+    users: int = 4
+    unlimited: EngineSettings = field(default_factory=EngineSettings)
+
+    def __enter__(self) -> Testbed:
+        self.lab = Lab(PREFIX).__enter__()
+        try:
+            self.switch = self.lab.switch("net")
+            self.ap = self.lab.namespace("ap")
+            self.switch.plug(self.ap.nic("eth0", f"{AP_ADDRESS[4]}/24", f"{AP_ADDRESS[6]}/64"))
+            self._hosts = {}
+            for number in range(1, self.users + 1):
+                host = self.lab.namespace(f"u{number}")
+                self.switch.plug(host.nic("eth0", f"{user_address(number)}/24", f"{user_address(number, 6)}/64"))
+                self._hosts[number] = host
+        except BaseException:
+            self.lab.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.lab.__exit__(kind, value, trace)
+
+    def user(self, number: int) -> Namespace:
+        """The host of the n-th user."""
+        return self._hosts[number]
+
+    def enforce(
+        self, links: Iterable[TestLink] | Mapping[str, Any], settings: EngineSettings | None = None
+    ) -> reconcile.CycleResult:
+        """One cycle of the real engine in the attachment point; the outcome has no problems."""
+        wanted = links if isinstance(links, Mapping) else document(links)
+        parsed = check_link_info(wanted)
+        result = self.ap.call(lambda: reconcile.reconcile(parsed, settings or self.unlimited))
+        assert not result.problems, result.problems
+        return result
+
+    def plan(self, pairs: Iterable[tuple[TestLink, tuple[Endpoint, Endpoint]]]) -> dict[Namespace, list[Endpoint]]:
+        """Who runs which endpoints."""
+        plan: dict[Namespace, list[Endpoint]] = {}
+        for link, (at_ap, at_user) in pairs:
+            plan.setdefault(self.ap, []).append(at_ap)
+            plan.setdefault(self.user(link.user), []).append(at_user)
+        return plan
+
+    def flood(
+        self, links: Iterable[TestLink], times: float, payload_bytes: int | None = None, more: Sequence[Stream] = ()
+    ) -> dict[Namespace, list[Endpoint]]:
+        """Each link loaded with `times` its limit in both directions, in full frames unless said otherwise."""
+        return self.plan(
+            (
+                link,
+                link.ends((data(link.kbit * times, payload_bytes or (1472 if link.family == 4 else 1452)), *more)),
+            )
+            for link in links
+        )
+
+
+def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int | None = None, **window: Any) -> float:
+    """The steady rate at this end is the limit, within 2 %; returns what was measured in kbit/s."""
+    verdict = results.judge_rate(host, link.name, kbit or link.kbit, **window)
+    assert verdict.holds, f"{link.name} at {host.short}: {verdict}"
+    return verdict.measured_kbit
+
+
+def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES) -> float:
+    """What a window of any length may carry above rate*T: bucket and frame (twice with the heartbeats' class).
+
+    `largest_bytes` is what counts as one: a datagram in fragments arrives whole, at the moment of its last fragment.
+    """
+    allowed = bucket_bytes(kbit) + largest_bytes + kbit * 125 * CLOCK_SLACK_S
+    if with_heartbeats:
+        allowed += bucket_bytes(HEARTBEAT_SHARE_KBIT) + FRAME_BYTES
+    return allowed
+
+
+def assert_never_exceeded(results: Results, host: Namespace, link: TestLink, **what: Any) -> float:
+    """No window of the run carried more than rate*T + bucket + frame; returns the worst excess in bytes.
+
+    `what`: see `allowed_excess_bytes`.
+    """
+    excess = results.excess_bytes(host, link.name, link.kbit)
+    allowed = allowed_excess_bytes(link.kbit, **what)
+    assert excess <= allowed, f"{link.name} at {host.short}: {excess:.0f} B above rate*T, allowed {allowed:.0f}"
+    return excess
+
+
+def seconds(results: Results, second: float) -> int:
+    """A moment of the run as CLOCK_MONOTONIC ns."""
+    return results.start_ns + int(second * NS)
+
+
+def report(**figures: object) -> None:
+    """Measured figures, shown by `pytest -s` (and for a failed test)."""
+    print("  measured: " + " ".join(f"{name}={value}" for name, value in figures.items()))
