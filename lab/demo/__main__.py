@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-wait", action="store_true", help="do not offer to keep the site open at the end")
     options = parser.parse_args(arguments)
     missing = available()
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-"))
+    folder, keeps_folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-")), False
     try:
         with _progress() as step:
             if missing is not None:
@@ -62,13 +62,15 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"removed {name}, left over from a demo that was killed")
             return _with_lab(options, folder, step)
     except (LabError, ServiceError, PageError, DemoError) as exc:
-        print(f"\nThe demo could not go on: {exc}", file=sys.stderr)
+        print(f"\nThe demo could not go on: {exc}\nThe logs of all parts are kept in {folder}.", file=sys.stderr)
+        keeps_folder = True
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted; everything is removed.", file=sys.stderr)
         return 130
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not keeps_folder:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
@@ -125,7 +127,7 @@ class Story:
 
     def _measure(self, user_ases: tuple[UserAs, ...], seconds: float) -> None:
         self.step(f"Traffic far above the limits over {len(user_ases)} links, both directions at once, {seconds:g} s")
-        ap_ports = {user_as.label: int(self.site.link(user_as)["ap_port"]) for user_as in user_ases}
+        ap_ports = {user_as.label: int(self.site.link(user_as)["attachment_point_port"]) for user_as in user_ases}
         measured = measure(self.world, user_ases, seconds=seconds, ap_ports=ap_ports)
         print(report.table(self.site, self.agent, measured))
         self.verdicts += report.judge(self.site, measured)
@@ -154,9 +156,9 @@ def _wait_until_enforced(site: DemoSite, user_ases: tuple[UserAs, ...]) -> None:
     deadline = time.monotonic() + ENFORCED_DEADLINE_S
     waiting = list(user_ases)
     while waiting:
-        waiting = [user_as for user_as in waiting if site.link(user_as)["stage"] != "enforced"]
+        waiting = [user_as for user_as in waiting if site.status(user_as)["stage"] != "enforced"]
         if waiting and time.monotonic() > deadline:
-            texts = "; ".join(f"{user_as.label}: {site.link(user_as)['text']}" for user_as in waiting)
+            texts = "; ".join(f"{user_as.label}: {site.status(user_as)['text']}" for user_as in waiting)
             raise DemoError(f"not enforced within {ENFORCED_DEADLINE_S:g} s: {texts}")
         time.sleep(0.2 if waiting else 0)
 

@@ -84,7 +84,7 @@ class DemoAgent:
             str(self._config),
             check=False,
         )
-        return len(json.loads(text)["ops"])
+        return len(json.loads(text)["plan"]["ops"])
 
     # --- the kernel, by tc ----------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class DemoAgent:
 
         The kernel is looked at every 20 ms from before the form is sent on. Raises `LabError` after 30 s.
         """
-        interface_id = int(site.link(user_as)["interface_id"])
+        interface_id = int(site.link(user_as)["attachment_point_interface_id"])
         seen_at: list[float] = []
         stop = threading.Event()
 

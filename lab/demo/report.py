@@ -53,17 +53,17 @@ def table(site: DemoSite, agent: DemoAgent, measured: Measured) -> str:
 
 def _link_row(site: DemoSite, agent: DemoAgent, one: LinkMeasurement) -> tuple[str, ...]:
     link = site.link(one.user_as)
-    to_user, from_user = agent.kernel_rates_kbit(int(link["interface_id"]))
-    enforced = int(link["enforced_kbit"])
+    to_user, from_user = agent.kernel_rates_kbit(int(link["attachment_point_interface_id"]))
+    enforced = int(link["status"]["wanted_kbit"])
     return (
         one.user_as.label,
-        f"{link['requested_kbit']:,}",
+        f"{link['bandwidth_kbit']:,}",
         f"{enforced:,}",
         f"{_number(to_user)} / {_number(from_user)}",
         _measured(one.to_user_kbit, enforced),
         _measured(one.from_user_kbit, enforced),
         f"{one.heartbeats_arrived} of {one.heartbeats_sent}",
-        link["stage"],
+        link["status"]["stage"],
     )
 
 
@@ -96,7 +96,7 @@ def judge(site: DemoSite, measured: Measured) -> list[Verdict]:
     """The claims of one measurement."""
     verdicts = []
     for one in measured.links:
-        limit_kbit = int(site.link(one.user_as)["enforced_kbit"])
+        limit_kbit = int(site.status(one.user_as)["wanted_kbit"])
         name = one.user_as.label
         directions = (("to", one.to_user_kbit, one.to_user_beats), ("from", one.from_user_kbit, one.from_user_beats))
         for direction, kbit, beats in directions:

@@ -93,7 +93,7 @@ class DemoSite:
 
         def fill_in() -> float:
             browser = self._browser(user_as.owner, "/login/")
-            page = browser.open(f"/ases/{link['as_pk']}/edit/")
+            page = browser.open(f"/ases/{link['as_id']}/edit/")
             form = _form_with(page, "bandwidth_kbit")
             values: dict[str, str | None] = {_name(form, "bandwidth_kbit"): str(kbit)}
             saved_at = time.monotonic()
@@ -105,7 +105,7 @@ class DemoSite:
     def page_says(self, user_as: UserAs) -> str:
         """The HTML of the AS's own page, as its owner sees it."""
         link = self.link(user_as)
-        page: Page = self._inside(lambda: self._browser(user_as.owner, "/login/").open(f"/ases/{link['as_pk']}/"))
+        page: Page = self._inside(lambda: self._browser(user_as.owner, "/login/").open(f"/ases/{link['as_id']}/"))
         return page.html
 
     # --- administrators ------------------------------------------------------------------------------------------
@@ -131,6 +131,11 @@ class DemoSite:
             if link["as_label"] == user_as.label:
                 return link
         raise PageError(f"the API has no link of {user_as.label}")
+
+    def status(self, user_as: UserAs) -> dict[str, Any]:
+        """What the site knows of that Link: requested, wanted and enforced bandwidth, stage and text."""
+        status: dict[str, Any] = self.link(user_as)["status"]
+        return status
 
     def links(self, email: str) -> list[dict[str, Any]]:
         """All Links of this person's ASes, as the REST API shows them."""

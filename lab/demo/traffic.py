@@ -11,6 +11,7 @@ from lab.netns import Namespace
 from lab.traffic import Endpoint, Results, data, ends, heartbeats, run_traffic
 
 _BYSTANDER_PORT = 40_000  # no link has it
+_FULL_FRAME_BYTES = {False: 1472, True: 1452}  # the largest UDP payload that fits an MTU of 1500, by "is IPv6"
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def measure(world: World, user_ases: Iterable[UserAs], *, seconds: float, ap_por
     chosen = tuple(user_ases)
     plan: dict[Namespace, list[Endpoint]] = {world.ap: []}
     for user_as in chosen:
-        streams = (heartbeats(), data(user_as.offered_kbit))
+        streams = (heartbeats(), data(user_as.offered_kbit, _FULL_FRAME_BYTES[user_as.is_ipv6]))
         ap_ip = AP_IPV6 if user_as.is_ipv6 else AP_IPV4
         at_ap, at_user = ends(user_as.label, (ap_ip, ap_ports[user_as.label]), (user_as.ip, user_as.port), streams)
         plan[world.ap].append(at_ap)

@@ -40,7 +40,7 @@ def show_without_root(missing: str, folder: Path, step: Callable[[str], None]) -
         for user_as in USER_ASES:
             site.create_user_as(user_as, credentials.attachment_point_id)
             link = site.link(user_as)
-            print(f"  {user_as.label}: {link['requested_kbit']:,} kbit/s requested; the site says: {link['text']}")
+            print(f"  {user_as.label}: {link['bandwidth_kbit']:,} kbit/s requested. {link['status']['text']}")
         step("The attachment point pulls its configuration")
         _show_tarball(site_url, credentials)
         step("What the agent would do with it on this machine (`ap_agent plan` touches nothing)")

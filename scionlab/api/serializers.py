@@ -50,9 +50,15 @@ class LinkSerializer(serializers.Serializer[Link]):
     id = serializers.IntegerField(source="pk")
     as_id = serializers.IntegerField(source="interface_b.AS_id", help_text="The id of the AS at /api/v1/ases/.")
     isd_as = serializers.CharField(source="interface_b.AS.isd_as")
+    as_label = serializers.CharField(source="interface_b.AS.label")
     interface_id = serializers.IntegerField(source="interface_b.interface_id")
     attachment_point_id = serializers.SerializerMethodField()
     attachment_point = serializers.CharField(source="interface_a.AS.isd_as", help_text="Its ISD-AS.")
+    attachment_point_interface_id = serializers.IntegerField(
+        source="interface_a.interface_id", help_text="The AP's end: the Link's key in link_info.json."
+    )
+    attachment_point_ip = serializers.IPAddressField(source="interface_a.public_ip")
+    attachment_point_port = serializers.IntegerField(source="interface_a.public_port")
     use_vpn = serializers.SerializerMethodField()
     public_ip = serializers.IPAddressField(source="interface_b.public_ip")
     public_port = serializers.IntegerField(source="interface_b.public_port")

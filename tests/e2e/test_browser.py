@@ -100,7 +100,7 @@ def test_a_number_in_the_form_becomes_a_class_in_the_kernel(stack: Stack, with_j
 
     def interface_id() -> int:
         links = stack.site.links(owner)
-        return next(int(link["interface_id"]) for link in links if link["as_label"] == label)
+        return next(int(link["attachment_point_interface_id"]) for link in links if link["as_label"] == label)
 
     def visit(page: Page) -> None:
         log_in(page, owner)
@@ -156,7 +156,7 @@ def test_somebody_elses_as_does_not_exist(stack: Stack) -> None:
         expect(page.get_by_role("heading", name="Private")).to_be_visible()
 
     in_browser(stack, "private", create, with_javascript=False)
-    pk = next(link["as_pk"] for link in stack.site.links("clara@example.org"))
+    pk = next(link["as_id"] for link in stack.site.links("clara@example.org"))
 
     def look(page: Page) -> None:
         log_in(page, "david@example.org")
