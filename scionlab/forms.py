@@ -44,6 +44,8 @@ class LoginForm(AuthenticationForm):
         super().__init__(*args, **kwargs)
         self.fields["username"].label = "E-mail address"
         self.fields["username"].widget = forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
+        self.fields["username"].error_messages["required"] = "Write your e-mail address."
+        self.fields["password"].error_messages["required"] = "Write your password."
 
 
 # --- fields -------------------------------------------------------------------------------------------------

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Prefetch, prefetch_related_objects
+
 from bandwidth_config import bandwidth_warning, format_kbit
 from scionlab.forms import BandwidthForm
 from scionlab.models import BandwidthChange, Interface, Link, LinkEnforcement, UserAS
 from scionlab.selectors import LinkStatus, link_status, links_of
 
+HISTORY_ROWS = 20  # of each Link, newest first
 UNSETTLED = {"waiting", "delivered"}  # something is under way: such a page keeps itself up to date
 
 _TONES = {"enforced": "good", "failed": "bad", "silent": "warn", "not_verified": "warn", "inactive": "quiet"}
@@ -66,7 +69,9 @@ class LinkPanel:
 
     @property
     def changes(self) -> list[BandwidthChange]:
-        return list(self.link.changes.all())
+        """The newest ones, as `load_history` read them."""
+        found: list[BandwidthChange] = getattr(self.link, "newest_changes", [])
+        return found
 
     @property
     def warning(self) -> str | None:
@@ -129,6 +134,12 @@ class LinkPanel:
 def socket_address(ip: str, port: int) -> str:
     """`[2001:db8::7]:50000`."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def load_history(links: list[Link]) -> None:
+    """Reads the newest changes of all the Links in one statement; `LinkPanel.changes` asks no more then."""
+    newest = BandwidthChange.objects.select_related("actor")[:HISTORY_ROWS]
+    prefetch_related_objects(links, Prefetch("changes", queryset=newest, to_attr="newest_changes"))
 
 
 def is_live(statuses: Iterable[LinkStatus]) -> bool:

@@ -5,6 +5,7 @@ Every change is a POST with a CSRF token, and a stranger's AS does not exist (40
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from django.contrib import messages
@@ -22,7 +23,16 @@ from bandwidth_config import RuleError
 from scionlab import selectors
 from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, UserASEditor, problems_of
 from scionlab.models import User, UserAS
-from scionlab.presenters import LinkPanel, Snapshot, is_live, snapshot, statuses_of, surprises, what_happens_next
+from scionlab.presenters import (
+    LinkPanel,
+    Snapshot,
+    is_live,
+    load_history,
+    snapshot,
+    statuses_of,
+    surprises,
+    what_happens_next,
+)
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.render import user_download
 from scionlab.services.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
@@ -59,11 +69,10 @@ def healthz(_request: HttpRequest) -> HttpResponse:
 @never_cache
 def user_as_list(request: PageRequest) -> HttpResponse:
     now = timezone.now()
-    rows = [
-        {"user_as": user_as, "statuses": statuses_of(selectors.links_of(user_as), now=now)}
-        for user_as in selectors.user_ases_of(request.user)
-    ]
-    live = is_live(status for row in rows for status in row["statuses"])
+    ases = selectors.user_ases_of(request.user)
+    statuses = [statuses_of(selectors.links_of(user_as), now=now) for user_as in ases]
+    rows = [{"user_as": user_as, "statuses": found} for user_as, found in zip(ases, statuses, strict=True)]
+    live = is_live(chain.from_iterable(statuses))
     return render(request, "user_as/list.html", {"nav": "ases", "rows": rows, "live": live})
 
 
@@ -96,7 +105,9 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 
 
 def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | None = None) -> HttpResponse:
-    statuses = statuses_of(selectors.links_of(user_as), now=timezone.now())
+    links = selectors.links_of(user_as)
+    load_history(links)
+    statuses = statuses_of(links, now=timezone.now())
     rows = [
         LinkPanel(status, wrong if wrong and wrong.link == status.link else BandwidthForm(link=status.link))
         for status in statuses

@@ -1,0 +1,260 @@
+"""Who may open which page and press which button; on denial nothing changes."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.test import Client
+
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
+from tests.factories import PASSWORD
+from tests.web.html import Page
+
+pytestmark = pytest.mark.django_db
+
+# The pages of one AS: (what follows /ases/<pk>/, the methods that it has).
+PAGES_OF_AN_AS = {
+    "": {"GET", "HEAD"},
+    "edit/": {"GET", "HEAD", "POST"},
+    "active/": {"POST"},
+    "delete/": {"GET", "HEAD", "POST"},
+    "configuration/": {"GET", "HEAD"},
+    "links/{link}/bandwidth/": {"POST"},
+}
+ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+def state() -> dict[str, object]:
+    return {
+        "ases": list(UserAS.objects.order_by("pk").values()),
+        "links": list(Link.objects.order_by("pk").values()),
+        "hosts": list(Host.objects.order_by("pk").values()),
+        "changes": BandwidthChange.objects.count(),
+    }
+
+
+def harmful(link: Link) -> dict[str, str]:
+    """A body that would change something behind each of the addresses."""
+    return {
+        "save": "1",
+        "label": "taken over",
+        "installation_type": "vm",
+        "active": "0",
+        f"link-{link.pk}-bandwidth_kbit": "1",
+        "attachments-0-link_id": str(link.pk),
+        "attachments-0-attachment_point": str(link.attachment_point and link.attachment_point.pk),
+        "attachments-0-public_ip": "198.51.100.7",
+        "attachments-0-public_port": "50000",
+        "attachments-0-bandwidth_kbit": "1",
+        "attachments-0-bind_ip": "",
+        "attachments-0-bind_port": "",
+    }
+
+
+def browser_of(user: User | None, *, csrf: bool = False) -> Client:
+    browser = Client(enforce_csrf_checks=csrf)
+    if user is not None:
+        browser.force_login(user)
+    return browser
+
+
+def requests(user_as: UserAS, link: Link) -> list[tuple[str, str]]:
+    return [
+        (method, f"/ases/{user_as.pk}/{rest.format(link=link.pk)}")
+        for rest, methods in PAGES_OF_AN_AS.items()
+        for method in sorted(methods)
+    ]
+
+
+def test_to_a_stranger_somebody_elses_as_does_not_exist(user_as: UserAS, link: Link, stranger: User) -> None:
+    before, browser = state(), browser_of(stranger)
+    for method, url in requests(user_as, link):
+        answer = browser.generic(method, url, "") if method != "POST" else browser.post(url, harmful(link))
+        assert answer.status_code == 404, (method, url)
+        assert user_as.label.encode() not in answer.content
+    assert state() == before
+
+
+def test_an_as_that_is_gone_is_not_found(user_as: UserAS, link: Link, owner: User) -> None:
+    urls = requests(user_as, link)
+    browser = browser_of(owner)
+    browser.post(f"/ases/{user_as.pk}/delete/")
+    for method, url in urls:
+        assert browser.generic(method, url).status_code == 404, (method, url)
+
+
+def test_without_logging_in_every_page_leads_to_the_login_and_back(user_as: UserAS, link: Link) -> None:
+    before, browser = state(), browser_of(None)
+    for method, url in [*requests(user_as, link), ("GET", "/ases/"), ("GET", "/ases/new/"), ("POST", "/ases/new/")]:
+        answer = browser.generic(method, url) if method != "POST" else browser.post(url, harmful(link))
+        assert answer.status_code == 302, (method, url)
+        assert answer.headers["Location"] == f"/login/?next={url}", (method, url)
+    assert state() == before
+
+
+def test_an_administrator_sees_and_edits_everybodys_as_and_is_told_whose_it_is(
+    user_as: UserAS, link: Link, staff: User
+) -> None:
+    browser = browser_of(staff)
+    page = Page(browser.get(f"/ases/{user_as.pk}/"))
+    assert "Owner: owner@example.org." in page.text
+    assert page.root.one("a", href="/admin/").text == "Administration"
+    answer = browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "640"})
+    assert answer.status_code == 302
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 640
+    assert BandwidthChange.objects.first().actor == staff
+
+
+def test_the_list_shows_only_ones_own_ases_even_to_an_administrator(
+    user_as: UserAS, stranger: User, staff: User
+) -> None:
+    assert "17-ffaa:1:1" not in Page(browser_of(stranger).get("/ases/")).text
+    assert "17-ffaa:1:2" in Page(browser_of(stranger).get("/ases/")).text
+    assert "You have no AS yet" in Page(browser_of(staff).get("/ases/")).text
+
+
+def test_a_link_of_another_as_cannot_be_changed_through_ones_own(
+    user_as: UserAS, owner: User, stranger: User, ap_b: AttachmentPoint
+) -> None:
+    foreign = Link.objects.get(interface_b__AS__useras__owner=stranger)
+    before = state()
+    url = f"/ases/{user_as.pk}/links/{foreign.pk}/bandwidth/"
+    answer = browser_of(owner).post(url, {f"link-{foreign.pk}-bandwidth_kbit": "1"})
+    assert answer.status_code == 404
+    assert state() == before
+
+
+@pytest.mark.parametrize("rest", PAGES_OF_AN_AS)
+def test_other_methods_are_405(user_as: UserAS, link: Link, owner: User, rest: str) -> None:
+    before, browser = state(), browser_of(owner)
+    for method in ALL_METHODS:
+        if method not in PAGES_OF_AN_AS[rest]:
+            answer = browser.generic(method, f"/ases/{user_as.pk}/{rest.format(link=link.pk)}")
+            assert answer.status_code == 405, method
+            assert set(answer.headers["Allow"].split(", ")) == PAGES_OF_AN_AS[rest]
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [("/", {"GET", "HEAD"}), ("/ases/", {"GET", "HEAD"}), ("/healthz", {"GET", "HEAD"}), ("/logout/", {"POST"})],
+)
+def test_other_methods_are_405_on_the_pages_of_the_site(owner: User, url: str, allowed: set[str]) -> None:
+    browser = browser_of(owner)
+    for method in set(ALL_METHODS) - allowed:
+        assert browser.generic(method, url).status_code == 405, method
+
+
+def test_a_change_without_csrf_token_is_refused_in_words(user_as: UserAS, link: Link, owner: User) -> None:
+    before, browser = state(), browser_of(owner, csrf=True)
+    for method, url in requests(user_as, link):
+        if method == "POST":
+            answer = browser.post(url, harmful(link))
+            assert answer.status_code == 403, url
+            assert "Nothing was changed." in Page(answer).text
+    assert browser.post("/ases/new/", harmful(link)).status_code == 403
+    assert browser.post("/logout/").status_code == 403
+    assert state() == before
+
+
+def test_with_the_token_of_the_page_it_is_accepted(user_as: UserAS, link: Link, owner: User) -> None:
+    browser = browser_of(owner, csrf=True)
+    data = Page(browser.get(f"/ases/{user_as.pk}/edit/")).post_data()
+    answer = browser.post(f"/ases/{user_as.pk}/edit/", data | {"save": "1", "attachments-0-bandwidth_kbit": "250"})
+    assert answer.status_code == 302
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 250
+
+
+# --- log in and out -----------------------------------------------------------------------------------------
+
+
+def test_the_front_page_leads_to_the_login_and_then_to_ones_ases(owner: User) -> None:
+    assert browser_of(None).get("/").headers["Location"] == "/login/"
+    assert browser_of(owner).get("/").headers["Location"] == "/ases/"
+
+
+def test_login_takes_the_address_in_any_case_and_returns_to_where_one_wanted_to_go(owner: User) -> None:
+    browser = Client(enforce_csrf_checks=True)
+    page = Page(browser.get("/login/?next=/ases/new/"))
+    data = {one.attrs["name"]: one.attrs.get("value", "") for one in page.root.one("main").all("input")}
+    answer = browser.post("/login/", data | {"username": "Owner@Example.ORG", "password": PASSWORD})
+    assert answer.headers["Location"] == "/ases/new/"
+    assert browser.get("/login/").headers["Location"] == "/ases/"
+
+
+def test_login_never_leads_to_another_site(owner: User) -> None:
+    data = {"username": owner.email, "password": PASSWORD, "next": "//evil.example/x"}
+    assert Client().post("/login/", data).headers["Location"] == "/ases/"
+
+
+@pytest.mark.parametrize(("email", "password"), [("owner@example.org", "wrong"), ("nobody@example.org", PASSWORD)])
+def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(owner: User, email: str, password: str) -> None:
+    answer = Client().post("/login/", {"username": email, "password": password})
+    page = Page(answer)
+    assert page.root.one(id="login-error").text == (
+        "No account has this e-mail address and password. Check both; the password is case-sensitive."
+    )
+    assert page.value("E-mail address") == email
+    assert page.value("Password") == ""
+    assert "_auth_user_id" not in answer.wsgi_request.session
+
+
+def test_an_empty_login_says_what_is_missing_beside_the_fields(db: None) -> None:
+    page = Page(Client().post("/login/", {"username": "", "password": ""}))
+    assert page.beside("E-mail address") == "Write your e-mail address."
+    assert page.beside("Password") == "Write your password."
+
+
+def test_an_account_that_is_switched_off_cannot_log_in(owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(is_active=False)
+    answer = Client().post("/login/", {"username": owner.email, "password": PASSWORD})
+    assert answer.status_code == 200
+    assert "_auth_user_id" not in answer.wsgi_request.session
+
+
+def test_logging_out_ends_the_session(owner: User) -> None:
+    browser = browser_of(owner)
+    assert browser.post("/logout/").headers["Location"] == "/login/"
+    assert browser.get("/ases/").status_code == 302
+
+
+# --- health and errors --------------------------------------------------------------------------------------
+
+
+def test_healthz_answers_without_a_session(db: None) -> None:
+    answer = Client().get("/healthz")
+    assert (answer.status_code, answer.content) == (200, b"ok\n")
+    assert not answer.cookies
+    assert "no-store" in answer.headers["Cache-Control"]
+
+
+def test_healthz_says_when_the_database_is_away(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise DatabaseError("the server closed the connection")
+
+    monkeypatch.setattr(connection, "cursor", broken)
+    answer = Client().get("/healthz")
+    assert (answer.status_code, answer.content) == (503, b"database: Error\n")
+
+
+def test_a_page_that_does_not_exist_is_explained_to_everybody(owner: User) -> None:
+    for browser in (browser_of(None), browser_of(owner)):
+        answer = browser.get("/nothing/here/")
+        assert answer.status_code == 404
+        assert "There is no such page" in Page(answer).text
+
+
+def test_a_programming_error_shows_the_page_500_and_no_traceback(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(user: User) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("scionlab.selectors.user_ases_of", broken)
+    browser = Client(raise_request_exception=False)
+    browser.force_login(owner)
+    answer = browser.get("/ases/")
+    assert answer.status_code == 500
+    assert "Limits that are enforced stay enforced" in Page(answer).text
+    assert b"secret detail" not in answer.content
