@@ -194,11 +194,18 @@ def _write_tree(folder: Path, bundle: Bundle) -> None:
     for name, data in sorted(bundle.members.items()):
         check_name(name)  # again, beside the only place that turns names into paths
         path = folder / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folders(path.parent)
         _write_file(path, data, 0o600)
     for inner in [one for one in folder.rglob("*") if one.is_dir()]:
         _sync(inner)
     _sync(folder)
+
+
+def _make_folders(folder: Path) -> None:
+    """Like mkdir(parents=True), which would give the folders between the default mode."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(mode=0o700)
 
 
 def _write_file(path: Path, data: bytes, mode: int) -> None:
