@@ -175,7 +175,6 @@ class HostAdmin(ServiceAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
-        self._now = timezone.now()
         related = ("AS__isd", "AS__useras__owner", "attachment_point", "receipt")
         return super().get_queryset(request).select_related(*related)
 
@@ -269,7 +268,7 @@ class HostAdmin(ServiceAdmin):
 
     @admin.display(description="last seen", ordering="last_seen_at")
     def seen(self, obj: Host) -> str:
-        return last_seen(obj, now=self._now)
+        return last_seen(obj, now=timezone.now())
 
     @admin.display(description="newest H / L", ordering="config_version")
     def versions(self, obj: Host) -> str:
@@ -295,7 +294,7 @@ class HostAdmin(ServiceAdmin):
         if receipt is None or receipt.config_version is None:
             return "no receipt"
         shown = f"{receipt.config_version} / {receipt.limits_version}"
-        return format_html("{}, receipt of {}", shown, ago(receipt.received_at, now=self._now))
+        return format_html("{}, receipt of {}", shown, ago(receipt.received_at, now=timezone.now()))
 
     @admin.display(description="problems")
     def problems(self, obj: Host) -> str:
@@ -317,7 +316,7 @@ class HostAdmin(ServiceAdmin):
         rows: list[tuple[int, str, str, str]] = []
         for link in shown[:MOST_LINKS]:
             own = link.interface_a if link.interface_a.host_id == obj.pk else link.interface_b
-            stage = stage_badge(selectors.link_status(link, now=self._now)) if link.is_limited else "not limited"
+            stage = stage_badge(selectors.link_status(link, now=timezone.now())) if link.is_limited else "not limited"
             rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), stage))
         listed = table(["Interface", "Link", "Requested", "Stage"], sorted(rows, key=itemgetter(0)))
         if len(shown) <= MOST_LINKS or obj.AS is None:

@@ -189,7 +189,6 @@ class LinkAdmin(ServiceAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Link]:
-        self._now = timezone.now()
         return with_status_rows(super().get_queryset(request))
 
     def get_search_results(
@@ -232,7 +231,7 @@ class LinkAdmin(ServiceAdmin):
     def _status(self, obj: Link) -> selectors.LinkStatus:
         """Worked out once per row and page."""
         if not hasattr(obj, "_status"):
-            obj._status = selectors.link_status(obj, now=self._now)  # type: ignore[attr-defined]
+            obj._status = selectors.link_status(obj, now=timezone.now())  # type: ignore[attr-defined]
         status: selectors.LinkStatus = obj._status  # type: ignore[attr-defined]
         return status
 
@@ -292,7 +291,7 @@ class LinkAdmin(ServiceAdmin):
     @admin.display(description="since", ordering="enforcement__since")
     def since(self, obj: Link) -> str:
         since = self._status(obj).since if obj.is_limited else None
-        return NOTHING if since is None else ago(since, now=self._now)
+        return NOTHING if since is None else ago(since, now=timezone.now())
 
     @admin.display(description="active", boolean=True, ordering="active")
     def is_active(self, obj: Link) -> bool:
@@ -313,7 +312,7 @@ class LinkAdmin(ServiceAdmin):
     @admin.display(description="received")
     def received(self, obj: Link) -> str:
         found: LinkEnforcement | None = getattr(obj, "enforcement", None)
-        return NOTHING if found is None else ago(found.received_at, now=self._now)
+        return NOTHING if found is None else ago(found.received_at, now=timezone.now())
 
 
 def _counters(obj: Link, direction: str) -> str:

@@ -103,7 +103,7 @@ def versions(*hosts: Host) -> list[tuple[int, int]]:
     return [Host.objects.values_list("config_version", "limits_version").get(pk=host.pk) for host in hosts]
 
 
-# --- who may -----------------------------------------------------------------------------------------------------
+# --- who may ------------------------------------------------------------------------------------------------
 
 
 def registered() -> list[Any]:
@@ -190,7 +190,7 @@ def test_the_pages_have_the_services_name(door: Client) -> None:
     assert "Django administration" not in text
 
 
-# --- bandwidths ----------------------------------------------------------------------------------------------------
+# --- bandwidths ---------------------------------------------------------------------------------------------
 
 BAD_BANDWIDTHS = [
     ("", "bandwidth_required"),
@@ -317,7 +317,7 @@ def test_a_default_of_an_attachment_point_is_set_and_given_up(door: Client, link
     assert [(change.old_kbit, change.new_kbit) for change in kinds] == [(None, 0), (0, None)]
 
 
-# --- what the lists say ------------------------------------------------------------------------------------------
+# --- what the lists say -------------------------------------------------------------------------------------
 
 
 def rows(response: Any) -> list[Any]:
@@ -506,7 +506,7 @@ LIST_STATEMENTS = {
 }
 
 
-# --- hosts ----------------------------------------------------------------------------------------------------------
+# --- hosts --------------------------------------------------------------------------------------------------
 
 
 def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: Host, settings: Any) -> None:
@@ -549,7 +549,7 @@ def test_the_tarball_that_an_administrator_downloads_is_the_hosts_own(door: Clie
 def test_a_host_without_an_as_has_no_tarball_and_says_so(door: Client) -> None:
     host = Host.objects.create(label="spare")
     response = door.get(page(Host, "config", host.pk), follow=True)
-    assert "spare belongs to no AS: there is no configuration for it." in response.content.decode()
+    assert "Spare belongs to no AS: there is no configuration for it." in response.content.decode()
 
 
 @pytest.mark.parametrize("from_list", [True, False])
@@ -607,7 +607,7 @@ def test_a_renamed_host_gives_nobody_a_new_configuration(door: Client, link: Lin
     assert versions(host_a) == before
 
 
-# --- ASes -------------------------------------------------------------------------------------------------------------
+# --- ASes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -730,7 +730,7 @@ def test_user_ases_are_switched_off_from_the_list(door: Client, user_as: UserAS,
     assert versions(host_a) == [(config + 1, limits) for config, limits in before]
 
 
-# --- attachment points and VPNs ------------------------------------------------------------------------------------------
+# --- attachment points and VPNs -----------------------------------------------------------------------------
 
 
 def test_an_as_becomes_an_attachment_point_at_the_default_in_force(door: Client, isd: ISD) -> None:
@@ -757,7 +757,7 @@ def test_a_vpn_gets_the_first_address_of_its_subnet(door: Client, ap: Attachment
     assert VPN.objects.get().server_ip == "10.10.7.1"
 
 
-# --- accounts --------------------------------------------------------------------------------------------------------------
+# --- accounts -----------------------------------------------------------------------------------------------
 
 
 def test_an_account_is_added_by_e_mail_and_can_log_in(door: Client, client: Client) -> None:

@@ -1,0 +1,326 @@
+"""`manage.py seed_demo` and `manage.py raise_generation`: what they make, that a second run makes nothing, who may."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models import Count
+from django.utils import timezone
+
+from bandwidth_config import RuleError, generate_link_info
+from scionlab import selectors
+from scionlab.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
+from scionlab.services import seed
+from scionlab.services.infrastructure import (
+    attachment_point_create,
+    infrastructure_as_create,
+    infrastructure_link_create,
+    isd_create,
+)
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.policy import site_default_set
+
+pytestmark = pytest.mark.django_db
+
+
+def run(command: str, *arguments: str) -> str:
+    out = StringIO()
+    call_command(command, *arguments, stdout=out)
+    return out.getvalue()
+
+
+def everything() -> list[Any]:
+    """The rows of the network, with all their columns."""
+    models = (ISD, AS, UserAS, Host, Interface, Link, AttachmentPoint, BandwidthChange, User)
+    return [list(model._default_manager.order_by("pk").values()) for model in models]
+
+
+def link_of(as_text: str, ap_label: str) -> Link:
+    links = Link.objects.select_related(*selectors.LINK_RELATIONS)
+    return next(
+        link
+        for link in links.filter(interface_a__AS__label=ap_label)
+        if link.interface_b.AS.isd_as.endswith(f"-{as_text}")
+    )
+
+
+# --- seed_demo ----------------------------------------------------------------------------------------------
+
+
+def test_the_demo_is_a_small_scionlab() -> None:
+    run("seed_demo")
+    assert [isd.isd_id for isd in ISD.objects.all()] == [17, 19]
+    assert sorted(str(ap) for ap in AttachmentPoint.objects.all()) == [
+        "17-ffaa:0:1107 (ETHZ-AP)",
+        "17-ffaa:0:1108 (Lugano AP)",
+        "19-ffaa:0:1303 (Magdeburg AP)",
+    ]
+    assert sorted(as_.isd_as for as_ in UserAS.objects.all()) == [
+        "17-ffaa:1:1c",
+        "17-ffaa:1:2c",
+        "17-ffaa:1:a",
+        "19-ffaa:1:b6",
+        "19-ffaa:1:b7",
+        "19-ffaa:1:f00d",
+    ]
+    infrastructure = Link.objects.exclude(interface_b__AS__useras__isnull=False)
+    assert sorted(infrastructure.values_list("type", flat=True)) == ["core", "provider", "provider", "provider"]
+
+
+def test_it_has_one_of_each_case_that_people_want_to_see() -> None:
+    run("seed_demo")
+    clamped = link_of("ffaa:1:1c", "Lugano AP")
+    assert (clamped.bandwidth_kbit, clamped.enforced_kbit) == (20_000, 5_000)
+    assert link_of("ffaa:1:b7", "Magdeburg AP").bandwidth_kbit == 0
+    behind_one_address = Interface.objects.filter(public_ip="203.0.113.20")
+    assert sorted(behind_one_address.values_list("public_port", flat=True)) == [50_000, 50_001]
+    assert behind_one_address.values("AS").distinct().count() == 2
+    assert link_of("ffaa:1:2c", "ETHZ-AP").interface_b.public_ip == "10.10.1.2"
+    assert link_of("ffaa:1:f00d", "Magdeburg AP").interface_a.public_ip == "2001:db8:13::3"
+    two_links = UserAS.objects.annotate(links=Count("interfaces")).filter(links=2)
+    assert [as_.isd_as for as_ in two_links] == ["17-ffaa:1:1c"]
+    owners = UserAS.objects.values_list("owner__email", flat=True).distinct().order_by("owner__email")
+    assert list(owners) == ["owner@example.org", "teammate@example.org"]
+
+
+def test_infrastructure_links_are_in_the_documents_and_not_limited() -> None:
+    run("seed_demo")
+    document = generate_link_info(AttachmentPoint.objects.get(AS__label="ETHZ-AP").host)
+    uplink = document["1"]
+    assert (uplink["ISD-AS"], uplink["IsUserAS"], uplink["Bandwidth"]) == ("17-ffaa:0:1101", False, 1_000_000)
+    limited = [entry for entry in document.values() if entry["IsUserAS"]]
+    assert [entry["Bandwidth"] for entry in limited] == [500, 1000, 1000]
+
+
+def test_all_addresses_are_for_documentation_private_or_of_the_vpn() -> None:
+    run("seed_demo")
+    documentation = ("192.0.2.", "198.51.100.", "203.0.113.", "2001:db8:", "10.10.1.")
+    assert Interface.objects.count() == 22
+    assert all(ip.startswith(documentation) for ip in Interface.objects.values_list("public_ip", flat=True))
+
+
+def test_a_second_run_changes_nothing_and_says_so() -> None:
+    assert "made user AS 19-ffaa:1:b6 (Office, first AS) of owner@example.org" in run("seed_demo")
+    before = everything()
+    said = run("seed_demo")
+    assert everything() == before
+    assert "nothing was changed" in said
+    assert "made" not in said
+
+
+def test_a_second_run_leaves_what_people_changed_meanwhile() -> None:
+    run("seed_demo")
+    link = link_of("ffaa:1:b6", "Magdeburg AP")
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=77, actor=None)
+    user = User.objects.get(email="owner@example.org")
+    user.set_password("my own secret phrase")
+    user.save()
+    before = everything()
+    said = run("seed_demo")
+    assert everything() == before
+    assert "demo-owner-17" not in said
+    assert "demo-admin-1107" in said
+
+
+def test_a_dry_run_makes_nothing() -> None:
+    said = run("seed_demo", "--dry-run")
+    assert "would make attachment point 17-ffaa:0:1107 (ETHZ-AP)" in said
+    assert "demo-owner-17" not in said
+    assert not AS.objects.exists()
+    assert not User.objects.exists()
+
+
+def test_the_accounts_that_it_prints_can_log_in(client: Any) -> None:
+    said = run("seed_demo")
+    for email, password, staff in (
+        ("owner@example.org", "demo-owner-17", False),
+        ("teammate@example.org", "demo-teammate-19", False),
+        ("admin@example.org", "demo-admin-1107", True),
+    ):
+        assert f"{email}" in said
+        assert password in said
+        assert client.login(username=email, password=password)
+        assert User.objects.get(email=email).is_staff is staff
+
+
+def test_an_id_that_somebody_has_is_left_to_them() -> None:
+    infrastructure_as_create(isd=17, as_text="ffaa:0:1", label="", is_core=False, public_ipv4="192.0.2.200")
+    AS.objects.update(as_id=0xFFAA_0001_00B6)
+    run("seed_demo")
+    assert UserAS.objects.get(label="Office, first AS").isd_as == "19-ffaa:1:1"
+
+
+def test_a_site_that_gives_less_gets_the_demo_within_its_default() -> None:
+    site_default_set(default_bandwidth_kbit=300, actor=None)
+    run("seed_demo")
+    at_site_default = Link.objects.filter(interface_a__AS__label="ETHZ-AP")
+    assert set(at_site_default.values_list("bandwidth_kbit", flat=True)) == {300}
+
+
+def test_something_in_the_way_is_named_and_nothing_is_made() -> None:
+    infrastructure_as_create(isd=17, as_text="ffaa:0:1107", label="Ours", is_core=False, public_ipv4="192.0.2.200")
+    with pytest.raises(CommandError, match="ffaa:0:1107 exists and is not an attachment point"):
+        run("seed_demo")
+    assert not User.objects.exists()
+    assert AS.objects.count() == 1
+
+
+def test_other_settings_than_those_of_development_refuse_it(settings: Any) -> None:
+    settings.SETTINGS_MODULE = "scionlab.settings.prod"
+    with pytest.raises(CommandError, match="this may be production"):
+        run("seed_demo")
+    assert not User.objects.exists()
+
+
+def test_forced_in_production_its_passwords_are_random(settings: Any) -> None:
+    settings.SETTINGS_MODULE = "scionlab.settings.prod"
+    said = run("seed_demo", "--force")
+    for demo in seed.USERS:
+        user = User.objects.get(email=demo.email)
+        assert not user.check_password(demo.password)
+        (line,) = [line for line in said.splitlines() if demo.email in line and "made" not in line]
+        assert user.check_password(line.split()[-1])
+
+
+# --- the functions that laboratories build their networks from --------------------------------------------------
+
+
+def make(as_text: str, **values: Any) -> AS:
+    return infrastructure_as_create(**{"isd": 17, "as_text": as_text, "label": "", "is_core": False, **values})
+
+
+def test_an_infrastructure_as_comes_with_host_and_border_router() -> None:
+    as_ = make("FFAA:0:0b6", label="Ours", public_ipv4="10.7.0.1", public_ipv6="fd00::1", bind_ip="10.8.0.1")
+    assert str(as_) == "17-ffaa:0:b6 (Ours)"
+    host = as_.hosts.get()
+    assert (host.public_ipv4, host.public_ipv6, host.bind_ip) == ("10.7.0.1", "fd00::1", "10.8.0.1")
+    assert [router.number for router in host.border_routers.all()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("as_text", "values", "code"),
+    [
+        ("ffaa:0", {}, "as_id_invalid"),
+        ("ffaa:1:b6", {}, "as_id_for_users"),
+        ("ffaa:0:1107", {}, "as_id_taken"),
+        ("ffaa:0:2", {"isd": 65_536}, "isd_range"),
+        ("ffaa:0:2", {"public_ipv4": None}, "address_required"),
+        ("ffaa:0:2", {"public_ipv4": "127.0.0.1"}, "address_refused"),
+        ("ffaa:0:2", {"public_ipv4": "2001:db8::1"}, "address_family"),
+        ("ffaa:0:2", {"bind_ip": "1.2"}, "address_invalid"),
+    ],
+)
+def test_an_infrastructure_as_that_breaks_a_rule_is_not_made(as_text: str, values: dict[str, Any], code: str) -> None:
+    make("ffaa:0:1107", public_ipv4="192.0.2.1")
+    with pytest.raises(RuleError) as caught:
+        make(as_text, **{"public_ipv4": "192.0.2.2", **values})
+    assert caught.value.code == code
+    assert (AS.objects.count(), ISD.objects.count(), Host.objects.count()) == (1, 1, 1)
+
+
+def test_an_isd_is_made_once() -> None:
+    isd_create(isd_id=17, label="Switzerland")
+    with pytest.raises(RuleError, match="ISD 17 exists already"):
+        isd_create(isd_id=17)
+
+
+def test_an_attachment_point_gives_its_default_from_the_start() -> None:
+    as_ = make("ffaa:0:1", public_ipv4="192.0.2.1")
+    ap = attachment_point_create(as_=as_, default_bandwidth_kbit=0, vpn_subnet="10.10.3.0/24")
+    assert (ap.maximum_kbit, ap.host.vpn.server_ip) == (0, "10.10.3.1")
+    with pytest.raises(RuleError, match="is an attachment point already"):
+        attachment_point_create(as_=as_)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"default_bandwidth_kbit": -1}, "bandwidth_negative"),
+        ({"default_bandwidth_kbit": 100_000_001}, "bandwidth_too_high"),
+        ({"vpn_subnet": "10.10.3.1/24"}, "subnet_invalid"),
+        ({"vpn_subnet": "10.10.3.0/31"}, "subnet_too_small"),
+    ],
+)
+def test_an_attachment_point_that_breaks_a_rule_is_not_made(values: dict[str, Any], code: str) -> None:
+    as_ = make("ffaa:0:1", public_ipv4="192.0.2.1")
+    with pytest.raises(RuleError) as caught:
+        attachment_point_create(as_=as_, **values)
+    assert caught.value.code == code
+    assert not AttachmentPoint.objects.exists()
+
+
+def test_an_infrastructure_link_gives_both_hosts_a_new_configuration_once() -> None:
+    a, b, other = (make(f"ffaa:0:{n}", is_core=True, public_ipv4=f"192.0.2.{n}") for n in (1, 2, 3))
+    link = infrastructure_link_create(a=a, b=b, type=Link.Type.CORE)
+    found = {as_.pk: (as_.hosts.get().config_version, as_.hosts.get().limits_version) for as_ in (a, b, other)}
+    assert found == {a.pk: (2, 1), b.pk: (2, 1), other.pk: (1, 1)}
+    assert (link.interface_a.interface_id, link.interface_a.public_port) == (1, 50_000)
+    second = infrastructure_link_create(a=a, b=other, type=Link.Type.PROVIDER)
+    assert (second.interface_a.interface_id, second.interface_a.public_port) == (2, 50_001)
+
+
+def test_an_infrastructure_link_uses_the_family_that_both_have() -> None:
+    a = make("ffaa:0:1", public_ipv4="192.0.2.1", public_ipv6="2001:db8::1", bind_ip="10.0.0.1")
+    b = make("ffaa:0:2", public_ipv6="2001:db8::2")
+    link = infrastructure_link_create(a=a, b=b, type=Link.Type.PROVIDER)
+    ends = (link.interface_a.public_ip, link.interface_a.bind_ip, link.interface_b.public_ip)
+    assert ends == ("2001:db8::1", None, "2001:db8::2")
+
+
+def test_an_infrastructure_link_that_breaks_a_rule_is_not_made() -> None:
+    run("seed_demo")
+    core, ap = AS.objects.get(label="Zurich core"), AS.objects.get(label="ETHZ-AP")
+    user_as = AS.objects.get(label="Home lab")
+    v6_only = make("ffaa:0:9", public_ipv6="2001:db8::9")
+    count = Link.objects.count()
+    broken: list[tuple[AS, AS, Link.Type, int, str]] = [
+        (core, core, Link.Type.PROVIDER, 1000, "link_to_itself"),
+        (core, ap, Link.Type.CORE, 1000, "core_link_needs_core_ases"),
+        (ap, user_as, Link.Type.PROVIDER, 1000, "link_of_user_as"),
+        (core, ap, Link.Type.PROVIDER, 0, "infrastructure_bandwidth"),
+        (core, ap, Link.Type.PROVIDER, -1, "bandwidth_negative"),
+        (core, v6_only, Link.Type.PROVIDER, 1000, "address_family"),
+    ]
+    for a, b, link_type, bandwidth_kbit, code in broken:
+        with pytest.raises(RuleError) as caught:
+            infrastructure_link_create(a=a, b=b, type=link_type, bandwidth_kbit=bandwidth_kbit)
+        assert caught.value.code == code
+    assert Link.objects.count() == count
+
+
+def test_a_production_site_wants_addresses_that_the_internet_reaches(settings: Any) -> None:
+    settings.UNDERLAY_GLOBAL_ONLY = True
+    with pytest.raises(RuleError) as caught:
+        make("ffaa:0:1", public_ipv4="192.0.2.1")
+    assert caught.value.code == "address_not_global"
+    assert make("ffaa:0:1", public_ipv4="129.132.1.1").hosts.count() == 1
+
+
+# --- raise_generation -------------------------------------------------------------------------------------------
+
+
+def test_raising_the_generation_raises_it_by_one_and_no_hosts_counters() -> None:
+    run("seed_demo")
+    hosts = list(Host.objects.order_by("pk").values())
+    assert selectors.generation() == 1
+    said = run("raise_generation")
+    assert "was 1 and is 2 now. 11 hosts fetch their configuration" in said
+    assert selectors.generation() == 2
+    assert list(Host.objects.order_by("pk").values()) == hosts
+
+
+def test_a_dry_run_raises_nothing_and_says_what_would_happen() -> None:
+    said = run("raise_generation", "--dry-run")
+    assert "stays 1" in said
+    assert "would become 2" in said
+    assert selectors.generation() == 1
+
+
+def test_the_first_status_of_the_demos_links_is_that_they_wait() -> None:
+    run("seed_demo")
+    now = timezone.now()
+    links = [link for link in Link.objects.select_related(*selectors.LINK_RELATIONS) if link.is_limited]
+    assert {selectors.link_status(link, now=now).stage for link in links} == {"waiting"}
