@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
 from lab import witness
 from lab.demo.site import ApCredentials, DemoSite
@@ -55,15 +54,14 @@ class DemoAgent:
         self._ap = ap
         self._config = write_config(folder, SITE_URL, credentials, poll_interval_s=poll_interval_s)
         self._log = folder / "agent.log"
-        self._log_file: TextIO | None = None
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """The lab ends the process when it closes."""
-        self._log_file = self._log.open("w", encoding="utf-8")
-        self._process = self._ap.python(
-            "ap_agent", "run", "--config", str(self._config), stdout=self._log_file, stderr=subprocess.STDOUT
-        )
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = self._ap.python(
+                "ap_agent", "run", "--config", str(self._config), stdout=log, stderr=subprocess.STDOUT
+            )
 
     def check(self) -> None:
         """Raises `LabError` when the agent has ended."""
