@@ -139,7 +139,7 @@ def _one(index: int, spec: AttachmentSpec, facts: _Facts) -> Iterator[FieldRuleE
         yield FieldRuleError("link_unknown", text, "link_id", index)
     ap = facts.aps.get(spec.attachment_point_id)
     if ap is None:
-        text = f"There is no attachment point {spec.attachment_point_id}. Choose one of the list."
+        text = f"There is no attachment point {spec.attachment_point_id}. Choose one from the list."
         yield FieldRuleError("attachment_point_unknown", text, "attachment_point_id", index)
         return
     yield from _attachable(index, ap, facts)

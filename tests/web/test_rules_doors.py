@@ -1,0 +1,425 @@
+"""One table of rules, each tried at every door: what a person may send is refused with the same code and the same
+sentence by the form, the REST API, the services, and where they can know it by the models and the administrators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+
+from bandwidth_config import RuleError, parse_bandwidth
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.user_as import AttachmentSpec, user_as_create
+from tests.factories import attach, spec
+
+Refusals = set[tuple[str, str, str]]  # (field, code, sentence)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A value that breaks one rule; `text` in full where the sentence itself matters."""
+
+    values: dict[str, str]
+    field: str
+    code: str
+    text: str = ""
+    doors: set[str] = field(default_factory=lambda: {"form", "api", "service"})
+
+
+def kbit(value: str, code: str, text: str = "") -> Rule:
+    return Rule({"bandwidth_kbit": value}, "bandwidth_kbit", code, text, {"form", "api", "service", "model", "admin"})
+
+
+def address(value: str, code: str, text: str = "", *, at_model: bool = True) -> Rule:
+    doors = {"form", "api", "service"} | ({"model"} if at_model else set())
+    return Rule({"public_ip": value}, "public_ip", code, text, doors)
+
+
+def port(value: str, code: str = "port_range", text: str = "") -> Rule:
+    return Rule({"public_port": value}, "public_port", code, text, {"form", "api", "service", "model"})
+
+
+_NB = "\N{NO-BREAK SPACE}"
+RULES: dict[str, Rule] = {
+    # bandwidth
+    "no bandwidth": kbit(
+        "", "bandwidth_required", "A bandwidth is missing. Write a whole number of kbit/s, for example 500."
+    ),
+    "below 0": kbit(
+        "-1",
+        "bandwidth_negative",
+        f"Bandwidth -1{_NB}kbit/s is below 0. Choose 0 to block the link, or a number up to 1{_NB}000.",
+    ),
+    "a fraction": kbit(
+        "1.5",
+        "bandwidth_invalid",
+        '"1.5" is not a whole number of kbit/s. Write a whole number of kbit/s, for example 500.',
+    ),
+    "an exponent": kbit("1e3", "bandwidth_invalid"),
+    "a hexadecimal number": kbit("0x10", "bandwidth_invalid"),
+    "digits of another script": kbit("٣٠٠", "bandwidth_invalid"),
+    "a unit": kbit("500 kbit/s", "bandwidth_invalid"),
+    "a shell command": kbit("1; tc qdisc del dev eth0 root", "bandwidth_invalid"),
+    "one above the maximum": kbit(
+        "1001",
+        "bandwidth_too_high",
+        f"Bandwidth 1{_NB}001{_NB}kbit/s is above this attachment point's limit of 1{_NB}000{_NB}kbit/s. Choose at "
+        f"most 1{_NB}000, or ask the administrators to raise it.",
+    ),
+    "2^63": kbit(str(2**63), "bandwidth_too_high"),
+    "2^64": kbit(str(2**64), "bandwidth_too_high"),
+    "a number of 400 digits": kbit("9" * 400, "bandwidth_too_high"),
+    # addresses
+    "no address": address(
+        "",
+        "address_required",
+        "A public IP is missing. Write one like 192.0.2.7 or 2001:db8::7, or choose the VPN.",
+        at_model=False,
+    ),
+    "no address at all": address("198.51.100", "address_invalid"),
+    "a port in the address": address(
+        "198.51.100.7:50000",
+        "address_invalid",
+        '"198.51.100.7:50000" is not an IP address. Write one like 192.0.2.7 or 2001:db8::7, without a port.',
+        at_model=False,  # Django reads anything with a colon as IPv6 before our rule sees it
+    ),
+    "a leading zero": address("198.51.100.07", "address_invalid"),
+    "a host name": address("host.example.org", "address_invalid"),
+    "a shell command as address": address("198.51.100.7; reboot", "address_invalid"),
+    "a zone": address("fe80::1%eth0", "address_invalid", at_model=False),
+    "loopback": address(
+        "127.0.0.1",
+        "address_refused",
+        "127.0.0.1 is a loopback address; no packet can reach another host there. Use the address under which the "
+        "attachment point sees this AS.",
+    ),
+    "loopback of IPv6": address("::1", "address_refused"),
+    "unspecified": address("0.0.0.0", "address_refused"),
+    "unspecified of IPv6": address("::", "address_refused"),
+    "multicast": address("224.0.0.251", "address_refused"),
+    "multicast of IPv6": address("ff02::1", "address_refused"),
+    "broadcast": address("255.255.255.255", "address_refused"),
+    "reserved": address("240.0.0.1", "address_refused"),
+    "IPv4 written as IPv6": address("::ffff:198.51.100.7", "address_refused", at_model=False),  # Django unpacks it
+    "the attachment point's own address": address(
+        "192.0.2.1",
+        "address_own",
+        "192.0.2.1 is the attachment point's own address. Use the address of the user AS, as the attachment point "
+        "sees it.",
+        at_model=False,
+    ),
+    "the attachment point's own address in capitals": address("2001:DB8:0::1", "address_own", at_model=False),
+    # ports
+    "no port": Rule({"public_port": ""}, "public_port", "port_required", doors={"form"}),
+    "port 0": port("0"),
+    "port 1023": port(
+        "1023", text="Port 1023 is outside 1024 to 65535. Choose a port in that range, for example 50000."
+    ),
+    "port 65536": port("65536"),
+    "port -1": port("-1"),
+    "port 2^31": port(str(2**31)),
+    "the port of another AS at the same address": Rule(
+        {"public_ip": "198.51.100.99", "public_port": "50009"},
+        "public_port",
+        "endpoint_taken",
+        "198.51.100.99 port 50009 is in use at 17-ffaa:0:1107 by another AS. Choose another port, or another address.",
+    ),
+    # binding
+    "a bind address that is none": Rule({"bind_ip": "eth0"}, "bind_ip", "address_invalid"),
+    "a bind address on loopback": Rule(
+        {"bind_ip": "127.0.0.1"},
+        "bind_ip",
+        "address_refused",
+        "127.0.0.1 is a loopback address; a socket there reaches nobody. Use an address of the host's own network "
+        "card, or leave the bind IP empty.",
+    ),
+    "a bind address of the other family": Rule(
+        {"bind_ip": "2001:db8::5"},
+        "bind_ip",
+        "address_family",
+        "2001:db8::5 is an IPv6 address, but it stands in for an IPv4 one. Use an IPv4 address.",
+    ),
+    "a bind port below 1024": Rule({"bind_port": "80"}, "bind_port", "port_range"),
+    # the attachment point
+    "no VPN there": Rule(
+        {"use_vpn": "on"},
+        "use_vpn",
+        "vpn_missing",
+        "17-ffaa:0:1107 has no VPN. Give a public IP, or choose an attachment point with a VPN.",
+    ),
+    "no such attachment point": Rule(
+        {"attachment_point_id": "4711"},
+        "attachment_point_id",
+        "attachment_point_unknown",
+        "There is no attachment point 4711. Choose one from the list.",
+        {"api", "service"},  # the form's list says it in the same words, with a code of Django's
+    ),
+    "an attachment point beyond the database": Rule(
+        {"attachment_point_id": str(2**70)}, "attachment_point_id", "attachment_point_unknown", doors={"api", "service"}
+    ),
+}
+GOOD = {
+    "public_ip": "198.51.100.7",
+    "public_port": "50000",
+    "bandwidth_kbit": "500",
+    "bind_ip": "",
+    "bind_port": "",
+}
+
+
+# --- the doors ------------------------------------------------------------------------------------------------
+
+
+def through_form(person: User, ap: AttachmentPoint, values: dict[str, str]) -> Refusals:
+    browser = Client()
+    browser.force_login(person)
+    sent = {"attachment_point": str(ap.pk), **GOOD, **values}
+    data = {f"attachments-0-{name}": value for name, value in sent.items()}
+    response = browser.post("/ases/new/", {"label": "", "installation_type": "vm", "save": "1", **data})
+    if response.status_code == 302:
+        return set()
+    row = response.context["editor"].rows[0]
+    content = response.content.decode()
+    found: Refusals = set()
+    for name, errors in row.errors.as_data().items():
+        for error in errors:
+            found.add((name, error.code, error.messages[0]))
+            assert f'id="{row[name].auto_id}"' in content, "the field is on the page that is shown again"
+    return found
+
+
+def through_api(person: User, ap: AttachmentPoint, values: dict[str, str]) -> Refusals:
+    """Numbers travel as JSON numbers where they are some; a bandwidth as the text that was typed."""
+    sent: dict[str, Any] = {"attachment_point_id": ap.pk, **GOOD, **values}
+    for name in ("attachment_point_id", "public_port", "bind_port"):
+        sent[name] = int(sent[name]) if sent[name] != "" else None
+    sent["use_vpn"] = "use_vpn" in values
+    sent = {name: value for name, value in sent.items() if value != "" or name == "bandwidth_kbit"}
+    script = Client()
+    script.force_login(person)
+    response = script.post("/api/v1/ases/", {"attachments": [sent]}, content_type="application/json")
+    if response.status_code == 201:
+        return set()
+    assert response.status_code == 400
+    answer = response.json()
+    found = {
+        (name.removeprefix("attachments.0."), error["code"], error["message"])
+        for name, errors in answer["fields"].items()
+        for error in errors
+    }
+    assert (answer["code"], answer["message"]) in {(code, text) for _, code, text in found}
+    return found
+
+
+def through_service(person: User, ap: AttachmentPoint, values: dict[str, str]) -> Refusals:
+    sent = {**GOOD, **values}
+    try:
+        wanted = AttachmentSpec(
+            attachment_point_id=int(sent.get("attachment_point_id", ap.pk)),
+            use_vpn="use_vpn" in sent,
+            public_ip=sent["public_ip"] or None,
+            public_port=int(sent["public_port"]),
+            bandwidth_kbit=parse_bandwidth(sent["bandwidth_kbit"]),
+            bind_ip=sent["bind_ip"] or None,
+            bind_port=int(sent["bind_port"]) if sent["bind_port"] else None,
+        )
+        user_as_create(owner=person, actor=person, label="", installation_type="vm", attachments=[wanted])
+    except FieldRuleError as exc:
+        where = exc.field if exc.index == 0 else f"{exc.field} of attachment {exc.index}"
+        return {(where, exc.code, exc.message)}
+    except RuleError as exc:  # what is no number at all never reaches a service: its parser says so
+        return {("bandwidth_kbit", exc.code, exc.message)}
+    return set()
+
+
+def through_model(ap: AttachmentPoint, values: dict[str, str]) -> Refusals:
+    """The stored Link of `taken` with one value replaced, given to full_clean()."""
+    link = Link.objects.get(interface_a__AS=ap.AS_id)
+    row: Link | Interface = link if "bandwidth_kbit" in values else link.interface_b
+    for name, value in values.items():
+        setattr(row, name, value)
+    try:
+        row.full_clean()
+    except ValidationError as exc:
+        return {
+            (name, error.code or "", error.messages[0]) for name, errors in exc.error_dict.items() for error in errors
+        }
+    return set()
+
+
+def through_admin(staff: User, ap: AttachmentPoint, values: dict[str, str]) -> Refusals:
+    link = Link.objects.get(interface_a__AS=ap.AS_id)
+    browser = Client()
+    browser.force_login(staff)
+    data = {"active": "on", "reason": "", **values}
+    response = browser.post(f"/admin/scionlab/link/{link.pk}/change/", data)
+    if response.status_code == 302:
+        return set()
+    errors = response.context["adminform"].form.errors.as_data()
+    return {(name, error.code, error.messages[0]) for name, listed in errors.items() for error in listed}
+
+
+@pytest.fixture
+def taken(teammate: User, ap: AttachmentPoint) -> UserAS:
+    """Somebody else's AS at the same attachment point, at 198.51.100.99 port 50009."""
+    return attach(teammate, spec(ap, public_ip="198.51.100.99", public_port=50009))
+
+
+Door = Callable[[dict[str, str]], Refusals]
+
+
+@pytest.fixture
+def doors(owner: User, staff: User, ap: AttachmentPoint, taken: UserAS) -> dict[str, Door]:
+    return {
+        "form": lambda values: through_form(owner, ap, values),
+        "api": lambda values: through_api(owner, ap, values),
+        "service": lambda values: through_service(owner, ap, values),
+        "model": lambda values: through_model(ap, values),
+        "admin": lambda values: through_admin(staff, ap, values),
+    }
+
+
+def everything() -> list[list[dict[str, Any]]]:
+    tables = (UserAS, Host, Interface, Link, BandwidthChange)
+    return [list(table.objects.order_by("pk").values()) for table in tables]
+
+
+# --- the tests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "door"), [(name, door) for name, rule in RULES.items() for door in sorted(rule.doors)]
+)
+def test_a_broken_rule_is_refused_and_changes_nothing(name: str, door: str, doors: dict[str, Door]) -> None:
+    rule = RULES[name]
+    before = everything()
+    found = doors[door](rule.values)
+    wanted_field = "attachment_point" if door == "form" and rule.field == "attachment_point_id" else rule.field
+    ours = {(where, code, text) for where, code, text in found if code == rule.code}
+    assert {where for where, _, _ in ours} == {wanted_field}, found
+    if door != "model":  # a column's type may add what Django says of it
+        assert found == ours, "one sentence for one mistake"
+    if rule.text:
+        assert {text for _, _, text in ours} == {rule.text}
+    assert everything() == before
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_all_doors_say_the_same_sentence(name: str, doors: dict[str, Door]) -> None:
+    rule = RULES[name]
+    said = {text for door in rule.doors for _, code, text in doors[door](rule.values) if code == rule.code}
+    assert len(said) == 1, said
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+def test_good_values_pass_every_door(door: str, doors: dict[str, Door]) -> None:
+    assert doors[door]({}) == set()
+    assert UserAS.objects.count() == 2
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+@pytest.mark.parametrize("written", ["0", "00", " 0 "])
+def test_0_is_stored_as_0(door: str, written: str, doors: dict[str, Door], owner: User) -> None:
+    assert doors[door]({"bandwidth_kbit": written}) == set()
+    assert Link.objects.get(interface_b__AS__useras__owner=owner).bandwidth_kbit == 0
+
+
+def test_0_is_stored_as_0_by_administrators_too(doors: dict[str, Door], taken: UserAS) -> None:
+    assert doors["admin"]({"bandwidth_kbit": "0"}) == set()
+    link = Link.objects.get(interface_b__AS=taken.pk)
+    assert (link.bandwidth_kbit, link.enforced_kbit) == (0, 0)
+    link.full_clean()
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+@pytest.mark.parametrize("written", ["1000", "999", "1"])
+def test_the_bounds_belong_to_the_range(door: str, written: str, doors: dict[str, Door], owner: User) -> None:
+    assert doors[door]({"bandwidth_kbit": written}) == set()
+    assert Link.objects.get(interface_b__AS__useras__owner=owner).bandwidth_kbit == int(written)
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+@pytest.mark.parametrize("written", ["1024", "65535"])
+def test_the_ends_of_the_port_range_belong_to_it(door: str, written: str, doors: dict[str, Door]) -> None:
+    assert doors[door]({"public_port": written}) == set()
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+def test_two_ases_share_an_address_on_different_ports(door: str, doors: dict[str, Door]) -> None:
+    assert doors[door]({"public_ip": "198.51.100.99", "public_port": "50010"}) == set()
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+def test_two_ases_use_the_same_port_on_different_addresses(door: str, doors: dict[str, Door]) -> None:
+    assert doors[door]({"public_ip": "198.51.100.98", "public_port": "50009"}) == set()
+
+
+@pytest.mark.parametrize("door", ["form", "api", "service"])
+def test_an_address_is_stored_as_it_is_usually_written(door: str, doors: dict[str, Door], owner: User) -> None:
+    assert doors[door]({"public_ip": "2001:DB8:0:0::0077"}) == set()
+    assert Interface.objects.get(AS__useras__owner=owner).public_ip == "2001:db8::77"
+
+
+# --- one number at a time: the page of an AS and PATCH --------------------------------------------------------------
+
+
+ONE_NUMBER = {name: rule for name, rule in RULES.items() if rule.field == "bandwidth_kbit"}
+
+
+@pytest.mark.parametrize("name", ONE_NUMBER)
+def test_the_page_of_a_link_refuses_the_same(name: str, link: Link, user_as: UserAS, owner: User) -> None:
+    rule = RULES[name]
+    browser = Client()
+    browser.force_login(owner)
+    before = everything()
+    data = {f"link-{link.pk}-bandwidth_kbit": rule.values["bandwidth_kbit"]}
+    response = browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", data)
+    assert response.status_code == 200
+    errors = response.context["rows"][0].form.errors.as_data()["bandwidth_kbit"]
+    assert [error.code for error in errors] == [rule.code]
+    if rule.text:
+        assert errors[0].messages == [rule.text]
+    assert everything() == before
+
+
+@pytest.mark.parametrize("name", ONE_NUMBER)
+def test_patching_a_link_refuses_the_same(name: str, link: Link, owner: User) -> None:
+    rule = RULES[name]
+    script = Client()
+    script.force_login(owner)
+    before = everything()
+    response = script.patch(f"/api/v1/links/{link.pk}/", rule.values, content_type="application/json")
+    assert response.status_code == 400
+    assert response.json()["code"] == rule.code
+    if rule.text:
+        assert response.json()["message"] == rule.text
+    assert everything() == before
+
+
+@pytest.mark.parametrize("sent", [1.5, True, [500], {"kbit": 500}, "1e3", None, 2**63, -1])
+def test_json_values_that_are_no_bandwidth(sent: object, link: Link, owner: User) -> None:
+    script = Client()
+    script.force_login(owner)
+    response = script.patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": sent}, content_type="application/json")
+    assert response.status_code == 400
+    assert response.json()["code"].startswith("bandwidth_")
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
+
+
+@pytest.mark.parametrize(
+    ("kbit_value", "code"), [(-1, "bandwidth_negative"), (1001, "bandwidth_too_high"), (2**63, "bandwidth_too_high")]
+)
+def test_the_service_of_one_number_refuses_the_same(kbit_value: int, code: str, link: Link, owner: User) -> None:
+    with pytest.raises(FieldRuleError) as refused:
+        link_set_bandwidth(link_id=link.pk, bandwidth_kbit=kbit_value, actor=owner)
+    assert (refused.value.code, refused.value.field) == (code, "bandwidth_kbit")
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 1000
