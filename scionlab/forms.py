@@ -167,26 +167,18 @@ class AttachmentPointField(forms.TypedChoiceField):
 
 
 class UserASForm(forms.Form):
-    """What belongs to the AS as a whole."""
+    """What belongs to the AS as a whole. `services.user_as` judges it."""
 
     label = forms.CharField(
         required=False,
-        max_length=100,
         help_text="Optional short name for your AS, for example “Office”.",
-        error_messages={
-            "max_length": "The label has %(show_value)d characters; at most %(limit_value)d fit. Shorten it."
-        },
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
-    installation_type = forms.ChoiceField(
+    installation_type = forms.CharField(
+        required=False,
         label="Installation type",
-        choices=UserAS.Installation.choices,
         initial=UserAS.Installation.VM,
-        widget=forms.RadioSelect,
-        error_messages={
-            "required": "The installation type is missing. Choose one of the two.",
-            "invalid_choice": '"%(value)s" is not an installation type. Choose one of the two.',
-        },
+        widget=forms.RadioSelect(choices=UserAS.Installation.choices),
     )
 
 
@@ -307,14 +299,13 @@ class BandwidthForm(forms.Form):
         parse_bandwidth, label="Bandwidth of this link [kbit/s]", widget=_text(inputmode="numeric")
     )
 
-    def __init__(self, data: Mapping[str, Any] | None = None, *, link: Link) -> None:
+    def __init__(self, data: Mapping[str, Any] | None = None, *, link: Link, policy: BandwidthPolicy) -> None:
         super().__init__(data, prefix=f"link-{link.pk}", initial={"bandwidth_kbit": str(link.bandwidth_kbit)})
         self.link = link
         ap = link.attachment_point
         if ap is not None:
-            self.fields[
-                "bandwidth_kbit"
-            ].help_text = f"From 0, which blocks the link, to {format_kbit(ap.maximum_kbit)}."
+            maximum = format_kbit(ap.default_in_force(policy))
+            self.fields["bandwidth_kbit"].help_text = f"From 0, which blocks the link, to {maximum}."
 
     def refuse(self, error: RuleError) -> None:
         """Shows a rule that a service found broken."""

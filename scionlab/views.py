@@ -5,12 +5,15 @@ Every change is a POST with a CSRF token, and a stranger's AS does not exist (40
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from itertools import chain
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import LoginView
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse
@@ -37,11 +40,26 @@ from scionlab.services.link import link_set_bandwidth
 from scionlab.services.render import user_download
 from scionlab.services.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
 
+View = Callable[..., HttpResponse]
+
 
 class PageRequest(HttpRequest):
     """A request of somebody who is logged in."""
 
     user: User
+
+
+def gone_is_404(view: View) -> View:
+    """What somebody else deleted between our look and our lock is not found, like what was never there."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except ObjectDoesNotExist as exc:
+            raise Http404 from exc
+
+    return wrapped
 
 
 login = LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True)
@@ -85,13 +103,14 @@ def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
 
 @require_POST
 @login_required
+@gone_is_404
 def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     """The one number, changed on the page of its AS."""
     user_as = selectors.user_as_of(request.user, pk)
     link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
     if link is None:
         raise Http404
-    form = BandwidthForm(request.POST, link=link)
+    form = BandwidthForm(request.POST, link=link, policy=selectors.policy())
     before = snapshot(user_as)
     if form.is_valid():
         try:
@@ -105,11 +124,14 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 
 
 def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | None = None) -> HttpResponse:
-    links = selectors.links_of(user_as)
+    links, policy = selectors.links_of(user_as), selectors.policy()
     load_history(links)
     statuses = statuses_of(links, now=timezone.now())
     rows = [
-        LinkPanel(status, wrong if wrong and wrong.link == status.link else BandwidthForm(link=status.link))
+        LinkPanel(
+            status,
+            wrong if wrong and wrong.link == status.link else BandwidthForm(link=status.link, policy=policy),
+        )
         for status in statuses
     ]
     context = {
@@ -148,6 +170,7 @@ def user_as_new(request: PageRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 @never_cache
+@gone_is_404
 def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     choices = _choices(user_as)
@@ -187,6 +210,7 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 
 @require_POST
 @login_required
+@gone_is_404
 def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     active = request.POST.get("active") == "1"
@@ -203,6 +227,7 @@ def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 @never_cache
+@gone_is_404
 def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
     """GET asks, POST deletes."""
     user_as = selectors.user_as_of(request.user, pk)
@@ -225,6 +250,7 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
 @require_safe
 @login_required
 @never_cache
+@gone_is_404
 def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
     """The configuration of the AS for its host. It holds the host's secret, so it is never cached anywhere."""
     user_as = selectors.user_as_of(request.user, pk)

@@ -8,7 +8,8 @@ from django.db import connection
 from django.test import Client
 
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
-from tests.factories import PASSWORD
+from scionlab.services.user_as import user_as_delete
+from tests.factories import PASSWORD, attach, spec
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -82,6 +83,26 @@ def test_an_as_that_is_gone_is_not_found(user_as: UserAS, link: Link, owner: Use
     browser.post(f"/ases/{user_as.pk}/delete/")
     for method, url in urls:
         assert browser.generic(method, url).status_code == 404, (method, url)
+
+
+def test_an_as_that_goes_while_its_form_is_saved_is_not_found(
+    user_as: UserAS, link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else deletes it after our look and before the service's lock."""
+
+    def deleted_meanwhile(of: UserAS) -> object:
+        if UserAS.objects.filter(pk=of.pk).exists():
+            user_as_delete(user_as_id=of.pk, actor=owner)
+        return None
+
+    monkeypatch.setattr("scionlab.views.snapshot", deleted_meanwhile)
+    browser = browser_of(owner)
+    for rest in ("edit/", f"links/{link.pk}/bandwidth/"):
+        made = attach(owner, spec(link.attachment_point, public_port=50_777))
+        own = Link.objects.get(interface_b__AS=made)
+        url = f"/ases/{made.pk}/{rest.replace(str(link.pk), str(own.pk))}"
+        data = harmful(own) | {"attachments-0-public_port": "50777"}
+        assert browser.post(url, data).status_code == 404, url
 
 
 def test_without_logging_in_every_page_leads_to_the_login_and_back(user_as: UserAS, link: Link) -> None:

@@ -264,12 +264,20 @@ def test_the_quota_is_enforced_with_its_number_and_the_remedy(
     assert everything() == before
 
 
-def test_a_label_that_is_too_long_and_an_unknown_installation_type_are_refused(
-    client: Client, ap: AttachmentPoint
+@pytest.mark.parametrize(
+    ("name", "written", "sentence"),
+    [
+        ("label", "x" * 101, "A label of 101 characters is longer than the 100 allowed. Shorten it."),
+        ("installation_type", "cloud", '"cloud" is no installation type. Choose one of: vm, dedicated.'),
+        ("installation_type", "", '"" is no installation type. Choose one of: vm, dedicated.'),
+    ],
+)
+def test_what_is_wrong_with_the_as_itself_is_said_with_the_services_words(
+    client: Client, ap: AttachmentPoint, name: str, written: str, sentence: str
 ) -> None:
-    page = Page(client.post(NEW, form(row(ap), label="x" * 101, installation_type="cloud")))
-    assert "The label has 101 characters; at most 100 fit. Shorten it." in page.beside("Label")
-    assert '"cloud" is not an installation type. Choose one of the two.' in page.text
+    page = Page(client.post(NEW, form(row(ap), **{name: written})))
+    assert page.by_id(f"id_{name}_error").text == sentence
+    assert page.root.one("div", class_="summary").one("a").attrs["href"].startswith(f"#id_{name}")
     assert not UserAS.objects.exists()
 
 

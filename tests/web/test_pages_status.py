@@ -352,7 +352,7 @@ def test_the_pages_ask_few_questions_at_any_number_of_links(
     confirm(Link.objects.order_by("pk")[0])
     with django_assert_num_queries(4):  # session, user, ASes, links
         client.get("/ases/")
-    with django_assert_num_queries(5):  # session, user, AS, links, history
+    with django_assert_num_queries(6):  # session, user, AS, links, policy, history
         client.get(f"/ases/{made.pk}/")
     with django_assert_num_queries(4):  # session, user, AS, links
         client.get(f"/ases/{made.pk}/delete/")

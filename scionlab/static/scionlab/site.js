@@ -12,30 +12,34 @@ for (const attachment of document.querySelectorAll("[data-attachment]")) {
     const { maximum, name } = select.selectedOptions[0].dataset;
     if (bandwidth.value === before) bandwidth.value = maximum;
     before = maximum;
-    hint.textContent = `Initial value and maximum at ${name}: ${Number(maximum).toLocaleString("en").replaceAll(",", "\u00a0")} kbit/s.`;
+    const kbit = Number(maximum).toLocaleString("en").replaceAll(",", "\u00a0");
+    hint.textContent = `Initial value and maximum at ${name}: ${kbit}\u00a0kbit/s.`;
   });
 }
 
-// 2. A page on which something is under way fetches itself anew and exchanges the parts that changed.
+// 2. A page on which something is under way fetches itself anew and exchanges what changed, until all is settled.
+const INTERVAL_MS = 2000;
+
 async function refresh() {
   const live = document.querySelector("[data-live]");
   if (!live) return;
   if (!document.hidden) {
     try {
-      const answer = await fetch(live.dataset.live, { headers: { Accept: "text/html" }, redirect: "error" });
+      const answer = await fetch(live.dataset.live, { redirect: "error" });
       if (answer.ok) exchange(live, new DOMParser().parseFromString(await answer.text(), "text/html"));
-    } catch { /* the service is away: what the page shows stays, and the next attempt may do better */ }
+    } catch {
+      // The service is away: what the page shows stays, and the next attempt may do better.
+    }
   }
-  setTimeout(refresh, 3000);
+  setTimeout(refresh, INTERVAL_MS);
 }
 
 function exchange(live, page) {
   for (const part of live.querySelectorAll("[data-part]")) {
     const fresh = page.getElementById(part.id);
-    if (fresh && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(fresh));
+    if (fresh && fresh.innerHTML !== part.innerHTML) part.replaceChildren(...document.adoptNode(fresh).childNodes);
   }
-  const next = page.querySelector("#live");
-  if (next && !("live" in next.dataset)) live.removeAttribute("data-live");
+  if (!page.querySelector("[data-live]")) live.removeAttribute("data-live");
 }
 
-setTimeout(refresh, 3000);
+setTimeout(refresh, INTERVAL_MS);
