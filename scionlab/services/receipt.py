@@ -93,7 +93,7 @@ def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
     ]
     _replace(rows, old)
     mails_create(_enforced_mails(links.values(), {row.link_id: row for row in rows}, old))
-    _save_host_receipt(host_id, receipt, observed_at, received_at)
+    _save_host_receipt(newest, host_id, receipt, observed_at, received_at)
     unknown = sorted(receipt.links.keys() - links.keys())
     if unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, unknown[:20])
@@ -149,19 +149,16 @@ def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) ->
         )
 
 
-def _save_host_receipt(host_id: int, receipt: Receipt, observed_at: datetime, received_at: datetime) -> None:
-    HostReceipt.objects.update_or_create(
-        host_id=host_id,
-        defaults={
-            "agent_version": receipt.agent_version,
-            "generation": receipt.version[0] if receipt.version else None,
-            "config_version": receipt.version[1] if receipt.version else None,
-            "limits_version": receipt.limits_version,
-            "observed_at": observed_at,
-            "received_at": received_at,
-            "problems": receipt.problems,
-        },
-    )
+def _save_host_receipt(
+    newest: HostReceipt | None, host_id: int, receipt: Receipt, observed_at: datetime, received_at: datetime
+) -> None:
+    row = newest or HostReceipt(host_id=host_id)
+    row.agent_version = receipt.agent_version
+    row.generation, row.config_version = receipt.version or (None, None)
+    row.limits_version = receipt.limits_version
+    row.observed_at, row.received_at = observed_at, received_at
+    row.problems = receipt.problems
+    row.save()
 
 
 # --- mails --------------------------------------------------------------------------------------------------
