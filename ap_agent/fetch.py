@@ -134,7 +134,9 @@ class ServiceClient:
                     yield answer
                     if is_overdue():  # a body without a length ends like a complete one when its socket is shut
                         raise _overdue_error(settings)
-            except AgentError:
+            except AgentError as exc:
+                if is_overdue():  # headers that were cut off look like headers without a content type
+                    raise _overdue_error(settings) from exc
                 raise
             # urllib3 and ssl errors come through where the body is read beside requests.
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:

@@ -1,0 +1,272 @@
+"""Each way a service can answer, or not answer, becomes one typed result or one error that says what to do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ap_agent import __version__
+from ap_agent.errors import AgentError, AuthError, FetchError
+from ap_agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient, parse_retry_after
+from ap_agent.settings import Settings
+from tests import agent_service as svc
+from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes
+from tests.agent_service import Answer, Service, reply, status
+
+TARBALL = bundle_bytes()
+HAVE = Have("1.18", 7)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with svc.service() as running:
+        yield running
+
+
+def settings_for(service: Service, **changes: object) -> Settings:
+    settings = Settings(url=service.url, host_id=HOST_ID, host_secret=SECRET, connect_timeout_s=2, read_timeout_s=2)
+    return replace(settings, **changes)  # type: ignore[arg-type]  # keys of the test
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[ServiceClient]:
+    made = ServiceClient(settings_for(service))
+    yield made
+    made.close()
+
+
+def test_first_request_has_credentials_and_no_version(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = svc.tarball(TARBALL)
+
+    assert client.fetch_config(None) == NewBundle(TARBALL)
+
+    (request,) = service.seen
+    assert request.method == "GET"
+    assert request.path == f"/api/v4/host/{HOST_ID}/config"
+    assert request.query == {}
+    assert request.credentials == f"{HOST_ID}:{SECRET}"
+    assert request.headers["Accept-Encoding"] == "identity"
+    assert request.headers["User-Agent"] == f"scionlab-bw-agent/{__version__}"
+
+
+def test_later_requests_say_both_versions(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(304)
+
+    assert client.fetch_config(HAVE) == NotModified()
+    assert client.fetch_config(Have("1.18", None)) == NotModified()
+    assert [one.query for one in service.seen] == [{"version": "1.18", "limits": "7"}, {"version": "1.18"}]
+
+
+def test_service_below_a_path_is_reached(service: Service) -> None:
+    client = ServiceClient(settings_for(service, url=service.url + "/sub"))
+    with pytest.raises(FetchError):
+        client.fetch_config(None)
+    client.close()
+
+    assert service.seen[0].path == f"/sub/api/v4/host/{HOST_ID}/config"
+
+
+def test_204_is_news_and_no_bundle(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(204)
+
+    assert client.fetch_config(HAVE) == NoAS()
+
+
+def test_environment_does_not_redirect_the_agent(
+    service: Service, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    service.answers["/config"] = status(304)
+
+    assert client.fetch_config(HAVE) == NotModified()
+
+
+# kind of error, may pass by itself, a piece of the message
+REFUSALS: dict[str, tuple[Answer, type[AgentError], bool, str]] = {
+    "401": (status(401), AuthError, False, "compare host_id"),
+    "403": (status(403), AuthError, False, "(403)"),
+    "404": (status(404), FetchError, False, "Check url and host_id"),
+    "400": (status(400), FetchError, False, "400"),
+    "410": (status(410), FetchError, False, "410"),
+    "418": (status(418), FetchError, False, "418"),
+    "206": (status(206), FetchError, False, "206"),
+    "429": (status(429), FetchError, True, "429"),
+    "500": (status(500), FetchError, True, "500"),
+    "503": (status(503), FetchError, True, "503"),
+    "301": (status(301, Location="https://elsewhere.example/x"), FetchError, False, "https://elsewhere.example/x"),
+    "302 to a login page": (status(302, Location="/login"), FetchError, False, "/login"),
+    "307 without a target": (status(307), FetchError, False, "nowhere"),
+    "HTML": (reply(200, b"<html>", Content_Type="text/html; charset=utf-8"), FetchError, True, "check url"),
+    "JSON": (reply(200, b"{}", Content_Type="application/json"), FetchError, True, "application/json"),
+    "no content type": (reply(200, TARBALL), FetchError, True, "no content type"),
+    "content encoding": (
+        reply(200, TARBALL, Content_Type="application/gzip", Content_Encoding="gzip"),
+        FetchError,
+        True,
+        "content encoding",
+    ),
+    "too large": (reply(200, bytes(9 * 1024 * 1024), Content_Type="application/gzip"), FetchError, True, "9437184"),
+    "endless": (svc.endless(), FetchError, True, "more than"),
+    "truncated": (svc.truncated(TARBALL), FetchError, True, "before the end"),
+    "not HTTP": (svc.garbage(), FetchError, True, "cannot be reached"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_unwelcome_answer_is_one_error_in_words(service: Service, client: ServiceClient, case: str) -> None:
+    answer, kind, retryable, words = REFUSALS[case]
+    service.answers["/config"] = answer
+
+    with pytest.raises(kind) as refused:
+        client.fetch_config(HAVE)
+
+    assert type(refused.value) is kind
+    assert refused.value.retryable is retryable
+    assert words in refused.value.message
+    assert SECRET not in refused.value.message
+    assert len(service.seen) == 1  # no redirect followed, nothing tried again behind the loop's back
+
+
+def test_304_without_a_version_of_ours_is_no_answer(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(304)
+
+    with pytest.raises(FetchError, match="304"):
+        client.fetch_config(None)
+
+
+def test_hostile_header_cannot_write_into_the_log(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(302, Location="/x\x1b[2Jy" + "z" * 1000)
+
+    with pytest.raises(FetchError) as refused:
+        client.fetch_config(HAVE)
+
+    assert refused.value.message.isprintable()
+    assert len(refused.value.message) < 400
+
+
+def test_nobody_there() -> None:
+    port = svc.free_port()
+    client = ServiceClient(Settings(url=f"http://127.0.0.1:{port}", host_id=HOST_ID, host_secret=SECRET))
+
+    with pytest.raises(FetchError, match="Connection refused") as refused:
+        client.fetch_config(HAVE)
+
+    assert refused.value.retryable
+    client.close()
+
+
+def test_silent_service_runs_into_the_read_timeout(service: Service) -> None:
+    service.answers["/config"] = svc.never()
+    client = ServiceClient(settings_for(service, read_timeout_s=0.3))
+    started = time.monotonic()
+
+    with pytest.raises(FetchError, match=r"silent for 0\.3 s"):
+        client.fetch_config(HAVE)
+
+    assert time.monotonic() - started < 2
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [svc.trickle(with_length=True), svc.trickle(with_length=False), svc.trickle(with_length=False, in_headers=True)],
+    ids=["body with a length", "body without a length", "headers"],
+)
+def test_trickling_service_runs_into_the_deadline(service: Service, answer: Answer) -> None:
+    """Never silent long enough for a read timeout; without the deadline this takes minutes."""
+    service.answers["/config"] = answer
+    client = ServiceClient(settings_for(service, fetch_deadline_s=0.6))
+    started = time.monotonic()
+
+    with pytest.raises(FetchError, match=r"did not finish its answer within 0\.6 s"):
+        client.fetch_config(HAVE)
+
+    assert 0.5 < time.monotonic() - started < 3
+    client.close()
+
+
+def test_client_works_again_after_a_deadline(service: Service) -> None:
+    service.answers["/config"] = svc.trickle(with_length=True)
+    client = ServiceClient(settings_for(service, fetch_deadline_s=0.3))
+    with pytest.raises(FetchError):
+        client.fetch_config(HAVE)
+    service.answers["/config"] = status(304)
+
+    assert client.fetch_config(HAVE) == NotModified()
+    client.close()
+
+
+def test_no_timer_is_left_behind(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(304)
+    for _ in range(3):
+        client.fetch_config(HAVE)
+
+    assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer) and not one.finished.is_set()]
+
+
+def test_retry_after_is_handed_on(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(503, Retry_After="120")
+
+    with pytest.raises(FetchError) as refused:
+        client.fetch_config(HAVE)
+
+    assert refused.value.retry_after_s == 120
+
+
+NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("0", 0.0),
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        ("99999999999999999999", 3600.0),
+        ("-1", None),
+        ("soon", None),
+        ("", None),
+        ((NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 90.0),
+        ((NOW - timedelta(days=1)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 0.0),
+        ((NOW + timedelta(days=99)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 3600.0),
+    ],
+)
+def test_retry_after_is_read_in_both_forms(header: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(header, NOW) == seconds
+
+
+def test_receipt_is_posted_as_json(service: Service, client: ServiceClient) -> None:
+    client.send_receipt({"schema": 1, "links": {}})
+
+    (request,) = service.asked("/enforcement")
+    assert request.method == "POST"
+    assert request.headers["Content-Type"] == "application/json"
+    assert service.receipts() == [{"schema": 1, "links": {}}]
+    assert request.credentials == f"{HOST_ID}:{SECRET}"
+
+
+def test_refused_receipt_is_an_error(service: Service, client: ServiceClient) -> None:
+    service.answers["/enforcement"] = status(500)
+    with pytest.raises(FetchError, match="500"):
+        client.send_receipt({})
+    service.answers["/enforcement"] = status(401)
+    with pytest.raises(AuthError):
+        client.send_receipt({})
+
+
+@pytest.mark.parametrize("code", [200, 304])
+def test_deployed_version_is_confirmed_as_a_form(service: Service, client: ServiceClient, code: int) -> None:
+    service.answers["/deployed_config_version"] = status(code)
+
+    client.confirm_config("1.18")
+
+    (request,) = service.asked("/deployed_config_version")
+    assert request.body == b"version=1.18"
+    assert request.headers["Content-Type"] == "application/x-www-form-urlencoded"

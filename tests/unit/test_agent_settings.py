@@ -1,0 +1,292 @@
+"""Each configuration key: what is accepted, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.errors import SettingsError
+from ap_agent.model import EngineSettings
+from ap_agent.settings import ENVIRONMENT_PREFIX, KEYS, Settings, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "s3cret-of-the-host"
+SERVICE = f'url = "https://service.example"\nhost_id = "4f1c"\nhost_secret = "{SECRET}"\n'
+
+
+def load(tmp_path: Path, text: str, environment: dict[str, str] | None = None, **overrides: Any) -> Settings:
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    path.chmod(0o640)
+    return load_settings(path, environment or {}, overrides)
+
+
+def test_no_file_gives_the_documented_defaults() -> None:
+    settings = load_settings(None, {})
+
+    assert settings == Settings()
+    assert settings.poll_interval_s == 10
+    assert settings.receipt_interval_s == settings.audit_interval_s == 60
+    assert settings.unmatched == "unlimited"
+    assert not settings.confirm_config
+    assert settings.engine() == EngineSettings((), "unlimited", 1000)
+
+
+def test_every_setting_is_a_key_and_the_other_way_round() -> None:
+    assert {one.name for one in fields(Settings)} == set(KEYS)
+
+
+def test_file_is_read(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        SERVICE + 'interfaces = ["eth0", "tun0"]\nunmatched = "default"\ndefault_bandwidth_kbit = 5000\n'
+        'poll_interval_s = 2\nca_file = "/etc/hostname"\nstate_dir = "/var/x"\nconfirm_config = true\n',
+    )
+
+    assert (settings.url, settings.host_id, settings.host_secret) == ("https://service.example", "4f1c", SECRET)
+    assert settings.interfaces == ("eth0", "tun0")
+    assert settings.poll_interval_s == 2.0
+    assert settings.state_dir == Path("/var/x")
+    assert settings.engine() == EngineSettings(("eth0", "tun0"), "default", 5000)
+
+
+def test_environment_wins_over_stored_choice_and_that_over_the_file(tmp_path: Path) -> None:
+    text = "default_bandwidth_kbit = 1000\n"
+
+    assert load(tmp_path, text).default_bandwidth_kbit == 1000
+    assert load(tmp_path, text, default_bandwidth_kbit=2000).default_bandwidth_kbit == 2000
+    environment = {"SCIONLAB_BW_DEFAULT_BANDWIDTH_KBIT": "3000", "HOME": "/root"}
+    assert load(tmp_path, text, environment, default_bandwidth_kbit=2000).default_bandwidth_kbit == 3000
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "value"),
+    [
+        ("INTERFACES", "eth0, tun0", ("eth0", "tun0")),
+        ("INTERFACES", "", ()),
+        ("CONFIRM_CONFIG", "true", True),
+        ("CONFIRM_CONFIG", "0", False),
+        ("POLL_INTERVAL_S", "0.5", 0.5),
+        ("MAX_BUNDLE_BYTES", "2048", 2048),
+        ("RUN_DIR", "/tmp/x", Path("/tmp/x")),  # noqa: S108  # only a name
+        ("LOG_LEVEL", "debug", "debug"),
+    ],
+)
+def test_environment_is_read(variable: str, text: str, value: object) -> None:
+    settings = load_settings(None, {ENVIRONMENT_PREFIX + variable: text})
+
+    assert getattr(settings, variable.lower()) == value
+
+
+# the line, the key that is named, a piece of the remedy
+REFUSED = [
+    ('uri = "https://x"', "uri", 'Did you mean "url"?'),
+    ('colour = "red"', "colour", "The keys are: url, host_id"),
+    ("url = 5", "url", "in quotes"),
+    ('url = "www.example.org"', "url", "https://www.scionlab.org"),
+    ('url = "ftp://www.example.org"', "url", "https://www.scionlab.org"),
+    ('url = "https://"', "url", "https://www.scionlab.org"),
+    ('url = "https://x:99999"', "url", "https://www.scionlab.org"),
+    ('url = "https://[::1"', "url", "https://www.scionlab.org"),
+    ('url = "https://host:pass@x"', "url", "host_id and host_secret"),
+    ('url = "https://x/?a=b"', "url", "without ?"),
+    ('url = "https://x"', "host_id", "copy it"),
+    ('url = "https://x"\nhost_id = "4f1c"', "host_secret", "host_secret_file"),
+    ('host_id = "a:b"', "host_id", "copy the host id"),
+    ('host_id = ".."', "host_id", "copy the host id"),
+    ('host_secret = "two words"', "host_secret", "no spaces"),
+    ("host_secret = 5", "host_secret", "copy the host secret"),
+    ('host_secret_file = "secret"', "host_secret_file", "absolute"),
+    ('host_secret_file = "/does/not/exist"', "host_secret_file", "No such file"),
+    ('state_dir = "state"', "state_dir", "absolute"),
+    ('allow_plain_http = "yes"', "allow_plain_http", "without quotes"),
+    ("confirm_config = 1", "confirm_config", "true or false"),
+    ('interfaces = "eth0"', "interfaces", "list"),
+    ("interfaces = [1]", "interfaces", "list"),
+    ('interfaces = ["eth0; reboot"]', "interfaces", "no interface name"),
+    ('interfaces = ["a-name-of-16-char"]', "interfaces", "no interface name"),
+    ('interfaces = ["eth0", "eth0"]', "interfaces", "twice"),
+    ('unmatched = "drop"', "unmatched", '"unlimited" or "default"'),
+    ('default_bandwidth_kbit = "1000"', "default_bandwidth_kbit", "without quotes"),
+    ("default_bandwidth_kbit = 1.5", "default_bandwidth_kbit", "whole number"),
+    ("default_bandwidth_kbit = true", "default_bandwidth_kbit", "whole number"),
+    ("default_bandwidth_kbit = -1", "default_bandwidth_kbit", "below 0"),
+    ("default_bandwidth_kbit = 0", "default_bandwidth_kbit", "SSH"),
+    ("default_bandwidth_kbit = 100_000_001", "default_bandwidth_kbit", "Choose at most"),
+    ("poll_interval_s = 0", "poll_interval_s", "from 0.1 to 86400"),
+    ("poll_interval_s = nan", "poll_interval_s", "from 0.1 to 86400"),
+    ("poll_interval_s = inf", "poll_interval_s", "from 0.1 to 86400"),
+    ('read_timeout_s = "5"', "read_timeout_s", "number of seconds"),
+    ("max_bundle_bytes = 1", "max_bundle_bytes", "from 1024"),
+    ('log_level = "loud"', "log_level", '"debug"'),
+]
+
+
+@pytest.mark.parametrize(("line", "key", "remedy"), REFUSED)
+def test_bad_line_is_refused_with_key_and_remedy(tmp_path: Path, line: str, key: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(tmp_path, line)
+
+    assert refused.value.key == key
+    assert key in refused.value.message
+    assert remedy in refused.value.message
+    assert refused.value.message.endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "remedy"),
+    [
+        ("SCIONLAB_BW_POLL_INTERVALL_S", "5", 'Did you mean "poll_interval_s"?'),
+        ("SCIONLAB_BW_POLL_INTERVAL_S", "1e3", "decimal digits"),
+        ("SCIONLAB_BW_DEFAULT_BANDWIDTH_KBIT", "0x10", "decimal digits"),
+        ("SCIONLAB_BW_CONFIRM_CONFIG", "maybe", "true or false"),
+        ("SCIONLAB_BW_URL", "", "quotes"),
+    ],
+)
+def test_bad_environment_is_refused_with_its_name(variable: str, text: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(None, {variable: text})
+
+    assert variable in refused.value.message
+    assert remedy in refused.value.message
+
+
+def test_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="does not exist"):
+        load_settings(tmp_path / "none.toml", {})
+    with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
+        load_settings(tmp_path, {})
+    with pytest.raises(SettingsError, match="not valid TOML"):
+        load(tmp_path, "url = ")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load_settings(tmp_path / "bytes.toml", {})
+
+
+# --- the secret -----------------------------------------------------------------------------------------------------
+
+
+def test_secret_is_in_no_representation(tmp_path: Path) -> None:
+    settings = load(tmp_path, SERVICE)
+
+    assert settings.host_secret == SECRET
+    assert SECRET not in repr(settings)
+    assert SECRET not in str(settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'host_secret = "{SECRET} x"',
+        f'url = "https://host:{SECRET}@x"',
+        f'host_secret = "{SECRET}',
+        f'host_secret = "{SECRET}"\nhost_secret = "{SECRET}"',
+    ],
+)
+def test_secret_is_in_no_message(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(tmp_path, text)
+
+    assert SECRET not in str(refused.value)
+
+
+def test_configuration_with_a_secret_must_not_be_public(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(SERVICE)
+    path.chmod(0o644)
+
+    with pytest.raises(SettingsError, match="chmod o-rwx"):
+        load_settings(path, {})
+
+
+def secret_file(tmp_path: Path, content: bytes = SECRET.encode() + b"\n", mode: int = 0o600) -> Path:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
+    settings = load(tmp_path, f'host_secret_file = "{secret_file(tmp_path)}"')
+
+    assert settings.host_secret == SECRET
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602])
+def test_public_secret_file_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(SettingsError, match="everybody may read it"):
+        load(tmp_path, f'host_secret_file = "{secret_file(tmp_path, mode=mode)}"')
+
+
+@pytest.mark.parametrize("content", [b"", b"two words", b"two\nlines", b"\xff", b"x" * 300])
+def test_file_without_a_secret_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(SettingsError, match="does not hold a secret"):
+        load(tmp_path, f'host_secret_file = "{secret_file(tmp_path, content)}"')
+
+
+def test_secret_in_two_places_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="Remove one"):
+        load(tmp_path, f'host_secret = "x"\nhost_secret_file = "{secret_file(tmp_path)}"')
+
+
+# --- the way to the service -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8000", "http://127.0.0.1", "http://127.9.9.9:1", "http://[::1]:80"])
+def test_plain_http_to_this_machine_is_fine(tmp_path: Path, url: str) -> None:
+    assert load(tmp_path, SERVICE.replace("https://service.example", url)).url == url
+
+
+@pytest.mark.parametrize("url", ["http://service.example", "http://192.0.2.1:8000", "http://localhost.evil.example"])
+def test_plain_http_to_another_machine_must_be_allowed(tmp_path: Path, url: str) -> None:
+    text = SERVICE.replace("https://service.example", url)
+
+    with pytest.raises(SettingsError, match="allow_plain_http"):
+        load(tmp_path, text)
+    assert load(tmp_path, text + "allow_plain_http = true\n").url == url
+
+
+def test_slash_at_the_end_of_the_url_does_not_matter(tmp_path: Path) -> None:
+    assert load(tmp_path, SERVICE.replace("example", "example/")).url == "https://service.example"
+
+
+def test_missing_certificates_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="ca_file = /none is not a file"):
+        load(tmp_path, SERVICE + 'ca_file = "/none"\n')
+
+
+# --- documentation --------------------------------------------------------------------------------------------------
+
+
+def test_example_documents_every_key_with_its_default(tmp_path: Path) -> None:
+    lines = (ROOT / "packaging" / "agent.toml.example").read_text().splitlines()
+    shown = {match[1]: match[2] for line in lines if (match := re.fullmatch(r"#?([a-z_]+) = (.+)", line))}
+
+    assert set(shown) == set(KEYS)
+    for name, written in shown.items():
+        default = getattr(Settings(), name)
+        if default is None:
+            continue  # an example stands there
+        value = tomllib.loads(f"x = {written}")["x"]
+        assert KEYS[name].check(value) == default, name
+
+
+def test_example_is_accepted_as_it_is(tmp_path: Path) -> None:
+    text = (ROOT / "packaging" / "agent.toml.example").read_text()
+    secret = secret_file(tmp_path)
+
+    settings = load(tmp_path, text.replace("/etc/scionlab-bw/host_secret", str(secret)))
+
+    assert settings.host_secret == SECRET
+
+
+def test_documentation_names_every_key() -> None:
+    text = (ROOT / "docs" / "agent.md").read_text()
+
+    for name in KEYS:
+        assert f"`{name}`" in text, name
