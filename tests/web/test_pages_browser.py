@@ -1,0 +1,160 @@
+"""The few lines of JavaScript, and what only a browser shows: no sideways scrolling, the key Enter, contrast."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from scionlab.models import AttachmentPoint, Link, User, UserAS
+from tests.factories import PASSWORD, LinkEnforcementFactory, attach, spec
+from tests.web.test_pages_status import confirm
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # playwright's own event loop runs in this thread
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS.split())
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Browser, live_server: LiveServer, owner: User) -> Iterator[Page]:
+    """The owner's browser, logged in."""
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    page.goto("/login/")
+    page.get_by_label("E-mail address").fill(owner.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def choices(ap: AttachmentPoint, ap_other: AttachmentPoint) -> AttachmentPoint:
+    AttachmentPoint.objects.filter(pk=ap_other.pk).update(default_bandwidth_kbit=60_000)
+    return ap_other
+
+
+def test_hint_and_untouched_number_follow_the_attachment_point(choices: AttachmentPoint, page: Page) -> None:
+    page.goto("/ases/new/")
+    page.get_by_label("Attachment point").select_option(str(choices.pk))
+    assert page.get_by_label(BANDWIDTH).input_value() == "60000"
+    expect(page.get_by_text("Initial value and maximum at 19-ffaa:0:1303: 60\u00a0000\u00a0kbit/s.")).to_be_visible()
+
+
+def test_a_number_that_was_typed_stays_when_another_attachment_point_is_chosen(
+    choices: AttachmentPoint, page: Page
+) -> None:
+    page.goto("/ases/new/")
+    page.get_by_label(BANDWIDTH).fill("640")
+    page.get_by_label("Attachment point").select_option(str(choices.pk))
+    assert page.get_by_label(BANDWIDTH).input_value() == "640"
+
+
+def test_the_page_turns_to_enforced_by_itself_and_does_not_touch_what_is_typed(
+    user_as: UserAS, link: Link, page: Page
+) -> None:
+    page.goto(f"/ases/{user_as.pk}/")
+    expect(page.locator(".stage")).to_have_text("Waiting")
+    page.get_by_label("Bandwidth of this link [kbit/s]").fill("77")
+    confirm(link)
+    expect(page.locator(".stage")).to_have_text("Enforced")
+    expect(page.get_by_role("rowheader", name="To your AS")).to_be_visible()
+    assert page.get_by_label("Bandwidth of this link [kbit/s]").input_value() == "77"
+    assert page.locator("[data-live]").count() == 0
+
+
+def test_enter_in_a_field_saves(user_as: UserAS, link: Link, page: Page) -> None:
+    page.goto(f"/ases/{user_as.pk}/edit/")
+    page.get_by_role("button", name="Add another attachment").click()
+    page.get_by_role("button", name="Remove attachment 2").click()
+    page.get_by_label(BANDWIDTH).fill("321")
+    page.get_by_label(BANDWIDTH).press("Enter")
+    expect(page.get_by_text("enforces 321")).to_be_visible()
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 321
+
+
+def test_after_a_mistake_the_summary_has_the_focus_and_leads_to_the_field(ap: AttachmentPoint, page: Page) -> None:
+    page.goto("/ases/new/")
+    page.get_by_label("Public IP address").fill("198.51.100.7")
+    page.get_by_label(BANDWIDTH).fill("1e3")
+    page.get_by_role("button", name="Create AS").click()
+    expect(page.get_by_role("alert")).to_be_focused()
+    page.get_by_role("alert").get_by_role("link").click()
+    expect(page.get_by_label(BANDWIDTH)).to_be_focused()
+
+
+# For each element that shows text itself: the ratio of WCAG 2 between its colour and what is painted behind it.
+CONTRAST = """() => {
+  const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
+  const channel = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = element => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = parse(getComputedStyle(one).backgroundColor);
+      if (colour.length && (colour.length < 4 || colour[3] === 1)) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility() || element.closest(".visually-hidden, option, optgroup")) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(element).color)), luminance(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) bad.push(`${ratio.toFixed(2)} ${element.tagName} ${element.className} ${element.textContent.trim().slice(0, 40)}`);
+  }
+  return bad;
+}"""  # noqa: E501  one line of JavaScript stays one line
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390, 320])
+def test_pages_fit_the_screen_and_are_readable(
+    user_as: UserAS, link: Link, owner: User, ap: AttachmentPoint, page: Page, width: int, scheme: str
+) -> None:
+    label = "A long label that has to wrap somewhere, and Averylongwordwithoutanyspaceinitatall"
+    busy = attach(owner, *[spec(ap, public_port=50_010 + number) for number in range(4)], label=label)
+    failed, blocked, off, _ = Link.objects.filter(interface_b__AS=busy).order_by("pk")
+    Link.objects.filter(pk=blocked.pk).update(bandwidth_kbit=0)
+    Link.objects.filter(pk=off.pk).update(active=False)
+    confirm(failed, state="error", problem="tun0 is not there.", from_user_rate_kbit=None)
+    received = failed.interface_a.host.receipt.received_at
+    LinkEnforcementFactory(link=Link.objects.get(pk=blocked.pk), received_at=received)
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    for url in (
+        "/ases/",
+        f"/ases/{busy.pk}/",
+        "/ases/new/",
+        f"/ases/{busy.pk}/edit/",
+        f"/ases/{busy.pk}/delete/",
+        "/x/",
+    ):
+        page.goto(url)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, url
+        assert page.evaluate(CONTRAST) == [], url
+    page.goto("/ases/new/")
+    page.get_by_role("button", name="Create AS").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(CONTRAST) == []
