@@ -18,6 +18,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
@@ -50,20 +51,22 @@ def receipt_of(host: Host) -> HostReceipt | None:
     return getattr(host, "receipt", None)
 
 
-def heard_at(host: Host) -> datetime | None:
-    """When the host last asked for its configuration or sent a receipt."""
+def last_seen(host: Host, *, now: datetime) -> SafeString:
+    """A badge that tells at a glance whether somebody should look, and when the host was last heard.
+
+    Where an agent reports, its receipts count: a host whose agent died may go on polling (a stock client beside it).
+    """
     receipt = receipt_of(host)
-    times = [at for at in (host.last_seen_at, receipt and receipt.received_at) if at]
-    return max(times, default=None)
-
-
-def last_seen(host: Host, *, now: datetime) -> str:
-    """A badge that tells at a glance whether somebody should look."""
-    at = heard_at(host)
+    at = host.last_seen_at if receipt is None else receipt.received_at
     if at is None:
         return badge("idle", "never seen", "This host never asked for its configuration.")
-    kind, word = ("bad", "silent") if now - at > SILENT_AFTER else ("good", "seen")
-    return format_html("{} {}", badge(kind, word), ago(at, now=now))
+    if now - at > SILENT_AFTER:
+        shown = badge("bad", "silent", "Its agent stopped reporting." if receipt else "It stopped polling.")
+    elif receipt is None and hasattr(host, "attachment_point"):
+        shown = badge("wait", "no agent", "It polls, but no agent reports what is enforced.")
+    else:
+        shown = badge("good", "seen")
+    return format_html("{} {}", shown, ago(at, now=now))
 
 
 class SeenFilter(admin.SimpleListFilter):
@@ -75,9 +78,10 @@ class SeenFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
         since = timezone.now() - SILENT_AFTER
-        lately = Q(last_seen_at__gte=since) | Q(receipt__received_at__gte=since)
-        never = Q(last_seen_at=None, receipt=None)
-        chosen = {"live": lately, "never": never, "silent": ~(lately | never)}.get(self.value() or "")
+        lately = Q(receipt__received_at__gte=since) | Q(receipt=None, last_seen_at__gte=since)
+        silent = Q(receipt__received_at__lt=since) | Q(receipt=None, last_seen_at__lt=since)
+        never = Q(receipt=None, last_seen_at=None)
+        chosen = {"live": lately, "silent": silent, "never": never}.get(self.value() or "")
         return queryset if chosen is None else queryset.filter(chosen)
 
 
@@ -137,7 +141,7 @@ ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")
 @admin.register(Host)
 class HostAdmin(ServiceAdmin):
     form = HostForm
-    list_display = ["name", "as_link", "role", "addresses", "seen", "versions", "delivered", "deployed", "problems"]
+    list_display = ["name", "as_link", "seen", "versions", "delivered", "deployed", "problems", "role", "addresses"]
     list_filter = [KindFilter, SeenFilter, StateFilter]
     search_fields = ["uid"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address, label, host id"
@@ -149,8 +153,8 @@ class HostAdmin(ServiceAdmin):
         "configuration too. Hosts come and go with their AS."
     )
     fieldsets = [
-        (None, {"fields": ["label", *ADDRESSES]}),
-        ("State", {"fields": ["seen", "versions", "delivered", "deployed", "enforced", "problems_in_words"]}),
+        (None, {"fields": ["seen", "versions", "delivered", "deployed", "enforced", "problems_in_words"]}),
+        ("Addresses", {"fields": ["label", *ADDRESSES]}),
         ("Identity", {"fields": ["as_link", "role", "uid", "internal_ip"]}),
         ("Links that end here", {"fields": ["links"]}),
     ]
@@ -313,12 +317,14 @@ class HostAdmin(ServiceAdmin):
     def links(self, obj: Host) -> str:
         here = Link.objects.filter(Q(interface_a__host=obj) | Q(interface_b__host=obj))
         shown = list(with_status_rows(here).order_by("pk")[: MOST_LINKS + 1])
-        rows: list[tuple[int, str, str, str]] = []
+        rows: list[tuple[int, str, str, str, str]] = []
         for link in shown[:MOST_LINKS]:
             own = link.interface_a if link.interface_a.host_id == obj.pk else link.interface_b
-            stage = stage_badge(selectors.link_status(link, now=timezone.now())) if link.is_limited else "not limited"
-            rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), stage))
-        listed = table(["Interface", "Link", "Requested", "Stage"], sorted(rows, key=itemgetter(0)))
+            status = selectors.link_status(link, now=timezone.now())
+            enforced = kbit(status.enforced_kbit) if link.is_limited else NOTHING
+            stage = stage_badge(status) if link.is_limited else "not limited"
+            rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), enforced, stage))
+        listed = table(["Interface", "Link", "Requested", "Enforced", "Stage"], sorted(rows, key=itemgetter(0)))
         if len(shown) <= MOST_LINKS or obj.AS is None:
             return listed
         return format_html("{}{}", listed, link_to_list(Link, "all of them", kind="all", q=obj.AS.isd_as))

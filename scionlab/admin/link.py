@@ -27,7 +27,7 @@ from scionlab.admin.base import (
     link_to_list,
 )
 from scionlab.admin.search import search_query
-from scionlab.models import AttachmentPoint, BandwidthChange, Link, LinkEnforcement
+from scionlab.models import AS, AttachmentPoint, BandwidthChange, Link, LinkEnforcement
 from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_set_bandwidth
 
@@ -36,11 +36,11 @@ CLAMPED = USER_LINKS & Q(bandwidth_kbit__gt=F("interface_a__AS__attachment_point
 
 STAGES = {  # stage of selectors.LinkStatus: colour, what the filter says
     "enforced": ("good", "enforced"),
-    "delivered": ("wait", "delivered, not yet enforced"),
-    "waiting": ("wait", "waiting for the attachment point"),
+    "delivered": ("wait", "delivered, not enforced yet"),
+    "waiting": ("wait", "waiting to be fetched"),
     "not_verified": ("wait", "delivered, not verified"),
     "failed": ("bad", "failed"),
-    "silent": ("bad", "attachment point is silent"),
+    "silent": ("bad", "agent is silent"),
     "inactive": ("idle", "inactive"),
 }
 
@@ -137,15 +137,15 @@ class LinkForm(ReasonForm):
 class LinkAdmin(ServiceAdmin):
     form = LinkForm
     list_display = [
-        "provider",
         "customer",
-        "owner",
-        "underlay",
+        "provider",
         "requested",
         "maximum",
         "enforced",
         "stage",
         "since",
+        "owner",
+        "underlay",
         "is_active",
     ]
     list_display_links = ["customer"]
@@ -235,21 +235,21 @@ class LinkAdmin(ServiceAdmin):
         status: selectors.LinkStatus = obj._status  # type: ignore[attr-defined]
         return status
 
-    @admin.display(description="from", ordering="interface_a__AS__as_id")
+    @admin.display(description="attachment point", ordering="interface_a__AS__as_id")
     def provider(self, obj: Link) -> str:
-        ap = getattr(obj.interface_a.AS, "attachment_point", None)
-        return link_to(ap or obj.interface_a.AS, obj.interface_a.AS)
+        as_ = obj.interface_a.AS
+        return link_to(getattr(as_, "attachment_point", None) or as_, _two_lines(as_))
 
-    @admin.display(description="to", ordering="interface_b__AS__as_id")
+    @admin.display(description="user AS", ordering="interface_b__AS__as_id")
     def customer(self, obj: Link) -> str:
-        return str(obj.interface_b.AS)
+        return _two_lines(obj.interface_b.AS)
 
     @admin.display(description="owner", ordering="interface_b__AS__useras__owner__email")
     def owner(self, obj: Link) -> str:
         user_as = getattr(obj.interface_b.AS, "useras", None)
         return NOTHING if user_as is None else link_to(user_as.owner)
 
-    @admin.display(description="underlay, as the provider sees it", ordering="interface_b__public_ip")
+    @admin.display(description="remote address", ordering="interface_b__public_ip")
     def underlay(self, obj: Link) -> str:
         end = obj.interface_b
         shown = f"[{end.public_ip}]:{end.public_port}" if ":" in end.public_ip else f"{end.public_ip}:{end.public_port}"
@@ -274,7 +274,7 @@ class LinkAdmin(ServiceAdmin):
         shown = kbit(status.maximum_kbit)
         if status.requested_kbit <= status.maximum_kbit:
             return shown
-        return format_html("{} {}", shown, badge("wait", "clamps", "More is requested than this maximum."))
+        return format_html("{} {}", shown, badge("wait", "clamps", "More is requested; the maximum is enforced."))
 
     @admin.display(description="enforced", ordering="enforcement__kbit")
     def enforced(self, obj: Link) -> str:
@@ -313,6 +313,11 @@ class LinkAdmin(ServiceAdmin):
     def received(self, obj: Link) -> str:
         found: LinkEnforcement | None = getattr(obj, "enforcement", None)
         return NOTHING if found is None else ago(found.received_at, now=timezone.now())
+
+
+def _two_lines(as_: AS) -> str:
+    """Narrow, so that the columns about limits stay in sight."""
+    return format_html('{}<br><span class="slb-label">{}</span>', as_.isd_as, as_.label)
 
 
 def _counters(obj: Link, direction: str) -> str:

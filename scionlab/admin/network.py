@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import forms
@@ -73,11 +74,26 @@ class NewASForm(ServiceForm):
     )
 
 
+class KindFilter(admin.SimpleListFilter):
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("ap", "attachment points"), ("infrastructure", "other infrastructure"), ("user", "user ASes")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[AS]) -> QuerySet[AS]:
+        if self.value() == "ap":
+            return queryset.filter(attachment_point__isnull=False)
+        if self.value() == "infrastructure":
+            return queryset.filter(attachment_point=None, useras=None)
+        return queryset.filter(useras__isnull=False) if self.value() == "user" else queryset
+
+
 @admin.register(AS)
 class ASAdmin(ServiceAdmin):
     form = ASForm
-    list_display = ["isd_as", "label", "kind", "is_core", "hosts", "links"]
-    list_filter = ["isd", "is_core", ("useras", admin.EmptyFieldListFilter)]
+    list_display = ["isd_as", "label", "kind", "core", "hosts", "links"]
+    list_filter = [KindFilter, "isd", "is_core"]
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:0:1107, ffaa:0:1107 or ffaa:0:), label"
     rule_field = "as_id"
@@ -145,6 +161,10 @@ class ASAdmin(ServiceAdmin):
             return link_to(user_as, f"user AS of {user_as.owner}")
         ap = getattr(obj, "attachment_point", None)
         return "infrastructure" if ap is None else link_to(ap, "attachment point")
+
+    @admin.display(description="core", ordering="is_core")
+    def core(self, obj: AS) -> str:
+        return "core" if obj.is_core else NOTHING
 
     @admin.display(description="hosts")
     def hosts(self, obj: AS) -> str:

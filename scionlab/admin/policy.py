@@ -14,7 +14,17 @@ from django.utils import timezone
 
 from bandwidth_config import format_kbit
 from scionlab import selectors
-from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of, badge, kbit, link_to, link_to_list
+from scionlab.admin.base import (
+    NOTHING,
+    KbitField,
+    ReasonForm,
+    ServiceAdmin,
+    actor_of,
+    badge,
+    kbit,
+    link_to,
+    link_to_list,
+)
 from scionlab.admin.host import last_seen
 from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.services import infrastructure, policy
@@ -207,9 +217,10 @@ class AttachmentPointAdmin(ServiceAdmin):
     def sum_of_limits(self, obj: Any) -> str:
         return kbit(obj.sum_kbit)
 
-    @admin.display(description="VPN", boolean=True)
-    def has_vpn(self, obj: AttachmentPoint) -> bool:
-        return hasattr(obj.host, "vpn")
+    @admin.display(description="VPN")
+    def has_vpn(self, obj: AttachmentPoint) -> str:
+        vpn: VPN | None = getattr(obj.host, "vpn", None)
+        return link_to(vpn, vpn.subnet) if vpn else NOTHING
 
     @admin.display(description="VPN")
     def vpn(self, obj: AttachmentPoint) -> str:

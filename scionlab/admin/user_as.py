@@ -89,10 +89,10 @@ class UserASAdmin(ServiceAdmin):
         now = timezone.now()
         rows = []
         for link in selectors.links_of(obj):
-            stage = stage_badge(selectors.link_status(link, now=now))
-            ap = link.attachment_point
-            rows.append((link_to(ap), link_to(link, "Link"), kbit(link.bandwidth_kbit), stage))
-        return table(["Attachment point", "", "Requested", "Stage"], rows)
+            status = selectors.link_status(link, now=now)
+            limits = (kbit(status.requested_kbit), kbit(status.maximum_kbit), kbit(status.enforced_kbit))
+            rows.append((link_to(link), link_to(link.attachment_point), *limits, stage_badge(status)))
+        return table(["Link", "Attachment point", "Requested", "Maximum", "Enforced", "Stage"], rows)
 
     @admin.display(description="edit")
     def edit(self, obj: UserAS) -> str:
