@@ -141,9 +141,7 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     user_as, changes = _locked(user_as_id, set())
     customers = Link.objects.filter(interface_a__AS=user_as.pk).count()
     if customers:
-        text = (
-            f"{customers} links of other ASes end at {user_as.isd_as}. They must be removed before it can be deleted."
-        )
+        text = f"Other ASes are attached at {user_as.isd_as} ({customers}). They must leave before it can be deleted."
         raise FieldRuleError("as_has_customers", text, "label")
     _remove_others(user_as, [], actor, changes)
     changes.carry_out(without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))

@@ -140,7 +140,7 @@ def points(ap: AttachmentPoint, ap_b: AttachmentPoint, ap_other: AttachmentPoint
 
 
 NEW_AS: dict[str, tuple[Callable[[Points], list[AttachmentSpec]], set[tuple[int | None, str, str]]]] = {
-    "no attachment": (lambda p: [], {(None, "attachments", "attachments_none")}),
+    "no attachment": (lambda _: [], {(None, "attachments", "attachments_none")}),
     "six attachments": (
         lambda p: [spec(p.a, public_port=50000 + n) for n in range(6)],
         {(None, "attachments", "attachments_too_many")},
@@ -242,7 +242,7 @@ def test_a_user_as_that_is_an_attachment_point_cannot_attach_to_itself(door: str
     host = user_as.hosts.get()
     Host.objects.filter(pk=host.pk).update(public_ipv4="198.51.100.7")
     own = _make_ap(user_as)
-    found = DOORS[door](owner, [*_stored(user_as), spec(own, public_port=50001)], user_as)
+    found = DOORS[door](owner, [*_stored(user_as), spec(own, public_ip="198.51.100.8")], user_as)
     assert found == {(1, _name_at(door, "attachment_point_id"), "attachment_point_own")}
 
 
@@ -508,7 +508,7 @@ def test_an_as_at_which_others_attach_is_not_deleted(owner: User, teammate: User
     with pytest.raises(FieldRuleError) as refused:
         user_as_delete(user_as_id=user_as.pk, actor=owner)
     assert refused.value.message == (
-        "1 links of other ASes end at 17-ffaa:1:1. They must be removed before it can be deleted."
+        "Other ASes are attached at 17-ffaa:1:1 (1). They must leave before it can be deleted."
     )
     user_as_delete(user_as_id=customer.pk, actor=teammate)
     user_as_delete(user_as_id=user_as.pk, actor=owner)
