@@ -2,9 +2,19 @@
 
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, register_converter
+from django.urls.converters import IntConverter
 
 from scionlab import views
+
+
+class KeyConverter(IntConverter):
+    """A primary key. What has more digits is no key of ours, and SQLite fails on it instead of not finding it."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_converter(KeyConverter, "key")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.front, name="front"),
@@ -13,12 +23,12 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout/", LogoutView.as_view(), name="logout"),
     path("ases/", views.user_as_list, name="user_as_list"),
     path("ases/new/", views.user_as_new, name="user_as_create"),
-    path("ases/<int:pk>/", views.user_as_detail, name="user_as_detail"),
-    path("ases/<int:pk>/edit/", views.user_as_edit, name="user_as_edit"),
-    path("ases/<int:pk>/active/", views.user_as_active, name="user_as_active"),
-    path("ases/<int:pk>/delete/", views.user_as_delete_page, name="user_as_delete"),
-    path("ases/<int:pk>/configuration/", views.user_as_download, name="user_as_download"),
-    path("ases/<int:pk>/links/<int:link_id>/bandwidth/", views.link_bandwidth, name="link_bandwidth"),
+    path("ases/<key:pk>/", views.user_as_detail, name="user_as_detail"),
+    path("ases/<key:pk>/edit/", views.user_as_edit, name="user_as_edit"),
+    path("ases/<key:pk>/active/", views.user_as_active, name="user_as_active"),
+    path("ases/<key:pk>/delete/", views.user_as_delete_page, name="user_as_delete"),
+    path("ases/<key:pk>/configuration/", views.user_as_download, name="user_as_download"),
+    path("ases/<key:pk>/links/<key:link_id>/bandwidth/", views.link_bandwidth, name="link_bandwidth"),
     path("api/", include("scionlab.api.urls")),
     path("admin/", admin.site.urls),
 ]

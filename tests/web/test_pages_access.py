@@ -189,6 +189,31 @@ def test_with_the_token_of_the_page_it_is_accepted(user_as: UserAS, link: Link, 
     assert link.bandwidth_kbit == 250
 
 
+def test_every_button_of_the_pages_carries_the_token(user_as: UserAS, link: Link, owner: User) -> None:
+    browser = browser_of(owner, csrf=True)
+    pressed = []
+    for url in (f"/ases/{user_as.pk}/", f"/ases/{user_as.pk}/delete/"):
+        for form in Page(browser.get(url)).root.all("form"):
+            data = {one.attrs["name"]: one.attrs.get("value", "") for one in form.all("input")}
+            target = form.attrs.get("action", url)
+            if target == "/logout/":
+                continue
+            assert browser.post(target, data | {"active": "1"}).status_code == 302, target
+            pressed.append(target)
+    assert len(pressed) == 3  # activate, bandwidth, delete
+    assert not UserAS.objects.exists()
+    page = Page(browser.get("/ases/"))
+    token = page.root.one("form", action="/logout/").one("input").attrs["value"]
+    assert browser.post("/logout/", {"csrfmiddlewaretoken": token}).headers["Location"] == "/login/"
+
+
+def test_numbers_in_addresses_that_no_database_can_hold_are_not_found(owner: User) -> None:
+    browser = browser_of(owner)
+    for number in (2**63, 10**40):
+        assert browser.get(f"/ases/{number}/").status_code == 404
+        assert browser.post(f"/ases/{number}/links/{number}/bandwidth/").status_code == 404
+
+
 # --- log in and out -----------------------------------------------------------------------------------------
 
 

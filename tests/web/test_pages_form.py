@@ -336,6 +336,14 @@ def test_a_removed_row_takes_nothing_else_with_it(client: Client, ap: Attachment
     assert not UserAS.objects.exists()
 
 
+def test_the_last_row_may_go_too_and_come_back(client: Client, ap: AttachmentPoint) -> None:
+    page = Page(client.post(NEW, form(row(ap), button="remove", value="0")))
+    assert "No attachment. An AS needs at least one." in page.text
+    assert not page.root.all("div", class_="summary")
+    again = Page(client.post(NEW, page.post_data() | {"add": "1"}))
+    assert again.value(BANDWIDTH) == "1000"
+
+
 def test_enter_in_a_text_field_saves_and_does_not_remove(client: Client, ap: AttachmentPoint) -> None:
     """Browsers press the first submit button of a form in the order of the document."""
     page = Page(client.post(NEW, form(row(ap), button="add")))
