@@ -1,0 +1,370 @@
+"""One cycle from the service to the kernel and back: whatever goes wrong, the last good state stays enforced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ap_agent.cycle import Agent
+from ap_agent.errors import AgentError, ApplyError, ForeignStateError, VerifyError
+from ap_agent.fetch import ServiceClient
+from ap_agent.log import configure, get_logger
+from ap_agent.settings import Settings
+from tests import agent_service as svc
+from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry, zipped
+from tests.agent_engine import FakeEngine
+from tests.agent_service import Answer, Service, like_the_service, reply, status
+
+V7 = bundle_bytes({"1": entry(500), "2": entry(1000, "192.0.2.12"), "9": entry(10, "192.0.2.99", is_user_as=False)})
+V8 = bundle_bytes({"1": entry(900), "3": entry(0, "2001:db8::7")}, version="1.19", limits_version=8)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with svc.service() as running:
+        running.answers["/config"] = like_the_service(V7, "1.18", "7")
+        yield running
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def settings(service: Service, tmp_path: Path) -> Settings:
+    return Settings(
+        url=service.url,
+        host_id=HOST_ID,
+        host_secret=SECRET,
+        read_timeout_s=0.3,
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+    )
+
+
+@pytest.fixture
+def agent(settings: Settings, engine: FakeEngine) -> Iterator[Agent]:
+    client = ServiceClient(settings)
+    yield Agent(settings, engine, client, get_logger())
+    client.close()
+
+
+def cycle(agent: Agent) -> str:
+    contact = agent.pull().contact
+    agent.enforce()
+    agent.tell(even_if_old=False)
+    return contact
+
+
+def codes(agent: Agent) -> list[str]:
+    return [problem.code for problem in agent.problems]
+
+
+def test_first_cycle_enforces_stores_and_tells(agent: Agent, engine: FakeEngine, service: Service) -> None:
+    agent.load()
+
+    assert cycle(agent) == "new"
+
+    assert engine.kernel == {1: 500, 2: 1000}
+    stored = agent.store.load(host_id=HOST_ID)
+    assert stored is not None
+    assert stored.version == "1.18"
+    (receipt,) = service.receipts()
+    assert (receipt["version"], receipt["limits_version"], receipt["writes"]) == ("1.18", 7, 2)
+    assert receipt["problems"] == []
+
+
+def test_second_cycle_asks_with_both_versions_and_writes_nothing(
+    agent: Agent, engine: FakeEngine, service: Service
+) -> None:
+    cycle(agent)
+
+    assert cycle(agent) == "unchanged"
+
+    assert service.asked("/config")[1].query == {"version": "1.18", "limits": "7"}
+    assert agent.enforced is not None
+    assert agent.enforced.writes == 0
+    assert engine.kernel == {1: 500, 2: 1000}
+
+
+def test_change_is_followed(agent: Agent, engine: FakeEngine, service: Service) -> None:
+    cycle(agent)
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")
+
+    assert cycle(agent) == "new"
+
+    assert engine.kernel == {1: 900, 3: 0}
+    assert service.receipts()[-1]["links"]["1"]["kbit"] == 900
+
+
+def test_older_bundle_of_a_restored_backup_is_followed_too(agent: Agent, engine: FakeEngine, service: Service) -> None:
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")
+    cycle(agent)
+    service.answers["/config"] = like_the_service(V7, "1.18", "7")
+
+    assert cycle(agent) == "new"
+    assert engine.kernel == {1: 500, 2: 1000}
+
+
+def test_drift_is_repaired_although_nothing_is_new(agent: Agent, engine: FakeEngine) -> None:
+    cycle(agent)
+    engine.kernel = {2: 1000, 77: 5}
+
+    assert cycle(agent) == "unchanged"
+    assert engine.kernel == {1: 500, 2: 1000}
+
+
+def test_removing_the_last_user_as_removes_the_last_limit(agent: Agent, engine: FakeEngine, service: Service) -> None:
+    cycle(agent)
+    empty = bundle_bytes({"9": entry(10, "192.0.2.99", is_user_as=False)}, version="1.20", limits_version=9)
+    service.answers["/config"] = like_the_service(empty, "1.20", "9")
+    cycle(agent)
+
+    assert engine.kernel == {}
+    assert service.receipts()[-1]["links"] == {}
+
+
+# what the service answers after a good start, and the code of the problem
+TROUBLES: dict[str, tuple[Answer, str]] = {
+    "401": (status(401), "auth_refused"),
+    "503": (status(503), "service_unreachable"),
+    "redirect": (status(302, Location="/login"), "service_unreachable"),
+    "HTML": (reply(200, b"<html>", Content_Type="text/html"), "service_unreachable"),
+    "nothing": (svc.never(), "service_unreachable"),
+    "truncated download": (svc.truncated(V8), "service_unreachable"),
+    "204": (status(204), "no_as"),
+    "not gzip": (svc.tarball(b"hello"), "bundle_invalid"),
+    "cut tarball": (svc.tarball(V8[:-9]), "bundle_invalid"),
+    "wrong archive": (svc.tarball(zipped(b"x" * 2048)), "bundle_invalid"),
+    "other host's": (svc.tarball(bundle_bytes(host_id="other")), "bundle_invalid"),
+    "no link_info": (svc.tarball(bundle_bytes({"1": entry(-5)})), "bundle_invalid"),
+}
+
+
+@pytest.mark.parametrize("case", TROUBLES)
+def test_trouble_leaves_the_last_good_state_and_is_reported(
+    agent: Agent, engine: FakeEngine, service: Service, case: str
+) -> None:
+    cycle(agent)
+    answer, code = TROUBLES[case]
+    service.answers["/config"] = answer
+
+    cycle(agent)
+
+    assert engine.kernel == {1: 500, 2: 1000}
+    assert codes(agent) == [code]
+    receipt = service.receipts()[-1]
+    assert (receipt["version"], receipt["limits_version"]) == ("1.18", 7)
+    assert [one["code"] for one in receipt["problems"]] == [code]
+    assert {key: one["state"] for key, one in receipt["links"].items()} == {"1": "enforced", "2": "enforced"}
+    assert SECRET not in service.asked("/enforcement")[-1].body.decode()
+
+
+@pytest.mark.parametrize("case", TROUBLES)
+def test_trouble_passes_when_the_service_is_well_again(
+    agent: Agent, engine: FakeEngine, service: Service, case: str
+) -> None:
+    cycle(agent)
+    service.answers["/config"] = TROUBLES[case][0]
+    cycle(agent)
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")
+    cycle(agent)
+
+    assert engine.kernel == {1: 900, 3: 0}
+    assert codes(agent) == []
+    assert service.receipts()[-1]["problems"] == []
+
+
+def test_trouble_at_the_very_first_start_touches_nothing(agent: Agent, engine: FakeEngine, service: Service) -> None:
+    service.answers["/config"] = svc.tarball(b"hello")
+    engine.kernel = {5: 5}
+    agent.load()
+    cycle(agent)
+
+    assert engine.kernel == {5: 5}
+    assert engine.calls == []
+    receipt = service.receipts()[-1]
+    assert (receipt["version"], receipt["limits_version"], receipt["links"]) == (None, None, {})
+
+
+def test_stored_bundle_is_enforced_without_a_service(
+    agent: Agent, engine: FakeEngine, settings: Settings, service: Service
+) -> None:
+    cycle(agent)
+    service.answers["/config"] = status(503)
+    after_boot = FakeEngine()
+    rebooted = Agent(settings, after_boot, None, get_logger())
+    rebooted.load()
+    rebooted.enforce()
+
+    assert after_boot.kernel == engine.kernel == {1: 500, 2: 1000}
+
+
+def test_damaged_store_is_a_problem_until_the_service_gave_another(
+    agent: Agent, engine: FakeEngine, settings: Settings, service: Service
+) -> None:
+    cycle(agent)
+    for path in (settings.state_dir / "current").resolve().rglob("link_info.json"):
+        path.write_bytes(b"{}")
+    client = ServiceClient(settings)
+    again = Agent(settings, engine, client, get_logger())
+    again.load()
+
+    assert codes(again) == ["state_unusable"]
+    assert again.bundle is None
+    assert cycle(again) == "new"  # asked without a version, so the service sent it
+    assert codes(again) == []
+    assert service.asked("/config")[-1].query == {}
+    client.close()
+
+
+def test_full_disk_keeps_the_old_state_everywhere(
+    agent: Agent, engine: FakeEngine, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycle(agent)
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert cycle(agent) == "failed"
+
+    assert codes(agent) == ["state_unusable"]
+    assert "No space left" in agent.problems[0].message
+    assert engine.kernel == {1: 500, 2: 1000}
+    assert service.receipts()[-1]["version"] == "1.18"
+    assert cycle(agent) == "new"
+    assert engine.kernel == {1: 900, 3: 0}
+
+
+ENGINE_ERRORS = [
+    (ApplyError("add class 1:1", 16), "kernel_refused"),
+    (ForeignStateError("eth0 has a root qdisc that is not ours."), "foreign_state"),
+    (VerifyError("x"), "verify_failed"),
+    (AgentError("This kernel has no htb."), "agent_failed"),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), ENGINE_ERRORS)
+def test_failing_engine_is_told_to_the_service_and_nothing_is_claimed(
+    agent: Agent, engine: FakeEngine, service: Service, error: Exception, code: str
+) -> None:
+    engine.error = error
+    cycle(agent)
+
+    assert codes(agent) == [code]
+    receipt = service.receipts()[-1]
+    assert receipt["version"] == "1.18"
+    assert {one["state"] for one in receipt["links"].values()} == {"error"}
+    assert receipt["links"]["1"]["problem"] == str(error)
+    assert receipt["links"]["1"]["to_user"] is None
+
+
+def test_bug_in_the_engine_is_not_swallowed_and_nothing_is_claimed(
+    agent: Agent, engine: FakeEngine, service: Service
+) -> None:
+    cycle(agent)
+    engine.error = ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        agent.enforce()
+
+    assert {one["state"] for one in agent.receipt()["links"].values()} == {"error"}
+
+
+def test_one_refused_link_does_not_hold_up_the_others(agent: Agent, engine: FakeEngine, service: Service) -> None:
+    engine.refused = frozenset({1})
+    cycle(agent)
+
+    assert engine.kernel == {2: 1000}
+    receipt = service.receipts()[-1]
+    assert {key: one["state"] for key, one in receipt["links"].items()} == {"1": "error", "2": "enforced"}
+    assert [one["code"] for one in receipt["problems"]] == ["apply_failed"]
+
+
+# --- receipts ---------------------------------------------------------------------------------------------------------
+
+
+def test_receipt_is_sent_when_there_is_news_and_not_otherwise(
+    agent: Agent, engine: FakeEngine, service: Service
+) -> None:
+    cycle(agent)
+    assert len(service.receipts()) == 1
+    cycle(agent)  # the kernel was read again: writes went from 2 to 0, and nothing else
+    cycle(agent)
+    assert len(service.receipts()) == 1
+    engine.kernel = {}
+    cycle(agent)
+    assert len(service.receipts()) == 2
+    assert service.receipts()[-1]["writes"] == 2
+    engine.refused = frozenset({2})
+    engine.kernel = {1: 500}
+    cycle(agent)
+    assert len(service.receipts()) == 3
+    agent.tell(even_if_old=True)
+    assert len(service.receipts()) == 4
+
+
+@pytest.mark.parametrize("answer", [status(500), status(400), status(401), svc.never(), svc.garbage()])
+def test_failing_receipt_disturbs_nothing_and_is_sent_again(
+    agent: Agent, engine: FakeEngine, service: Service, answer: Answer
+) -> None:
+    service.answers["/enforcement"] = answer
+    cycle(agent)
+
+    assert engine.kernel == {1: 500, 2: 1000}
+    assert codes(agent) == ["receipt_failed"]
+    service.answers["/enforcement"] = svc.stored()
+    cycle(agent)
+    assert codes(agent) == []
+    assert service.receipts()[-1]["problems"] == []  # that sending failed is old news when it is read
+    count = len(service.receipts())
+    cycle(agent)
+    assert len(service.receipts()) == count
+
+
+def test_configuration_is_confirmed_only_when_asked_for(
+    agent: Agent, engine: FakeEngine, settings: Settings, service: Service
+) -> None:
+    cycle(agent)
+    assert service.asked("/deployed_config_version") == []
+
+    service.answers["/deployed_config_version"] = status(200)
+    client = ServiceClient(settings)
+    agent.use(replace(settings, confirm_config=True), client)
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")
+    cycle(agent)
+    cycle(agent)
+    agent.tell(even_if_old=True)
+
+    assert [one.body for one in service.asked("/deployed_config_version")] == [b"version=1.19"]
+    client.close()
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def test_log_has_one_canonical_line_per_cycle_and_one_per_write(
+    agent: Agent, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", under_systemd=True)
+    cycle(agent)
+    service.answers["/config"] = like_the_service(V8, "1.19", "8")
+    cycle(agent)
+    lines = capsys.readouterr().out.splitlines()
+    cycle(agent)
+
+    done = [line for line in lines if line.startswith("<6>reconcile.done ")]
+    assert done[1].startswith(
+        "<6>reconcile.done version=1.19 limits=8 added=1 changed=1 removed=1 writes=3 links=2 ms="
+    )
+    assert len([line for line in lines if line.startswith("<6>kernel.write ")]) == 2 + 3
+    assert capsys.readouterr().out == ""  # nothing changed: nothing above DEBUG
+    assert SECRET not in "".join(lines)
