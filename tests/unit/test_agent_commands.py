@@ -1,0 +1,577 @@
+"""Both command lines: what they say, what they touch, and how they end. The kernel is the edge that is faked."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent import __main__ as agent_cli
+from ap_agent import commands, legacy_cli
+from ap_agent.bundle import read_bundle
+from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
+from ap_agent.lock import AgentLock, holder, lock_path
+from ap_agent.store import Operator, Store
+from tests import agent_service as svc
+from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
+from tests.agent_engine import FakeEngine
+from tests.agent_service import Service, like_the_service, status
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKS = {"1": entry(500), "2": entry(0, "2001:db8::7"), "9": entry(10, "192.0.2.99", is_user_as=False)}
+V7 = bundle_bytes(LINKS)
+
+TABLE = """\
+LINK  USER AS       REMOTE ADDRESS            LIMIT  STATE     DIRECTION         DEVICE  IN THE KERNEL  BYTES  DROPPED
+   1  17-ffaa:1:b6  192.0.2.11:50000     500 kbit/s  enforced  to the user AS    eth0       500 kbit/s  1 200        0
+                                                               from the user AS  eth0       500 kbit/s  1 200        0
+   2  17-ffaa:1:b6  [2001:db8::7]:50000     blocked  enforced  to the user AS    eth0          blocked  1 200        0
+                                                               from the user AS  eth0          blocked  1 200        0
+"""  # as wide as it is
+
+
+class Host:
+    """A host with the agent installed: folders, configuration, a fake kernel, and what a command printed."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.state, self.run_dir = folder / "state", folder / "run"
+        self.config = folder / "agent.toml"
+        self.configure()
+        self.engine = FakeEngine()
+        self.environment: dict[str, str] = {}
+        self.out = self.err = ""
+        self._capsys = capsys
+
+    def configure(self, text: str = "") -> None:
+        self.config.write_text(f'state_dir = "{self.state}"\nrun_dir = "{self.run_dir}"\n{text}')
+        self.config.chmod(0o640)
+
+    def use(self, service: Service) -> None:
+        self.configure(
+            f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\nread_timeout_s = 0.5\n'
+        )
+
+    def link_info(self, document: Any = LINKS, name: str = "link_info.json") -> Path:
+        path = self.folder / name
+        path.write_text(document if isinstance(document, str) else json.dumps(document))
+        return path
+
+    def store(self, data: bytes = V7) -> None:
+        Store(self.state).save(read_bundle(data, host_id=HOST_ID))
+
+    def agent(self, *arguments: str | Path) -> int:
+        return self._ended(agent_cli.main, [*map(str, arguments), "--config", str(self.config)])
+
+    def limiter(self, *arguments: str | Path) -> int:
+        return self._ended(legacy_cli.main, ["--config", str(self.config), *map(str, arguments)])
+
+    def _ended(self, main: Any, arguments: list[str]) -> int:
+        try:
+            code = main(arguments, self.environment, self.engine)
+        except SystemExit as exc:  # argparse
+            code = exc.code
+        captured = self._capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+        assert SECRET not in self.out + self.err
+        return int(code)
+
+
+@pytest.fixture
+def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(commands, "require_net_admin", lambda: None)  # the fake kernel lets everybody
+    return Host(tmp_path, capsys)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with svc.service() as running:
+        running.answers["/config"] = like_the_service(V7, "1.18", "7")
+        yield running
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_once_with_a_file_enforces_it_and_says_what_it_did(host: Host) -> None:
+    assert host.agent("once", "--link-info", host.link_info()) == commands.OK
+
+    assert host.engine.kernel == {1: 500, 2: 0}
+    assert host.err == ""
+    assert "2 of 2 limited links enforced" in host.out
+    assert "  eth0: add class 1:1 rate 500 kbit/s (link 1, to the user AS)" in host.out
+    assert not host.state.exists()
+
+
+def test_table_is_aligned_and_speaks_the_words_of_the_field(host: Host) -> None:
+    host.agent("once", "--link-info", host.link_info())
+    table = host.out.replace("\N{NO-BREAK SPACE}", " ").partition("\n\n")[2].splitlines()
+
+    assert table == TABLE.splitlines()
+
+
+def test_second_once_changes_nothing(host: Host) -> None:
+    host.agent("once", "--link-info", host.link_info())
+
+    assert host.agent("once", "--link-info", host.link_info()) == commands.OK
+    assert "Nothing had to change in the kernel." in host.out
+
+
+def test_once_follows_the_service(host: Host, service: Service) -> None:
+    host.use(service)
+
+    assert host.agent("once") == commands.OK
+    assert "From configuration 1.18, limits 7: 2 of 2" in host.out
+    assert host.engine.kernel == {1: 500, 2: 0}
+    assert [one["version"] for one in service.receipts()] == ["1.18"]
+
+
+@pytest.mark.parametrize("code", [204, 302, 401, 403, 404, 500, 503])
+def test_once_with_an_unwilling_service_enforces_the_last_good_state(host: Host, service: Service, code: int) -> None:
+    host.use(service)
+    host.store()
+    service.answers["/config"] = status(code)
+
+    assert host.agent("once") == commands.NOTHING_NEW
+    assert host.engine.kernel == {1: 500, 2: 0}
+    assert f"({code})" in host.err or str(code) in host.err
+    assert "last good configuration is enforced" in host.err
+
+
+def test_once_with_a_bad_bundle_enforces_the_last_good_state(host: Host, service: Service) -> None:
+    host.use(service)
+    host.store()
+    service.answers["/config"] = svc.tarball(V7[:-5])
+
+    assert host.agent("once") == commands.NOTHING_NEW
+    assert "bundle_invalid" in host.err
+
+
+def test_once_with_nothing_to_enforce_touches_nothing(host: Host, service: Service) -> None:
+    host.use(service)
+    service.answers["/config"] = status(503)
+
+    assert host.agent("once") == commands.NOT_DONE
+    assert host.engine.calls == []
+    assert "the kernel was not touched" in host.err
+
+
+def test_once_without_service_and_bundle_is_a_wrong_configuration(host: Host) -> None:
+    assert host.agent("once") == commands.USAGE
+    assert "give --link-info FILE" in host.err
+
+
+def test_once_ends_with_1_when_a_link_is_not_enforced(host: Host) -> None:
+    host.engine.refused = frozenset({2})
+
+    assert host.agent("once", "--link-info", host.link_info()) == commands.NOT_DONE
+    assert "1 of 2 limited links enforced" in host.out
+    assert "apply_failed (links 2): The kernel refused link 2." in host.err
+    assert "link 2 is not enforced" in host.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ApplyError("add class 1:1", errno.EBUSY), commands.NOT_DONE),
+        (ApplyError("add class 1:1", errno.EPERM), commands.NOT_PERMITTED),
+        (NotPermittedError("Use sudo."), commands.NOT_PERMITTED),
+        (AgentError("This kernel has no htb."), commands.NOT_DONE),
+    ],
+)
+def test_once_ends_with_the_code_of_the_engines_error(host: Host, error: AgentError, code: int) -> None:
+    host.engine.error = error
+
+    assert host.agent("once", "--link-info", host.link_info()) == code
+    assert error.message in host.err
+
+
+BAD_FILES = {
+    "no JSON": ("{", "not JSON"),
+    "a list": ("[]", "a list"),
+    "negative": ({"1": entry(-1)}, "-1"),
+    "a text as number": ({"1": {**entry(1), "Bandwidth": "500"}}, "not an integer"),
+    "a shell command": ({"1": entry(1, "192.0.2.1; reboot")}, "not an IP address"),
+    "duplicate": ('{"1": {}, "1": {}}', "twice"),
+    "interface 5000": ({"5000": entry(1)}, "5000"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_file_touches_nothing_and_names_the_rule(host: Host, case: str) -> None:
+    document, words = BAD_FILES[case]
+    path = host.link_info(document)
+
+    for command in ("once", "plan", "show"):
+        assert host.agent(command, "--link-info", path) == commands.NOT_DONE
+        assert str(path) in host.err
+        assert words in host.err
+    assert host.limiter("-l", "-p", path) == commands.NOT_DONE
+    assert words in host.err
+    assert host.engine.calls == []
+
+
+def test_missing_file_is_named(host: Host) -> None:
+    assert host.agent("once", "--link-info", "/none") == commands.NOT_DONE
+    assert "/none cannot be read: No such file or directory" in host.err
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def tree_of(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(one): (one.lstat().st_ino, one.lstat().st_mtime_ns) for one in folder.rglob("*")}
+
+
+def test_plan_prints_what_would_change_and_touches_nothing(host: Host) -> None:
+    path = host.link_info()
+    before = tree_of(host.folder)
+
+    assert host.agent("plan", "--link-info", path) == commands.OK
+
+    assert "Would change in the kernel (2 operations):" in host.out
+    assert "eth0: add class 1:1 rate 500 kbit/s" in host.out
+    assert host.engine.calls == ["plan_cycle"]
+    assert host.engine.kernel == {}
+    assert tree_of(host.folder) == before
+
+
+def test_plan_of_the_service_stores_nothing_and_sends_nothing(host: Host, service: Service) -> None:
+    host.use(service)
+    before = tree_of(host.folder)
+
+    assert host.agent("plan") == commands.OK
+
+    assert "From configuration 1.18, limits 7." in host.out
+    assert [one.method for one in service.seen] == ["GET"]
+    assert tree_of(host.folder) == before
+
+
+def test_plan_falls_back_to_what_is_stored(host: Host, service: Service) -> None:
+    host.use(service)
+    host.store()
+    service.answers["/config"] = status(503)
+
+    assert host.agent("plan") == commands.NOTHING_NEW
+    assert "From configuration 1.18" in host.out
+    assert "service_unreachable" in host.err
+
+
+def test_plan_as_json_is_for_programs(host: Host) -> None:
+    host.engine.kernel = {1: 400, 7: 5}
+    assert host.agent("plan", "--link-info", host.link_info(), "--json") == commands.OK
+
+    document = json.loads(host.out)
+    assert [one["op"] for one in document["plan"]["ops"]] == ["class-change", "class-add", "class-del"]
+    assert document["problems"] == []
+
+
+def test_empty_plan_says_so(host: Host) -> None:
+    host.engine.kernel = {1: 500, 2: 0}
+
+    assert host.agent("plan", "--link-info", host.link_info()) == commands.OK
+    assert "Nothing would change." in host.out
+
+
+# --- show, reset, status ----------------------------------------------------------------------------------------------
+
+
+def test_show_reads_the_kernel_for_the_stored_links(host: Host) -> None:
+    host.store()
+    host.engine.kernel = {1: 500}
+
+    assert host.agent("show") == commands.NOT_DONE
+    assert "link 2 is not enforced: The kernel has None kbit/s for link 2." in host.err
+    assert "nothing" in host.out
+    host.engine.kernel = {1: 500, 2: 0}
+    assert host.agent("show") == commands.OK
+    assert host.agent("show", "--json") == commands.OK
+    assert json.loads(host.out)["links"]["1"]["to_user"]["rate_kbit"] == 500
+    assert set(host.engine.calls) == {"read_links"}
+
+
+def test_show_without_links_says_what_to_do(host: Host) -> None:
+    assert host.agent("show") == commands.NOT_DONE
+    assert "--link-info" in host.err
+
+
+def test_reset_removes_from_the_kernel_and_keeps_the_disk(host: Host) -> None:
+    host.store()
+    host.engine.kernel = {1: 500}
+
+    assert host.agent("reset") == commands.OK
+    assert host.engine.kernel == {}
+    assert "Removed from the kernel:\n  eth0: delete class 1:1 (link 1, to the user AS)" in host.out
+    assert Store(host.state).load(host_id=HOST_ID) is not None
+    assert host.agent("reset") == commands.OK
+    assert "nothing of ours" in host.out
+
+
+def test_status_without_a_report(host: Host) -> None:
+    assert host.agent("status") == commands.NOT_DONE
+    assert "has not reported yet" in host.err
+
+
+def test_status_with_a_file_that_is_none(host: Host) -> None:
+    host.run_dir.mkdir()
+    for content in ("", "[]", '{"schema": 1}', '{"schema": 1, "written_at": 5}', '{"schema": 2}'):
+        (host.run_dir / "health.json").write_text(content)
+        assert host.agent("status") == commands.NOT_DONE
+        assert "cannot be used" in host.err
+
+
+# --- usage, configuration, permission, lock ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["once", "--nonsense"], ["status", "--link-info", "x"]])
+def test_wrong_command_line_is_2(host: Host, arguments: list[str]) -> None:
+    assert host.agent(*arguments) == commands.USAGE
+    assert "usage:" in host.err
+
+
+@pytest.mark.parametrize("command", ["run", "once", "plan", "show", "reset", "status"])
+def test_wrong_configuration_is_2_for_every_command(host: Host, command: str) -> None:
+    host.configure("poll_interval_s = 0\n")
+
+    assert host.agent(command) == commands.USAGE
+    assert host.err.startswith(f"{command}: {host.config}: poll_interval_s = 0 is not seconds")
+    assert host.engine.calls == []
+
+
+def test_help_lists_commands_and_exit_codes(host: Host) -> None:
+    assert host.agent("--help") == 0
+    for word in ("run", "once", "plan", "show", "reset", "status", "exit codes:", "last good state enforced"):
+        assert word in host.out
+
+
+def test_run_without_anything_to_do_is_2(host: Host) -> None:
+    assert host.agent("run") == commands.USAGE
+    assert "nothing to do. Set url." in host.err
+
+
+def test_without_permission_it_is_3_and_nothing_is_touched(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise NotPermittedError("Use sudo.")
+
+    monkeypatch.setattr(commands, "require_net_admin", refuse)
+    path = host.link_info()
+    for code in (
+        host.agent("once", "--link-info", path),
+        host.agent("reset"),
+        host.agent("run"),
+        host.limiter("-l", "-p", path),
+        host.limiter("-r"),
+    ):
+        assert code == commands.NOT_PERMITTED
+        assert "Use sudo." in host.err
+    assert host.engine.calls == []
+    assert host.agent("plan", "--link-info", path) == commands.OK  # looking needs no permission
+
+
+def test_missing_capability_is_found_before_the_kernel_is_asked() -> None:
+    """The real check, in a process that gave up everything."""
+    if os.geteuid() != 0:
+        with pytest.raises(NotPermittedError, match="CAP_NET_ADMIN"):
+            commands.require_net_admin()
+        return
+    program = "from ap_agent.commands import require_net_admin as check\ncheck()\nimport os\nos.setuid(65534)\ncheck()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "NotPermittedError: Changing the kernel's traffic control needs root (CAP_NET_ADMIN)" in done.stderr
+
+
+def test_while_the_service_runs_everything_that_changes_the_kernel_refuses(host: Host) -> None:
+    path = host.link_info()
+    with AgentLock(host.run_dir, "run"):
+        for code in (
+            host.agent("once", "--link-info", path),
+            host.agent("reset"),
+            host.agent("run"),
+            host.limiter("-l", "-p", path, "-b", "5000"),
+            host.limiter("-r"),
+        ):
+            assert code == commands.LOCKED
+            assert "systemctl stop scionlab-bw-agent" in host.err
+            assert f"pid {os.getpid()}" in host.err
+        assert host.engine.calls == []
+        assert Store(host.state).load_operator() == Operator()  # refused as a whole
+        assert host.agent("plan", "--link-info", path) == commands.OK
+        assert host.agent("show", "--link-info", path) == commands.NOT_DONE
+    assert host.agent("once", "--link-info", path) == commands.OK
+
+
+def test_two_commands_by_hand_do_not_meet(host: Host) -> None:
+    with AgentLock(host.run_dir, "once"):
+        assert host.agent("reset") == commands.LOCKED
+    assert "`once` is at work" in host.err
+
+
+def test_lock_of_a_dead_process_is_free(host: Host) -> None:
+    child = os.fork()
+    if child == 0:
+        AgentLock(host.run_dir, "run").__enter__()
+        os._exit(0)  # no clean-up, as after SIGKILL
+    os.waitpid(child, 0)
+
+    assert holder(lock_path(host.run_dir)) is None
+    assert host.agent("reset") == commands.OK
+
+
+def test_lock_whose_folder_is_removed_meanwhile_is_taken_anew(host: Host) -> None:
+    with AgentLock(host.run_dir, "once"):
+        lock_path(host.run_dir).unlink()
+        with AgentLock(host.run_dir, "reset"), pytest.raises(LockHeldError), AgentLock(host.run_dir, "run"):
+            raise AssertionError("two holders")
+
+
+def test_lock_does_not_follow_a_link_laid_by_somebody(host: Host) -> None:
+    host.run_dir.mkdir()
+    victim = host.folder / "victim"
+    victim.write_text("precious")
+    lock_path(host.run_dir).symlink_to(victim)
+
+    assert host.agent("reset") == commands.NOT_PERMITTED
+    assert victim.read_text() == "precious"
+
+
+# --- the command line of the thesis -----------------------------------------------------------------------------------
+
+
+def test_l_enforces_the_given_file_and_remembers_it(host: Host) -> None:
+    path = host.link_info()
+
+    assert host.limiter("-l", "-p", path) == commands.OK
+    assert host.engine.kernel == {1: 500, 2: 0}
+    assert f"Stored: link_info.json is read from {path}." in host.out
+    host.link_info({"1": entry(900)})
+    assert host.limiter("-l") == commands.OK
+    assert host.engine.kernel == {1: 900}
+
+
+def test_l_takes_the_agents_bundle_and_else_the_stock_clients_file(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.link_info({"5": entry(5)}))
+
+    assert host.limiter("-l") == commands.OK
+    assert host.engine.kernel == {5: 5}
+    host.store()
+    assert host.limiter("-l") == commands.OK
+    assert host.engine.kernel == {1: 500, 2: 0}
+
+
+def test_l_without_any_file_is_not_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.folder / "none.json")
+
+    assert host.limiter("-l") == commands.NOT_DONE
+    assert "none.json cannot be read" in host.err
+    assert host.engine.calls == []
+
+
+def test_b_stores_the_default_and_implies_unmatched_default(host: Host) -> None:
+    host.configure('unmatched = "unlimited"\n')
+
+    assert host.limiter("-l", "-b", "5000", "-p", host.link_info()) == commands.OK
+    assert (host.engine.settings[-1].unmatched, host.engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
+    assert "operator.json" in host.out
+    host.limiter("-l")
+    assert host.engine.settings[-1].default_bandwidth_kbit == 5000
+    host.agent("once", "--link-info", host.link_info())
+    assert (host.engine.settings[-1].unmatched, host.engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
+    host.environment = {"SCIONLAB_BW_UNMATCHED": "unlimited"}
+    host.limiter("-l")
+    assert host.engine.settings[-1].unmatched == "unlimited"
+
+
+def test_b_and_p_alone_only_store(host: Host) -> None:
+    assert host.limiter("-b", "5000") == commands.OK
+    assert "In force from the next" in host.out
+    assert host.engine.calls == []
+    assert Store(host.state).load_operator() == Operator(5000)
+    path = host.link_info()
+    assert host.limiter("-p", path) == commands.OK
+    assert Store(host.state).load_operator() == Operator(5000, path)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "0", "1.5", "1e3", "five", "100000001", "9" * 30])
+def test_bad_default_is_refused_and_not_stored(host: Host, text: str) -> None:
+    assert (
+        host.limiter("-l", f"-b{text}" if text.startswith("-") else "-b", *([] if text.startswith("-") else [text]))
+        == 2
+    )
+    assert host.err.startswith("scionlab_bw_limiter: -b: ")
+    assert host.engine.calls == []
+    assert not host.state.exists()
+
+
+def test_bad_file_is_not_stored(host: Host) -> None:
+    assert host.limiter("-l", "-p", host.link_info("{")) == commands.NOT_DONE
+    assert Store(host.state).load_operator() == Operator()
+    assert host.engine.calls == []
+
+
+def test_s_shows_and_changes_nothing(host: Host) -> None:
+    host.engine.kernel = {1: 500, 2: 0}
+
+    assert host.limiter("-s", "-p", host.link_info()) == commands.OK
+    assert "17-ffaa:1:b6" in host.out
+    assert host.engine.calls == ["read_links"]
+
+
+def test_r_removes_everything_that_we_set(host: Host) -> None:
+    host.limiter("-l", "-p", host.link_info())
+
+    assert host.limiter("-r") == commands.OK
+    assert host.engine.kernel == {}
+    assert "Removed from the kernel:" in host.out
+
+
+def test_failing_engine_is_not_exit_0(host: Host) -> None:
+    host.engine.refused = frozenset({1})
+    assert host.limiter("-l", "-p", host.link_info()) == commands.NOT_DONE
+    host.engine.error = AgentError("This kernel has no htb.")
+    assert host.limiter("-l") == commands.NOT_DONE
+    assert host.limiter("-r") == commands.NOT_DONE
+    assert host.limiter("-s") == commands.NOT_DONE
+
+
+@pytest.mark.parametrize("arguments", [[], ["-l", "-r"], ["-x"], ["-b"], ["-l", "file"]])
+def test_wrong_command_line_of_the_thesis_is_2(host: Host, arguments: list[str]) -> None:
+    assert host.limiter(*arguments) == commands.USAGE
+    assert "usage: scionlab_bw_limiter" in host.err
+
+
+def test_h_explains_every_option(host: Host) -> None:
+    assert host.limiter("-h") == 0
+    for option in ("-l", "-r", "-s", "-b KBPS", "-p FILE", "-h"):
+        assert option in host.out
+
+
+def test_stored_choices_that_cannot_be_read_stop_everything(host: Host) -> None:
+    host.state.mkdir()
+    (host.state / "operator.json").write_text("{")
+
+    for code in (host.agent("once", "--link-info", host.link_info()), host.limiter("-l")):
+        assert code == commands.NOT_DONE
+        assert "operator.json is damaged; delete it" in host.err
+    assert host.engine.calls == []
+
+
+# --- as installed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["scionlab_bw_limiter", "scionlab-bw-agent"])
+def test_wrapper_runs_from_any_folder_and_imports_nothing_from_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / "requests.py").write_text("raise SystemExit('imported from the current folder')")
+    (tmp_path / "ap_agent").mkdir()
+    link = tmp_path / "linked"
+    link.symlink_to(ROOT / "packaging" / "bin" / name)
+
+    done = subprocess.run([str(link), "-h"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
