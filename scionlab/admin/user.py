@@ -58,6 +58,13 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg] 
     add_fieldsets = [(None, {"fields": ["email", "full_name", "as_quota", "is_staff", "password1", "password2"]})]
     readonly_fields = ["quota", "last_login", "date_joined"]
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Nobody locks themselves out."""
+        return [*self.readonly_fields, "is_staff", "is_active"] if obj == request.user else self.readonly_fields
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and obj != request.user
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         rows: QuerySet[User] = super().get_queryset(request)
         return rows.annotate(ases=Count("user_ases"))

@@ -35,6 +35,10 @@ class UserASAdmin(ServiceAdmin):
         """A user AS needs attachments: it is made on the users' page."""
         return False
 
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nothing is typed here: a button to save would promise something."""
+        return False
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[UserAS]:
         link = "interfaces__link_as_b"
         active = Count(link, filter=Q(**{f"{link}__active": True}))

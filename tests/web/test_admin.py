@@ -844,3 +844,11 @@ def test_a_quota_is_set_and_its_use_shown(door: Client, owner: User, user_as: Us
     owner.refresh_from_db()
     assert owner.as_quota == 1
     assert "1 of 1" in door.get(page(User, LIST)).content.decode()
+
+
+def test_administrators_do_not_lock_themselves_out(door: Client, staff: User) -> None:
+    values = {"email": staff.email, "full_name": "Me", "as_quota": "5"}  # neither administrator nor active
+    assert door.post(page(User, CHANGE, staff.pk), values).status_code == 302
+    assert door.post(page(User, "delete", staff.pk), {"post": "yes"}).status_code == 403
+    staff.refresh_from_db()
+    assert (staff.full_name, staff.is_staff, staff.is_active) == ("Me", True, True)
