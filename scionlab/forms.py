@@ -13,6 +13,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import NON_FIELD_ERRORS
 from django.utils.html import format_html
 
 from bandwidth_config import (
@@ -187,10 +188,19 @@ def _text(**attrs: str) -> forms.TextInput:
 
 
 class AttachmentForm(forms.Form):
-    """One attachment: a provider Link to an attachment point. The fields are those of the thesis' figure 5.1."""
+    """One attachment: a provider Link to an attachment point. The fields are those of the thesis' figure 5.1, in the
+    order of the page."""
 
     link_id = forms.IntegerField(required=False, widget=forms.HiddenInput)
+    active = forms.BooleanField(
+        label="Active", required=False, initial=True, help_text="An inactive link is kept, but is in no configuration."
+    )
     attachment_point = forms.Field()  # an AttachmentPointField, made with the choices of the moment
+    bandwidth_kbit = RuleField(
+        parse_bandwidth,
+        label="Upper limit for the bandwidth usable for this AS [kbit/s]",
+        widget=_text(inputmode="numeric"),
+    )
     use_vpn = forms.BooleanField(
         label="Use VPN",
         required=False,
@@ -209,11 +219,6 @@ class AttachmentForm(forms.Form):
         help_text=f"From {MIN_PORT} to {MAX_PORT}. One port for each link on the same address.",
         widget=_text(inputmode="numeric"),
     )
-    bandwidth_kbit = RuleField(
-        parse_bandwidth,
-        label="Upper limit for the bandwidth usable for this AS [kbit/s]",
-        widget=_text(inputmode="numeric"),
-    )
     bind_ip = RuleField(
         _optional(_ip),
         label="Bind IP address",
@@ -225,9 +230,6 @@ class AttachmentForm(forms.Form):
         label="Bind port (UDP)",
         help_text="Your border router's own port, if it differs.",
         widget=_text(inputmode="numeric"),
-    )
-    active = forms.BooleanField(
-        label="Active", required=False, initial=True, help_text="An inactive link is kept, but is in no configuration."
     )
 
     def __init__(self, *args: Any, choices: Sequence[Choice], **kwargs: Any) -> None:
@@ -428,8 +430,9 @@ class UserASEditor:
 def problems_of(form: forms.Form, prefix: str) -> Iterable[Problem]:
     if not form.is_bound:
         return
-    for name, messages in form.errors.items():
-        if name == "__all__":
+    for name in (NON_FIELD_ERRORS, *form.fields):
+        messages: Iterable[str] = form.errors.get(name, [])
+        if name == NON_FIELD_ERRORS:
             target, label = f"{form.prefix or 'as'}-errors", prefix.removesuffix(": ")
         else:
             target, label = form[name].id_for_label or form[name].auto_id, f"{prefix}{form[name].label}"

@@ -213,11 +213,11 @@ def test_all_mistakes_are_shown_at_once_each_in_its_attachment(
     assert '"http" is not a port number' in page.beside("Public port (UDP)", 1)
     assert "Bandwidth 2 000 kbit/s is above" in page.beside(BANDWIDTH, 2)
     assert '"10.1" is not an IP address' in page.beside("Public IP address", 3)
-    assert [link.text.partition(":")[0] for link in page.root.one("div", class_="summary").all("a")] == [
-        "Attachment 1",
-        "Attachment 1",
-        "Attachment 2",
-        "Attachment 3",
+    assert [link.text.rpartition(": ")[0] for link in page.root.one("div", class_="summary").all("a")] == [
+        f"Attachment 1: {BANDWIDTH}",
+        "Attachment 1: Public port (UDP)",
+        f"Attachment 2: {BANDWIDTH}",
+        "Attachment 3: Public IP address",
     ]
 
 
