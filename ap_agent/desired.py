@@ -30,7 +30,7 @@ from ap_agent.model import (
     inner_class,
     leaf_handle,
 )
-from ap_agent.tcmsg import max_burst_bytes
+from ap_agent.tcmsg import kept_bytes
 from bandwidth_config import HEARTBEAT_KBIT, LinkInfo, bytes_per_second, format_kbit
 
 BLOCKED_RATE_BYTES_S = 1000  # 8 kbit/s for the classes of a blocked link: HTB refuses 0; its leaves drop everything
@@ -67,9 +67,9 @@ def rates_of(bandwidth_kbit: int) -> Rates:
     return Rates(limit, min(bytes_per_second(HEARTBEAT_KBIT), limit // 2))
 
 
-def burst_bytes(rate_bytes_s: int, slowest_bytes_s: int, frame_bytes: int) -> int:
-    """For a bucket of `rate`; `slowest` is the slowest rate that has to express it in the kernel's ticks."""
-    return min(max(2 * frame_bytes, rate_bytes_s * BURST_MS // 1000), max_burst_bytes(slowest_bytes_s))
+def burst_bytes(ceil_bytes_s: int, frame_bytes: int) -> int:
+    """Both buckets of a class: two frames, or what the ceil lets through within a tick of the kernel."""
+    return max(2 * frame_bytes, ceil_bytes_s * BURST_MS // 1000)
 
 
 def queue_bytes(rate_bytes_s: int, frame_bytes: int) -> int:
@@ -77,8 +77,8 @@ def queue_bytes(rate_bytes_s: int, frame_bytes: int) -> int:
 
 
 def _class(handle: Handle, parent: Handle, rate: int, ceil: int, frame: int, *, prio: int = 0) -> HtbClass:
-    burst = burst_bytes(ceil, rate, frame)
-    return HtbClass(handle, parent, rate, ceil, burst, burst, min(frame, MAX_QUANTUM_BYTES), prio)
+    burst, quantum = burst_bytes(ceil, frame), min(frame, MAX_QUANTUM_BYTES)
+    return HtbClass(handle, parent, rate, ceil, kept_bytes(burst, rate), kept_bytes(burst, ceil), quantum, prio)
 
 
 def _leaf(parent: Handle, limit_bytes: int) -> Qdisc:

@@ -100,10 +100,7 @@ def tcmsg(ifindex: int, handle: int = 0, parent: int = 0, info: int = 0) -> byte
 
 
 def ticks(size_bytes: int, rate_bytes_s: int) -> int:
-    """The time `size_bytes` take at that rate, in ticks, to the nearest; `desired` keeps it within 32 bits.
-
-    One tick at 100 Gbit/s is 0.8 byte, so that rounding both ways gives the same bytes back for every allowed rate.
-    """
+    """The time `size_bytes` take at that rate, in ticks, to the nearest; never more than 32 bits hold (274 s)."""
     return min(MAX_U32, (size_bytes * NS_PER_S + rate_bytes_s * TICK_NS // 2) // (rate_bytes_s * TICK_NS))
 
 
@@ -111,9 +108,12 @@ def bytes_of_ticks(tick_count: int, rate_bytes_s: int) -> int:
     return (tick_count * TICK_NS * rate_bytes_s + NS_PER_S // 2) // NS_PER_S
 
 
-def max_burst_bytes(rate_bytes_s: int) -> int:
-    """What 32 bits of ticks can say: 274 s at that rate."""
-    return MAX_U32 * TICK_NS * rate_bytes_s // NS_PER_S
+def kept_bytes(size_bytes: int, rate_bytes_s: int) -> int:
+    """What the kernel makes of a burst: it keeps ticks, and one tick at 100 Gbit/s is 800 bytes.
+
+    Applied once it is a fixed point, so that values which went through it can be compared with those read back.
+    """
+    return bytes_of_ticks(ticks(size_bytes, rate_bytes_s), rate_bytes_s)
 
 
 # --- qdiscs ----------------------------------------------------------------------------------------------------

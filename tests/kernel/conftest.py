@@ -7,6 +7,7 @@ The engine runs in this process, inside the AP's namespace; the witness is alway
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -63,14 +64,33 @@ class Host:
     def tc(self, *arguments: str) -> str:
         return self.ap.run("tc", *arguments)
 
-    def snapshot(self) -> str:
-        """Everything that we could have left behind, as tc and ip print it."""
-        devices = self.ap.ip("-br", "link").splitlines()
-        names = [line.split()[0].partition("@")[0] for line in devices]
-        shown = [self.tc("qdisc", "show"), *(line.split()[0] for line in devices)]
-        for name in names:
-            shown += [self.tc("filter", "show", "dev", name, "ingress"), self.tc("class", "show", "dev", name)]
-        return "\n".join(shown)
+    def snapshot(self) -> list[str]:
+        """Everything that we could have left behind, as tc and ip print it, without numbers that the kernel picks."""
+        shown = []
+        for name in self.devices():
+            shown += [f"device {name}", *self.tc("qdisc", "show", "dev", name).splitlines()]
+            shown += self.tc("class", "show", "dev", name).splitlines()
+            for hook in ("root", "ingress", "egress"):
+                at = [] if hook == "root" else [hook]  # tc's word "root" asks for something else
+                text = self.tc("filter", "show", "dev", name, *at) if self.has_hook(name, hook) else ""
+                shown += [f"{name} {hook} {one}" for one in _filters(text)]
+        return sorted(re.sub(r" direct_packets_stat \d+", "", line).strip() for line in shown)
+
+    def devices(self) -> list[str]:
+        return [line.split()[0].partition("@")[0] for line in self.ap.ip("-br", "link").splitlines()]
+
+    def has_hook(self, name: str, hook: str) -> bool:
+        return hook == "root" or " ffff: " in self.tc("qdisc", "show", "dev", name)
+
+
+def _filters(text: str) -> list[str]:
+    """Each filter as one line: tables, nodes and action numbers are the kernel's choice."""
+    joined = re.sub(r"\n\s+", " ", text)
+    lines = [
+        re.sub(r"( fh \S+| order \d+ key ht \S+ bkt \S+| index \d+ ref \d+ bind \d+)", "", line)
+        for line in joined.splitlines()
+    ]
+    return [line for line in lines if " ht divisor " not in line and line.strip()]
 
 
 @pytest.fixture
