@@ -1,0 +1,207 @@
+"""Ids, ports and quotas when two people save at once: the race is shown without the lock, then prevented by it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import IntegrityError
+
+from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient
+from scionlab.selectors import links_of
+from scionlab.services import allocation, attachments, user_as
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.user_as import AttachmentSpec, user_as_update
+from tests.concurrency.conftest import Meeting
+from tests.factories import UserFactory, attach, spec
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+WithoutLock = Callable[[Any, str], None]
+
+
+def failures(results: list[Any]) -> list[Exception]:
+    return [one for one in results if isinstance(one, Exception)]
+
+
+# --- AS ids ----------------------------------------------------------------------------------------------------
+
+
+def test_two_creates_at_two_attachment_points_get_two_as_ids(
+    owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    meeting = meet_in(allocation, "free_user_as_id")
+    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, spec(ap_b)))
+    assert failures(made) == []
+    assert not meeting.met, "the second waits for the lock before it looks"
+    assert sorted(one.isd_as for one in made) == ["17-ffaa:1:1", "17-ffaa:1:2"]
+
+
+def test_without_the_lock_on_as_ids_one_of_them_fails(
+    owner: User,
+    teammate: User,
+    ap: AttachmentPoint,
+    ap_b: AttachmentPoint,
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    without_lock: WithoutLock,
+) -> None:
+    without_lock(allocation, "lock_as_ids")
+    meeting = meet_in(allocation, "free_user_as_id")
+    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, spec(ap_b)))
+    assert meeting.met
+    assert [type(one) for one in failures(made)] == [IntegrityError]
+
+
+# --- interface ids and ports of one attachment point --------------------------------------------------------------
+
+
+def _add(link_of: UserAS, ap: AttachmentPoint, port: int) -> UserAS:
+    """One attachment more for an AS that exists: no AS id is involved, so only the attachment point's row guards."""
+    kept = [
+        AttachmentSpec(
+            attachment_point_id=ap.pk,
+            public_ip=link.interface_b.public_ip,
+            public_port=link.interface_b.public_port,
+            bandwidth_kbit=link.bandwidth_kbit,
+            link_id=link.pk,
+        )
+        for link in links_of(link_of)
+    ]
+    added = spec(ap, public_ip=kept[0].public_ip, public_port=port)
+    return user_as_update(
+        user_as_id=link_of.pk, actor=None, label="", installation_type="vm", attachments=[*kept, added]
+    )
+
+
+@pytest.fixture
+def two_ases(owner: User, teammate: User, ap: AttachmentPoint) -> list[UserAS]:
+    return [attach(owner, spec(ap)), attach(teammate, spec(ap, public_ip="198.51.100.8"))]
+
+
+def test_two_links_added_at_one_attachment_point_get_two_ids_and_ports(
+    two_ases: list[UserAS], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    meeting = meet_in(allocation, "free_port")
+    before = Host.objects.get(pk=ap.host.pk).config_version
+    assert failures(at_once(*(partial(_add, one, ap, 50001) for one in two_ases))) == []
+    assert not meeting.met
+    near = Interface.objects.filter(AS=ap.AS).order_by("interface_id")
+    assert [(one.interface_id, one.public_port) for one in near] == [(1, 50000), (2, 50001), (3, 50002), (4, 50003)]
+    assert Host.objects.get(pk=ap.host.pk).config_version == before + 2
+
+
+def test_without_the_lock_on_the_attachment_point_one_of_them_fails(
+    two_ases: list[UserAS], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    without_lock(allocation, "lock_attachment_points")
+    meeting = meet_in(allocation, "free_port")
+    results = at_once(*(partial(_add, one, ap, 50001) for one in two_ases))
+    assert meeting.met
+    assert [type(one) for one in failures(results)] == [IntegrityError]
+
+
+def test_two_ases_cannot_get_one_address_and_port(
+    owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
+    meet_in(attachments, "_taken")
+    results = at_once(*(partial(_move_to, one, ap) for one in (first, second)))
+    (refused,) = failures(results)
+    assert isinstance(refused, FieldRuleError)
+    assert refused.code == "endpoint_taken"
+
+
+def test_without_the_lock_both_get_it(
+    owner: User,
+    teammate: User,
+    ap: AttachmentPoint,
+    ap_b: AttachmentPoint,
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    without_lock: WithoutLock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No constraint of the database sees this one, because the ends belong to different hosts; the constraints on
+    other numbers would hide that by chance, so these numbers are given out without looking."""
+    first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
+    without_lock(allocation, "lock_attachment_points")
+    for name, start in (("free_interface_id", 100), ("free_port", 60_000)):
+        numbers = itertools.count(start)
+        monkeypatch.setattr(allocation, name, lambda *_args, numbers=numbers: next(numbers))
+    meeting = meet_in(attachments, "_taken")
+    assert failures(at_once(*(partial(_move_to, one, ap) for one in (first, second)))) == []
+    assert meeting.met
+    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
+
+
+def _move_to(one: UserAS, ap: AttachmentPoint) -> UserAS:
+    there = spec(ap, public_ip="198.51.100.77", public_port=50077)
+    return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="vm", attachments=[there])
+
+
+def test_eight_people_at_one_attachment_point(ap: AttachmentPoint, at_once: AtOnce) -> None:
+    people = [UserFactory(email=f"p{n}@example.org") for n in range(8)]
+    made = at_once(
+        *(partial(attach, one, spec(ap, use_vpn=n % 2 == 0, public_port=50000 + n)) for n, one in enumerate(people))
+    )
+    assert failures(made) == []
+    assert sorted(one.as_id & 0xFFFF for one in made) == list(range(1, 9))
+    near = Interface.objects.filter(AS=ap.AS)
+    assert sorted(one.interface_id for one in near) == list(range(1, 9))
+    assert len({(one.public_ip, one.public_port) for one in near}) == 8
+    assert sorted(VPNClient.objects.values_list("ip", flat=True)) == [f"10.10.1.{n}" for n in range(2, 6)]
+    assert Host.objects.get(pk=ap.host.pk).config_version == 1 + 8
+
+
+# --- quota -------------------------------------------------------------------------------------------------------
+
+
+def test_the_quota_holds_when_two_creates_race(
+    owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    User.objects.filter(pk=owner.pk).update(as_quota=1)
+    meet_in(user_as, "check_quota")
+    results = at_once(partial(attach, owner, spec(ap)), partial(attach, owner, spec(ap_b, public_port=50001)))
+    (refused,) = failures(results)
+    assert isinstance(refused, FieldRuleError)
+    assert refused.code == "quota_exceeded"
+    assert UserAS.objects.count() == 1
+
+
+def test_without_locks_the_quota_is_exceeded(
+    owner: User,
+    ap: AttachmentPoint,
+    ap_b: AttachmentPoint,
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    without_lock: WithoutLock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    User.objects.filter(pk=owner.pk).update(as_quota=1)
+    without_lock(allocation, "lock_as_ids")
+    monkeypatch.setattr(allocation, "lock_user", lambda pk: User.objects.get(pk=pk))
+    numbers = iter((0xFFAA_0001_0001, 0xFFAA_0001_0002))
+    monkeypatch.setattr(allocation, "free_user_as_id", lambda: next(numbers))
+    meeting = meet_in(user_as, "check_quota")
+    results = at_once(partial(attach, owner, spec(ap)), partial(attach, owner, spec(ap_b, public_port=50001)))
+    assert meeting.met
+    assert failures(results) == []
+    assert UserAS.objects.filter(owner=owner).count() == 2
+
+
+# --- one AS in two windows ------------------------------------------------------------------------------------------
+
+
+def test_an_as_saved_in_two_windows_ends_as_one_of_them(
+    owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce
+) -> None:
+    made = attach(owner, spec(ap))
+    results = at_once(partial(_move_to, made, ap_b), partial(_add, made, ap, 50001))
+    # Who came second knew of a Link that was gone; or moved away from what the first had added.
+    assert [getattr(one, "code", one) for one in failures(results)] in ([], ["link_unknown"])
+    assert [link.interface_a.AS.isd_as for link in links_of(made)] == ["17-ffaa:0:1108"]
+    assert Link.objects.count() == 1

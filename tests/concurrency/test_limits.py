@@ -1,0 +1,270 @@
+"""Bandwidths, defaults and counters when several people save at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from scionlab import selectors
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User
+from scionlab.selectors import links_of
+from scionlab.services import allocation, host, link
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.host import host_bump, host_set_deployed_version
+from scionlab.services.link import link_set_active, link_set_bandwidth
+from scionlab.services.policy import ap_default_set, fan_out, site_default_set
+from tests.concurrency.conftest import Meeting
+from tests.factories import attach, spec
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+WithoutLock = Callable[[Any, str], None]
+
+
+@pytest.fixture
+def links(owner: User, teammate: User, ap: AttachmentPoint) -> list[Link]:
+    """Two people's Links at one attachment point."""
+    made = (attach(owner, spec(ap)), attach(teammate, spec(ap, public_port=50001)))
+    return [links_of(one)[0] for one in made]
+
+
+def failures(results: list[Any]) -> list[Exception]:
+    return [one for one in results if isinstance(one, Exception)]
+
+
+def versions(ap: AttachmentPoint) -> tuple[int, int]:
+    found = Host.objects.get(pk=ap.host.pk)
+    return found.config_version, found.limits_version
+
+
+def save(one: Link, kbit: int) -> Callable[[], Link]:
+    return partial(link_set_bandwidth, link_id=one.pk, bandwidth_kbit=kbit, actor=None)
+
+
+# --- counters -----------------------------------------------------------------------------------------------------
+
+
+def test_two_bandwidths_saved_at_once_are_both_counted(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    config, limits = versions(ap)
+    assert failures(at_once(save(links[0], 300), save(links[1], 400))) == []
+    assert versions(ap) == (config, limits + 2)
+    wanted = sorted(Link.objects.values_list("wanted_limits_version", flat=True))
+    assert wanted == [limits + 1, limits + 2], "each waits for a version that has its own number"
+
+
+def test_even_without_locks_no_bump_is_lost_because_the_database_adds(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, without_lock: WithoutLock
+) -> None:
+    for lock in ("lock_attachment_points", "lock_hosts", "lock_links"):
+        without_lock(allocation, lock)
+    _, limits = versions(ap)
+    assert failures(at_once(save(links[0], 300), save(links[1], 400))) == []
+    assert versions(ap)[1] == limits + 2
+
+
+def test_reading_and_adding_by_hand_would_lose_one(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    """What F() is for: the same with read, add, save."""
+    both_read = threading.Barrier(2)
+
+    def bump_by_hand() -> None:
+        row = Host.objects.get(pk=ap.host.pk)
+        both_read.wait(timeout=5)
+        row.limits_version += 1
+        row.save(update_fields=["limits_version"])
+
+    _, limits = versions(ap)
+    assert failures(at_once(bump_by_hand, bump_by_hand)) == []
+    assert versions(ap)[1] == limits + 1
+    assert failures(at_once(*[partial(host_bump, host_ids=[ap.host.pk], limits=True)] * 2)) == []
+    assert versions(ap)[1] == limits + 3
+
+
+def test_a_hundred_bumps_by_eight_threads_in_any_order_of_hosts(
+    links: list[Link], ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce
+) -> None:
+    """Rows are locked in the order of their keys, however they are named: nobody waits for ever."""
+    before = versions(ap), versions(ap_b)
+
+    def many(ids: list[int]) -> None:
+        for _ in range(13):
+            host_bump(host_ids=ids, config=True, limits=True)
+
+    there, back = [ap.host.pk, ap_b.host.pk], [ap_b.host.pk, ap.host.pk]
+    assert failures(at_once(*(partial(many, ids) for ids in [there, back] * 4))) == []
+    for point, (config, limits) in zip((ap, ap_b), before, strict=True):
+        assert versions(point) == (config + 104, limits + 104)
+
+
+def test_a_save_and_an_activation_at_one_link(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    """Each writes its own column: neither undoes the other's."""
+    one = links[0]
+    off = partial(link_set_active, link_id=one.pk, actor=None, active=False)
+    assert failures(at_once(save(one, 300), off)) == []
+    one.refresh_from_db()
+    assert (one.bandwidth_kbit, one.active) == (300, False)
+
+
+def test_the_audit_has_an_unbroken_chain(links: list[Link], at_once: AtOnce) -> None:
+    """Who saves second has the first one's number as the old one."""
+    one = links[0]
+    assert failures(at_once(*(save(one, kbit) for kbit in (100, 200, 300, 400)))) == []
+    rows = BandwidthChange.objects.filter(link=one).order_by("pk").values_list("old_kbit", "new_kbit")
+    chain = [None, *(new for _, new in rows)]
+    assert [old for old, _ in rows] == chain[:-1]
+    assert sorted(chain[2:]) == [100, 200, 300, 400]
+
+
+# --- a default that is lowered while somebody saves ------------------------------------------------------------------
+
+
+def _lower(point: AttachmentPoint | None, kbit: int) -> Callable[[], None]:
+    if point is None:
+        return partial(site_default_set, default_bandwidth_kbit=kbit, actor=None)
+    return partial(ap_default_set, attachment_point_id=point.pk, default_bandwidth_kbit=kbit, actor=None)
+
+
+def _checked_then(monkeypatch: pytest.MonkeyPatch, checked: threading.Event, go_on: threading.Event) -> None:
+    """A save stops right after its number was found allowed."""
+    original = link._check
+
+    def check(*args: Any) -> None:
+        original(*args)
+        checked.set()
+        go_on.wait(timeout=5)
+
+    monkeypatch.setattr(link, "_check", check)
+
+
+@pytest.mark.parametrize("whose", ["site", "attachment point"])
+def test_a_number_is_checked_against_a_default_that_cannot_change_meanwhile(
+    whose: str, links: list[Link], ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, go_on = threading.Event(), threading.Event()
+    _checked_then(monkeypatch, checked, go_on)
+    lower = _lower(None if whose == "site" else ap, 100)
+
+    def lower_meanwhile() -> bool:
+        assert checked.wait(timeout=5)
+        watcher = threading.Timer(0.5, go_on.set)  # the save goes on although the default is still being lowered
+        watcher.start()
+        lower()
+        was_held_up = go_on.is_set()
+        return was_held_up
+
+    saved, was_held_up = at_once(save(links[0], 900), lower_meanwhile)
+    assert failures([saved, was_held_up]) == []
+    assert was_held_up is True, "the default waits until the save is done"
+    assert fan_out() == [ap.host.pk]
+    links[0].refresh_from_db()
+    assert (links[0].bandwidth_kbit, links[0].enforced_kbit) == (900, 100), "the choice is kept, and clamped"
+    assert links[0].wanted_limits_version == versions(ap)[1]
+
+
+@pytest.mark.parametrize("whose", ["site", "attachment point"])
+def test_without_the_lock_the_default_is_lowered_under_a_checked_number(
+    whose: str,
+    links: list[Link],
+    ap: AttachmentPoint,
+    at_once: AtOnce,
+    monkeypatch: pytest.MonkeyPatch,
+    without_lock: WithoutLock,
+) -> None:
+    without_lock(allocation, "lock_attachment_points")
+    checked, go_on = threading.Event(), threading.Event()
+    _checked_then(monkeypatch, checked, go_on)
+    lower = _lower(None if whose == "site" else ap, 100)
+
+    def lower_meanwhile() -> bool:
+        assert checked.wait(timeout=5)
+        lower()
+        was_held_up = go_on.is_set()
+        go_on.set()
+        return was_held_up
+
+    saved, was_held_up = at_once(save(links[0], 900), lower_meanwhile)
+    assert failures([saved, was_held_up]) == []
+    assert was_held_up is False
+    links[0].refresh_from_db()
+    now = selectors.default_in_force(AttachmentPoint.objects.get(pk=ap.pk))
+    assert (links[0].bandwidth_kbit, now) == (900, 100), "stored above a default that was in force by then"
+
+
+def test_a_number_that_comes_after_the_lower_default_is_refused(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce
+) -> None:
+    """The administrator is in the middle of the save: the user waits, and is then judged by the new default."""
+    locked = threading.Event()
+
+    def lower() -> None:
+        with transaction.atomic():
+            ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
+            locked.set()
+            threading.Event().wait(0.4)  # the user's save arrives meanwhile
+
+    def save_late() -> Link:
+        assert locked.wait(timeout=5)
+        return link_set_bandwidth(link_id=links[0].pk, bandwidth_kbit=900, actor=None)
+
+    _, refused = at_once(lower, save_late)
+    assert isinstance(refused, FieldRuleError)
+    assert refused.code == "bandwidth_too_high"
+    assert "limit of 100" in refused.message
+
+
+def test_the_clamp_is_carried_out_once_however_many_workers_try(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
+    _, limits = versions(ap)
+    results = at_once(fan_out, fan_out, fan_out, fan_out)
+    assert sorted(map(len, results)) == [0, 0, 0, 1]
+    assert versions(ap)[1] == limits + 1
+
+
+def test_without_the_lock_the_clamp_is_carried_out_twice(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
+    _, limits = versions(ap)
+    without_lock(allocation, "lock_attachment_points")
+    without_lock(allocation, "lock_links")
+    meet_in(selectors, "policy")
+    at_once(fan_out, fan_out)
+    assert versions(ap)[1] == limits + 2
+
+
+def test_a_clamp_and_a_save_meet_in_one_link(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    """Whoever is first: in the end the maximum, the number and the wanted version go together."""
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
+    assert failures(at_once(fan_out, save(links[0], 50))) == []
+    first, second = Link.objects.order_by("pk")
+    assert [(one.bandwidth_kbit, one.enforced_kbit) for one in (first, second)] == [(50, 50), (1000, 100)]
+    assert max(first.wanted_limits_version, second.wanted_limits_version) == versions(ap)[1]
+
+
+# --- what hosts report ------------------------------------------------------------------------------------------------
+
+
+def test_of_two_reports_the_newer_version_stays(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    """Two answers of a client overtake each other: the deployed version never goes back."""
+    Host.objects.filter(pk=ap.host.pk).update(config_version=9)
+    for _ in range(5):
+        Host.objects.filter(pk=ap.host.pk).update(config_version_deployed=0)
+        at_once(*(partial(host_set_deployed_version, host_id=ap.host.pk, config_version=n) for n in (7, 8)))
+        assert Host.objects.get(pk=ap.host.pk).config_version_deployed == 8
+
+
+def test_two_answers_leave_the_newest_delivered_versions(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce
+) -> None:
+    note = partial(host.host_note_delivered, host_id=ap.host.pk)
+    for _ in range(5):
+        Host.objects.filter(pk=ap.host.pk).update(delivered_config_version=0, delivered_limits_version=0)
+        at_once(partial(note, config_version=3, limits_version=9), partial(note, config_version=4, limits_version=8))
+        found = Host.objects.get(pk=ap.host.pk)
+        assert (found.delivered_config_version, found.delivered_limits_version) == (4, 9)

@@ -1,0 +1,115 @@
+"""Receipts that arrive while people save: neither waits for the other for ever, and each is stored whole.
+
+SQLite runs writers one after the other, so these prove something on PostgreSQL; they must pass on both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection
+
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, User
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+T0 = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+LINKS = 5
+
+
+@pytest.fixture
+def owner() -> User:
+    return UserFactory(email="owner@example.org")
+
+
+@pytest.fixture
+def links(owner: User) -> list[Link]:
+    ap = AttachmentPointFactory()
+    attach(owner, *[spec(ap, public_port=50_000 + n) for n in range(LINKS)])
+    return list(Link.objects.order_by("pk"))
+
+
+def receipt(host: Host, kbit: int, observed_at: datetime) -> Receipt:
+    host.refresh_from_db()
+    both = Direction(rate_kbit=kbit, bytes=1, packets=1, drops=0)
+    entry = LinkReceipt(kbit=kbit, state=LinkEnforcement.State.ENFORCED, problem="", to_user=both, from_user=both)
+    return Receipt(
+        agent_version="0.1.0",
+        version=(1, host.config_version),
+        limits_version=host.limits_version,
+        observed_at=observed_at,
+        links=dict.fromkeys(range(1, LINKS + 1), entry),
+    )
+
+
+def together(*actions: Callable[[], object]) -> list[Exception]:
+    """Run all at once, each on a connection of its own; what they raised."""
+    start, raised = threading.Barrier(len(actions)), []
+
+    def run(action: Callable[[], object]) -> None:
+        try:
+            start.wait(10)
+            action()
+        except Exception as exc:
+            raised.append(exc)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not [thread for thread in threads if thread.is_alive()]
+    return raised
+
+
+def test_first_receipt_that_comes_twice_at_once_is_stored_once(links: list[Link]) -> None:
+    host = links[0].interface_a.host
+    same = receipt(host, 1000, T0)
+    assert together(*[lambda: receipt_store(host_id=host.pk, receipt=same, now=T0)] * 4) == []
+    assert HostReceipt.objects.count() == 1
+    assert LinkEnforcement.objects.count() == LINKS
+    assert Mail.objects.count() == LINKS
+
+
+def test_of_many_receipts_at_once_the_newest_stays(links: list[Link]) -> None:
+    host = links[0].interface_a.host
+    receipt_store(host_id=host.pk, receipt=receipt(host, 1000, T0), now=T0)
+    later = [receipt(host, 1000 - n, T0 + timedelta(seconds=n)) for n in range(1, 9)]
+    now = T0 + timedelta(seconds=60)
+
+    def storing(one: Receipt) -> Callable[[], object]:
+        return lambda: receipt_store(host_id=host.pk, receipt=one, now=now)
+
+    assert together(*map(storing, reversed(later))) == []
+    assert HostReceipt.objects.get().observed_at == T0 + timedelta(seconds=8)
+    assert set(LinkEnforcement.objects.values_list("kbit", flat=True)) == {992}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_receipts_and_saves_never_wait_for_each_other_in_a_ring(links: list[Link], owner: User, is_first: bool) -> None:
+    """Saves lock Links, then hosts; a receipt refers to Links, then to the host."""
+    host = links[0].interface_a.host
+    if not is_first:
+        receipt_store(host_id=host.pk, receipt=receipt(host, 1000, T0), now=T0)
+
+    def saves() -> None:
+        for n in range(20):
+            link_set_bandwidth(link_id=links[n % LINKS].pk, bandwidth_kbit=100 + n, actor=owner)
+
+    def receipts() -> None:
+        for n in range(1, 21):
+            moment = T0 + timedelta(seconds=n)
+            receipt_store(host_id=host.pk, receipt=receipt(host, 1000, moment), now=moment)
+
+    assert together(saves, receipts) == []
+    assert HostReceipt.objects.get().observed_at == T0 + timedelta(seconds=20)
+    host.refresh_from_db()
+    assert host.limits_version == Link.objects.order_by("-wanted_limits_version")[0].wanted_limits_version
