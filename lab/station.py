@@ -21,11 +21,12 @@ import sys
 import time
 from typing import Any
 
-from lab.judge import NS, Arrivals, wire_bytes
+from lab.judge import NS, Arrivals, Span, wire_bytes
 from lab.mmsg import BatchReceiver, BatchSender, prepare
 from lab.scion_packet import build_data, build_heartbeat, recognise, stamp
 
 TICK_S = 0.001
+PAUSE_NS = 4_000_000  # a tick this late is worth noting: the bucket of a limit is 4 ms of its rate
 MAX_BEHIND_NS = 50_000_000  # a stream that is further behind gives the rest up instead of sending one big burst
 WAIT_FOR_START_S = 30
 _NOPS = bytes([1, 1, 1, 0])  # IPv4 options: three times "no operation", end of list (RFC 791)
@@ -155,13 +156,13 @@ def _resolve(address: str, port: int) -> tuple[int, Any]:
     return family, sockaddr
 
 
-def run(endpoints: list[Endpoint], *, start_ns: int, stop_ns: int, end_ns: int) -> float:
-    """Send and receive until `end_ns`; returns the longest time between two ticks in seconds (how starved we were)."""
+def run(endpoints: list[Endpoint], *, start_ns: int, stop_ns: int, end_ns: int) -> list[Span]:
+    """Send and receive until `end_ns`; returns the spans between two ticks that were longer than `PAUSE_NS`."""
     receiver = BatchReceiver()
     for endpoint in endpoints:
         for stream in endpoint.streams:
             stream.begin(start_ns)
-    longest_ns = 0
+    pauses = []
     before_ns = now_ns = time.monotonic_ns()
     while now_ns < end_ns:
         if now_ns < stop_ns:
@@ -173,8 +174,9 @@ def run(endpoints: list[Endpoint], *, start_ns: int, stop_ns: int, end_ns: int) 
         spent_s = (time.monotonic_ns() - now_ns) / NS
         time.sleep(max(0.0, TICK_S - spent_s))
         before_ns, now_ns = now_ns, time.monotonic_ns()
-        longest_ns = max(longest_ns, now_ns - before_ns)
-    return longest_ns / NS
+        if now_ns - before_ns > PAUSE_NS:
+            pauses.append((before_ns, now_ns))
+    return pauses
 
 
 def main() -> int:
@@ -189,11 +191,11 @@ def main() -> int:
     start_ns = int(line)
     signal.alarm(int(spec["seconds"] + spec["linger_s"]) + WAIT_FOR_START_S)
     stop_ns = start_ns + int(spec["seconds"] * NS)
-    longest_s = run(endpoints, start_ns=start_ns, stop_ns=stop_ns, end_ns=stop_ns + int(spec["linger_s"] * NS))
+    pauses = run(endpoints, start_ns=start_ns, stop_ns=stop_ns, end_ns=stop_ns + int(spec["linger_s"] * NS))
     report = {
         "endpoints": {endpoint.name: endpoint.report() for endpoint in endpoints},
         "cpu_s": time.process_time(),
-        "longest_tick_s": longest_s,
+        "pauses": pauses,
     }
     print(json.dumps(report), flush=True)
     return 0

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab import judge
-from lab.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Wire
+from lab.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Span, Wire
 from lab.netns import LabError, Namespace
 from lab.scion_packet import HEARTBEAT_INTERVAL_S, NEXT_HEADER_UDP, Kind
 from lab.station import unpack_arrivals
@@ -126,7 +126,8 @@ class Results:
     start_ns: int
     stop_ns: int
     endpoints: dict[tuple[str, str], EndpointResult]
-    stations: dict[str, dict[str, float]] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    pauses: list[Span] = field(default_factory=list)  # in which every station stood still: the machine did
 
     def at(self, host: Namespace, name: str) -> EndpointResult:
         """The endpoint of this name on this host."""
@@ -151,11 +152,12 @@ class Results:
     def judge_rate(
         self, host: Namespace, name: str, limit_kbit: int, *, wire: Wire | None = None, **window: Any
     ) -> RateVerdict:
-        """The same against a limit."""
+        """The same against a limit; see `lab.judge` on pauses of the machine."""
         return judge.judge_rate(
             self.all_arrivals(host, name),
             wire or self.at(host, name).wire,
             limit_kbit=limit_kbit,
+            pauses=self.pauses,
             **self._window(window),
         )
 
@@ -217,6 +219,7 @@ class TrafficRun:
     def finish(self) -> Results:
         """Wait for the end of the run and collect. Raises `LabError` when a station failed or hangs."""
         results = Results(self.start_ns, self.start_ns + int(self._seconds * NS), {})
+        pauses: list[list[Span]] = []
         deadline = self.start_ns / NS + self._seconds + self._linger_s + 20
         for host, station in self._stations.items():
             try:
@@ -236,7 +239,9 @@ class TrafficRun:
                     heartbeats=unpack_arrivals(end["received"]["heartbeat"]),
                     unknown=end["unknown"],
                 )
-            results.stations[host.name] = report
+            results.cpu_s[host.name] = report["cpu_s"]
+            pauses.append([(begin, end) for begin, end in report["pauses"]])
+        results.pauses = judge.common_pauses(pauses)
         return results
 
 

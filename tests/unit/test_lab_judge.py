@@ -12,6 +12,7 @@ from lab.judge import (
     Wire,
     bins_kbit,
     bucket_bytes,
+    common_pauses,
     delays_ms,
     excess_bytes,
     judge_heartbeats,
@@ -71,6 +72,27 @@ def test_a_rate_beyond_two_per_cent_does_not_hold(actual: int) -> None:
     verdict = judge_rate(paced(actual, 5), ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS)
     assert not verdict.holds
     assert f"measured {actual}.0 kbit/s at a limit of 1000 kbit/s" in str(verdict)
+
+
+def test_a_pause_of_the_machine_excuses_a_lower_rate_and_never_a_higher_one() -> None:
+    def holds(kbit: int, pauses: list[tuple[int, int]]) -> bool:
+        run = paced(kbit, 5)
+        return judge_rate(run, ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS, pauses=pauses).holds
+
+    a_tenth = [(2 * NS, 2 * NS + 4 * NS // 10 + 4_000_000)]  # of the 4 s that are measured, and what a bucket holds
+    assert not holds(900, [])
+    assert holds(900, a_tenth)
+    assert not holds(870, a_tenth)
+    assert not holds(970, [(2 * NS + n * 4_000_000, 2 * NS + (n + 1) * 4_000_000) for n in range(100)])
+    assert not holds(1025, a_tenth)
+    assert not holds(900, [(0, NS)])  # before the measured time
+
+
+def test_only_what_all_stations_missed_is_a_pause_of_the_machine() -> None:
+    assert common_pauses([]) == []
+    assert common_pauses([[(10, 20), (30, 40)], [(15, 35)]]) == [(15, 20), (30, 35)]
+    assert common_pauses([[(10, 20)], [(20, 30)]]) == []
+    assert common_pauses([[(10, 20)], []]) == []
 
 
 def test_silence_is_a_rate_of_zero_and_does_not_hold() -> None:
