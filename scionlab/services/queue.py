@@ -33,7 +33,7 @@ def queue_now(task: str, *args: int) -> bool:
     """False when the broker did not take it: that is logged, and the sweep will do the work."""
     try:
         current_app.send_task(task, args=args, retry=True, retry_policy=_RETRY_POLICY)
-    except (OperationalError, ChannelError) as exc:
+    except (OperationalError, ChannelError, OSError) as exc:  # OSError: the file broker's folder is gone or full
         logger.warning("queue.failed task=%s args=%s error=%r", task, args, exc)
         return False
     return True

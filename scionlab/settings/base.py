@@ -105,6 +105,9 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
     "PAGE_SIZE": 100,
     "EXCEPTION_HANDLER": "scionlab.api.errors.exception_handler",
+    # How many proxies of ours stand in front: 0 believes no X-Forwarded-For, or anybody could choose an address to be
+    # throttled under.
+    "NUM_PROXIES": env.integer("TRUSTED_PROXIES", 0, high=10),
     "DEFAULT_THROTTLE_CLASSES": [
         "rest_framework.throttling.AnonRateThrottle",
         "rest_framework.throttling.UserRateThrottle",

@@ -1,6 +1,6 @@
 """Receipts that arrive while people save: neither waits for the other for ever, and each is stored whole.
 
-SQLite runs writers one after the other, so these prove something on PostgreSQL; they must pass on both.
+SQLite runs writers one after the other: conftest.py skips these there.
 """
 
 from __future__ import annotations

@@ -399,6 +399,16 @@ def test_guessing_is_throttled_with_retry_after(owner: User, monkeypatch: pytest
     assert f"{response['Retry-After']} s" in response.json()["message"]
 
 
+def test_forwarded_address_buys_no_more_guesses(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "token", "2/min")
+    wrong = {"email": owner.email, "password": "wrong"}
+    answers = [
+        APIClient().post("/api/v1/token/", wrong, format="json", headers={"X-Forwarded-For": f"203.0.113.{n}"})
+        for n in range(3)
+    ]
+    assert [one.status_code for one in answers] == [401, 401, 429]
+
+
 def test_scripts_are_throttled_with_retry_after(owner: User, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "user", "2/min")
     client = api(owner)

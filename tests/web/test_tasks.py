@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.core.mail.backends.locmem import EmailBackend
 from django.db import connection, transaction
 from django.utils import timezone
-from kombu.exceptions import OperationalError
+from kombu.exceptions import ChannelError, OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -42,10 +42,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return found
 
 
-@pytest.fixture
-def broker_down(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[OperationalError("connection refused"), ChannelError("disk full"), NotADirectoryError("queue")])
+def broker_down(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise OperationalError("connection refused")
+        raise request.param
 
     monkeypatch.setattr(current_app, "send_task", refuse)
 
