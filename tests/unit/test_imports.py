@@ -1,0 +1,28 @@
+"""What the two modules at the top may import; the packages are checked by import-linter (`./dev lint`)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "ours"),
+    [
+        ("bandwidth_config.py", set()),  # both programs import it, so it imports neither
+        ("config_tar.py", {"bandwidth_config"}),  # takes a host by plain attributes, so it needs no Django
+    ],
+)
+def test_top_module_imports_the_standard_library_only(module: str, ours: set[str]) -> None:
+    imported = set()
+    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) == ours
