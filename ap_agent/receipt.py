@@ -12,6 +12,10 @@ from ap_agent.model import LinkState, Problem
 from bandwidth_config import LinkInfo
 
 SCHEMA = 1
+# The service refuses a receipt with longer texts as a whole; a shortened sentence is better than no receipt.
+_MAX_TEXT_CHARS = 2000
+_MAX_SUBJECT_CHARS = 200
+_MAX_PROBLEMS = 1000
 
 
 def build_receipt(
@@ -32,14 +36,29 @@ def build_receipt(
         "observed_at": f"{observed_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         "writes": writes,
         "links": {str(link.interface_id): _link(link) for link in links},
-        "problems": [asdict(problem) for problem in problems],
+        "problems": [_problem(problem) for problem in list(problems)[:_MAX_PROBLEMS]],
+    }
+
+
+def _problem(problem: Problem) -> dict[str, str]:
+    return {
+        "code": problem.code,
+        "subject": _clipped(problem.subject, _MAX_SUBJECT_CHARS),
+        "message": _clipped(problem.message, _MAX_TEXT_CHARS),
     }
 
 
 def _link(link: LinkState) -> dict[str, Any]:
     fields = asdict(link)
     del fields["interface_id"]
+    if link.problem is not None:
+        fields["problem"] = _clipped(link.problem, _MAX_TEXT_CHARS)
     return fields
+
+
+def _clipped(text: str, chars: int) -> str:
+    storable = text.encode("utf-8", "replace").decode().replace("\0", "?")  # no half characters, no NUL
+    return storable if len(storable) <= chars else storable[: chars - 3] + "..."
 
 
 def unread_links(links: Mapping[int, LinkInfo], why: str) -> tuple[LinkState, ...]:

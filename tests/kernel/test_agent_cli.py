@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -147,7 +148,7 @@ def test_link_without_a_way_to_it_is_exit_1_and_the_other_is_enforced(operator: 
 
     assert done.returncode == 1
     assert "2 of 3 limited links enforced" in done.stdout
-    assert "link 3" in done.stderr or "(3)" in done.stderr or "3" in done.stderr.split(":")[0]
+    assert "(link 3)" in done.stderr
     assert operator.rate_bits("eth0", "1:1") == 500_000
 
 
@@ -248,15 +249,25 @@ def test_once_with_a_bad_answer_keeps_the_kernel_and_ends_with_5(
     assert operator.host.snapshot() == built
 
 
-def test_cap_net_admin_alone_is_enough_and_nothing_is_not(operator: Operator) -> None:
-    """What the systemd unit gives: another user, one capability. In this process's own interpreter, after a fork."""
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """pytest's own folders are private to root."""
+    with tempfile.TemporaryDirectory(prefix="slt-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_cap_net_admin_alone_is_enough_and_nothing_is_not(host: Host, public_folder: Path) -> None:
+    """What the systemd unit gives: another user, one capability. Dropped by the process itself."""
     program = """
-import ctypes, os, sys
+import codecs, ctypes, os, sys
 keep = sys.argv[1] == "cap"
 libc = ctypes.CDLL(None, use_errno=True)
 sys.argv[1:2] = []
 from ap_agent.__main__ import main, real_engine
-engine = real_engine()  # imported as root: the interpreter's folder may be root's own
+engine = real_engine()
+codecs.lookup("ascii")
+main(["plan", *sys.argv[2:]], engine=engine)  # loads what is loaded late: the interpreter's folder may be root's own
 PR_SET_KEEPCAPS = 8
 libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -266,12 +277,10 @@ data = (ctypes.c_uint32 * 6)(bits, bits, 0, 0, 0, 0)
 assert libc.capset(header, data) == 0
 sys.exit(main(sys.argv[1:], engine=engine))
 """
-    folder = operator.folder / "nobodys"
+    folder = public_folder / "nobodys"
     folder.mkdir()
     os.chown(folder, 65534, 65534)
-    for parent in [operator.folder, *operator.folder.parents]:
-        if parent.owner() == "root" and parent != Path("/tmp"):  # noqa: S108  # pytest's folders are private to root
-            parent.chmod(parent.stat().st_mode | 0o011)
+    operator = Operator(host, public_folder)
     operator.config.write_text(f'state_dir = "{folder}/state"\nrun_dir = "{folder}/run"\n')
     operator.config.chmod(0o644)
     path = operator.link_info(LINKS)

@@ -1,0 +1,191 @@
+"""Both ends of the wire: what `config_tar` packs the agent enforces, what the agent reports the service stores."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ap_agent.bundle import read_bundle
+from ap_agent.errors import BundleError
+from ap_agent.model import DirectionState, LinkState, Problem
+from ap_agent.receipt import build_receipt, unread_links
+from ap_agent.store import Store
+from config_tar import build_host_tar, build_user_download
+from scionlab.api.receipt_format import parse_receipt
+from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
+
+SAMPLES = Path(__file__).with_name("samples")
+NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
+
+
+def tar_of(host: SampleHost) -> bytes:
+    return build_host_tar(host, generation=1, site_url=SITE_URL)
+
+
+def test_agent_enforces_what_the_service_packs() -> None:
+    bundle = read_bundle(tar_of(AP_HOST), host_id=AP_HOST.uid)
+
+    assert (bundle.version, bundle.limits_version) == ("1.18", 7)
+    limited = {number: link for number, link in bundle.links.items() if link.is_user_as}
+    assert {number: link.bandwidth_kbit for number, link in limited.items()} == {2: 500, 10: 0, 11: 1000}
+    assert (str(limited[11].remote_ip), limited[11].remote_port) == ("2001:db8::b6", 50000)
+    assert (str(limited[11].local_ip), limited[11].local_port) == ("2001:db8::7", 50004)
+    assert limited[10].vpn is True
+    assert bundle.links[1].is_user_as is False
+
+
+def test_host_of_a_user_as_that_is_an_attachment_point_is_read_too() -> None:
+    bundle = read_bundle(tar_of(USER_AP_HOST), host_id=USER_AP_HOST.uid)
+
+    assert any(link.is_user_as for link in bundle.links.values())
+    assert any(not link.is_user_as for link in bundle.links.values())
+
+
+def test_largest_host_fits_the_agents_limits() -> None:
+    bundle = read_bundle(tar_of(FULL_AP_HOST), host_id=FULL_AP_HOST.uid)
+
+    assert len(bundle.links) == len(FULL_AP_HOST.link_ends)
+
+
+@pytest.mark.parametrize("data", [tar_of(USER_HOST), build_user_download(USER_HOST, generation=1, site_url=SITE_URL)])
+def test_tarball_of_a_user_as_is_no_order_to_remove_limits(data: bytes) -> None:
+    with pytest.raises(BundleError) as refused:
+        read_bundle(data, host_id=USER_HOST.uid)
+
+    assert refused.value.code in {"no_link_info", "member_name"}  # the download has a README at its root
+
+
+def test_every_old_sample_is_still_read(tmp_path: Path) -> None:
+    samples = sorted(SAMPLES.glob("*.tar.gz"))
+    assert samples
+
+    for sample in samples:
+        bundle = read_bundle(sample.read_bytes(), host_id=None)
+        assert bundle.links
+        store = Store(tmp_path / sample.name)
+        store.save(bundle)
+        assert store.load(host_id=bundle.host_id) == bundle
+
+
+def test_same_limits_give_the_same_folder_and_others_another() -> None:
+    one = read_bundle(tar_of(AP_HOST), host_id=None).name
+
+    assert read_bundle(tar_of(AP_HOST), host_id=None).name == one
+    ends = tuple(replace(end, bandwidth_kbit=900) if end.is_limited else end for end in AP_HOST.link_ends)
+    assert read_bundle(tar_of(replace(AP_HOST, link_ends=ends)), host_id=None).name != one
+
+
+def test_real_tarball_in_pax_format_with_odd_times_is_refused_in_words() -> None:
+    """A producer that lets its tar library write fractions of a second makes extension headers; we would notice."""
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(tar_of(AP_HOST)), mode="r:gz") as tar:
+        for info in tar.getmembers():
+            stream = tar.extractfile(info)
+            assert stream is not None
+            files[info.name] = stream.read()
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(data), 1.5
+            tar.addfile(info, io.BytesIO(data))
+
+    with pytest.raises(BundleError, match="an extension header; only plain files are allowed"):
+        read_bundle(gzip.compress(out.getvalue()), host_id=None)
+
+
+# --- the way back -----------------------------------------------------------------------------------------------------
+
+TO_USER = DirectionState("eth0", 500, 1200, 9, 0, 0)
+FROM_USER = DirectionState("slbw0", 500, 800, 7, 1, 60)
+LINKS = (
+    LinkState(2, 500, "enforced", None, TO_USER, FROM_USER),
+    LinkState(10, 0, "enforced", None, replace(TO_USER, rate_kbit=0), replace(FROM_USER, rate_kbit=0)),
+    LinkState(11, 1000, "error", "eth0 has no class for link 11.", None, FROM_USER),
+)
+
+
+def sent(**changes: object) -> bytes:
+    receipt = build_receipt(
+        **{  # type: ignore[arg-type]  # keys of the test
+            "version": "1.18",
+            "limits_version": 7,
+            "observed_at": NOW,
+            "writes": 4,
+            "links": LINKS,
+            "problems": [Problem("foreign_root", "eth1", "eth1 has a root qdisc that is not ours.")],
+            **changes,
+        }
+    )
+    return json.dumps(receipt).encode()
+
+
+def test_receipt_is_exactly_the_one_of_the_contract() -> None:
+    document = json.loads(sent())
+
+    assert document["schema"] == 1
+    assert document["observed_at"] == "2026-11-21T06:00:00.123456Z"
+    assert document["links"]["2"] == {
+        "kbit": 500,
+        "state": "enforced",
+        "problem": None,
+        "to_user": {"dev": "eth0", "rate_kbit": 500, "bytes": 1200, "packets": 9, "drops": 0, "backlog_bytes": 0},
+        "from_user": {"dev": "slbw0", "rate_kbit": 500, "bytes": 800, "packets": 7, "drops": 1, "backlog_bytes": 60},
+    }
+    example = json.loads(_example())
+    assert set(document) == set(example)
+    assert set(document["links"]["2"]) == set(example["links"]["1"])
+    assert set(document["links"]["2"]["to_user"]) == set(example["links"]["1"]["to_user"])
+    assert set(document["problems"][0]) == set(example["problems"][0])
+
+
+def _example() -> str:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    return text.partition("```json\n")[2].partition("```")[0]
+
+
+def test_service_understands_the_receipt() -> None:
+    receipt = parse_receipt(sent())
+
+    assert (receipt.version, receipt.limits_version, receipt.observed_at) == ((1, 18), 7, NOW)
+    assert {number: link.state.value for number, link in receipt.links.items()} == {
+        2: "enforced",
+        10: "enforced",
+        11: "error",
+    }
+    assert receipt.links[11].to_user is None
+    assert receipt.links[2].from_user is not None
+    assert receipt.links[2].from_user.drops == 1
+    assert receipt.problems[0]["code"] == "foreign_root"
+
+
+def test_service_understands_an_agent_that_has_nothing_yet() -> None:
+    receipt = parse_receipt(sent(version=None, limits_version=None, links=(), writes=0, problems=()))
+
+    assert (receipt.version, receipt.limits_version, dict(receipt.links)) == (None, None, {})
+
+
+def test_service_understands_links_that_could_not_be_read() -> None:
+    links = read_bundle(tar_of(AP_HOST), host_id=None).links
+
+    receipt = parse_receipt(sent(links=unread_links(links, "The kernel cannot be read.")))
+
+    assert sorted(receipt.links) == [2, 10, 11]
+    assert {link.problem for link in receipt.links.values()} == {"The kernel cannot be read."}
+
+
+def test_service_accepts_a_receipt_with_everything_too_long() -> None:
+    long = [Problem("verify_failed", "x" * 5000, "\u00e4\ud800\0" * 50_000)] * 3000
+    links = (LinkState(1, 500, "error", "y" * 50_000, None, None),)
+
+    receipt = parse_receipt(sent(problems=long, links=links))
+
+    assert len(receipt.problems) == 1000
+    assert receipt.links[1].problem.endswith("...")
