@@ -453,7 +453,9 @@ def test_a_host_that_polls_while_its_agent_is_silent_counts_as_silent(
     door: Client, receipt: HostReceipt, host_a: Host
 ) -> None:
     HostReceipt.objects.update(received_at=timezone.now() - timedelta(seconds=181))
-    assert rows(door.get(page(Host, LIST), {"seen": "silent"})) == [host_a]
+    response = door.get(page(Host, LIST), {"seen": "silent"})
+    assert rows(response) == [host_a]
+    assert ">silent</span>" in response.content.decode()
     assert rows(door.get(page(Host, LIST), {"seen": "live"})) == []
 
 
