@@ -336,17 +336,23 @@ class _Planner:
             )
             links = frozenset[int]().union(*(served for one, served in wanted.items() if one.pref == pref))
             self._found("foreign_filter", name, message, links or _links_of(want))
-        self._warn_of_filters_in_front(draft, hook, protocols)
+        self._warn_of_filters_in_front(draft, hook, protocols, blocked)
         return frozenset(blocked)
 
-    def _warn_of_filters_in_front(self, draft: Draft, hook: Handle, protocols: Mapping[int, int]) -> None:
+    def _warn_of_filters_in_front(
+        self, draft: Draft, hook: Handle, protocols: Mapping[int, int], reported: set[int]
+    ) -> None:
         if not protocols:
             return
         in_front = sorted(
             {
                 one.pref
                 for one in draft.foreign_filters(hook)
-                if one.handle and one.chain == 0 and one.pref < max(protocols) and one.protocol in WALKED_PROTOCOLS
+                if one.handle
+                and one.chain == 0
+                and one.pref < max(protocols)
+                and one.pref not in reported
+                and one.protocol in WALKED_PROTOCOLS
             }
         )
         if in_front:

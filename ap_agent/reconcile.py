@@ -14,7 +14,7 @@ from typing import Protocol
 from ap_agent.desired import desired
 from ap_agent.errors import AgentError, ApplyError, VerifyError
 from ap_agent.linkstate import link_states
-from ap_agent.model import Desired, EngineSettings, Finding, LinkState, Problem, TcState
+from ap_agent.model import Desired, EngineSettings, Finding, LinkState, Problem, TcState, link_of_class
 from ap_agent.netlink import RtNetlink, has_net_admin
 from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd
 from ap_agent.placement import Placements, Route, RouteQuery, limited, place
@@ -147,9 +147,14 @@ class _Failures:
 
     def forbid(self, op: Op) -> bool:
         """Steps that rest on one that failed: of the same link, or on a device that lacks its structure."""
-        if op.device.name in self.devices or op.links & self.links:
+        if op.device.name in self.devices:
             return True
-        return isinstance(op, FilterAdd) and op.new.redirect_to in self.devices
+        if not isinstance(op, FilterAdd):
+            return bool(op.links & self.links)
+        # A filter may serve several links: it needs the class that it leads to, a redirect any link behind it.
+        if op.new.redirect_to is not None:
+            return op.new.redirect_to in self.devices or (bool(op.links) and op.links <= self.links)
+        return link_of_class(op.new.flowid) in self.links
 
 
 def _apply(kernel: Kernel, todo: Plan, failures: _Failures) -> int:
