@@ -153,8 +153,7 @@ def test_a_number_is_checked_against_a_default_that_cannot_change_meanwhile(
         watcher = threading.Timer(0.5, go_on.set)  # the save goes on although the default is still being lowered
         watcher.start()
         lower()
-        was_held_up = go_on.is_set()
-        return was_held_up
+        return go_on.is_set()
 
     saved, was_held_up = at_once(save(links[0], 900), lower_meanwhile)
     assert failures([saved, was_held_up]) == []
