@@ -431,13 +431,13 @@ def problems_of(form: forms.Form, prefix: str) -> Iterable[Problem]:
     if not form.is_bound:
         return
     for name in (NON_FIELD_ERRORS, *form.fields):
-        messages: Iterable[str] = form.errors.get(name, [])
+        messages = [str(message) for message in form.errors.get(name) or ()]
         if name == NON_FIELD_ERRORS:
             target, label = f"{form.prefix or 'as'}-errors", prefix.removesuffix(": ")
         else:
             target, label = form[name].id_for_label or form[name].auto_id, f"{prefix}{form[name].label}"
         for message in messages:
-            yield Problem(str(target), str(label), str(message))
+            yield Problem(str(target), str(label), message)
 
 
 def _typed_rows(data: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

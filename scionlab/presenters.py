@@ -96,6 +96,12 @@ class LinkPanel:
         return self.status.delivered_at is not None or self.status.stage in {"enforced", "failed"}
 
     @property
+    def delivered_at(self) -> datetime | None:
+        """The host's newest delivery; None where that was one after this Link was enforced, for somebody else's."""
+        at, since = self.status.delivered_at, self.status.since
+        return None if self.status.stage == "enforced" and at and since and at > since else at
+
+    @property
     def not_delivered(self) -> str:
         return "Not to be delivered" if self.status.stage == "inactive" else "Not yet"
 

@@ -66,3 +66,10 @@ def when(at: datetime) -> SafeString:
     return format_html(
         '<time datetime="{}">{}</time>', utc.isoformat(timespec="seconds"), date(utc, "j M Y, H:i:s") + " UTC"
     )
+
+
+@register.filter
+def day(at: datetime) -> SafeString:
+    """A `<time>` in UTC, where the hour does not matter."""
+    utc = at.astimezone(UTC)
+    return format_html('<time datetime="{}">{}</time>', utc.date().isoformat(), date(utc, "j M Y"))

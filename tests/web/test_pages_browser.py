@@ -128,11 +128,9 @@ CONTRAST = """() => {
 }"""  # noqa: E501  one line of JavaScript stays one line
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390, 320])
-def test_pages_fit_the_screen_and_are_readable(
-    user_as: UserAS, link: Link, owner: User, ap: AttachmentPoint, page: Page, width: int, scheme: str
-) -> None:
+@pytest.fixture
+def every_stage(link: Link, owner: User, ap: AttachmentPoint) -> list[str]:
+    """The addresses of all pages, on which every kind of link and a label that is hard to break are to be seen."""
     label = "A long label that has to wrap somewhere, and Averylongwordwithoutanyspaceinitatall"
     busy = attach(owner, *[spec(ap, public_port=50_010 + number) for number in range(4)], label=label)
     failed, blocked, off, _ = Link.objects.filter(interface_b__AS=busy).order_by("pk")
@@ -141,20 +139,31 @@ def test_pages_fit_the_screen_and_are_readable(
     confirm(failed, state="error", problem="tun0 is not there.", from_user_rate_kbit=None)
     received = failed.interface_a.host.receipt.received_at
     LinkEnforcementFactory(link=Link.objects.get(pk=blocked.pk), received_at=received)
+    own = [f"/ases/{busy.pk}/{rest}" for rest in ("", "edit/", "delete/")]
+    return ["/ases/", *own, "/nowhere/", "/ases/new/"]
+
+
+def refused_form(page: Page) -> None:
+    """From the empty form: the page with the summary of errors."""
+    page.get_by_role("button", name="Create AS").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 890, 600, 320])
+def test_no_page_scrolls_sideways(every_stage: list[str], page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    for url in (
-        "/ases/",
-        f"/ases/{busy.pk}/",
-        "/ases/new/",
-        f"/ases/{busy.pk}/edit/",
-        f"/ases/{busy.pk}/delete/",
-        "/x/",
-    ):
+    for url in every_stage:
         page.goto(url)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, url
-        assert page.evaluate(CONTRAST) == [], url
-    page.goto("/ases/new/")
-    page.get_by_role("button", name="Create AS").click()
+    refused_form(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_its_background(every_stage: list[str], page: Page, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    for url in every_stage:
+        page.goto(url)
+        assert page.evaluate(CONTRAST) == [], url
+    refused_form(page)
     assert page.evaluate(CONTRAST) == []

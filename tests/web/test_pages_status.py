@@ -153,6 +153,16 @@ def test_enforced_shows_since_when_and_both_directions_from_the_kernel(
     ]
 
 
+def test_a_delivery_for_somebody_else_is_not_shown_as_this_links(client: Client, user_as: UserAS, link: Link) -> None:
+    """The host's newest delivery may be later than the one that brought this Link its limit."""
+    since = datetime(2026, 11, 21, 6, 40, 12, tzinfo=UTC)
+    confirm(link, since=since)
+    Host.objects.filter(interfaces__link_as_a=link).update(delivered_at=since - timedelta(seconds=1))
+    assert steps(detail(client, user_as))[1] == "Delivered 1 000 kbit/s 21 Nov 2026, 06:40:11 UTC"
+    Host.objects.filter(interfaces__link_as_a=link).update(delivered_at=since + timedelta(seconds=1))
+    assert steps(detail(client, user_as))[1] == "Delivered 1 000 kbit/s"
+
+
 def test_a_changed_number_shows_what_holds_until_it_arrived(
     client: Client, owner: User, user_as: UserAS, link: Link
 ) -> None:
