@@ -1,0 +1,267 @@
+"""A kernel in memory for the planner's tests: stricter than the real one, and written apart from the planner's draft.
+
+It refuses what the real kernel refuses, and also what that accepts in silence although it does harm: a class without
+its parent, a filter to a class that is not there or not a leaf, deleting a list that holds somebody else's filter.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ap_agent.errors import ApplyError
+from ap_agent.model import (
+    GONE,
+    IFB_ALIAS,
+    IFB_NAME,
+    INGRESS_HOOK,
+    MARKER_CHAIN,
+    Device,
+    Filter,
+    Handle,
+    HtbClass,
+    InstalledFilter,
+    Qdisc,
+    TcState,
+    Tree,
+    filter_is_ours,
+    is_our_class,
+)
+from ap_agent.ops import (
+    ClassAdd,
+    ClassChange,
+    ClassDel,
+    ClsactAdd,
+    ClsactDel,
+    FilterAdd,
+    FilterDel,
+    IfbAdd,
+    IfbDel,
+    IfbUp,
+    LeafAdd,
+    LeafChange,
+    LeafReplace,
+    ListDel,
+    Op,
+    RootAdd,
+    RootDel,
+)
+from ap_agent.placement import Route, RouteQuery
+from ap_agent.tcmsg import MARKER
+from bandwidth_config import IPAddress
+
+IFB_INDEX = 900
+
+
+@dataclass
+class FakeTree:
+    root: Qdisc | None = None
+    ingress: str | None = None
+    classes: dict[Handle, HtbClass] = field(default_factory=dict)
+    leaves: dict[Handle, Qdisc] = field(default_factory=dict)
+    filters: list[InstalledFilter] = field(default_factory=list)
+
+    def frozen(self) -> Tree:
+        return Tree(
+            self.root,
+            self.ingress,
+            tuple(self.classes.values()),
+            tuple(self.leaves.values()),
+            tuple(self.filters),
+        )
+
+    def add_filter(self, new: Filter, handle: int, *, kind: str = "u32") -> None:
+        targets = (new.redirect_to,) if new.redirect_to else ()
+        self.filters.append(InstalledFilter(new.hook, new.chain, new.pref, new.protocol, kind, handle, new, targets))
+
+    def is_leaf(self, handle: Handle) -> bool:
+        return handle in self.classes and all(one.parent != handle for one in self.classes.values())
+
+
+class FakeKernel:
+    """The `Kernel` of `reconcile` in memory; `routes` says where each destination leaves."""
+
+    def __init__(
+        self,
+        devices: tuple[Device, ...],
+        routes: Mapping[IPAddress, Route] | None = None,
+        addresses: Mapping[IPAddress, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.devices = {one.ifindex: one for one in devices}
+        self.trees = {one.ifindex: FakeTree() for one in devices}
+        self.routes, self.addresses = dict(routes or {}), dict(addresses or {})
+        self.nodes = itertools.count(0x80000800)
+
+    # --- the protocol ---
+
+    def observe(self) -> TcState:
+        devices = tuple(self.devices[index] for index in sorted(self.devices))
+        trees = {index: tree.frozen() for index, tree in self.trees.items() if tree.root or tree.ingress}
+        return TcState(devices, self.addresses, trees)
+
+    def route(self, query: RouteQuery) -> Route:
+        return self.routes.get(query.destination, Route("none"))
+
+    def apply(self, op: Op) -> None:  # noqa: PLR0912, PLR0915 - one arm per operation
+        def need(condition: object, number: int) -> None:
+            if not condition:
+                raise ApplyError(str(op), number)
+
+        if isinstance(op, IfbAdd):
+            need(self.ifb is None, errno.EEXIST)
+            self.devices[IFB_INDEX] = Device(IFB_INDEX, IFB_NAME, kind="ifb", alias=IFB_ALIAS)
+            self.trees[IFB_INDEX] = FakeTree()
+            return
+        index = op.device.ifindex or IFB_INDEX
+        need(index in self.devices, errno.ENODEV)
+        tree = self.trees[index]
+        match op:
+            case IfbUp():
+                self.devices[index] = replace(self.devices[index], is_up=True)
+            case IfbDel():
+                self.delete_ifb()
+            case RootAdd(new=root):
+                need(tree.root is None, errno.EEXIST)
+                tree.root = root
+            case RootDel(handle=handle):
+                need(tree.root is not None and tree.root.handle == handle, errno.ENOENT)
+                assert all(is_our_class(one) for one in tree.classes), "a foreign class goes with the root"
+                assert all(filter_is_ours(one) for one in tree.filters if one.hook == handle), "a foreign filter goes"
+                self.delete_root(index)
+            case ClassAdd(new=one):
+                need(one.handle not in tree.classes, errno.EEXIST)
+                need(
+                    tree.root is not None and (one.parent == tree.root.handle or one.parent in tree.classes),
+                    errno.ENOENT,
+                )
+                need(
+                    not [f for f in tree.filters if f.meaning and f.meaning.flowid == one.parent and one.parent.minor],
+                    errno.EINVAL,
+                )
+                tree.classes[one.handle] = one
+            case ClassChange(old=old, new=one):
+                need(tree.classes.get(one.handle) == old and old.parent == one.parent, errno.ENOENT)
+                tree.classes[one.handle] = one
+            case ClassDel(handle=handle):
+                need(handle in tree.classes, errno.ENOENT)
+                need(tree.is_leaf(handle), errno.EBUSY)
+                need(not [f for f in tree.filters if f.meaning and f.meaning.flowid == handle], errno.EBUSY)
+                del tree.classes[handle]
+                tree.leaves.pop(handle, None)
+            case LeafAdd(new=leaf):
+                need(leaf.parent not in tree.leaves, errno.EEXIST)
+                need(tree.is_leaf(leaf.parent), errno.ENOENT)
+                tree.leaves[leaf.parent] = leaf
+            case LeafChange(new=leaf):
+                old_leaf = tree.leaves.get(leaf.parent)
+                need(
+                    old_leaf is not None and (old_leaf.kind, old_leaf.handle) == (leaf.kind, leaf.handle), errno.EINVAL
+                )
+                tree.leaves[leaf.parent] = leaf
+            case LeafReplace(new=leaf):
+                need(tree.is_leaf(leaf.parent), errno.ENOENT)
+                tree.leaves[leaf.parent] = leaf
+            case ClsactAdd():
+                need(tree.ingress is None, errno.EEXIST)
+                tree.ingress = "clsact"
+                tree.add_filter(MARKER, next(self.nodes))
+            case ClsactDel():
+                need(tree.ingress == "clsact", errno.ENOENT)
+                assert all(filter_is_ours(f) for f in tree.filters if f.hook.major == 0xFFFF), "a foreign filter goes"
+                self.delete_ingress(index)
+            case FilterAdd(new=new):
+                self._check_filter(tree, new, need)
+                tree.add_filter(new, next(self.nodes))
+            case FilterDel(old=old):
+                need(old in tree.filters, errno.ENOENT)
+                assert filter_is_ours(old), "a foreign filter is deleted"
+                tree.filters.remove(old)
+                # Like u32: the list stays behind, empty.
+                tree.filters.append(replace(old, handle=0, meaning=None, redirects_to=()))
+            case ListDel(old=old):
+                going = [f for f in tree.filters if f.list_key == old.list_key]
+                need(going, errno.ENOENT)
+                assert all(filter_is_ours(f) for f in going), "a foreign filter goes with its list"
+                tree.filters = [f for f in tree.filters if f not in going]
+            case _:
+                raise TypeError(op)
+
+    def _check_filter(self, tree: FakeTree, new: Filter, need: object) -> None:
+        assert callable(need)
+        need(tree.ingress if new.hook == INGRESS_HOOK else tree.root and tree.root.handle == new.hook, errno.EINVAL)
+        same_list = [f for f in tree.filters if f.list_key == (new.hook, new.chain, new.pref)]
+        need(all(f.kind == "u32" and f.protocol == new.protocol for f in same_list), errno.EINVAL)
+        if new.redirect_to is not None:
+            need(self.ifb is not None, errno.ENODEV)
+        elif new.flowid is not None and new.flowid.minor:
+            need(tree.is_leaf(new.flowid), errno.ENOENT)
+
+    # --- what other people do ---
+
+    @property
+    def ifb(self) -> FakeTree | None:
+        return self.trees.get(IFB_INDEX)
+
+    def delete_ifb(self) -> None:
+        self.devices.pop(IFB_INDEX, None)
+        self.trees.pop(IFB_INDEX, None)
+        for tree in self.trees.values():
+            tree.filters = [self._dead(one) for one in tree.filters]
+
+    @staticmethod
+    def _dead(one: InstalledFilter) -> InstalledFilter:
+        if one.meaning is None or one.meaning.redirect_to != IFB_NAME:
+            return one
+        return replace(one, meaning=replace(one.meaning, redirect_to=GONE), redirects_to=(GONE,))
+
+    def delete_root(self, index: int) -> None:
+        tree = self.trees[index]
+        tree.root, tree.classes, tree.leaves = None, {}, {}
+        tree.filters = [one for one in tree.filters if one.hook.major == 0xFFFF]
+
+    def delete_ingress(self, index: int) -> None:
+        tree = self.trees[index]
+        tree.ingress = None
+        tree.filters = [one for one in tree.filters if one.hook.major != 0xFFFF]
+
+
+def foreign_objects(kernel: FakeKernel) -> set[object]:
+    """Everything in it that we could not have made."""
+    found: set[object] = set()
+    for index, tree in kernel.trees.items():
+        found |= {(index, one) for one in tree.filters if not filter_is_ours(one) and one.chain != MARKER_CHAIN}
+        found |= {(index, one) for one in tree.classes.values() if not is_our_class(one.handle)}
+        found |= {(index, one) for one in tree.leaves.values() if not is_our_class(one.parent)}
+    return found
+
+
+def verdict(tree: FakeTree, major: int, protocol: int, packet: bytes) -> Handle:
+    """The class that HTB would choose, by the rules of u32: a packet too short for one key leaves the whole list."""
+    hook = Handle(major)
+    lists: dict[int, list[InstalledFilter]] = {}
+    for one in tree.filters:
+        if one.hook == hook and one.chain == 0 and one.handle:
+            lists.setdefault(one.pref, []).append(one)
+    for pref in sorted(lists):
+        for one in lists[pref]:
+            if one.protocol not in (protocol, 3) or one.meaning is None:
+                continue
+            matched = _matches(one.meaning, packet)
+            if matched is None:
+                break
+            if matched and one.meaning.flowid is not None:
+                return one.meaning.flowid
+    return hook
+
+
+def _matches(one: Filter, packet: bytes) -> bool | None:
+    """None: the packet ends before a key does."""
+    for key in one.keys:
+        word = packet[key.offset : key.offset + 4]
+        if len(word) < 4:
+            return None
+        if int.from_bytes(word) & key.mask != key.value:
+            return False
+    return True
