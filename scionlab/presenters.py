@@ -156,60 +156,87 @@ def is_live(statuses: Iterable[LinkStatus]) -> bool:
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """What a save can change for others: taken before and after it."""
+class LinkValues:
+    """What a save can change at one Link; the ends are (address, port, bind address, bind port)."""
 
-    structure: object
-    label: str
-    kbit_by_link: dict[int, tuple[str, int, int]]  # link -> (its AP, requested, to be enforced)
+    ap: str
+    requested_kbit: int
+    enforced_kbit: int
+    active: bool
+    end: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a save can change, taken before and after it."""
+
+    general: tuple[str, str]
+    structure: tuple[object, ...]  # H of its hosts: differs when SCION's configuration does
+    links: dict[int, LinkValues]
 
 
 def snapshot(user_as: UserAS) -> Snapshot:
-    hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
     links = {
-        link.pk: (link.interface_a.AS.isd_as, link.bandwidth_kbit, link.enforced_kbit)
+        link.pk: LinkValues(
+            link.interface_a.AS.isd_as,
+            link.bandwidth_kbit,
+            link.enforced_kbit,
+            link.active,
+            _end_of(link.interface_b),
+        )
         for link in links_of(user_as)
-        if link.active
     }
-    return Snapshot(hosts, f"{user_as.label}|{user_as.installation_type}", links)
+    hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
+    return Snapshot((user_as.label, user_as.installation_type), hosts, links)
+
+
+def _end_of(end: Interface) -> tuple[object, ...]:
+    return (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
 
 
 def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
     """One sentence for each consequence of a save; `before` is None for a new AS."""
-    old = {} if before is None else before.kbit_by_link
-    sentences = [
-        _enforced_next(ap, requested, enforced, restarts=before is None or before.structure != after.structure)
-        for link, (ap, requested, enforced) in after.kbit_by_link.items()
-        if old.get(link) != (ap, requested, enforced)
-    ]
+    if before == after:
+        return ["Nothing was different, so nothing changes."]
+    restarts = before is None or before.structure != after.structure
+    sentences = [_enforced_next(link, restarts=restarts) for link in _with_new_limits(before, after)]
     if before is None:
         sentences.append("Download the configuration and install it on your host; SCION starts with it.")
-    elif before.structure != after.structure:
+    elif restarts:
         sentences.append(
             "The SCION configuration of this AS changed: its host fetches it by itself, or download it here. SCION "
             "restarts there when it is installed."
         )
-    elif not sentences and before == after:
-        sentences.append("Nothing was different, so nothing changes.")
     return sentences
 
 
-def _enforced_next(ap: str, requested_kbit: int, enforced_kbit: int, *, restarts: bool) -> str:
-    what = "blocks the link" if enforced_kbit == 0 else f"enforces {format_kbit(enforced_kbit)}"
-    clamped = (
-        f" (you asked for {format_kbit(requested_kbit)}, above its maximum)" if enforced_kbit < requested_kbit else ""
-    )
-    end = "." if restarts else "; nothing restarts."
-    return f"{ap} {what}{clamped} within about its polling interval{end}"
+def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValues]:
+    """The Links whose limit is another one than before, or counts from now on."""
+    old = {} if before is None else before.links
+    found = []
+    for pk, new in after.links.items():
+        was = old.get(pk)
+        limits_before = None if was is None else (was.ap, was.requested_kbit, was.enforced_kbit, was.active)
+        if limits_before != (new.ap, new.requested_kbit, new.enforced_kbit, new.active) and (
+            new.active or was is None or was.requested_kbit != new.requested_kbit
+        ):
+            found.append(new)
+    return found
+
+
+def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
+    if not link.active:
+        return f"The link to {link.ap} is inactive: {format_kbit(link.requested_kbit)} count once it is activated."
+    what = "blocks the link" if link.enforced_kbit == 0 else f"enforces {format_kbit(link.enforced_kbit)}"
+    if link.enforced_kbit < link.requested_kbit:
+        what += f" (you asked for {format_kbit(link.requested_kbit)}, above its maximum)"
+    return f"{link.ap} {what} within about its polling interval" + ("." if restarts else "; nothing restarts.")
 
 
 def surprises(before: Snapshot | None, after: Snapshot) -> list[str]:
     """A warning for each bandwidth that was saved now and is allowed but surprising."""
-    old = {} if before is None else before.kbit_by_link
-    new = [
-        (ap, kbit) for link, (ap, kbit, enforced) in after.kbit_by_link.items() if old.get(link) != (ap, kbit, enforced)
-    ]
-    return [f"{ap}: {warning}" for ap, kbit in new if (warning := bandwidth_warning(kbit))]
+    saved = _with_new_limits(before, after)
+    return [f"{link.ap}: {warning}" for link in saved if (warning := bandwidth_warning(link.requested_kbit))]
 
 
 def statuses_of(links: Iterable[Link], *, now: datetime) -> list[LinkStatus]:

@@ -24,7 +24,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scionlab import selectors
-from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, UserASEditor, problems_of
+from scionlab.editor import UserASEditor
+from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, problems_of
 from scionlab.models import User, UserAS
 from scionlab.presenters import (
     LinkPanel,

@@ -432,6 +432,24 @@ def test_one_attachment_is_switched_off_and_on(client: Client, user_as: UserAS, 
     assert link.active is True
 
 
+def test_a_label_alone_concerns_nobody_else(client: Client, user_as: UserAS, link: Link) -> None:
+    hosts = list(Host.objects.order_by("pk").values("config_version", "limits_version"))
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "label": "New name"}
+    page = Page(client.post(edit_url(user_as), data, follow=True))
+    assert page.root.one("ul", class_="messages").text == "Saved."
+    assert page.root.one("h1").text == "AS 17-ffaa:1:1 New name"
+    assert list(Host.objects.order_by("pk").values("config_version", "limits_version")) == hosts
+
+
+def test_an_address_of_an_inactive_link_is_saved_without_a_restart(client: Client, user_as: UserAS, link: Link) -> None:
+    client.post(f"/ases/{user_as.pk}/active/", {"active": "0"})
+    data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "attachments-0-public_port": "50123"}
+    page = Page(client.post(edit_url(user_as), data, follow=True))
+    assert page.root.one("ul", class_="messages").text.endswith("Saved.")
+    link.interface_b.refresh_from_db()
+    assert link.interface_b.public_port == 50_123
+
+
 def test_a_clamped_choice_is_kept_and_may_be_saved_again(
     client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint, staff: User
 ) -> None:

@@ -273,6 +273,20 @@ def test_a_bandwidth_is_changed_on_the_page_itself(client: Client, user_as: User
     assert link.bandwidth_kbit == 640
 
 
+def test_a_bandwidth_of_an_inactive_link_is_stored_and_said_to_count_later(
+    client: Client, user_as: UserAS, link: Link
+) -> None:
+    client.post(f"/ases/{user_as.pk}/active/", {"active": "0"})
+    page = set_bandwidth(client, link, "640")
+    assert "Saved. The link to 17-ffaa:0:1107 is inactive: 640 kbit/s count once it is activated." in page.text
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 640
+
+
+def test_the_same_bandwidth_again_changes_nothing(client: Client, user_as: UserAS, link: Link) -> None:
+    assert "Saved. Nothing was different, so nothing changes." in set_bandwidth(client, link, "1000").text
+
+
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
