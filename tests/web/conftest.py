@@ -5,6 +5,8 @@ teammate    has no AS yet; a person like the owner, who may attach at the same a
 stranger    has an AS of their own at `ap_b` and no business with the owner's
 staff       an administrator
 host_a      the host of `ap` (17-ffaa:0:1107, 192.0.2.1 and 2001:db8::1)
+door        a browser in which the administrator is logged in
+receipt     the agent of host_a enforces `link` and has just said so
 host_b      the host of `ap_b` (17-ffaa:0:1108, 192.0.2.2), which has a VPN too (10.10.1.0/24)
 ap_other    an attachment point of another ISD (19-ffaa:0:1303, 192.0.2.3)
 """
@@ -12,9 +14,11 @@ ap_other    an attachment point of another ISD (19-ffaa:0:1303, 192.0.2.3)
 from __future__ import annotations
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 
 from scionlab.isd_as import parse_as_id
-from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
+from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
 
 
@@ -77,3 +81,43 @@ def stranger(ap_b: AttachmentPoint) -> User:
     person = UserFactory(email="stranger@example.org")
     attach(person, spec(ap_b, public_ip="198.51.100.99"), label="Stranger's AS")
     return person
+
+
+@pytest.fixture
+def door(staff: User, client: Client) -> Client:
+    """A browser in which an administrator is logged in; `staff` is a plain one, without Django's superuser flag."""
+    User.objects.filter(pk=staff.pk).update(is_superuser=False)
+    client.force_login(staff)
+    return client
+
+
+@pytest.fixture
+def receipt(link: Link, host_a: Host) -> HostReceipt:
+    """The agent of `host_a` says now that it enforces what `link` wants."""
+    now = timezone.now()
+    host_a.refresh_from_db()
+    Host.objects.filter(pk=host_a.pk).update(
+        last_seen_at=now,
+        delivered_at=now,
+        delivered_config_version=host_a.config_version,
+        delivered_limits_version=host_a.limits_version,
+    )
+    versions = {
+        "generation": 1,
+        "config_version": host_a.config_version,
+        "limits_version": host_a.limits_version,
+        "received_at": now,
+    }
+    LinkEnforcement.objects.create(
+        link=link,
+        kbit=1000,
+        state="enforced",
+        since=now,
+        to_user_rate_kbit=1000,
+        from_user_rate_kbit=1000,
+        to_user_packets=9,
+        to_user_bytes=1200,
+        to_user_drops=3,
+        **versions,
+    )
+    return HostReceipt.objects.create(host=host_a, agent_version="0.1.0", observed_at=now, **versions)

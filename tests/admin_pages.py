@@ -1,0 +1,19 @@
+"""Addresses and versions that tests of the administrators' pages look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+
+from scionlab.models import Host
+
+ADD, CHANGE, LIST = "add", "change", "changelist"
+
+
+def page(model: Any, what: str, *args: object) -> str:
+    return reverse(f"admin:scionlab_{model._meta.model_name}_{what}", args=args)
+
+
+def versions(*hosts: Host) -> list[tuple[int, int]]:
+    return [Host.objects.values_list("config_version", "limits_version").get(pk=host.pk) for host in hosts]
