@@ -148,7 +148,8 @@ def test_receipt_is_exactly_the_one_of_the_contract() -> None:
 
 def _example() -> str:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-    return text.partition("```json\n")[2].partition("```")[0]
+    section = text.partition("## Enforcement receipt")[2]
+    return section.partition("```json\n")[2].partition("```")[0]
 
 
 def test_service_understands_the_receipt() -> None:

@@ -7,6 +7,7 @@ import copy
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -293,6 +294,13 @@ def test_receipt_above_django_s_own_limit_is_read(host: Host, link: Link) -> Non
     """DATA_UPLOAD_MAX_MEMORY_SIZE is 2.5 MB; a receipt may have 8 MiB."""
     body = json.dumps(document(host, {"1": link_entry(1000)})).encode() + b" " * 4_000_000
     assert post(host, body).status_code == 200
+
+
+def test_example_of_the_contract_is_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text().partition("## Enforcement receipt")[2]
+    receipt = parse_receipt(text.partition("```json")[2].partition("```")[0].encode())
+    assert (receipt.version, receipt.limits_version, receipt.links[1].kbit) == ((1, 18), 7, 500)
+    assert receipt.problems[0]["code"] == "foreign_root"
 
 
 def test_keys_that_are_not_known_are_ignored(host: Host, link: Link) -> None:
