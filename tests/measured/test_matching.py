@@ -11,6 +11,7 @@ import pytest
 from ap_agent.model import EngineSettings
 from lab import probes
 from lab.judge import NS, Wire, bucket_bytes
+from lab.netns import Namespace
 from lab.traffic import TrafficRun, data, ends, heartbeats, run_traffic
 from lab.witness import classes, received_bytes
 from tests.measured.testbed import (
@@ -20,8 +21,8 @@ from tests.measured.testbed import (
     TestLink,
     assert_limit,
     assert_never_exceeded,
+    document,
     report,
-    seconds,
     user_address,
 )
 
@@ -31,7 +32,11 @@ def test_of_two_ases_behind_one_address_the_blocked_one_gets_nothing_and_the_oth
 ) -> None:
     blocked = TestLink(1, kbit=0, user=1)
     other = TestLink(2, kbit=2_000, user=1)
-    bed.enforce([blocked, other])
+    # Without the local ends, so that only the remote port tells the two apart.
+    entries = document([blocked, other])
+    for entry in entries.values():
+        del entry["Local-IP"], entry["Local-Port"]
+    bed.enforce(entries)
     plan = bed.plan(
         [
             (blocked, blocked.ends((data(2_000), heartbeats()))),
@@ -131,6 +136,21 @@ def _bytes(kbit: float, window_ns: tuple[int, int]) -> float:
 
 
 @pytest.mark.parametrize("family", [4, 6])
+def test_below_the_limit_fragments_and_whole_datagrams_of_one_link_all_arrive(bed: Testbed, family: int) -> None:
+    link = TestLink(1, kbit=4_000, user=1, family=family)
+    bed.enforce([link])
+    whole = 1472 if family == 4 else 1452
+    streams = (heartbeats(), data(1_500, whole), data(1_000, 3_000))
+    results = run_traffic(bed.plan([(link, link.ends(streams))]), seconds=2)
+    for host in (bed.ap, bed.user(1)):
+        end = results.at(host, link.name)
+        sender = results.other_end(host, link.name)
+        report(family=family, at=host.short, sent=sender.sent(), arrived=len(end.data))
+        assert (len(end.data), len(end.heartbeats)) == (sender.sent(), sender.sent("heartbeat"))
+        assert set(end.data.payload_bytes) == {whole, 3_000}
+
+
+@pytest.mark.parametrize("family", [4, 6])
 def test_ip_options_and_extension_headers_do_not_escape_the_limit(bed: Testbed, family: int) -> None:
     link = TestLink(1, kbit=1_000, user=1, family=family)
     bed.enforce([link])
@@ -151,51 +171,61 @@ def test_ip_options_and_extension_headers_do_not_escape_the_limit(bed: Testbed, 
 
 def test_the_unmatched_rest_shares_the_default_and_neighbours_are_still_found(bed: Testbed) -> None:
     link = TestLink(1, kbit=1_000, user=1)
-    settings = EngineSettings(unmatched="default", default_bandwidth_kbit=2_000)
-    bed.enforce([link], settings)
-    # Small packets still find room in the shared queue when large ones do not: both families keep coming through.
-    four = ends("rest4", (AP_ADDRESS[4], 40_000), (user_address(2), 40_000), (data(8_000),))
-    six = ends("rest6", (AP_ADDRESS[6], 40_000), (user_address(3, 6), 40_000), (data(1_000, 150),))
+    bed.enforce([link], EngineSettings(unmatched="default", default_bandwidth_kbit=2_000))
+    quiet = {"quiet4": user_address(4), "quiet6": user_address(3, 6)}
+    rest = {
+        "flood": (ends("flood", (AP_ADDRESS[4], 40_000), (user_address(2), 40_000), (data(8_000),)), bed.user(2)),
+        "quiet4": (
+            ends("quiet4", (AP_ADDRESS[4], 40_001), (quiet["quiet4"], 40_000), (data(200, 150),)),
+            bed.user(4),
+        ),
+        "quiet6": (
+            ends("quiet6", (AP_ADDRESS[6], 40_002), (quiet["quiet6"], 40_000), (data(200, 150),)),
+            bed.user(3),
+        ),
+    }
     plan = bed.flood([link], times=4, more=(heartbeats(),))
-    plan[bed.ap] += [four[0], six[0]]
-    plan[bed.user(2)] = [four[1]]
-    plan[bed.user(3)] = [six[1]]
+    for (at_ap, at_user), host in rest.values():
+        plan[bed.ap].append(at_ap)
+        plan[host] = [at_user]
     run = TrafficRun(plan, seconds=4.5).go()
-    run.sleep_until(2.0)
-    for host in (bed.ap, bed.user(1), bed.user(2), bed.user(3)):
-        host.ip("neigh", "flush", "all")  # everybody has to ask again, by ARP and ND, through the flood
-    run.sleep_until(2.8)  # less than the second after which the kernel repeats a question: each first one got through
-    unknown = [
-        (host.short, peer)
-        for host, peer in (
-            (bed.ap, user_address(1)),
-            (bed.ap, user_address(2)),
-            (bed.ap, user_address(3, 6)),
-            (bed.user(2), AP_ADDRESS[4]),
-            (bed.user(3), AP_ADDRESS[6]),
-        )
-        if "lladdr" not in host.ip("neigh", "show", "to", peer)
-    ]
+    found_s: dict[str, list[float]] = {name: [] for name in quiet}
+    for round_ in range(6):
+        for name, address in quiet.items():
+            run.sleep_until(1.2 + round_ * 0.5 + (0.25 if name == "quiet6" else 0))
+            found_s[name].append(_seconds_to_find(bed.ap, address))
     results = run.finish()
-    assert unknown == []
     for host in (bed.ap, bed.user(1)):
         measured = assert_limit(results, host, link)
         beats = results.heartbeats(host, link.name)
         assert (beats.downs, results.lost(host, link.name, "heartbeat")) == (0, 0)
         report(host=host.short, link_kbit=f"{measured:.1f}", heartbeats=beats)
-    for direction, ends_there in (
-        ("to_users", (results.at(bed.user(2), "rest4"), results.at(bed.user(3), "rest6"))),
-        ("from_users", (results.at(bed.ap, "rest4"), results.at(bed.ap, "rest6"))),
-    ):
+    for direction in ("to_users", "from_users"):
         start_ns, stop_ns = results.start_ns + NS, results.stop_ns
-        carried = [one.wire.total(one.data.between(start_ns, stop_ns)) for one in ends_there]
-        after = [len(one.data.between(seconds(results, 2.8), stop_ns)) for one in ends_there]
-        kbit = [count * 8 * 1_000_000 / (stop_ns - start_ns) for count in carried]
-        report(direction=direction, kbit=[f"{one:.1f}" for one in kbit], together=f"{sum(kbit):.1f}", after=after)
+        kbit = []
+        for name, (_, host) in rest.items():
+            end = results.at(host if direction == "to_users" else bed.ap, name)
+            kbit.append(end.wire.total(end.data.between(start_ns, stop_ns)) * 8_000_000 / (stop_ns - start_ns))
+        report(direction=direction, kbit=[f"{one:.1f}" for one in kbit], together=f"{sum(kbit):.1f}")
         # A window that is not cut at arrivals may hold a frame more or less of each flow, and a bucket.
-        loose_kbit = (2 * FRAME_BYTES + 2 * FRAME_BYTES) * 8 / 3.5 / 1000
+        loose_kbit = (2 * FRAME_BYTES + 3 * FRAME_BYTES) * 8 / 3.5 / 1000
         assert abs(sum(kbit) - 2_000) <= 2_000 * 0.02 + loose_kbit
-        assert min(after) > 0
+    # In the shared class a question or its answer would wait behind the flood: the queue is full, 100 ms of the rate
+    # less a frame, 94 ms in each direction. What is exempt is found while the flood waits.
+    for name, times in found_s.items():
+        report(neighbour=name, found_ms=[round(one * 1000) for one in times])
+        assert min(times) < 0.094
+
+
+def _seconds_to_find(host: Namespace, address: str) -> float:
+    """Make the host forget a neighbour that it talks to, and wait until it has asked for it and got the answer."""
+    begin = time.monotonic()
+    host.ip("neigh", "flush", "to", address)
+    while "lladdr" not in host.ip("neigh", "show", "to", address):
+        assert time.monotonic() < begin + 0.9, (
+            f"{host.short} does not find {address}"
+        )  # the kernel asks again after 1 s
+    return time.monotonic() - begin
 
 
 def test_an_infrastructure_link_is_not_limited(bed: Testbed) -> None:
