@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
@@ -97,6 +98,7 @@ def host_set_addresses(
     """
     old, remote_hosts = _lock_with_peers(host_id)
     new = _checked_addresses(public_ipv4, public_ipv6, bind_ip)
+    _check_no_customer_is_there(old, new)
     if new == {name: getattr(old, name) for name in new}:
         return
     moved = {}
@@ -126,9 +128,10 @@ def _lock_with_peers(host_id: int) -> tuple[Host, dict[int, tuple[int, bool]]]:
 
 def _checked_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None) -> dict[str, str | None]:
     checked: dict[str, str | None] = {}
+    only = settings.UNDERLAY_GLOBAL_ONLY
     for name, value, family in (("public_ipv4", public_ipv4, 4), ("public_ipv6", public_ipv6, 6)):
         try:
-            checked[name] = str(check_underlay_address(value, family=family)) if value else None
+            checked[name] = str(check_underlay_address(value, global_only=only, family=family)) if value else None
         except RuleError as exc:
             raise FieldRuleError.of(exc, name) from exc
     try:
@@ -136,6 +139,19 @@ def _checked_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip
     except RuleError as exc:
         raise FieldRuleError.of(exc, "bind_ip") from exc
     return checked
+
+
+def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> None:
+    """The reverse of the rule that a user AS is not at its attachment point's own address."""
+    for name, address in new.items():
+        if address is None:
+            continue
+        there = Link.objects.filter(interface_a__host=host, interface_b__public_ip=address)
+        found = there.select_related("interface_b__AS__isd").first()
+        if found is not None:
+            who = found.interface_b.AS.isd_as
+            text = f"{address} is the address of {who}, which is linked to this host. Choose another address."
+            raise FieldRuleError("address_own", text, name)
 
 
 def _move_interfaces(
