@@ -197,7 +197,7 @@ def test_an_agent_that_fell_silent_is_not_trusted(client: Client, user_as: UserA
     confirm(link, at=timezone.now() - timedelta(seconds=181))
     page = detail(client, user_as)
     assert stage_words(page) == "No news"
-    assert "What the attachment point’s kernel had read" in page.text
+    assert "What the attachment point's kernel had read" in page.text
     assert steps(page)[2] == "Enforced Not known"
 
 
