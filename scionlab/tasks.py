@@ -22,7 +22,7 @@ from scionlab.services.render import render_ahead
 logger = logging.getLogger(__name__)
 
 POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
-MAILS_PER_SWEEP = 100
+MAILS_PER_SWEEP = 500
 
 
 @shared_task

@@ -25,18 +25,22 @@ logger = logging.getLogger(__name__)
 LEASE = timedelta(minutes=5)
 FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(hours=1)
+QUEUED_AT_ONCE = (
+    50  # who waits for our answer is not kept waiting for thousands of queue entries; the sweep has the rest
+)
 MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
 
 
 def mails_create(mails: Iterable[Mail]) -> int:
-    """Keep each mail whose `key` is new, and queue it for after the commit. Returns how many were new."""
+    """Keep each mail whose `key` is new, and queue it (the first 50) for after the commit. Returns how many were new."""
     wanted = {mail.key: mail for mail in mails}
     if not wanted:
         return 0
     known = set(Mail.objects.filter(key__in=wanted).values_list("key", flat=True))
     new = [mail for key, mail in sorted(wanted.items()) if key not in known]
     Mail.objects.bulk_create(new, ignore_conflicts=True)  # somebody may have been quicker since
-    for pk in Mail.objects.filter(key__in=[mail.key for mail in new]).values_list("pk", flat=True):
+    queued = Mail.objects.filter(key__in=[mail.key for mail in new]).values_list("pk", flat=True)
+    for pk in queued[:QUEUED_AT_ONCE]:
         queue_after_commit(SEND_MAIL, pk)
     return len(new)
 

@@ -296,6 +296,20 @@ def test_mail_is_kept_once_per_event_and_queued_after_the_commit(
     assert sent == [(SEND_MAIL, (Mail.objects.get().pk,))]
 
 
+def test_many_mails_at_once_are_all_kept_and_not_all_queued(
+    sent: Sent, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    """A new attachment point with hundreds of links: its agent waits for the answer to its first receipt."""
+    new = [Mail(key=f"link:{n}:1.1", recipient="owner@example.org", subject="s", body="b") for n in range(60)]
+    with django_capture_on_commit_callbacks(execute=True):
+        assert mails_create(new) == 60
+    assert len(sent) == 50
+    tasks.sweep()
+    assert {args for name, args in sent if name == SEND_MAIL} == {
+        (pk,) for pk in Mail.objects.values_list("pk", flat=True)
+    }
+
+
 def test_mail_of_a_receipt_that_is_rolled_back_does_not_exist(
     link: Link, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

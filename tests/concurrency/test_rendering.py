@@ -1,0 +1,81 @@
+"""A tarball that is rendered while people save holds the limits of its own version, not those of the next one."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import QuerySet
+
+import config_tar
+from scionlab.models import Host, Link, User
+from scionlab.services import render
+from scionlab.services.link import link_set_bandwidth
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def owner() -> User:
+    return UserFactory(email="owner@example.org")
+
+
+@pytest.fixture
+def link(owner: User) -> Link:
+    attach(owner, spec(AttachmentPointFactory()))
+    return Link.objects.get()
+
+
+def version_and_limit(content: bytes) -> tuple[int, int]:
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+        files = {one.name: json.loads(tar.extractfile(one).read()) for one in tar.getmembers()}  # type: ignore[union-attr]
+    return files["scionlab-config.json"]["limits_version"], files["etc/scion/link_info.json"]["1"]["Bandwidth"]
+
+
+def render_while_somebody_saves(link: Link, owner: User, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """L and limit of a tarball between whose two reads (the host, its Links) a save of 500 kbit/s tries to commit."""
+    done = threading.Event()
+
+    def save() -> None:
+        try:
+            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
+        finally:
+            connection.close()
+            done.set()
+
+    saver = threading.Thread(target=save)
+    original = config_tar.build_host_tar
+
+    def build_after_the_save_tried(host: Any, **options: Any) -> bytes:
+        saver.start()
+        done.wait(0.5)  # with the lock the save cannot finish before us, however long we wait
+        return original(host, **options)
+
+    monkeypatch.setattr(config_tar, "build_host_tar", build_after_the_save_tried)
+    rendered = render.config_for(Host.objects.get(pk=link.interface_a.host_id))
+    saver.join(10)
+    assert done.is_set()
+    return version_and_limit(rendered.content)
+
+
+def test_without_the_lock_a_tarball_holds_the_next_version_s_limits(
+    link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = Host.objects.get(pk=link.interface_a.host_id).limits_version
+    with monkeypatch.context() as patched:
+        patched.setattr(QuerySet, "select_for_update", lambda rows, **_: rows.all())
+        assert render_while_somebody_saves(link, owner, patched) == (version, 500)
+
+
+def test_with_the_lock_it_holds_its_own(link: Link, owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    host_id = link.interface_a.host_id
+    version = Host.objects.get(pk=host_id).limits_version
+    with monkeypatch.context() as patched:
+        assert render_while_somebody_saves(link, owner, patched) == (version, 1000)
+    assert version_and_limit(render.config_for(Host.objects.get(pk=host_id)).content) == (version + 1, 500)
