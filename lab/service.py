@@ -64,7 +64,7 @@ class CoordinationService:
         """Run a management command to its end; returns what it printed. Raises `ServiceError`."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
-            env=self.environment,
+            env=self.environment | {"LOG_LEVEL": "ERROR"},  # what it prints is for people
             cwd=REPOSITORY,
             capture_output=True,
             text=True,

@@ -65,7 +65,7 @@ if REDIS_URL:
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
 else:
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "scionlab_cache"}}
-    CELERY_BROKER_URL = "filesystem://"
+    CELERY_BROKER_URL = "filesystem://localhost"  # the host is not used; without one kombu warns
     _queue = str(VAR_DIR / "queue")
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": _queue,
