@@ -52,13 +52,13 @@ class ISDFactory(DjangoModelFactory):
 
 
 class ASFactory(DjangoModelFactory):
-    """An infrastructure AS: 17-ffaa:0:1101, 17-ffaa:0:1102, ..."""
+    """An infrastructure AS: 17-ffaa:0:2001, 17-ffaa:0:2002, ..., apart from the ids that tests name."""
 
     class Meta:
         model = AS
 
     isd = factory.SubFactory(ISDFactory)
-    as_id = factory.Sequence(lambda n: parse_as_id("ffaa:0:1101") + n)
+    as_id = factory.Sequence(lambda n: parse_as_id("ffaa:0:2001") + n)
 
 
 class HostFactory(DjangoModelFactory):
@@ -66,7 +66,7 @@ class HostFactory(DjangoModelFactory):
         model = Host
 
     AS = factory.SubFactory(ASFactory)
-    public_ipv4 = factory.Sequence(lambda n: f"192.0.2.{1 + n % 250}")
+    public_ipv4 = factory.Sequence(lambda n: f"192.0.2.{100 + n % 150}")
 
 
 class BorderRouterFactory(DjangoModelFactory):
