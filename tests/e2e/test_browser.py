@@ -78,11 +78,11 @@ def fill_in_new_as(page: Page, *, label: str, ip: str, port: int, bandwidth: str
     page.get_by_role("button", name="Create AS").click()
 
 
-def reload_until(page: Page, text: str, *, within_s: float = 20.0) -> None:
+def reload_until_stage(page: Page, stage: str, *, within_s: float = 20.0) -> None:
     """Without JavaScript a page does not change by itself."""
     deadline = time.monotonic() + within_s
-    while page.get_by_text(text, exact=True).count() == 0:
-        assert time.monotonic() < deadline, f"the page never said {text!r}"
+    while (shown := page.locator(".stage").all_inner_texts()) != [stage]:
+        assert time.monotonic() < deadline, f"the page says {shown}, and never {stage!r}"
         time.sleep(0.3)
         page.reload()
 
@@ -107,7 +107,7 @@ def test_a_number_in_the_form_becomes_a_class_in_the_kernel(stack: Stack, with_j
         fill_in_new_as(page, label=label, ip="192.0.2.11", port=port, bandwidth="500")
         expect(page.get_by_role("heading", name=label)).to_be_visible()
         wait_for_kernel(stack, interface_id(), 500)
-        reload_until(page, "Enforced")
+        reload_until_stage(page, "Enforced")
 
         page.get_by_role("link", name="Edit", exact=True).click()
         page.get_by_label(BANDWIDTH).fill("2000")
