@@ -1,0 +1,130 @@
+"""Messages: what we pack is what we parse, and the layouts that the kernel's headers prescribe."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ap_agent import tcmsg
+from ap_agent.desired import link_classes
+from ap_agent.messages import messages
+from ap_agent.model import (
+    AT_ROOT,
+    GONE,
+    INGRESS_HOOK,
+    Device,
+    Filter,
+    Handle,
+    HtbClass,
+    Key,
+    Qdisc,
+)
+from ap_agent.ops import IfbAdd, LeafReplace, Op
+from bandwidth_config import LinkInfo, parse_ip
+
+NAMES = {2: "eth0", 9: "slbw0"}
+
+
+@given(st.integers(0, 100_000_000), st.integers(1, 4094))
+def test_a_class_survives_packing(kbit: int, number: int) -> None:
+    link = LinkInfo(number, 1, True, kbit, parse_ip("192.0.2.11"), remote_port=50000)
+    for one in link_classes(1, link, 1514):
+        parsed = tcmsg.parse_class(tcmsg.pack_class(2, one))
+        assert parsed is not None
+        assert parsed[0] == one
+
+
+def test_a_class_is_44_bytes_of_parameters_and_64_bit_rates_only_where_needed() -> None:
+    small = HtbClass(Handle(1, 1), Handle(1), 62_500, 62_500, 3028, 3028)
+    large = HtbClass(Handle(1, 1), Handle(1), 1 << 32, 1 << 33, 3028, 3028)
+    kind = 4 + 4
+    head = 20 + kind + 4
+    assert len(tcmsg.pack_class(2, small)) == head + 4 + 44
+    assert len(tcmsg.pack_class(2, large)) == head + 4 + 44 + 2 * 12
+
+
+def test_a_class_directly_under_the_root_reads_like_it_was_written() -> None:
+    """The kernel answers "root" there, whatever parent the class was made with."""
+    packed = bytearray(tcmsg.pack_class(2, HtbClass(Handle(1, 1), Handle(1), 1000, 1000, 3028, 3028)))
+    struct.pack_into("=I", packed, 12, int(AT_ROOT))
+    parsed = tcmsg.parse_class(bytes(packed))
+    assert parsed is not None
+    assert parsed[0].parent == Handle(1)
+
+
+FILTERS = [
+    Filter(Handle(1), 111, 0x0800, (Key(8, 0x110000, 0xFF0000), Key(16, 0xC000020B, 0xFFFFFFFF)), Handle(1, 0x1001)),
+    Filter(Handle(3), 139, 0x86DD, (Key(4, 0x1100, 0xFF00),), Handle(3)),
+    Filter(INGRESS_HOOK, 110, 0x0800, (Key(12, 0xC000020B, 0xFFFFFFFF),), redirect_to="slbw0"),
+    Filter(INGRESS_HOOK, 150, 0x0003, (Key(0, 0, 0),), redirect_to="slbw0"),
+    tcmsg.MARKER,
+]
+
+
+@pytest.mark.parametrize("one", FILTERS)
+def test_a_filter_survives_packing(one: Filter) -> None:
+    packed = bytearray(tcmsg.pack_filter(2, one, 9 if one.redirect_to else None))
+    struct.pack_into("=I", packed, 8, 0x80000800)  # the kernel numbers it
+    parsed = tcmsg.parse_filter(bytes(packed), NAMES)
+    assert parsed.meaning == one
+    assert (parsed.hook, parsed.chain, parsed.pref, parsed.protocol) == (one.hook, one.chain, one.pref, one.protocol)
+    assert parsed.redirects_to == (("slbw0",) if one.redirect_to else ())
+
+
+def test_a_redirect_to_a_device_that_is_gone_is_recognised() -> None:
+    packed = bytearray(tcmsg.pack_filter(2, FILTERS[2], 0))
+    struct.pack_into("=I", packed, 8, 0x80000800)
+    parsed = tcmsg.parse_filter(bytes(packed), NAMES)
+    assert parsed.meaning is not None
+    assert parsed.meaning.redirect_to == GONE
+
+
+def test_a_filter_with_an_offset_is_nothing_that_we_made() -> None:
+    packed = bytearray(tcmsg.pack_filter(2, FILTERS[0], None))
+    struct.pack_into("=I", packed, 8, 0x80000800)
+    selector = bytes(packed).index(struct.pack("=BBB", 1, 0, 2))
+    packed[selector + 1] = 6  # offshift
+    assert tcmsg.parse_filter(bytes(packed), NAMES).meaning is None
+
+
+@pytest.mark.parametrize(
+    "qdisc",
+    [
+        Qdisc("htb", Handle(1), AT_ROOT, default_minor=0xFFFE),
+        Qdisc("bfifo", Handle(0x1001), Handle(1, 0x1001), limit_bytes=6250),
+        Qdisc("bfifo", Handle(0x1001), Handle(1, 0x1001), limit_bytes=0),
+    ],
+)
+def test_a_qdisc_survives_packing(qdisc: Qdisc) -> None:
+    packed = tcmsg.pack_root(7, qdisc) if qdisc.kind == "htb" else tcmsg.pack_leaf(7, qdisc)
+    assert tcmsg.parse_qdisc(packed) == (7, qdisc)
+
+
+def test_a_leaf_is_emptied_through_another_handle() -> None:
+    leaf = Qdisc("bfifo", Handle(0x1001), Handle(1, 0x1001), limit_bytes=0)
+    sent = messages(LeafReplace(Device(2, "eth0"), frozenset({1}), leaf), 2)
+    handles = [tcmsg.parse_qdisc(body)[1].handle for _, _, body in sent]
+    assert handles == [Handle(0x5001), Handle(0x1001)]
+
+
+def test_an_ifb_is_created_and_marked_in_one_piece() -> None:
+    sent = messages(IfbAdd(Device(0, "slbw0"), frozenset()), 0)
+    assert len(sent) == 2
+    assert b"scionlab-bw" in sent[1][2]
+    assert b"slbw0\0" in sent[0][2]
+    assert b"slbw0\0" in sent[1][2]
+
+
+def test_an_operation_that_nobody_knows_is_a_programming_error() -> None:
+    with pytest.raises(TypeError, match="unknown operation"):
+        messages(Op(Device(2, "eth0"), frozenset()), 2)
+
+
+@given(st.binary(max_size=200))
+def test_damaged_attributes_end_the_reading_and_nothing_else(data: bytes) -> None:
+    for number, value in tcmsg.attributes(data):
+        assert 0 <= number <= 0x3FFF
+        assert len(value) < 200
