@@ -12,7 +12,7 @@ from typing import cast
 from ap_agent import __version__, commands
 from ap_agent.commands import Outcome
 from ap_agent.cycle import Agent, Client, Engine, make_client
-from ap_agent.errors import AgentError, SettingsError, StoreError
+from ap_agent.errors import AgentError, SettingsError
 from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
@@ -69,7 +69,8 @@ def real_engine() -> Engine:
 
 
 def settings_in_force(config: Path | None, environment: Mapping[str, str]) -> Settings:
-    """File, then what `scionlab_bw_limiter -b` stored, then the environment. Raises `SettingsError`, `StoreError`."""
+    """File, then what `scionlab_bw_limiter -b` stored, then the environment. Raises `SettingsError`, `StoreError`,
+    `NotPermittedError`."""
     settings = load_settings(config, environment)
     stored = Store(settings.state_dir).load_operator()
     if stored.default_bandwidth_kbit is None:
@@ -144,7 +145,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
 def _has_bundle(settings: Settings) -> bool:
     try:
         return Store(settings.state_dir).load(host_id=settings.host_id) is not None
-    except StoreError:
+    except AgentError:
         return False
 
 

@@ -145,7 +145,7 @@ class Agent:
         """Take up the last good bundle from the disk. A damaged one is a problem, no end: the service has another."""
         try:
             self.bundle = self.store.load(host_id=self.settings.host_id)
-        except StoreError as exc:
+        except AgentError as exc:
             self._delivery["store"] = problem_of(exc, str(self.settings.state_dir))
             return
         if self.bundle is not None:
@@ -159,8 +159,7 @@ class Agent:
         started = time.monotonic()
         try:
             answer = self._client.fetch_config(have)
-            if isinstance(answer, NewBundle):
-                self._take(answer.data)
+            is_new = isinstance(answer, NewBundle) and self._take(answer.data)
         except AgentError as exc:
             self._delivery["service"] = problem_of(exc, self.settings.url or "")
             return Pulled("failed", exc)
@@ -168,7 +167,7 @@ class Agent:
         if isinstance(answer, NoAS):
             self._delivery["service"] = no_as_problem(self.settings)
             return Pulled("no_as")
-        if not isinstance(answer, NewBundle):
+        if not isinstance(answer, NewBundle) or not is_new:
             self._log.debug("fetch.unchanged", **self._versions())
             return Pulled("unchanged")
         self._delivery.pop("store", None)
@@ -176,12 +175,16 @@ class Agent:
         self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), ms=ms)
         return Pulled("new")
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> bool:
+        """Check and store; False for what we have already, from a service that never answers 304."""
         bundle = read_bundle(
             data, host_id=self.settings.host_id, limits=Limits(compressed_bytes=self.settings.max_bundle_bytes)
         )
+        if bundle == self.bundle:
+            return False
         self.store.save(bundle)
         self.bundle = bundle
+        return True
 
     def _versions(self) -> dict[str, object]:
         if self.bundle is None:

@@ -9,6 +9,7 @@ Not here: what a bundle must look like (`bundle`), and when to ask again (`loop`
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import socket
 import ssl
@@ -80,6 +81,7 @@ class ServiceClient:
         self._session.headers["User-Agent"] = f"scionlab-bw-agent/{__version__}"
         # A content encoding would be unpacked by the library, outside of our byte cap.
         self._session.headers["Accept-Encoding"] = "identity"
+        self._session.headers["Connection"] = "close"
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, _Adapter(self._connections))
 
@@ -147,7 +149,11 @@ class ServiceClient:
 
 
 class _Connections:
-    """The sockets of a client, so that a deadline can shut them from beside: a blocked read then ends at once."""
+    """The sockets of a client, so that a deadline can shut them from beside: a blocked read then ends at once.
+
+    Every request has a connection of its own (`Connection: close`): one that idled between two polls may be dead
+    without anybody having told us.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -155,19 +161,21 @@ class _Connections:
         self._overdue = False
 
     def add(self, connection: socket.socket) -> None:
+        """Keep a second descriptor of the same socket: TLS takes the first one away from where it is made."""
         with self._lock:
-            self._open = [one for one in self._open if one.fileno() != -1]
-            self._open.append(connection)
-            late = self._overdue
-        if late:
-            _shut(connection)
+            self._open.append(connection.dup())
+            if self._overdue:
+                self._shut_all()
 
     def _expire(self) -> None:
         with self._lock:
             self._overdue = True
-            for one in self._open:
-                _shut(one)
-            self._open.clear()
+            self._shut_all()
+
+    def _shut_all(self) -> None:
+        for one in self._open:
+            with contextlib.suppress(OSError):  # the other side was first
+                one.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[Callable[[], bool]]:
@@ -180,14 +188,10 @@ class _Connections:
             yield lambda: self._overdue
         finally:
             timer.cancel()
-
-
-def _shut(connection: socket.socket) -> None:
-    try:
-        # Not SSLSocket.shutdown: it would drop the TLS state under the feet of the thread that is reading.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
-    except OSError:  # closed or never connected: nothing left to shut
-        return
+            with self._lock:
+                for one in self._open:
+                    one.close()
+                self._open.clear()
 
 
 class _Adapter(HTTPAdapter):
@@ -202,15 +206,16 @@ class _Adapter(HTTPAdapter):
         known = self._connections
 
         class Plain(HTTPConnection):
-            def connect(self) -> None:
-                super().connect()
-                known.add(self.sock)
+            def _new_conn(self) -> socket.socket:  # before TLS: a handshake can be drawn out as well
+                made = super()._new_conn()
+                known.add(made)
+                return made
 
         class Encrypted(HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                if self.sock is not None:
-                    known.add(self.sock)
+            def _new_conn(self) -> socket.socket:
+                made = super()._new_conn()
+                known.add(made)
+                return made
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = Plain

@@ -10,7 +10,6 @@ lines of his own into the log. Never secrets, never whole bundles.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -31,7 +30,7 @@ def configure(level: str, *, under_systemd: bool, stream: TextIO | None = None) 
     structlog.configure(
         processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _Renderer(under_systemd)],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(stream if stream is not None else sys.stdout),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
 
@@ -66,7 +65,7 @@ def quoted(value: object) -> str:
         text = text[: _MAX_VALUE_CHARS - 3] + "..."
     if text and text.isprintable() and not set(text) & set(' "=\\'):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     printable = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in escaped)
     return f'"{printable}"'
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, Bundle, check_members, check_name
-from ap_agent.errors import BundleError, StoreError
+from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
 from bandwidth_config import check_bandwidth
 
 KEPT_VERSIONS = 3
@@ -41,7 +41,10 @@ class Operator:
 
 
 class Store:
-    """One state directory. Reading never creates or changes anything. Every method raises `StoreError` only."""
+    """One state directory. Reading never creates or changes anything.
+
+    Every method raises `StoreError`, and those that read `NotPermittedError` where the folder is closed to us.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,14 +60,14 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise StoreError(f"{self._current} cannot be read: {_said(exc)}.") from exc
+            raise _unreadable(self._current, exc) from exc
         folder = self._versions / target.name
         try:
             bundle = check_members(_read_tree(folder), host_id=host_id)
         except BundleError as exc:
             raise StoreError(f"The stored bundle {folder} is damaged: {exc.message}") from exc
         except OSError as exc:
-            raise StoreError(f"The stored bundle {folder} cannot be read: {_said(exc)}.") from exc
+            raise _unreadable(folder, exc) from exc
         if bundle.name != target.name:
             raise StoreError(f"The stored bundle {folder} is damaged: its content is that of {bundle.name}.")
         return bundle
@@ -144,7 +147,7 @@ class Store:
         except FileNotFoundError:
             return Operator()
         except OSError as exc:
-            raise StoreError(f"{self.operator_file} cannot be read: {_said(exc)}.") from exc
+            raise _unreadable(self.operator_file, exc) from exc
         except (ValueError, RecursionError) as exc:
             raise StoreError(
                 f"{self.operator_file} is damaged; delete it, and set -b and -p again if you used them."
@@ -252,6 +255,12 @@ def _holds(folder: Path, bundle: Bundle) -> bool:
         return _read_tree(folder) == dict(bundle.members)
     except (OSError, BundleError):
         return False
+
+
+def _unreadable(path: Path, exc: OSError) -> AgentError:
+    if isinstance(exc, PermissionError):
+        return NotPermittedError(f"{path} cannot be read: {_said(exc)}. Run as root, or choose another state_dir.")
+    return StoreError(f"{path} cannot be read: {_said(exc)}.")
 
 
 def _said(exc: OSError) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,14 +40,10 @@ class Request:
 class Service:
     """`answers` says what each path below /api/v4/host/<id>/ gets; `seen` is what was asked."""
 
-    port: int
+    url: str
     answers: dict[str, Answer]
     seen: list[Request] = field(default_factory=list)
     is_closing: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def asked(self, path: str) -> list[Request]:
         return [one for one in self.seen if one.path.endswith(path)]
@@ -84,11 +82,20 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def service() -> Iterator[Service]:
-    """A running service that knows a host and has no configuration for it yet."""
+def service(certificate: Path | None = None) -> Iterator[Service]:
+    """A running service that knows a host and has no configuration for it yet; with a certificate over TLS."""
     handler = type("BoundHandler", (Handler,), {})
     server = _Server(("127.0.0.1", 0), handler)
-    running = Service(server.server_address[1], {"/config": status(204), "/enforcement": stored()})
+    scheme = "http"
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        # The handshake belongs into the connection's own thread, not into the one that accepts.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        scheme = "https"
+    running = Service(
+        f"{scheme}://127.0.0.1:{server.server_address[1]}", {"/config": status(204), "/enforcement": stored()}
+    )
     handler.service = running
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -186,7 +186,8 @@ def test_service_accepts_a_receipt_with_everything_too_long() -> None:
     long = [Problem("verify_failed", "x" * 5000, "\u00e4\ud800\0" * 50_000)] * 3000
     links = (LinkState(1, 500, "error", "y" * 50_000, None, None),)
 
-    receipt = parse_receipt(sent(problems=long, links=links))
+    receipt = parse_receipt(sent(problems=[Problem("x", "a\0", "b\ud800"), *long], links=links))
 
     assert len(receipt.problems) == 1000
+    assert (receipt.problems[0]["subject"], receipt.problems[0]["message"]) == ("a?", "b?")
     assert receipt.links[1].problem.endswith("...")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -423,10 +424,23 @@ def test_lock_of_a_dead_process_is_free(host: Host) -> None:
     assert host.agent("reset") == commands.OK
 
 
-def test_lock_whose_folder_is_removed_meanwhile_is_taken_anew(host: Host) -> None:
+def test_lock_whose_file_is_removed_while_it_is_taken_is_taken_anew(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+    path = lock_path(host.run_dir)
+    removed = []
+
+    def remove_first(descriptor: int, how: int) -> None:
+        if not removed:
+            removed.append(path.unlink())
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
     with AgentLock(host.run_dir, "once"):
-        lock_path(host.run_dir).unlink()
-        with AgentLock(host.run_dir, "reset"), pytest.raises(LockHeldError), AgentLock(host.run_dir, "run"):
+        assert removed == [None]
+        assert holder(path) is not None
+        with pytest.raises(LockHeldError), AgentLock(host.run_dir, "run"):
             raise AssertionError("two holders")
 
 

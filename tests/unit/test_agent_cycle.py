@@ -102,6 +102,20 @@ def test_change_is_followed(agent: Agent, engine: FakeEngine, service: Service) 
     assert service.receipts()[-1]["links"]["1"]["kbit"] == 900
 
 
+def test_service_that_never_says_304_causes_no_writes_to_disk_or_log(
+    agent: Agent, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", under_systemd=True)
+    service.answers["/config"] = svc.tarball(V7)
+    cycle(agent)
+    before = (agent.settings.state_dir / "current").lstat().st_ino
+    capsys.readouterr()
+
+    assert cycle(agent) == "unchanged"
+    assert (agent.settings.state_dir / "current").lstat().st_ino == before
+    assert capsys.readouterr().out == ""
+
+
 def test_older_bundle_of_a_restored_backup_is_followed_too(agent: Agent, engine: FakeEngine, service: Service) -> None:
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
     cycle(agent)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -189,6 +194,81 @@ def test_trickling_service_runs_into_the_deadline(service: Service, answer: Answ
 
     assert 0.5 < time.monotonic() - started < 3
     client.close()
+
+
+@pytest.fixture
+def drawn_out_handshake() -> Iterator[int]:
+    """Answers a TLS greeting with the head of a long record, and then a byte now and then."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def talk() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"\x16\x03\x03\x40\x00")
+                for _ in range(400):
+                    connection.sendall(b"\x02")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(timeout=5)
+
+
+def test_drawn_out_handshake_runs_into_the_deadline(drawn_out_handshake: int) -> None:
+    url = f"https://127.0.0.1:{drawn_out_handshake}"
+    client = ServiceClient(Settings(url=url, host_id=HOST_ID, host_secret=SECRET, fetch_deadline_s=0.6))
+    started = time.monotonic()
+
+    with pytest.raises(FetchError, match=r"did not finish its answer within 0\.6 s"):
+        client.fetch_config(HAVE)
+
+    assert 0.5 < time.monotonic() - started < 3
+    client.close()
+
+
+def test_no_descriptor_is_left_behind(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(304)
+    client.fetch_config(HAVE)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):
+        client.fetch_config(HAVE)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2  # the server's own ends close a little later
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody but `ca_file` trusts, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("the program openssl is not installed")
+    key, made, both = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "ca.pem"
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1"]
+    name = ["-subj", "/CN=a lab", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = [openssl, "req", "-x509", *kind, *name, "-keyout", str(key), "-out", str(made)]
+    subprocess.run(command, check=True, capture_output=True)
+    both.write_bytes(made.read_bytes() + key.read_bytes())
+    return both
+
+
+def test_https_works_with_the_configured_certificate_and_with_no_other(certificate: Path) -> None:
+    with svc.service(certificate) as encrypted:
+        encrypted.answers["/config"] = status(304)
+        settings = Settings(url=encrypted.url, host_id=HOST_ID, host_secret=SECRET)
+        stranger = ServiceClient(settings)
+        with pytest.raises(FetchError, match="No trusted connection to https://127") as refused:
+            stranger.fetch_config(HAVE)
+        assert "ca_file" in refused.value.message
+        assert encrypted.seen == []  # the secret was not sent
+        friend = ServiceClient(replace(settings, ca_file=certificate))
+        assert friend.fetch_config(HAVE) == NotModified()
+        by_name = replace(settings, ca_file=certificate, url=encrypted.url.replace("127.0.0.1", "localhost"))
+        with pytest.raises(FetchError, match="No trusted connection"):
+            ServiceClient(by_name).fetch_config(HAVE)
 
 
 def test_client_works_again_after_a_deadline(service: Service) -> None:

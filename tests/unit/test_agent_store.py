@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.bundle import MANIFEST, Bundle, read_bundle
-from ap_agent.errors import StoreError
+from ap_agent.errors import NotPermittedError, StoreError
 from ap_agent.store import KEPT_VERSIONS, Operator, Store, write_atomically
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
@@ -155,6 +155,20 @@ def test_bundle_of_another_host_is_not_taken_up(store: Store) -> None:
 
     with pytest.raises(StoreError, match='is for host "4f1c0d2e"'):
         store.load(host_id="other")
+
+
+def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.save(bundle(500))
+    store.save_operator(Operator(5000))
+
+    def refuse(*_args: object, **_options: object) -> bytes:
+        raise PermissionError(13, os.strerror(13))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(NotPermittedError, match="Run as root"):
+        store.load(host_id=HOST_ID)
+    with pytest.raises(NotPermittedError, match="Run as root"):
+        store.load_operator()
 
 
 # --- crash points ---------------------------------------------------------------------------------------------------
@@ -299,7 +313,7 @@ def test_everything_is_synced_before_the_switch(store: Store, monkeypatch: pytes
     switched = log.index("switch current")
     before = {Path(path).name for path in log[:switched]}
     assert {Path(name).name for name in new.members} <= before
-    assert {"etc", "scion", "versions"} <= before
+    assert {f".unfinished-{new.name}", "etc", "scion", "versions"} <= before
     assert log[switched + 1] == str(store.folder)
 
 
