@@ -1,0 +1,101 @@
+"""A setting that is missing or malformed stops the start; the error names the variable, the value and the remedy."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from scionlab.settings import env
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCTION = {
+    "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod",
+    "SECRET_KEY": "not-a-secret-but-long-enough-to-pass-the-deployment-check-of-django-0123456789",
+    "DATABASE_URL": "postgres://lab@localhost/lab",
+    "REDIS_URL": "redis://localhost",
+    "ALLOWED_HOSTS": "lab.example.org",
+    "SITE_URL": "https://lab.example.org",
+}
+
+
+def test_a_variable_without_default_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANTED", raising=False)
+    with pytest.raises(ImproperlyConfigured, match="The environment variable WANTED is not set"):
+        env.text("WANTED")
+
+
+@pytest.mark.parametrize("written", ["", "x", "-1", "1.5", "1e3", "٣", "70000", "9" * 40])
+def test_a_number_out_of_form_or_bounds_is_refused(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("PORT", written)
+    with pytest.raises(ImproperlyConfigured) as refused:
+        env.integer("PORT", 25, low=1, high=65_535)
+    assert str(refused.value) == f'PORT is "{written}". Set it to a whole number from 1 to 65535.'
+
+
+def test_numbers_and_truth_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", "587")
+    monkeypatch.setenv("ON", "True")
+    monkeypatch.setenv("OFF", "0")
+    assert env.integer("PORT", 25) == 587
+    assert env.integer("UNSET_PORT", 25) == 25
+    assert (env.boolean("ON", False), env.boolean("OFF", True), env.boolean("UNSET_FLAG", True)) == (True, False, True)
+
+
+def test_a_word_is_no_truth_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAG", "maybe")
+    with pytest.raises(ImproperlyConfigured, match=re.escape('FLAG is "maybe". Set it to 1 or 0.')):
+        env.boolean("FLAG", False)
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("mysql://lab@localhost/lab", 'its scheme is "mysql"'),
+        ("postgres://lab@localhost", "postgres://user:password@host:5432/name"),
+        ("postgres://lab@localhost:port/lab", "a port that is no number"),
+    ],
+)
+def test_a_database_of_another_form_is_refused_without_showing_it(
+    monkeypatch: pytest.MonkeyPatch, url: str, names: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    with pytest.raises(ImproperlyConfigured) as refused:
+        env.database("DATABASE_URL", "unused")
+    assert names in str(refused.value)
+    assert "lab@" not in str(refused.value)  # a database address holds a password
+
+
+def test_a_database_on_a_socket_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://postgres:p%40ss@/lab?host=%2Frun%2Fpg")
+    found = env.database("DATABASE_URL", "unused")
+    assert (found["NAME"], found["USER"], found["PASSWORD"], found["HOST"]) == ("lab", "postgres", "p@ss", "/run/pg")
+
+
+@pytest.mark.parametrize("missing", sorted(set(PRODUCTION) - {"DJANGO_SETTINGS_MODULE"}))
+def test_production_does_not_start_without(missing: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in PRODUCTION.items() if name != missing}
+    done = _start(environment, tmp_path)
+    assert done.returncode != 0
+    assert f"The environment variable {missing} is not set" in done.stderr
+
+
+def test_production_starts_with_all_of_them(tmp_path: Path) -> None:
+    done = _start(PRODUCTION, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def _start(environment: dict[str, str], var: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "import django; django.setup()"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "SCIONLAB_VAR": str(var), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
