@@ -8,13 +8,18 @@ share one socket, as in a border router: a link is one 5-tuple. Every millisecon
 heartbeats that are due (again and again until the socket takes them, as a router's blocked write would) and then the
 data that is due. Data which a full socket refuses is counted and not repeated.
 
+A station that has to wait for the processor offers less than it was told to, and a limit looks too low then. So it
+runs ahead of ordinary programs (SCHED_RR) where the machine allows that; it sleeps most of each millisecond.
+
 Nothing here judges: arrivals are written down with the kernel's times, and `lab.judge` does the arithmetic.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
 import signal
 import socket
 import sys
@@ -179,8 +184,15 @@ def run(endpoints: list[Endpoint], *, start_ns: int, stop_ns: int, end_ns: int) 
     return pauses
 
 
+def go_ahead_of_others() -> None:
+    """Real-time scheduling for this process; without the privilege things stay as they are."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
 def main() -> int:
     """See the module's head."""
+    go_ahead_of_others()
     signal.alarm(WAIT_FOR_START_S)  # SIGALRM ends the process: nobody waits for a harness that is gone
     spec = json.loads(sys.stdin.readline())
     endpoints = [Endpoint(one) for one in spec["endpoints"]]

@@ -40,7 +40,7 @@ def test_iperf3_says_the_same_in_both_directions(bed: Testbed) -> None:
     bed.enforce([link])
     for reverse in (False, True):
         measured = iperf.measure_kbit(
-            bed.ap, link.local, bed.user(1), link.remote, offered_kbit=10_000, seconds=2, reverse=reverse
+            bed.ap, link.local, bed.user(1), link.remote, offered_kbit=10_000, seconds=3, reverse=reverse
         )
         report(reverse=reverse, kbit=f"{measured:.1f}")
         assert measured == pytest.approx(5_000, rel=0.02)

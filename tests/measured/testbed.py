@@ -156,7 +156,8 @@ class Testbed:
 def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int | None = None, **window: Any) -> float:
     """The steady rate at this end is the limit, within 2 %; returns what was measured in kbit/s."""
     verdict = results.judge_rate(host, link.name, kbit or link.kbit, **window)
-    assert verdict.holds, f"{link.name} at {host.short}: {verdict}"
+    sender = results.other_end(host, link.name)
+    assert verdict.holds, f"{link.name} at {host.short}: {verdict}; sender: {sender.sent_streams}"
     return verdict.measured_kbit
 
 
