@@ -11,7 +11,8 @@ same address. One rank per kind of rule, each rank in a filter preference of its
 
 Ranks are preferences, not just an order in one list, because u32 gives up a *whole list* when a packet is too short for
 one key (`goto out` in u32_classify): a datagram of under 8 payload bytes ends the heartbeat list, at byte 32, and must
-still meet the data list behind it, or short packets would escape the limit (a kernel test pins this).
+still meet the data list behind it, or short packets would escape the limit (a kernel test pins this). And a list holds
+no more than 4095 filters, beyond which u32 mixes them up without a word: so no list has two filters for one link.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ from bandwidth_config import IPAddress, LinkInfo
 UDP = 17
 ICMPV6 = 58
 V6_HOP_BY_HOP, V6_ROUTING, V6_FRAGMENT, V6_DESTINATION = 0, 43, 44, 60
-ODD_V6_HEADERS = (V6_HOP_BY_HOP, V6_ROUTING, V6_FRAGMENT, V6_DESTINATION)
 BFD = 203  # SCION next header of heartbeats, byte 4 of the UDP payload (DOMAIN section 7)
 NEIGHBOUR_DISCOVERY = range(133, 138)  # RFC 4861: router and neighbour solicitation, advertisement, redirect
 DHCP_PORTS = ((68, 67), (67, 68), (67, 67))  # client to server, server to client, relay to server
@@ -59,8 +59,9 @@ class Rank(IntEnum):
     EXACT = 0  # to 7: two per degree of exactness, the heartbeats before the data
     ADDRESS_HEARTBEAT = 8
     PLAIN_UDP = 9
-    ODD_UDP = 10
-    EVERYTHING = 11
+    PLAIN_ICMPV6 = 10
+    ODD_UDP = 11  # to 14: one per kind of header
+    EVERYTHING = 15
 
 
 FilterLinks = dict[Filter, frozenset[int]]
@@ -125,6 +126,7 @@ class _Family:
     ports: int
     heartbeat: int
     plain: tuple[Key, ...]
+    odd_headers: tuple[int, ...]  # of UDP, or what may turn out to be UDP, whose ports are not where we look
 
     def side_offset(self, *, destination: bool) -> int:
         return self.destination if destination else self.source
@@ -140,6 +142,7 @@ V4 = _Family(
     heartbeat=32,
     # No IP options, so that ports are at 20; fragment offset 0, so that there are ports at all.
     plain=(byte(0, 0x45), half(6, 0, 0x1FFF)),
+    odd_headers=(UDP,),
 )
 V6 = _Family(
     protocol=ETH_P_IPV6,
@@ -150,6 +153,7 @@ V6 = _Family(
     ports=40,
     heartbeat=52,
     plain=(),
+    odd_headers=(V6_FRAGMENT, V6_HOP_BY_HOP, V6_ROUTING, V6_DESTINATION),
 )
 
 
@@ -194,7 +198,7 @@ def _address_filters(address: IPAddress, links: list[LinkInfo], side: Side) -> F
     remote = tuple(_remote_keys(address, side))
     family = family_of(address)
 
-    def add(rank: Rank, flowid: Handle, served: frozenset[int], *keys: Key) -> None:
+    def add(rank: int, flowid: Handle, served: frozenset[int], *keys: Key) -> None:
         one = Filter(side.hook, family.first_pref + rank, family.protocol, merged((*remote, *keys)), flowid)
         filters[one] = served
 
@@ -209,21 +213,12 @@ def _address_filters(address: IPAddress, links: list[LinkInfo], side: Side) -> F
         odd = strictest(links)
         odd_leaf = data_class(side.major, odd.interface_id)
         add(Rank.PLAIN_UDP, rest, everybody, is_udp, *family.plain)
-        for keys in _odd_keys(family):
-            add(Rank.ODD_UDP, odd_leaf, everybody, *keys)
+        for index, header in enumerate(family.odd_headers):
+            add(Rank.ODD_UDP + index, odd_leaf, everybody, byte(family.next_header, header))
     if owner is None and family is V6:
         # Multicast listener reports and the like carry a hop-by-hop header in front of ICMPv6 and are nobody's data.
-        add(Rank.PLAIN_UDP, rest, everybody, byte(6, V6_HOP_BY_HOP), byte(40, ICMPV6))
+        add(Rank.PLAIN_ICMPV6, rest, everybody, byte(6, V6_HOP_BY_HOP), byte(40, ICMPV6))
     return filters
-
-
-def _odd_keys(family: _Family) -> Iterator[tuple[Key, ...]]:
-    """UDP, or what may turn out to be UDP, whose ports are not where we look."""
-    if family is V4:
-        yield (byte(V4.next_header, UDP),)
-        return
-    for header in ODD_V6_HEADERS:
-        yield (byte(V6.next_header, header),)
 
 
 def _exact_filters(link: LinkInfo, side: Side) -> FilterLinks:
@@ -293,25 +288,19 @@ def redirect_filters(links: Iterable[LinkInfo], *, everything: bool) -> Mapping[
         return {one: served}
     filters: FilterLinks = {}
     for link in links:
-        for keys in _redirect_keys(link):
-            one = Filter(
-                INGRESS_HOOK, _redirect_pref(link), family_of(link.remote_ip).protocol, keys, redirect_to=IFB_NAME
-            )
+        protocol = family_of(link.remote_ip).protocol
+        for pref, keys in _redirect_keys(link):
+            one = Filter(INGRESS_HOOK, pref, protocol, keys, redirect_to=IFB_NAME)
             filters[one] = filters.get(one, frozenset()) | {link.interface_id}
     return filters
 
 
-def _redirect_pref(link: LinkInfo) -> int:
-    """Entries without a port take the whole address; behind the others, though order does not matter here."""
-    return family_of(link.remote_ip).first_pref + (Rank.EVERYTHING if link.remote_port is None else Rank.EXACT)
-
-
-def _redirect_keys(link: LinkInfo) -> Iterator[tuple[Key, ...]]:
+def _redirect_keys(link: LinkInfo) -> Iterator[tuple[int, tuple[Key, ...]]]:
+    """(preference, keys): an entry without a port takes the whole address, the others UDP and what may hide it."""
     family = family_of(link.remote_ip)
     source = tuple(_address_keys(family.source, link.remote_ip))
     if link.remote_port is None:
-        yield source
+        yield family.first_pref + Rank.EVERYTHING, source
         return
-    headers = (UDP,) if family is V4 else (UDP, *ODD_V6_HEADERS)
-    for header in headers:
-        yield merged((*source, byte(family.next_header, header)))
+    for index, header in enumerate(dict.fromkeys((UDP, *family.odd_headers))):
+        yield family.first_pref + index, merged((*source, byte(family.next_header, header)))

@@ -33,7 +33,7 @@ BREAKS = {
     "filters are missing": ["tc filter del dev eth0 parent 1: pref 117 protocol ip"],
     "filters are missing on the IFB": ["tc filter del dev slbw0 parent 3:"],
     "a filter is there twice": [
-        "tc filter add dev eth0 parent 1: pref 120 protocol ip u32 match u8 17 0xff at 9 match ip dst 192.0.2.11 "
+        "tc filter add dev eth0 parent 1: pref 121 protocol ip u32 match u8 17 0xff at 9 match ip dst 192.0.2.11 "
         "flowid 1:1001"
     ],
     "a filter of ours leads elsewhere": [

@@ -125,7 +125,7 @@ def test_no_preference_has_two_protocols() -> None:
 def test_what_has_no_ports_goes_to_the_strictest_link_of_the_address() -> None:
     links = [link(1, 500, "192.0.2.11"), link(2, 300, "192.0.2.11", 50001), link(3, 0, "192.0.2.11", 50002)]
     filters = link_filters(links, TO_USER)
-    (odd,) = [one for one in filters if one.pref == 120]
+    (odd,) = [one for one in filters if one.pref == 121]
     assert odd.flowid == data_class(1, 2)
     assert filters[odd] == {1, 2, 3}
 
