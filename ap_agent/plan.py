@@ -172,12 +172,8 @@ class _Planner:
         users = sorted({draft.device.name for draft in nics if draft.redirects_to(IFB_NAME)})
         if users or (ifb.root is not None and not root_is_ours(ifb.root, IFB_MAJOR)) or ifb.has_foreign():
             self._strip_tree(ifb, DesiredTree(ifb.device, IFB_MAJOR, has_root=False))
-            why = (
-                f"{', '.join(users)} redirects to it"
-                if users
-                else "it has qdiscs, classes or filters that are not ours"
-            )
-            message = f"{IFB_NAME} is kept because {why} by somebody else's doing; remove that and run reset again."
+            why = f"{', '.join(users)} has redirects to it" if users else "it has classes, filters or a root"
+            message = f"{IFB_NAME} is kept because {why} that are not ours; remove them and run reset again."
             self._found("foreign_uses_ifb", IFB_NAME, message)
             return
         self._do(ifb, IfbDel(ifb.device, NOBODY))
