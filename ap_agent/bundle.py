@@ -124,7 +124,7 @@ def _members(archive: bytes, limits: Limits) -> dict[str, bytes]:
             raise BundleError(f'The archive ends in the middle of "{name}".', code="truncated")
         members[name] = archive[at : at + size]
         at += -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
-    if any(archive[at:]):
+    if archive.count(0, at) != len(archive) - at:
         raise BundleError("The archive goes on behind its end mark.", code="trailing_garbage")
     if len(archive) - at < 2 * _BLOCK_BYTES:
         raise BundleError("The archive lacks its end mark of two empty blocks.", code="truncated")

@@ -129,6 +129,7 @@ class Loop:
             if self._monotonic() >= deadline:
                 break
             self._wait(_SLICE_S)
+            self._woken.clear()  # a SIGHUP that came early is looked at in the first cycle, not by spinning here
         self._report()
         self._notifier.send("READY=1", f"STATUS={self._status()}")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ap_agent.desired import desired
-from ap_agent.errors import AgentError, ApplyError, VerifyError
+from ap_agent.errors import AgentError, ApplyError, NotPermittedError, VerifyError
 from ap_agent.linkstate import link_states
 from ap_agent.model import Desired, EngineSettings, Finding, LinkState, Problem, TcState, link_of_class
 from ap_agent.netlink import RtNetlink, has_net_admin
@@ -181,8 +181,8 @@ def _raise_if_hopeless(op: Op, error: ApplyError) -> None:
         raise AgentError("This kernel has no ifb devices; load or build the module ifb.") from error
 
 
-def _not_permitted() -> AgentError:
-    return AgentError("Changing traffic control is not permitted; run the agent as root or with CAP_NET_ADMIN.")
+def _not_permitted() -> NotPermittedError:
+    return NotPermittedError("Changing traffic control is not permitted; run the agent as root or with CAP_NET_ADMIN.")
 
 
 def _require_net_admin(kernel: Kernel | None) -> None:

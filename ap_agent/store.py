@@ -65,7 +65,7 @@ class Store:
         try:
             bundle = check_members(_read_tree(folder), host_id=host_id)
         except BundleError as exc:
-            raise StoreError(f"The stored bundle {folder} is damaged: {exc.message}") from exc
+            raise StoreError(f"The stored bundle {folder} cannot be used: {exc.message}") from exc
         except OSError as exc:
             raise _unreadable(folder, exc) from exc
         if bundle.name != target.name:

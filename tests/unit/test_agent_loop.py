@@ -461,6 +461,19 @@ def test_router_does_not_wait_once_the_interface_is_there(
     assert engine.kernel == {1: 500}
 
 
+def test_early_hup_does_not_make_the_start_spin(
+    settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
+) -> None:
+    store_v7(settings)
+    engine.refused = frozenset({1})
+    loop = loop_of(settings, engine, None, clock, notifier=Notifier(environment_of(manager)))
+    loop._on_reload(signal.SIGHUP, None)
+    loop.start()
+
+    assert not loop._woken.is_set()  # a set event would end each wait at once
+    assert engine.calls.count("reconcile") == settings.start_wait_s + 1
+
+
 def test_watchdog_is_fed_during_a_long_pause(
     settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
 ) -> None:
