@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.test import Client
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, generate_link_info
@@ -153,9 +154,9 @@ def test_administrators_read_the_same_sentence_as_the_model_says(
     assert response.status_code == 200
     (shown,) = response.context["adminform"].form.errors.as_data()["default_bandwidth_kbit"]
     row.default_bandwidth_kbit = written
-    with pytest.raises(Exception) as refused:  # noqa: PT011  ValidationError, looked at below
+    with pytest.raises(ValidationError) as refused:
         row.full_clean()
-    (said,) = refused.value.error_dict["default_bandwidth_kbit"]  # type: ignore[attr-defined]
+    (said,) = refused.value.error_dict["default_bandwidth_kbit"]
     assert shown.code == said.code == BAD_DEFAULTS[written]
     assert shown.messages == said.messages
     assert selectors.policy().default_bandwidth_kbit == 1000
@@ -241,3 +242,13 @@ def test_a_change_through_the_web_form_names_its_author(link: Link, user_as: Use
     browser.force_login(owner)
     browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "250"})
     assert audit()[-1] == ("link", LINK_1, WHO, 1000, 250, "")
+
+
+def test_the_model_keeps_a_clamped_number_and_bounds_a_new_one(link: Link, ap: AttachmentPoint, staff: User) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=staff)
+    stored = Link.objects.get(pk=link.pk)
+    stored.full_clean()
+    stored.bandwidth_kbit = 101
+    with pytest.raises(ValidationError) as refused:
+        stored.full_clean()
+    assert [error.code for error in refused.value.error_dict["bandwidth_kbit"]] == ["bandwidth_too_high"]
