@@ -23,9 +23,10 @@ MIN_BANDWIDTH_KBIT = 0
 MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; no administrator's maximum may be above this (DOMAIN section 2)
 INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, used until an administrator sets another
 
-# Below this SCION's heartbeats may not fit into their share of the limit: BFD on a link sends 5 packets of at
-# most 154 bytes (IPv6, one-hop path) per second in each direction, 6.2 kbit/s, and half of the limit (at most
-# HEARTBEAT_KBIT) is theirs; 40 of 40 arrived at 32 kbit/s under 20-fold overload (docs/adr/0003).
+# Below this SCION's heartbeats may not fit into their share of the limit, which is half of it, at most HEARTBEAT_KBIT.
+# A border router sends a BFD packet of 134 (IPv4) or 178 bytes (IPv6) every 150 to 200 ms in each direction (RFC 5880
+# section 6.8.7 shortens intervals by up to a quarter): 5.4 to 9.5 kbit/s. At 32 kbit/s and 20-fold overload all
+# arrived (docs/adr/0003).
 HEARTBEAT_MINIMUM_KBIT = 32
 HEARTBEAT_KBIT = 16
 
