@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        request = Request(self.command, parts.path, query, self.headers, body)
+        request = Request(self.command, parts.path, query, dict(self.headers.items()), body)
         self.service.seen.append(request)
         self.request_seen = request
         name = parts.path.removeprefix(f"/api/v4/host/{HOST_ID}")
@@ -84,8 +84,11 @@ class _Server(ThreadingHTTPServer):
 @contextmanager
 def service(certificate: Path | None = None) -> Iterator[Service]:
     """A running service that knows a host and has no configuration for it yet; with a certificate over TLS."""
-    handler = type("BoundHandler", (Handler,), {})
-    server = _Server(("127.0.0.1", 0), handler)
+
+    class BoundHandler(Handler):
+        """Knows its service."""
+
+    server = _Server(("127.0.0.1", 0), BoundHandler)
     scheme = "http"
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -96,7 +99,7 @@ def service(certificate: Path | None = None) -> Iterator[Service]:
     running = Service(
         f"{scheme}://127.0.0.1:{server.server_address[1]}", {"/config": status(204), "/enforcement": stored()}
     )
-    handler.service = running
+    BoundHandler.service = running
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -135,7 +135,8 @@ def test_bad_file_leaves_the_last_good_state_in_the_kernel(operator: Operator) -
     assert operator.agent("once", "--link-info", operator.link_info(LINKS)).returncode == 0
     built = operator.host.snapshot()
 
-    for document in ({"1": entry("192.0.2.1; reboot", 5)}, {"1": entry("192.0.2.11", -5)}, []):
+    documents: list[Any] = [{"1": entry("192.0.2.1; reboot", 5)}, {"1": entry("192.0.2.11", -5)}, []]
+    for document in documents:
         failed = operator.agent("once", "--link-info", operator.link_info(document))
         assert failed.returncode == 1
         assert "Nothing was changed." in failed.stderr

@@ -118,6 +118,18 @@ def test_table_is_aligned_and_speaks_the_words_of_the_field(host: Host) -> None:
     assert table == TABLE.splitlines()
 
 
+@pytest.mark.parametrize(
+    "document", [{}, {"9": entry(10, "192.0.2.99", is_user_as=False)}], ids=["none", "infrastructure"]
+)
+def test_document_without_limited_links_removes_what_was_there(host: Host, document: Any) -> None:
+    host.agent("once", "--link-info", host.link_info())
+
+    assert host.agent("once", "--link-info", host.link_info(document)) == commands.OK
+    assert host.engine.kernel == {}
+    assert "0 of 0 limited links enforced" in host.out
+    assert "There are no limited links in this configuration." in host.out
+
+
 def test_second_once_changes_nothing(host: Host) -> None:
     host.agent("once", "--link-info", host.link_info())
 
@@ -429,16 +441,17 @@ def test_lock_whose_file_is_removed_while_it_is_taken_is_taken_anew(
 ) -> None:
     real = fcntl.flock
     path = lock_path(host.run_dir)
-    removed = []
+    removed: list[Path] = []
 
     def remove_first(descriptor: int, how: int) -> None:
         if not removed:
-            removed.append(path.unlink())
+            removed.append(path)
+            path.unlink()
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     with AgentLock(host.run_dir, "once"):
-        assert removed == [None]
+        assert removed == [path]
         assert holder(path) is not None
         with pytest.raises(LockHeldError), AgentLock(host.run_dir, "run"):
             raise AssertionError("two holders")

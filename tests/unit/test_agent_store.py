@@ -288,9 +288,9 @@ def test_killed_while_storing_over_and_over_there_is_always_a_good_bundle(tmp_pa
         _busy_wait(0.002 * (round_ + 1))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        kbit = loaded_kbit(store)
-        assert kbit is not None
-        assert kbit >= 500
+        stored_kbit = loaded_kbit(store)
+        assert stored_kbit is not None
+        assert stored_kbit >= 500
 
 
 def _busy_wait(seconds: float) -> None:
@@ -303,10 +303,17 @@ def test_everything_is_synced_before_the_switch(store: Store, monkeypatch: pytes
     store.save(bundle(500))
     log: list[str] = []
     real_fsync, real_replace = os.fsync, os.replace
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: (log.append(str(Path(f"/proc/self/fd/{fd}").readlink())), real_fsync(fd))[1]
-    )
-    monkeypatch.setattr(os, "replace", lambda a, b: (log.append(f"switch {Path(b).name}"), real_replace(a, b))[1])
+
+    def fsync(descriptor: int) -> None:
+        log.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real_fsync(descriptor)
+
+    def replace(old: Path, new: Path) -> None:
+        log.append(f"switch {Path(new).name}")
+        real_replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
     new = bundle(900, limits_version=8)
     store.save(new)
 
