@@ -34,6 +34,7 @@ from scionlab.models import (
     VPN,
     AttachmentPoint,
     BandwidthPolicy,
+    BorderRouter,
     Host,
     Interface,
     Link,
@@ -44,6 +45,7 @@ from scionlab.models import (
 from scionlab.services.errors import FieldRuleError
 
 FIRST_PORT = 50_000  # where the field's underlay ports begin (DOMAIN section 4)
+LAST_BORDER_ROUTER = 253  # br-N has the internal port 30000 + N, and 30254 is the control service's
 
 
 # --- locks ------------------------------------------------------------------------------------------------
@@ -66,8 +68,19 @@ def lock_user(user_id: int) -> User:
 
 
 def lock_as(as_id: int) -> None:
-    """Raises `AS.DoesNotExist`."""
-    AS.objects.select_for_update(no_key=True).get(pk=as_id)
+    """Whether it exists (still) is for the caller to find out, once he has the lock."""
+    _lock(AS.objects.filter(pk=as_id))
+
+
+def lock_ases(ids: Iterable[int]) -> None:
+    """With their attachment points: holds up everybody who makes hosts, routers or Links there.
+
+    Raises `AS.DoesNotExist`.
+    """
+    wanted = sorted(set(ids))
+    for as_id in wanted:
+        lock_as(as_id)
+    lock_attachment_points(AttachmentPoint.objects.filter(AS__in=wanted).values_list("pk", flat=True))
 
 
 def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
@@ -138,6 +151,19 @@ def free_interface_id(as_: AS) -> int:
     if found is None:
         text = f"All {format_number(MAX_INTERFACE_ID)} interface ids of {as_.isd_as} are in use. Choose another AS."
         raise RuleError("interface_ids_exhausted", text)
+    return found
+
+
+def free_border_router_number(as_id: int) -> int:
+    """The smallest number that no border router of the AS has, on whichever host: its topology names routers by it.
+
+    `as_id` is the AS's primary key. Raises `RuleError` (`border_routers_exhausted`).
+    """
+    taken = set(BorderRouter.objects.filter(host__AS=as_id).values_list("number", flat=True))
+    found = _first_free(1, LAST_BORDER_ROUTER, taken)
+    if found is None:
+        text = f"The AS has {LAST_BORDER_ROUTER} border routers, and no more fit. Use one of these."
+        raise RuleError("border_routers_exhausted", text)
     return found
 
 

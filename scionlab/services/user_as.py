@@ -178,8 +178,6 @@ def _lock_attachment_points(ids: set[int]) -> Changes:
 
 def _locked(user_as_id: int, ap_ids: set[int]) -> tuple[UserAS, Changes]:
     """The AS, locked with the attachment points that it leaves or joins. Raises `UserAS.DoesNotExist`."""
-    if not UserAS.objects.filter(pk=user_as_id).exists():
-        raise UserAS.DoesNotExist(f"User AS {user_as_id} does not exist.")
     allocation.lock_as(user_as_id)
     user_as = UserAS.objects.select_related("isd", "owner").get(pk=user_as_id)
     present = {attachment_point_id(link) for link in provider_links(user_as)}
