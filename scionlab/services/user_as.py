@@ -181,7 +181,8 @@ def _locked(user_as_id: int, ap_ids: set[int]) -> tuple[UserAS, Changes]:
     allocation.lock_as(user_as_id)
     user_as = UserAS.objects.select_related("isd", "owner").get(pk=user_as_id)
     present = {attachment_point_id(link) for link in provider_links(user_as)}
-    return user_as, _lock_attachment_points(ap_ids | {ap_id for ap_id in present if ap_id is not None})
+    own = AttachmentPoint.objects.filter(AS=user_as.pk).values_list("pk", flat=True)  # others may be attaching there
+    return user_as, _lock_attachment_points({*ap_ids, *own, *(ap_id for ap_id in present if ap_id is not None)})
 
 
 def _links(user_as: UserAS) -> list[Link]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,7 +16,7 @@ from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS
 from scionlab.selectors import links_of
 from scionlab.services import allocation, attachments, user_as
 from scionlab.services.errors import FieldRuleError
-from scionlab.services.user_as import AttachmentSpec, user_as_update
+from scionlab.services.user_as import AttachmentSpec, user_as_delete, user_as_update
 from tests.concurrency.conftest import Meeting
 from tests.factories import UserFactory, attach, spec
 
@@ -205,3 +207,35 @@ def test_an_as_saved_in_two_windows_ends_as_one_of_them(
     assert [getattr(one, "code", one) for one in failures(results)] in ([], ["link_unknown"])
     assert [link.interface_a.AS.isd_as for link in links_of(made)] == ["17-ffaa:0:1108"]
     assert Link.objects.count() == 1
+
+
+def _as_attachment_point(one: UserAS) -> AttachmentPoint:
+    host = one.hosts.get()
+    Host.objects.filter(pk=host.pk).update(public_ipv4="198.51.100.7")
+    return AttachmentPoint.objects.create(AS=one, host=host, maximum_kbit=1000)
+
+
+def test_an_as_is_not_deleted_under_somebody_who_is_attaching_to_it(
+    owner: User, teammate: User, ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = attach(owner, spec(ap))
+    own = _as_attachment_point(provider)
+    attaching, original = threading.Event(), attachments.check_attachments
+
+    def checked_and_slow(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        attaching.set()
+        time.sleep(0.4)  # the deletion begins meanwhile
+        return answer
+
+    monkeypatch.setattr(user_as, "check_attachments", checked_and_slow)
+
+    def delete() -> None:
+        assert attaching.wait(timeout=5)
+        user_as_delete(user_as_id=provider.pk, actor=owner)
+
+    made, refused = at_once(partial(attach, teammate, spec(own, public_ip="198.51.100.9")), delete)
+    assert isinstance(made, UserAS)
+    assert isinstance(refused, FieldRuleError), repr(refused)
+    assert refused.code == "as_has_customers"
+    assert len(links_of(made)) == 1
