@@ -218,6 +218,23 @@ def check_underlay_address(
     return address
 
 
+def check_internal_address(text: object, *, alone: bool) -> IPAddress:
+    """Where the hosts of an AS reach each other's border routers and services.
+
+    A host that is `alone` in its AS visits only itself, so it may have a loopback address.
+    Raises `RuleError` (`address_invalid`, `address_refused`).
+    """
+    address = parse_ip(text)
+    what = _not_a_host(address)
+    if what is not None and not (alone and address.is_loopback):
+        raise RuleError(
+            "address_refused",
+            f"{address} is {what}; no other host of the AS reaches this one there. Use an address of this host in the "
+            "AS's own network.",
+        )
+    return address
+
+
 def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
     """The address of a host's own socket where a NAT translates the public one: private ones are usual.
 
@@ -322,9 +339,11 @@ def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
 
 
 def _entry(end: LinkEnd) -> dict[str, Any]:
-    bandwidth_kbit = end.bandwidth_kbit
     if end.is_limited:
-        bandwidth_kbit = enforced_bandwidth(bandwidth_kbit, end.maximum_kbit)
+        bandwidth_kbit = enforced_bandwidth(end.bandwidth_kbit, end.maximum_kbit)
+    else:
+        # Never 0, which a careless reader could take for "block the uplink": the user AS blocked it at its provider.
+        bandwidth_kbit = max(1, end.bandwidth_kbit)
     return {
         "AS_ID": as_id_of(end.remote_isd_as),
         "IsUserAS": end.is_limited,

@@ -391,6 +391,12 @@ def test_a_link_that_nobody_limits_has_its_stored_bandwidth() -> None:
     assert (entry["IsUserAS"], entry["Bandwidth"]) == (False, 1_000_000)
 
 
+def test_what_is_not_limited_here_is_never_listed_with_0() -> None:
+    """The own uplink of a user AS that is an attachment point: it was blocked by its user, at its provider."""
+    entry = generate_link_info(OneHost([End(is_limited=False, bandwidth_kbit=0)]))["1"]
+    assert (entry["IsUserAS"], entry["Bandwidth"]) == (False, 1)
+
+
 def test_entries_stand_in_the_order_of_their_numbers_whatever_order_they_come_in() -> None:
     ends = [End(interface_id=number) for number in (10, 2, 4094, 1)]
     assert list(generate_link_info(OneHost(ends))) == ["1", "2", "10", "4094"]
@@ -435,7 +441,7 @@ def test_what_is_written_is_read_back(ends: list[End]) -> None:
             interface_id=end.interface_id,
             as_id=as_id_of(end.remote_isd_as),
             is_user_as=end.is_limited,
-            bandwidth_kbit=min(end.bandwidth_kbit, end.maximum_kbit) if end.is_limited else end.bandwidth_kbit,
+            bandwidth_kbit=min(end.bandwidth_kbit, end.maximum_kbit) if end.is_limited else max(1, end.bandwidth_kbit),
             remote_ip=ipaddress.ip_address(end.remote_ip),
             isd_as=end.remote_isd_as,
             remote_port=end.remote_port,
