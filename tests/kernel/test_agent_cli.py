@@ -289,6 +289,9 @@ sys.exit(main(sys.argv[1:], engine=engine))
     def run(keep: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return operator._run([sys.executable, "-c", program, keep, *arguments, "--config", str(operator.config)])
 
+    planned = run("none", "plan", "--link-info", str(path))  # looking is free
+    assert planned.returncode == 0, planned.stderr
+    assert "Would change in the kernel" in planned.stdout
     refused = run("none", "once", "--link-info", str(path))
     assert refused.returncode == 3, refused.stderr
     assert "CAP_NET_ADMIN" in refused.stderr

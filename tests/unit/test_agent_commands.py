@@ -56,9 +56,7 @@ class Host:
         self.config.chmod(0o640)
 
     def use(self, service: Service) -> None:
-        self.configure(
-            f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\nread_timeout_s = 0.5\n'
-        )
+        self.configure(f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\nread_timeout_s = 5\n')
 
     def link_info(self, document: Any = LINKS, name: str = "link_info.json") -> Path:
         path = self.folder / name

@@ -41,7 +41,7 @@ def settings(service: Service, tmp_path: Path) -> Settings:
         url=service.url,
         host_id=HOST_ID,
         host_secret=SECRET,
-        read_timeout_s=0.3,
+        read_timeout_s=1.0,
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
     )
