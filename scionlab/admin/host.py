@@ -39,8 +39,8 @@ from scionlab.admin.base import (
 from scionlab.admin.link import stage_badge, with_status_rows
 from scionlab.admin.records import problem_list
 from scionlab.admin.search import search_query
-from scionlab.models import Host, HostReceipt, Link
-from scionlab.services.host import host_rotate_secret, host_set_addresses
+from scionlab.models import AS, Host, HostReceipt, Link
+from scionlab.services.host import host_create, host_rotate_secret, host_set_addresses
 from scionlab.services.render import config_for
 
 MOST_LINKS = 100  # listed on the page of a host; an attachment point may have thousands
@@ -121,6 +121,13 @@ class StateFilter(admin.SimpleListFilter):
 class HostForm(ServiceForm):
     """Addresses are text: the service's rule reads them and gives its own sentence."""
 
+    internal_ip = forms.CharField(
+        label="Internal IP",
+        required=False,
+        max_length=64,
+        initial="127.0.0.1",
+        help_text="Where the other hosts of its AS reach this one; 127.0.0.1 will do for the only host of an AS.",
+    )
     public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
     public_ipv6 = forms.CharField(label="Public IPv6", required=False, max_length=64)
     bind_ip = forms.CharField(
@@ -133,6 +140,18 @@ class HostForm(ServiceForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         return {name: (value or None) if name in ADDRESSES else value for name, value in cleaned.items()}
+
+
+class NewHostForm(HostForm):
+    """A further host of an infrastructure AS; the first one comes with the AS."""
+
+    AS = forms.ModelChoiceField(queryset=AS.objects.filter(useras=None).select_related("isd"), label="AS")
+    internal_ip = forms.CharField(
+        label="Internal IP",
+        required=False,
+        max_length=64,
+        help_text="Where the other hosts of the AS reach this one: an address in the AS's own network.",
+    )
 
 
 ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")
@@ -150,12 +169,14 @@ class HostAdmin(ServiceAdmin):
     rule_field = "public_ipv4"
     note = (
         "A changed address moves the host's interfaces along; the hosts at the other ends of its Links get a new "
-        "configuration too. Hosts come and go with their AS."
+        "configuration too. An AS comes with its first host; the others of an infrastructure AS are added here, each "
+        "with a border router."
     )
+    add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip"]})]
     fieldsets = [
         (None, {"fields": ["seen", "versions", "delivered", "deployed", "enforced", "problems_in_words"]}),
-        ("Addresses", {"fields": ["label", *ADDRESSES]}),
-        ("Identity", {"fields": ["as_link", "role", "uid", "internal_ip"]}),
+        ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip"]}),
+        ("Identity", {"fields": ["as_link", "role", "uid", "routers"]}),
         ("Links that end here", {"fields": ["links"]}),
     ]
     readonly_fields = [
@@ -168,15 +189,21 @@ class HostAdmin(ServiceAdmin):
         "as_link",
         "role",
         "uid",
-        "internal_ip",
+        "routers",
         "links",
     ]
 
-    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        return False
-
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fieldsets if obj is None else self.fieldsets
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if obj is None else self.readonly_fields
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change=change, **{"form": HostForm if change else NewHostForm, **kwargs})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
         related = ("AS__isd", "AS__useras__owner", "attachment_point", "receipt")
@@ -189,9 +216,13 @@ class HostAdmin(ServiceAdmin):
         return queryset.filter(search_query(search_term, as_paths=["AS__"], text=text, ips=ADDRESSES)), False
 
     def save_model(self, request: HttpRequest, obj: Host, form: Any, change: bool) -> None:
-        values = {name: form.cleaned_data[name] for name in ADDRESSES}
-        host_set_addresses(host_id=obj.pk, actor=actor_of(request), **values)
-        Host.objects.filter(pk=obj.pk).update(label=form.cleaned_data["label"])  # in no configuration
+        label, actor = form.cleaned_data["label"], actor_of(request)
+        values = {name: form.cleaned_data[name] for name in (*ADDRESSES, "internal_ip")}
+        if not change:
+            obj.pk = host_create(as_=form.cleaned_data["AS"], label=label, actor=actor, **values).pk
+            return
+        host_set_addresses(host_id=obj.pk, actor=actor, **values)
+        Host.objects.filter(pk=obj.pk).update(label=label)  # in no configuration
 
     @admin.action(description="Rotate the secret of the selected hosts")
     def rotate_secret(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
@@ -269,6 +300,10 @@ class HostAdmin(ServiceAdmin):
     @admin.display(description="addresses")
     def addresses(self, obj: Host) -> str:
         return format_html_join("", "{}<br>", ((ip,) for ip in obj.public_ips)) or NOTHING
+
+    @admin.display(description="border routers")
+    def routers(self, obj: Host) -> str:
+        return format_html_join(", ", "{}", ((link_to(one, one.name),) for one in obj.border_routers.all())) or NOTHING
 
     @admin.display(description="last seen", ordering="last_seen_at")
     def seen(self, obj: Host) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.db.models import F, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
@@ -18,6 +19,7 @@ from scionlab.admin.base import (
     KbitField,
     ReasonForm,
     ServiceAdmin,
+    ServiceForm,
     actor_of,
     ago,
     apply_to_each,
@@ -27,7 +29,7 @@ from scionlab.admin.base import (
     link_to_list,
 )
 from scionlab.admin.search import search_query
-from scionlab.models import AS, AttachmentPoint, BandwidthChange, Link, LinkEnforcement
+from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
 from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_set_bandwidth
 
@@ -133,6 +135,30 @@ class LinkForm(ReasonForm):
     active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
 
 
+class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the type checker only
+    """One end of a Link between infrastructure ASes: names the AS, the host and the router on it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        routers = BorderRouter.objects.filter(host__AS__isnull=False, host__AS__useras=None)
+        in_order = routers.order_by("host__AS__isd__isd_id", "host__AS__as_id", "number")
+        super().__init__(queryset=in_order.select_related("host__AS__isd"), **kwargs)
+
+    def label_from_instance(self, obj: BorderRouter) -> str:
+        return f"{obj.host.AS}: {obj}"
+
+
+class NewLinkForm(ServiceForm):
+    """A Link between two infrastructure ASes; addresses, ports and interface ids are given by the service."""
+
+    router_a = RouterField(label="End A", help_text="Of a provider Link: the provider's border router.")
+    router_b = RouterField(label="End B", help_text="Of a provider Link: the customer's border router.")
+    bandwidth_kbit = KbitField(
+        label="Bandwidth of the line [kbit/s]",
+        initial=infrastructure.INFRASTRUCTURE_BANDWIDTH_KBIT,
+        help_text="For information: nobody limits a Link between infrastructure ASes.",
+    )
+
+
 @admin.register(Link)
 class LinkAdmin(ServiceAdmin):
     form = LinkForm
@@ -159,6 +185,11 @@ class LinkAdmin(ServiceAdmin):
         "A changed bandwidth gives the attachment point's agent new limits and restarts nothing. Activating or "
         "deactivating changes the SCION configuration of both ends."
     )
+    add_fieldsets = [(None, {"fields": ["type", "router_a", "router_b", "bandwidth_kbit"]})]
+    add_note = (
+        "A Link between two infrastructure ASes. Both ends get a new configuration. User ASes are attached on their "
+        "own page."
+    )
     fieldsets = [
         (None, {"fields": ["bandwidth_kbit", "active", "reason"]}),
         ("What is enforced", {"fields": ["requested", "maximum", "enforced", "stage", "status_text", "since"]}),
@@ -184,9 +215,23 @@ class LinkAdmin(ServiceAdmin):
         "received",
     ]
 
-    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        """Users attach ASes on their page; infrastructure Links come with the networks they belong to."""
-        return False
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fieldsets if obj is None else self.fieldsets
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if obj is None else self.readonly_fields
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change=change, **{"form": LinkForm if change else NewLinkForm, **kwargs})
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().add_view(request, form_url, {"note": self.add_note, **(extra_context or {})})
+
+    def response_post_save_add(self, request: HttpRequest, obj: Link) -> HttpResponseRedirect:
+        """To the list that has the new Link: without a filter only Links to user ASes are shown."""
+        return HttpResponseRedirect(reverse("admin:scionlab_link_changelist", query={"kind": "infrastructure"}))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Link]:
         return with_status_rows(super().get_queryset(request))
@@ -205,6 +250,17 @@ class LinkAdmin(ServiceAdmin):
 
     def save_model(self, request: HttpRequest, obj: Link, form: Any, change: bool) -> None:
         actor, values = actor_of(request), form.cleaned_data
+        if not change:
+            made = infrastructure.infrastructure_link_create(
+                a=values["router_a"].host.AS,
+                b=values["router_b"].host.AS,
+                type=Link.Type(values["type"]),
+                bandwidth_kbit=values["bandwidth_kbit"],
+                router_a=values["router_a"],
+                router_b=values["router_b"],
+            )
+            obj.pk, obj.interface_a, obj.interface_b = made.pk, made.interface_a, made.interface_b
+            return
         link_set_bandwidth(
             link_id=obj.pk, bandwidth_kbit=values["bandwidth_kbit"], actor=actor, reason=values["reason"]
         )

@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 
 from scionlab.admin.base import (
     NOTHING,
@@ -16,6 +17,7 @@ from scionlab.admin.base import (
     ReadOnlyAdmin,
     ServiceAdmin,
     ServiceForm,
+    actor_of,
     link_to,
     link_to_list,
 )
@@ -24,6 +26,7 @@ from scionlab.forms import RuleField
 from scionlab.isd_as import format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
 from scionlab.services import infrastructure
+from scionlab.services.host import border_router_create
 
 
 @admin.register(ISD)
@@ -99,7 +102,7 @@ class ASAdmin(ServiceAdmin):
     rule_field = "as_id"
     add_fields = ("isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip")
     change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "created_at")
-    note = "An AS comes with one host and one border router, whose addresses are edited at the host."
+    note = "An AS comes with one host and one border router; its addresses are edited, and others added, at the host."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
         related = ("isd", "useras__owner", "attachment_point")
@@ -168,8 +171,7 @@ class ASAdmin(ServiceAdmin):
 
     @admin.display(description="hosts")
     def hosts(self, obj: AS) -> str:
-        found = list(obj.hosts.all())
-        return link_to(found[0]) if found else NOTHING
+        return format_html_join("", "{}<br>", ((link_to(host),) for host in obj.hosts.all())) or NOTHING
 
     @admin.display(description="Links", ordering="link_count")
     def links(self, obj: Any) -> str:
@@ -226,13 +228,44 @@ class InterfaceAdmin(ReadOnlyAdmin):
         return link_to(getattr(obj, "link_as_a", None) or getattr(obj, "link_as_b", None))
 
 
+class BorderRouterForm(ServiceForm):
+    """Only the host is chosen."""
+
+
 @admin.register(BorderRouter)
-class BorderRouterAdmin(ReadOnlyAdmin):
+class BorderRouterAdmin(ServiceAdmin):
+    form = BorderRouterForm
     list_display = ["name", "host_link", "internal_port", "interface_count"]
     search_fields = ["host__label"]
-    fields = ["name", "host_link", "internal_port", "interface_count"]
-    readonly_fields = ["name", "host_link", "internal_port", "interface_count"]
-    why_read_only = "A border router comes with its host."
+    rule_field = "host"
+    add_fields = ("host",)
+    change_fields = ("name", "host_link", "internal_port", "interface_count")
+    note = (
+        "A host comes with its first border router; further ones are added here. Their numbers and ports are given by "
+        "the service, and a router is in the configuration of its AS from the first Link on."
+    )
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fields if obj is None else self.change_fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return () if obj is None else self.change_fields
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        if db_field.name == "host":
+            infrastructure_hosts = Host.objects.filter(AS__isnull=False, AS__useras=None)
+            kwargs["queryset"] = infrastructure_hosts.select_related("AS__isd")
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: BorderRouter, form: Any, change: bool) -> None:
+        made = border_router_create(host=form.cleaned_data["host"], actor=actor_of(request))
+        obj.pk, obj.number = made.pk, made.number
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BorderRouter]:
         rows: QuerySet[BorderRouter] = super().get_queryset(request)

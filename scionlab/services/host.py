@@ -6,17 +6,24 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from bandwidth_config import RuleError, check_bind_address, check_underlay_address
-from scionlab.models import Host, Interface, Link, User
+from bandwidth_config import RuleError
+from scionlab.models import AS, BorderRouter, Host, Interface, Link, User
 from scionlab.models.host import new_secret
+from scionlab.models.link import is_user_as
 from scionlab.services import allocation
 from scionlab.services.errors import FieldRuleError
+from scionlab.services.host_addresses import (
+    check_has_public_address,
+    check_others_are_reached,
+    checked_addresses,
+    checked_internal_ip,
+    needs_public_address,
+)
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 
 logger = logging.getLogger(__name__)
@@ -33,7 +40,11 @@ def host_bump(*, host_ids: Iterable[int], config: bool = False, limits: bool = F
 
 @transaction.atomic
 def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
-    """Raise H of the ones and L of the others by one each, all rows locked together in key order."""
+    """Raise H of the ones and L of the others by one each, all rows locked together in key order.
+
+    H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS.
+    """
+    config_ids = _with_siblings(config_ids)
     all_ids = allocation.lock_hosts(config_ids | limits_ids)
     if config_ids:
         Host.objects.filter(pk__in=config_ids).update(config_version=F("config_version") + 1)
@@ -41,6 +52,64 @@ def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
         Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
+
+
+def _with_siblings(host_ids: set[int]) -> set[int]:
+    return host_ids | set(Host.objects.filter(AS__hosts__in=host_ids).values_list("pk", flat=True))
+
+
+@transaction.atomic
+def host_create(
+    *,
+    as_: AS,
+    actor: User,
+    label: str,
+    public_ipv4: str | None,
+    public_ipv6: str | None,
+    bind_ip: str | None,
+    internal_ip: str,
+) -> Host:
+    """A further host of an infrastructure AS, with a border router.
+
+    No counter rises: a router without Links is in no configuration, and the control service stays on the first host.
+    Raises `FieldRuleError` (`host_of_user_as`, `internal_ip_of_other`, `border_routers_exhausted`, the rules of
+    addresses).
+    """
+    allocation.lock_ases([as_.pk])
+    _refuse_user_as(as_, "AS")
+    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip)
+    check_has_public_address(addresses["public_ipv4"], addresses["public_ipv6"])
+    check_others_are_reached(as_)
+    internal_ip = checked_internal_ip(internal_ip, as_, host_id=None)
+    host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
+    border_router_create(host=host, actor=actor)
+    logger.info("host.created host=%s as=%s actor=%s", host.pk, as_.isd_as, actor.pk)
+    return host
+
+
+@transaction.atomic
+def border_router_create(*, host: Host, actor: User) -> BorderRouter:
+    """A further border router on a host of an infrastructure AS; in no configuration before a Link ends on it.
+
+    Raises `FieldRuleError` (`host_without_as`, `host_of_user_as`, `border_routers_exhausted`).
+    """
+    if host.AS is None:
+        raise FieldRuleError("host_without_as", f"{host} belongs to no AS. Choose a host of an AS.", "host")
+    allocation.lock_ases([host.AS.pk])
+    _refuse_user_as(host.AS, "host")
+    try:
+        number = allocation.free_border_router_number(host.AS.pk)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "host") from exc
+    router = BorderRouter.objects.create(host=host, number=number)
+    logger.info("border_router.created router=%s host=%s actor=%s", router.pk, host.pk, actor.pk)
+    return router
+
+
+def _refuse_user_as(as_: AS, field: str) -> None:
+    if is_user_as(as_):
+        text = f"{as_} is a user AS, which has one host with one border router. Choose an infrastructure AS."
+        raise FieldRuleError("host_of_user_as", text, field)
 
 
 @transaction.atomic
@@ -89,15 +158,26 @@ def host_set_deployed_version(*, host_id: int, config_version: int) -> bool:
 
 @transaction.atomic
 def host_set_addresses(
-    *, host_id: int, actor: User, public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None
+    *,
+    host_id: int,
+    actor: User,
+    public_ipv4: str | None,
+    public_ipv6: str | None,
+    bind_ip: str | None,
+    internal_ip: str | None = None,
 ) -> None:
-    """Move a host of an infrastructure AS to other addresses, and the interfaces on it along.
+    """Move a host to other addresses, and the interfaces on it along; without `internal_ip` that one stays.
 
-    H rises once for the host, and for every host at the other end of an active Link whose remote address changed; for
-    nobody when the values are those stored. Raises `FieldRuleError` (the rules of addresses, `address_in_use`).
+    H rises once for the hosts of its AS, and for those of every AS at the other end of an active Link whose remote
+    address changed; for nobody when the values are those stored, or in no configuration.
+    Raises `FieldRuleError` (the rules of addresses, `address_required`, `address_in_use`), `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)
-    new = _checked_addresses(public_ipv4, public_ipv6, bind_ip)
+    new = checked_addresses(public_ipv4, public_ipv6, bind_ip)
+    if needs_public_address(old):
+        check_has_public_address(new["public_ipv4"], new["public_ipv6"])
+    if internal_ip is not None:
+        new["internal_ip"] = checked_internal_ip(internal_ip, old.AS, host_id=host_id)
     _check_no_customer_is_there(old, new)
     if new == {name: getattr(old, name) for name in new}:
         return
@@ -107,6 +187,8 @@ def host_set_addresses(
         if was is not None and was != becomes:
             moved[was] = (name, becomes)
     config_ids = _move_interfaces(old, moved, new["bind_ip"], remote_hosts)
+    if new.get("internal_ip", old.internal_ip) != old.internal_ip and _is_reached_inside(old, remote_hosts):
+        config_ids.add(host_id)
     for name, value in new.items():
         setattr(old, name, value)
     old.save(update_fields=list(new))
@@ -116,35 +198,27 @@ def host_set_addresses(
 
 def _lock_with_peers(host_id: int) -> tuple[Host, dict[int, tuple[int, bool]]]:
     """The host locked, and per interface on it the host at the other end and whether the Link is active."""
-    allocation.lock_attachment_points_of_hosts([host_id])
+    as_ids = Host.objects.filter(pk=host_id, AS__isnull=False).values_list("AS", flat=True)
+    allocation.lock_ases(as_ids)
     peers: dict[int, tuple[int, bool]] = {}
     for near, far in (("interface_a", "interface_b"), ("interface_b", "interface_a")):
         rows = Link.objects.filter(**{f"{near}__host_id": host_id})
         for interface_id, peer, active in rows.values_list(f"{near}_id", f"{far}__host_id", "active"):
             peers[interface_id] = (peer, active)
     allocation.lock_hosts({host_id} | {peer for peer, _ in peers.values()})
-    return Host.objects.get(pk=host_id), peers
+    return Host.objects.select_related("AS__isd", "AS__useras", "attachment_point").get(pk=host_id), peers
 
 
-def _checked_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None) -> dict[str, str | None]:
-    checked: dict[str, str | None] = {}
-    only = settings.UNDERLAY_GLOBAL_ONLY
-    for name, value, family in (("public_ipv4", public_ipv4, 4), ("public_ipv6", public_ipv6, 6)):
-        try:
-            checked[name] = str(check_underlay_address(value, global_only=only, family=family)) if value else None
-        except RuleError as exc:
-            raise FieldRuleError.of(exc, name) from exc
-    try:
-        checked["bind_ip"] = str(check_bind_address(bind_ip)) if bind_ip else None
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "bind_ip") from exc
-    return checked
+def _is_reached_inside(host: Host, peers: Mapping[int, tuple[int, bool]]) -> bool:
+    """True where the topology of the AS has the host's internal address: of its routers, or of the control service."""
+    first = Host.objects.filter(AS=host.AS_id).order_by("pk").values_list("pk", flat=True).first()
+    return host.AS_id is not None and (host.pk == first or any(active for _, active in peers.values()))
 
 
 def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> None:
     """The reverse of the rule that a user AS is not at its attachment point's own address."""
     for name, address in new.items():
-        if address is None:
+        if address is None or name == "internal_ip":
             continue
         there = Link.objects.filter(interface_a__host=host, interface_b__public_ip=address)
         found = there.select_related("interface_b__AS__isd").first()

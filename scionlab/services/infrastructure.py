@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from bandwidth_config import MAX_PORT, RuleError, check_bandwidth, check_bind_address, check_underlay_address
+from bandwidth_config import MAX_PORT, RuleError, check_bandwidth
 from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link
@@ -21,6 +20,8 @@ from scionlab.services import allocation
 from scionlab.services.changes import Changes, read_links, view_of
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
+from scionlab.services.host_addresses import check_has_public_address, checked_addresses, checked_internal_ip
+from scionlab.services.link import check_infrastructure_bandwidth
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -69,42 +70,17 @@ def infrastructure_as_create(
     """
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
-    _check_addresses(public_ipv4, public_ipv6, bind_ip)
+    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip)
+    check_has_public_address(addresses["public_ipv4"], addresses["public_ipv6"])
+    internal_ip = checked_internal_ip(internal_ip, None, host_id=None)
     taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
     if taken is not None:
         raise RuleError("as_id_taken", f"{format_as_id(as_id)} exists already as {taken}. Choose another id.")
     home = ISD.objects.filter(isd_id=isd).first() or isd_create(isd_id=isd)
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
-    host = Host.objects.create(
-        AS=as_,
-        label=label,
-        public_ipv4=public_ipv4,
-        public_ipv6=public_ipv6,
-        bind_ip=bind_ip,
-        internal_ip=internal_ip,
-    )
+    host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host)
     return as_
-
-
-def _check_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None) -> None:
-    if public_ipv4 is None and public_ipv6 is None:
-        raise FieldRuleError(
-            "address_required",
-            "A host of an infrastructure AS needs a public address. Give it an IPv4 or an IPv6 address.",
-            "public_ipv4",
-        )
-    for field, text, family in (("public_ipv4", public_ipv4, 4), ("public_ipv6", public_ipv6, 6)):
-        if text is not None:
-            try:
-                check_underlay_address(text, global_only=settings.UNDERLAY_GLOBAL_ONLY, family=family)
-            except RuleError as exc:
-                raise FieldRuleError.of(exc, field) from exc
-    if bind_ip is not None:
-        try:
-            check_bind_address(bind_ip)
-        except RuleError as exc:
-            raise FieldRuleError.of(exc, "bind_ip") from exc
 
 
 @transaction.atomic
@@ -228,20 +204,24 @@ def infrastructure_link_create(
     b: AS,
     type: Link.Type,  # noqa: A002  the field's name
     bandwidth_kbit: int = INFRASTRUCTURE_BANDWIDTH_KBIT,
+    router_a: BorderRouter | None = None,
+    router_b: BorderRouter | None = None,
 ) -> Link:
     """A Link between two infrastructure ASes, which nobody limits; of a provider Link, `a` is the provider.
 
-    Ends on the first host of each, over IPv4 where both have it, else IPv6. H of both hosts rises.
-    Raises `RuleError`: `link_to_itself`, `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`,
-    `host_missing`, `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
+    Ends on the border routers given, else on the first one of each AS's first host; over IPv4 where both hosts have it,
+    else IPv6. H of all hosts of both ASes rises.
+    Raises `RuleError`, those about one end with its field (`router_a`, `router_b`): `link_to_itself`,
+    `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`, `host_missing`, `router_elsewhere`,
+    `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
     """
+    allocation.lock_ases({a.pk, b.pk})
     _check_infrastructure_link(a, b, type, bandwidth_kbit)
-    _lock_ases({a.pk, b.pk})
-    host_a, host_b = _first_host(a), _first_host(b)
-    ip_a, ip_b = _addresses_of_one_family(host_a, host_b)
+    end_a, end_b = _router_of(a, router_a, "router_a"), _router_of(b, router_b, "router_b")
+    ip_a, ip_b = _addresses_of_one_family(end_a.host, end_b.host)
     link = Link.objects.create(
-        interface_a=_interface_create(a, host_a, ip_a),
-        interface_b=_interface_create(b, host_b, ip_b),
+        interface_a=_interface_create(a, end_a, ip_a),
+        interface_b=_interface_create(b, end_b, ip_b),
         type=type,
         bandwidth_kbit=bandwidth_kbit,
     )
@@ -254,7 +234,7 @@ def infrastructure_link_create(
 @transaction.atomic
 def infrastructure_link_delete(*, link_id: int) -> None:
     """H of both hosts rises if it was active. Raises `RuleError` (`link_of_user_as`), `Link.DoesNotExist`."""
-    _lock_ases(set(Link.objects.filter(pk=link_id).values_list("interface_a__AS", "interface_b__AS").get()))
+    allocation.lock_ases(set(Link.objects.filter(pk=link_id).values_list("interface_a__AS", "interface_b__AS").get()))
     link = read_links({link_id})[0]
     if is_user_as(link.interface_b.AS):
         raise RuleError(
@@ -267,27 +247,18 @@ def infrastructure_link_delete(*, link_id: int) -> None:
     changes.carry_out()
 
 
-def _lock_ases(ids: set[int]) -> None:
-    """With their attachment points, which guard interface ids and ports (see `allocation`)."""
-    for as_id in sorted(ids):
-        allocation.lock_as(as_id)
-    allocation.lock_attachment_points(AttachmentPoint.objects.filter(AS__in=ids).values_list("pk", flat=True))
-
-
 def _check_infrastructure_link(a: AS, b: AS, link_type: Link.Type, bandwidth_kbit: int) -> None:
-    check_bandwidth(bandwidth_kbit)
-    if bandwidth_kbit == 0:
-        raise RuleError(
-            "infrastructure_bandwidth",
-            "A Link between infrastructure ASes is not limited and never has bandwidth 0. Write what the line has.",
-        )
+    check_infrastructure_bandwidth(bandwidth_kbit)
     if a.pk == b.pk:
-        raise RuleError("link_to_itself", f"A Link needs two different ASes, not {a} twice. Choose another one.")
-    for as_ in (a, b):
+        text = f"A Link needs two different ASes, not {a} twice. Choose another one."
+        raise FieldRuleError("link_to_itself", text, "router_b")
+    for as_, field in ((a, "router_a"), (b, "router_b")):
         if is_user_as(as_):
-            raise RuleError("link_of_user_as", f"{as_} is a user AS. Attach it on its own page instead.")
-        if link_type == Link.Type.CORE and not as_.is_core:
-            raise RuleError("core_link_needs_core_ases", f"{as_} is not a core AS. Choose a provider Link instead.")
+            text = f"{as_} is a user AS. Attach it on its own page instead."
+            raise FieldRuleError("link_of_user_as", text, field)
+        if link_type == Link.Type.CORE and not AS.objects.filter(pk=as_.pk, is_core=True).exists():
+            text = f"{as_} is not a core AS. Choose a provider Link instead."
+            raise FieldRuleError("core_link_needs_core_ases", text, "type")
 
 
 def _first_host(as_: AS) -> Host:
@@ -302,16 +273,31 @@ def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
         return a.public_ipv4, b.public_ipv4
     if a.public_ipv6 and b.public_ipv6:
         return a.public_ipv6, b.public_ipv6
-    raise RuleError("address_family", f"{a} and {b} have no addresses of one family. Give both IPv4 or both IPv6.")
+    text = f"{a} and {b} have no addresses of one family. Give both IPv4 or both IPv6."
+    raise FieldRuleError("address_family", text, "router_b")
 
 
-def _interface_create(as_: AS, host: Host, public_ip: str) -> Interface:
+def _router_of(as_: AS, router: BorderRouter | None, field: str) -> BorderRouter:
+    """The border router on which the Link ends, with its host as it is now that the AS is locked."""
+    routers = BorderRouter.objects.select_related("host").filter(host__AS=as_)
+    if router is None:
+        host = _first_host(as_)
+        found = routers.filter(host=host).order_by("number").first()
+        number = allocation.free_border_router_number
+        return found or BorderRouter.objects.create(host=host, number=number(as_.pk))
+    chosen = routers.filter(pk=router.pk).first()
+    if chosen is None:
+        raise FieldRuleError("router_elsewhere", f"{router} is not in {as_}. Choose a border router there.", field)
+    return chosen
+
+
+def _interface_create(as_: AS, router: BorderRouter, public_ip: str) -> Interface:
     return Interface.objects.create(
         AS=as_,
-        host=host,
-        border_router=host.border_routers.order_by("number").first() or BorderRouter.objects.create(host=host),
+        host=router.host,
+        border_router=router,
         interface_id=allocation.free_interface_id(as_),
         public_ip=public_ip,
-        public_port=allocation.free_port(host, public_ip),
-        bind_ip=allocation.bind_ip_for(public_ip, host.bind_ip),
+        public_port=allocation.free_port(router.host, public_ip),
+        bind_ip=allocation.bind_ip_for(public_ip, router.host.bind_ip),
     )

@@ -6,7 +6,7 @@ import logging
 
 from django.db import transaction
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth
+from bandwidth_config import RuleError, check_bandwidth
 from scionlab import selectors
 from scionlab.models import Link, User
 from scionlab.services import allocation, audit
@@ -22,7 +22,8 @@ def link_set_bandwidth(*, link_id: int, bandwidth_kbit: int, actor: User | None,
     """Store what is asked for; L of the attachment point's host rises when what is enforced changes by that.
 
     The number that is stored already is accepted whatever the default is by now: a clamped choice is kept.
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `Link.DoesNotExist`.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`),
+    `Link.DoesNotExist`.
     """
     changes = Changes()
     link = _locked(link_id, changes)
@@ -41,10 +42,27 @@ def link_set_bandwidth(*, link_id: int, bandwidth_kbit: int, actor: User | None,
 
 def _check(link: Link, bandwidth_kbit: int) -> None:
     ap = link.attachment_point
+    if ap is None:
+        check_infrastructure_bandwidth(bandwidth_kbit)
+        return
     try:
-        check_bandwidth(bandwidth_kbit, MAX_BANDWIDTH_KBIT if ap is None else selectors.default_in_force(ap))
+        check_bandwidth(bandwidth_kbit, selectors.default_in_force(ap))
     except RuleError as exc:
         raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
+
+
+def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
+    """What a Link that nobody limits may be listed with: never 0, which would mean blocked (DOMAIN section 3).
+
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`).
+    """
+    try:
+        check_bandwidth(bandwidth_kbit)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
+    if bandwidth_kbit == 0:
+        text = "A Link between infrastructure ASes is not limited and never has bandwidth 0. Write what the line has."
+        raise FieldRuleError("infrastructure_bandwidth", text, "bandwidth_kbit")
 
 
 @transaction.atomic

@@ -19,6 +19,7 @@ from scionlab.models import (
     AttachmentPoint,
     BandwidthChange,
     BandwidthPolicy,
+    BorderRouter,
     Host,
     HostReceipt,
     Interface,
@@ -63,7 +64,7 @@ def one_of_each(link: Link, receipt: HostReceipt, ap_b: AttachmentPoint, strange
     Mail.objects.create(key="one", recipient="owner@example.org", subject="Enforced", body="It is.")
 
 
-ADDED_HERE = {AS, AttachmentPoint, ISD, User, VPN}
+ADDED_HERE = {AS, AttachmentPoint, BorderRouter, Host, ISD, Link, User, VPN}
 
 
 def every_page() -> list[str]:
@@ -326,7 +327,8 @@ def test_a_rotated_secret_is_another_one_and_restarts_nothing(door: Client, host
 
 
 def addresses(host: Host, **changed: str) -> dict[str, str]:
-    values = {name: getattr(host, name) or "" for name in ("label", "public_ipv4", "public_ipv6", "bind_ip")}
+    names = ("label", "public_ipv4", "public_ipv6", "bind_ip", "internal_ip")
+    values = {name: getattr(host, name) or "" for name in names}
     return {**values, **changed}
 
 

@@ -1,0 +1,107 @@
+"""Two administrators at once: numbers of border routers, and a host that moves while a Link is made to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scionlab.models import AS, BorderRouter, Host, Interface, Link, User
+from scionlab.services import allocation, infrastructure
+from scionlab.services.host import border_router_create, host_set_addresses
+from tests.concurrency.conftest import Meeting
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+WithoutLock = Callable[[Any, str], None]
+
+
+@pytest.fixture
+def core(transactional_db: None) -> AS:
+    """An AS that is no attachment point: only its own row guards it."""
+    return infrastructure.infrastructure_as_create(
+        isd=17, as_text="ffaa:0:1101", label="Core", is_core=True, public_ipv4="192.0.2.11", internal_ip="10.0.0.1"
+    )
+
+
+@pytest.fixture
+def other(transactional_db: None) -> AS:
+    return infrastructure.infrastructure_as_create(
+        isd=17, as_text="ffaa:0:1102", label="Other", is_core=True, public_ipv4="192.0.2.12"
+    )
+
+
+def two_routers(core: AS, owner: User, at_once: AtOnce) -> list[Any]:
+    host = core.hosts.get()
+    return at_once(*(partial(border_router_create, host=host, actor=owner) for _ in range(2)))
+
+
+def test_two_routers_get_two_numbers(core: AS, owner: User, at_once: AtOnce, meet_in: MeetIn) -> None:
+    meeting = meet_in(allocation, "free_border_router_number")
+    made = two_routers(core, owner, at_once)
+    assert not meeting.met
+    assert sorted(router.number for router in made) == [2, 3]
+
+
+def test_without_the_lock_on_the_as_one_of_two_routers_fails(
+    core: AS, owner: User, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    without_lock(allocation, "lock_ases")
+    meeting = meet_in(allocation, "free_border_router_number")
+    made = two_routers(core, owner, at_once)
+    assert meeting.met
+    assert [isinstance(router, BorderRouter) for router in made].count(True) == 1
+
+
+def link_while_moving(core: AS, other: AS, owner: User, at_once: AtOnce) -> tuple[list[Any], str | None, str]:
+    """What both returned, the address that the host of `core` ends up with, and that of its new interface."""
+    host = core.hosts.get()
+    move = partial(
+        host_set_addresses, host_id=host.pk, actor=owner, public_ipv4="192.0.2.99", public_ipv6=None, bind_ip=None
+    )
+    link = partial(infrastructure.infrastructure_link_create, a=core, b=other, type=Link.Type.CORE)
+    results = at_once(move, link)
+    return results, Host.objects.get(pk=host.pk).public_ipv4, Interface.objects.get(host=host).public_ip
+
+
+def test_a_host_that_moves_takes_a_link_along_that_is_being_made(
+    core: AS, other: AS, owner: User, at_once: AtOnce
+) -> None:
+    for address in ("192.0.2.98", "192.0.2.97", "192.0.2.96"):
+        results, host_ip, interface_ip = link_while_moving(core, other, owner, at_once)
+        assert [one for one in results if isinstance(one, Exception)] == []
+        assert (host_ip, interface_ip) == ("192.0.2.99", "192.0.2.99")
+        Link.objects.get().interface_a.delete()
+        Interface.objects.all().delete()
+        Host.objects.filter(AS=core).update(public_ipv4=address)
+
+
+def test_without_the_lock_on_the_as_the_link_stays_behind(
+    core: AS, other: AS, owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, without_lock: WithoutLock
+) -> None:
+    """The Link has read the host's old address and waits until the move is committed: the race, made to happen."""
+    without_lock(allocation, "lock_ases")
+    host = core.hosts.get()
+    original = infrastructure._addresses_of_one_family
+
+    def read_and_then_moved(a: Host, b: Host) -> tuple[str, str]:
+        found = original(a, b)
+        results = at_once(
+            partial(
+                host_set_addresses,
+                host_id=host.pk,
+                actor=owner,
+                public_ipv4="192.0.2.99",
+                public_ipv6=None,
+                bind_ip=None,
+            )
+        )
+        assert results == [None]
+        return found
+
+    monkeypatch.setattr(infrastructure, "_addresses_of_one_family", read_and_then_moved)
+    infrastructure.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE)
+    assert Host.objects.get(pk=host.pk).public_ipv4 == "192.0.2.99"
+    assert Interface.objects.get(host=host).public_ip == "192.0.2.11"
