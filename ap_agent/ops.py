@@ -11,11 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+from ap_agent.describe import PROTOCOLS, describe_keys
 from ap_agent.model import (
-    ETH_P_ALL,
-    ETH_P_ARP,
-    ETH_P_IP,
-    ETH_P_IPV6,
     EXEMPT_MINOR,
     IFB_MAJOR,
     NIC_MAJOR,
@@ -29,7 +26,6 @@ from ap_agent.model import (
     link_of_class,
 )
 
-PROTOCOLS = {ETH_P_ALL: "all", ETH_P_IP: "ip", ETH_P_IPV6: "ipv6", ETH_P_ARP: "arp"}
 DIRECTIONS = {NIC_MAJOR: "to the user AS", IFB_MAJOR: "from the user AS"}
 
 
@@ -301,9 +297,12 @@ def whose(handle: Handle) -> str:
 
 
 def describe_filter(one: Filter) -> str:
-    """The keys as tc prints them: word/mask at offset, in hexadecimal."""
+    """`ip pref 117 at 1: dst 192.0.2.7 udp with ports dport 50000 -> 1:1001 (link 1, data, to the user AS)`."""
     protocol = PROTOCOLS.get(one.protocol, hex(one.protocol))
-    keys = " ".join(f"{key.value:08x}/{key.mask:08x}@{key.offset}" for key in one.keys if key.mask) or "everything"
-    target = f"redirect to {one.redirect_to}" if one.redirect_to else f"{one.flowid}{note(one.flowid or Handle(0))}"
+    target = f"redirect to {one.redirect_to}" if one.redirect_to else _target(one.flowid or Handle(0))
     chain = f" chain {one.chain:#x}" if one.chain else ""
-    return f"{protocol} pref {one.pref}{chain} at {one.hook} {keys} -> {target}"
+    return f"{protocol} pref {one.pref}{chain} at {one.hook} {describe_keys(one.protocol, one.keys)} -> {target}"
+
+
+def _target(flowid: Handle) -> str:
+    return f"{flowid}{note(flowid)}" if flowid.minor else f"{flowid} (passes directly)"

@@ -172,5 +172,5 @@ def _routed_nic(link: LinkInfo, state: TcState, route: RouteLookup) -> Device:
             return having[0]
         message = f"{who} is not enforced towards the user AS because this host has no route to it; add one."
         raise _NoPlaceError("no_route", message, is_lasting=False)
-    message = f"{who} is not enforced towards the user AS because its route is a {answer.kind} one; correct it."
+    message = f"{who} is not enforced towards the user AS because its route is of no use ({answer.kind}); correct it."
     raise _NoPlaceError("route_blackhole", message, is_lasting=False)

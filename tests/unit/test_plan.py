@@ -72,9 +72,7 @@ def test_a_new_link_gets_the_ifb_before_the_interface_and_the_redirect_last() ->
 def test_a_removed_link_loses_its_redirect_then_filters_then_leaves_then_the_inner_class() -> None:
     kernel = after(link(1, 500), link(2, 600, remote="192.0.2.12"))
     ops = plan_of(kernel, link(2, 600, remote="192.0.2.12")).ops
-    assert str(ops[0]) == (
-        "eth0: delete filter ip pref 110 at ffff:fff2 00110000/00ff0000@8 c000020b/ffffffff@12 -> redirect to slbw0"
-    )
+    assert str(ops[0]) == ("eth0: delete filter ip pref 110 at ffff:fff2 src 192.0.2.11 udp -> redirect to slbw0")
     on_eth0 = [op for op in ops[1:] if op.device.name == "eth0"]
     assert [op.kind for op in on_eth0] == ["filter-del"] * 4 + ["class-del"] * 3
     assert [str(op).split()[3] for op in on_eth0[-3:]] == ["1:1001", "1:2001", "1:1"]
