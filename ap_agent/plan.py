@@ -8,7 +8,7 @@ is kept in step with each operation that is emitted, so that every later decisio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ap_agent.draft import Draft, FilterList
@@ -67,6 +67,7 @@ from ap_agent.ops import (
 )
 
 NOBODY: frozenset[int] = frozenset()
+MAX_LIST_FILTERS = 4095  # u32 gives the same node id twice beyond, and answers success (measured, kernel 6.18)
 WALKED_PROTOCOLS = (ETH_P_ALL, ETH_P_IP, ETH_P_IPV6)  # of filters that see a link's packets at all
 
 
@@ -202,7 +203,7 @@ class _Planner:
             classes = [one for one in shared_classes if one.handle.minor == minor]
             leaves = [one for one in shared_leaves if one.parent.minor == minor]
             self._build_classes(draft, classes, leaves, NOBODY)
-            self._add_filters(draft, draft.hook, _until(want.filters, minor), blocked)
+            self._add_filters(draft, draft.hook, _until(want.filters, minor), blocked, want.filters)
 
     def _foreign_root(self, draft: Draft, want: DesiredTree) -> None:
         root, name = draft.root, draft.device.name
@@ -288,12 +289,24 @@ class _Planner:
     # --- filters ---
 
     def _add_filters(
-        self, draft: Draft, hook: Handle, wanted: Mapping[Filter, frozenset[int]], blocked: frozenset[int]
+        self,
+        draft: Draft,
+        hook: Handle,
+        wanted: Mapping[Filter, frozenset[int]],
+        blocked: frozenset[int],
+        keep: Collection[Filter],
     ) -> None:
+        """New ones beside the old ones that are to go; `keep` are all filters that stay on this hook."""
         have = draft.meanings(hook)
         for one in sorted(wanted, key=lambda each: each.sort_key):
-            if one not in have and one.pref not in blocked:
-                self._do(draft, FilterAdd(draft.device, wanted[one], one))
+            if one in have or one.pref in blocked:
+                continue
+            key = (hook, one.chain, one.pref)
+            if len(draft.lists.get(key, ())) >= MAX_LIST_FILTERS:
+                # No room for old and new together: better a link that is free for a moment than filters mixed up.
+                doomed = [old for old in draft.surplus_filters(hook, keep) if old.list_key == key]
+                self._delete_filters(draft, doomed)
+            self._do(draft, FilterAdd(draft.device, wanted[one], one))
 
     def _delete_filters(self, draft: Draft, doomed: list[InstalledFilter]) -> None:
         """The last rank first; a list that is left without filters goes as a whole, in one operation."""
@@ -372,7 +385,7 @@ class _Planner:
         if draft.ingress is None:
             self._do(draft, ClsactAdd(draft.device, NOBODY))
         blocked = self._blocked_prefs(draft, INGRESS_HOOK, wanted, want)
-        self._add_filters(draft, INGRESS_HOOK, wanted, blocked)
+        self._add_filters(draft, INGRESS_HOOK, wanted, blocked, wanted)
 
     def _unredirect(self, draft: Draft, wanted: Mapping[Filter, frozenset[int]]) -> None:
         if draft.ingress is None:

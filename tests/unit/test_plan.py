@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections import Counter
+
+import pytest
 
 from ap_agent.model import EngineSettings
 from ap_agent.ops import ClassChange
@@ -138,3 +141,19 @@ def test_a_cycle_without_kernel_changes_reports_what_is_there_now() -> None:
     assert result.links[0].problem == (
         "Not enforced yet: slbw0: class 3:1 rate 500 -> 800 kbit/s (link 1, from the user AS)."
     )
+
+
+def test_a_full_list_loses_its_old_filters_before_the_new_ones_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """u32 accepts more than 4095 filters in one list and mixes them up."""
+    monkeypatch.setattr("ap_agent.plan.MAX_LIST_FILTERS", 3)
+    before = [link(number, 500, 50000 + number) for number in (1, 2)]
+    moved = [link(number, 500, 51000 + number) for number in (1, 2)]
+    kernel = after(*before)
+    longest = 0
+    for op in plan_of(kernel, *moved).ops:
+        kernel.apply(op)
+        for tree in kernel.trees.values():
+            lists = Counter(one.list_key for one in tree.filters if one.handle)
+            longest = max(longest, *lists.values(), 0)
+    assert longest == 3
+    assert plan_of(kernel, *moved).is_empty
