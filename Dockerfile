@@ -7,6 +7,5 @@ COPY bandwidth_config.py config_tar.py manage.py ./
 COPY scionlab scionlab
 COPY templates templates
 ENV SCIONLAB_VAR=/var/lib/scionlab PYTHONUNBUFFERED=1
-RUN DJANGO_SETTINGS_MODULE=scionlab.settings.dev python manage.py collectstatic --no-input -v0 --settings scionlab.settings.dev
 USER scionlab
 EXPOSE 8000

@@ -1,0 +1,111 @@
+"""The production settings in a web server of their own: what is answered without TLS, and the health check of compose.
+
+The server is a process, because Django's settings are read once; its database is an embedded one, which is all that
+`healthz` asks.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "lab.example.org"
+ENVIRONMENT = {
+    "SECRET_KEY": "not-a-secret-but-long-enough-to-pass-the-deployment-check-of-django-0123456789",
+    "DATABASE_URL": "postgres://lab@localhost/lab",
+    "REDIS_URL": "redis://localhost",
+    "ALLOWED_HOSTS": f"{HOST},other.example.org",
+    "SITE_URL": f"https://{HOST}",
+}
+SERVE = """
+import os
+from wsgiref.simple_server import make_server
+from django.conf import settings
+settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["DATABASE"]}}
+from scionlab.wsgi import application
+with make_server("127.0.0.1", 0, application) as server:
+    print(server.server_port, flush=True)
+    server.serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    var = tmp_path_factory.mktemp("var")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SCIONLAB_VAR": str(var),
+        "DATABASE": str(var / "database"),
+        "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod",
+        **ENVIRONMENT,
+    }
+    # Pages name their static files by the hashes that are made here; without them every page is an error.
+    collect = [sys.executable, "manage.py", "collectstatic", "--no-input", "-v0"]
+    subprocess.run(collect, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-c", SERVE]
+    with (
+        (var / "log").open("w") as log,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            written = server.stdout.readline().strip()  # ends when the server is ready, or when it is dead
+            assert written.isdigit(), (var / "log").read_text()
+            yield int(written)
+        finally:
+            server.kill()
+
+
+def get(port: int, path: str, **headers: str) -> tuple[int, str]:
+    """Status and redirect address of a plain HTTP request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        named = {name.replace("_", "-"): value for name, value in {"Host": HOST, **headers}.items()}
+        connection.request("GET", path, headers=named)
+        response = connection.getresponse()
+        return response.status, response.getheader("Location", "")
+    finally:
+        connection.close()
+
+
+def test_the_health_check_is_answered_without_tls(port: int) -> None:
+    assert get(port, "/healthz") == (200, "")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/login/", "/healthzz", "/healthz/", "/x/healthz", "/admin/healthz", "/healthz%0A"]
+)
+def test_every_other_page_is_redirected_to_tls(port: int, path: str) -> None:
+    assert get(port, path) == (301, f"https://{HOST}{path}")
+
+
+def test_behind_the_proxy_nothing_is_redirected_to_tls(port: int) -> None:
+    assert get(port, "/healthz", X_Forwarded_Proto="https") == (200, "")
+    assert get(port, "/nowhere", X_Forwarded_Proto="https")[0] == 404
+
+
+def test_the_health_check_wants_a_host_name_of_the_site(port: int) -> None:
+    assert get(port, "/healthz", Host="127.0.0.1")[0] == 400
+
+
+def health_check(port: int, allowed_hosts: str) -> int:
+    """The exit status of compose's own command, asked of the server at `port`."""
+    services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    kind, python, *arguments = services["web"]["healthcheck"]["test"]
+    assert (kind, python) == ("CMD", "python")
+    filled = [one.replace("${ALLOWED_HOSTS}", allowed_hosts).replace(":8000/", f":{port}/") for one in arguments]
+    return subprocess.run([sys.executable, *filled], capture_output=True, check=False, timeout=30).returncode
+
+
+def test_composes_health_check_passes_and_can_fail(port: int) -> None:
+    assert health_check(port, ENVIRONMENT["ALLOWED_HOSTS"]) == 0
+    assert health_check(port, "elsewhere.example.org") == 1
