@@ -122,7 +122,7 @@ class Migration(migrations.Migration):
                 ('config_version', models.PositiveIntegerField(default=1, verbose_name='config version (H)')),
                 ('limits_version', models.PositiveIntegerField(default=1, verbose_name='limits version (L)')),
                 ('config_version_deployed', models.PositiveIntegerField(default=0, help_text="Reported by whoever installs SCION's files on the host.", verbose_name='deployed version')),
-                ('delivered_config_version', models.PositiveIntegerField(default=0, help_text="Newest configuration handed to the host's bandwidth agent.", verbose_name='delivered H')),
+                ('delivered_config_version', models.PositiveIntegerField(default=0, help_text="Newest configuration handed to the host, whichever client asked.", verbose_name='delivered H')),
                 ('delivered_limits_version', models.PositiveIntegerField(default=0, verbose_name='delivered L')),
                 ('delivered_at', models.DateTimeField(blank=True, null=True)),
                 ('last_seen_at', models.DateTimeField(blank=True, null=True, verbose_name='last seen')),

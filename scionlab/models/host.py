@@ -47,7 +47,7 @@ class Host(models.Model):
         "deployed version", default=0, help_text="Reported by whoever installs SCION's files on the host."
     )
     delivered_config_version = models.PositiveIntegerField(
-        "delivered H", default=0, help_text="Newest configuration handed to the host's bandwidth agent."
+        "delivered H", default=0, help_text="Newest configuration handed to the host, whichever client asked."
     )
     delivered_limits_version = models.PositiveIntegerField("delivered L", default=0)
     delivered_at = models.DateTimeField(null=True, blank=True)
