@@ -1,4 +1,4 @@
-"""Both command lines: what they say, what they touch, and how they end. The kernel is the edge that is faked."""
+"""`python -m ap_agent`: what it says, what it touches, and how it ends. The kernel is the edge that is faked."""
 
 from __future__ import annotations
 
@@ -14,20 +14,14 @@ from typing import Any
 
 import pytest
 
-from ap_agent import __main__ as agent_cli
-from ap_agent import commands, legacy_cli
-from ap_agent.bundle import read_bundle
+from ap_agent import commands
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
 from ap_agent.lock import AgentLock, holder, lock_path
 from ap_agent.store import Operator, Store
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
-from tests.agent_engine import FakeEngine
+from tests.agent_bundles import HOST_ID, entry
+from tests.agent_host import ROOT, V7, Host
 from tests.agent_service import Service, like_the_service, status
-
-ROOT = Path(__file__).resolve().parents[2]
-LINKS = {"1": entry(500), "2": entry(0, "2001:db8::7"), "9": entry(10, "192.0.2.99", is_user_as=False)}
-V7 = bundle_bytes(LINKS)
 
 TABLE = """\
 LINK  USER AS       REMOTE ADDRESS            LIMIT  STATE     DIRECTION         DEVICE  IN THE KERNEL  BYTES  DROPPED
@@ -36,51 +30,6 @@ LINK  USER AS       REMOTE ADDRESS            LIMIT  STATE     DIRECTION        
    2  17-ffaa:1:b6  [2001:db8::7]:50000     blocked  enforced  to the user AS    eth0          blocked  1 200        0
                                                                from the user AS  eth0          blocked  1 200        0
 """  # as wide as it is
-
-
-class Host:
-    """A host with the agent installed: folders, configuration, a fake kernel, and what a command printed."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.state, self.run_dir = folder / "state", folder / "run"
-        self.config = folder / "agent.toml"
-        self.configure()
-        self.engine = FakeEngine()
-        self.environment: dict[str, str] = {}
-        self.out = self.err = ""
-        self._capsys = capsys
-
-    def configure(self, text: str = "") -> None:
-        self.config.write_text(f'state_dir = "{self.state}"\nrun_dir = "{self.run_dir}"\n{text}')
-        self.config.chmod(0o640)
-
-    def use(self, service: Service) -> None:
-        self.configure(f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\nread_timeout_s = 5\n')
-
-    def link_info(self, document: Any = LINKS, name: str = "link_info.json") -> Path:
-        path = self.folder / name
-        path.write_text(document if isinstance(document, str) else json.dumps(document))
-        return path
-
-    def store(self, data: bytes = V7) -> None:
-        Store(self.state).save(read_bundle(data, host_id=HOST_ID))
-
-    def agent(self, *arguments: str | Path) -> int:
-        return self._ended(agent_cli.main, [*map(str, arguments), "--config", str(self.config)])
-
-    def limiter(self, *arguments: str | Path) -> int:
-        return self._ended(legacy_cli.main, ["--config", str(self.config), *map(str, arguments)])
-
-    def _ended(self, main: Any, arguments: list[str]) -> int:
-        try:
-            code = main(arguments, self.environment, self.engine)
-        except SystemExit as exc:  # argparse
-            code = exc.code
-        captured = self._capsys.readouterr()
-        self.out, self.err = captured.out, captured.err
-        assert SECRET not in self.out + self.err
-        return int(code)
 
 
 @pytest.fixture
@@ -463,140 +412,3 @@ def test_lock_does_not_follow_a_link_laid_by_somebody(host: Host) -> None:
 
     assert host.agent("reset") == commands.NOT_PERMITTED
     assert victim.read_text() == "precious"
-
-
-# --- the command line of the thesis -----------------------------------------------------------------------------------
-
-
-def test_l_enforces_the_given_file_and_remembers_it(host: Host) -> None:
-    path = host.link_info()
-
-    assert host.limiter("-l", "-p", path) == commands.OK
-    assert host.engine.kernel == {1: 500, 2: 0}
-    assert f"Stored: link_info.json is read from {path}." in host.out
-    host.link_info({"1": entry(900)})
-    assert host.limiter("-l") == commands.OK
-    assert host.engine.kernel == {1: 900}
-
-
-def test_l_takes_the_agents_bundle_and_else_the_stock_clients_file(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.link_info({"5": entry(5)}))
-
-    assert host.limiter("-l") == commands.OK
-    assert host.engine.kernel == {5: 5}
-    host.store()
-    assert host.limiter("-l") == commands.OK
-    assert host.engine.kernel == {1: 500, 2: 0}
-
-
-def test_l_without_any_file_is_not_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.folder / "none.json")
-
-    assert host.limiter("-l") == commands.NOT_DONE
-    assert "none.json cannot be read" in host.err
-    assert host.engine.calls == []
-
-
-def test_b_stores_the_default_and_implies_unmatched_default(host: Host) -> None:
-    host.configure('unmatched = "unlimited"\n')
-
-    assert host.limiter("-l", "-b", "5000", "-p", host.link_info()) == commands.OK
-    assert (host.engine.settings[-1].unmatched, host.engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
-    assert "operator.json" in host.out
-    host.limiter("-l")
-    assert host.engine.settings[-1].default_bandwidth_kbit == 5000
-    host.agent("once", "--link-info", host.link_info())
-    assert (host.engine.settings[-1].unmatched, host.engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
-    host.environment = {"SCIONLAB_BW_UNMATCHED": "unlimited"}
-    host.limiter("-l")
-    assert host.engine.settings[-1].unmatched == "unlimited"
-
-
-def test_b_and_p_alone_only_store(host: Host) -> None:
-    assert host.limiter("-b", "5000") == commands.OK
-    assert "In force from the next" in host.out
-    assert host.engine.calls == []
-    assert Store(host.state).load_operator() == Operator(5000)
-    path = host.link_info()
-    assert host.limiter("-p", path) == commands.OK
-    assert Store(host.state).load_operator() == Operator(5000, path)
-
-
-@pytest.mark.parametrize("text", ["", "-1", "0", "1.5", "1e3", "five", "100000001", "9" * 30])
-def test_bad_default_is_refused_and_not_stored(host: Host, text: str) -> None:
-    assert (
-        host.limiter("-l", f"-b{text}" if text.startswith("-") else "-b", *([] if text.startswith("-") else [text]))
-        == 2
-    )
-    assert host.err.startswith("scionlab_bw_limiter: -b: ")
-    assert host.engine.calls == []
-    assert not host.state.exists()
-
-
-def test_bad_file_is_not_stored(host: Host) -> None:
-    assert host.limiter("-l", "-p", host.link_info("{")) == commands.NOT_DONE
-    assert Store(host.state).load_operator() == Operator()
-    assert host.engine.calls == []
-
-
-def test_s_shows_and_changes_nothing(host: Host) -> None:
-    host.engine.kernel = {1: 500, 2: 0}
-
-    assert host.limiter("-s", "-p", host.link_info()) == commands.OK
-    assert "17-ffaa:1:b6" in host.out
-    assert host.engine.calls == ["read_links"]
-
-
-def test_r_removes_everything_that_we_set(host: Host) -> None:
-    host.limiter("-l", "-p", host.link_info())
-
-    assert host.limiter("-r") == commands.OK
-    assert host.engine.kernel == {}
-    assert "Removed from the kernel:" in host.out
-
-
-def test_failing_engine_is_not_exit_0(host: Host) -> None:
-    host.engine.refused = frozenset({1})
-    assert host.limiter("-l", "-p", host.link_info()) == commands.NOT_DONE
-    host.engine.error = AgentError("This kernel has no htb.")
-    assert host.limiter("-l") == commands.NOT_DONE
-    assert host.limiter("-r") == commands.NOT_DONE
-    assert host.limiter("-s") == commands.NOT_DONE
-
-
-@pytest.mark.parametrize("arguments", [[], ["-l", "-r"], ["-x"], ["-b"], ["-l", "file"]])
-def test_wrong_command_line_of_the_thesis_is_2(host: Host, arguments: list[str]) -> None:
-    assert host.limiter(*arguments) == commands.USAGE
-    assert "usage: scionlab_bw_limiter" in host.err
-
-
-def test_h_explains_every_option(host: Host) -> None:
-    assert host.limiter("-h") == 0
-    for option in ("-l", "-r", "-s", "-b KBPS", "-p FILE", "-h"):
-        assert option in host.out
-
-
-def test_stored_choices_that_cannot_be_read_stop_everything(host: Host) -> None:
-    host.state.mkdir()
-    (host.state / "operator.json").write_text("{")
-
-    for code in (host.agent("once", "--link-info", host.link_info()), host.limiter("-l")):
-        assert code == commands.NOT_DONE
-        assert "operator.json is damaged; delete it" in host.err
-    assert host.engine.calls == []
-
-
-# --- as installed -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["scionlab_bw_limiter", "scionlab-bw-agent"])
-def test_wrapper_runs_from_any_folder_and_imports_nothing_from_it(name: str, tmp_path: Path) -> None:
-    (tmp_path / "requests.py").write_text("raise SystemExit('imported from the current folder')")
-    (tmp_path / "ap_agent").mkdir()
-    link = tmp_path / "linked"
-    link.symlink_to(ROOT / "packaging" / "bin" / name)
-
-    done = subprocess.run([str(link), "-h"], cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("usage: ")

@@ -1,0 +1,87 @@
+"""The agent's loop in a test: time that passes only while somebody waits, and a service made of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ap_agent.bundle import read_bundle
+from ap_agent.cycle import Agent
+from ap_agent.fetch import FetchResult, Have
+from ap_agent.log import get_logger
+from ap_agent.loop import Loop
+from ap_agent.settings import Settings
+from ap_agent.store import Store
+from ap_agent.systemd import Notifier
+from tests.agent_bundles import HOST_ID, bundle_bytes, entry
+from tests.agent_engine import FakeEngine
+
+V7 = bundle_bytes()
+V8 = bundle_bytes({"1": entry(900)}, version="1.18", limits_version=8)
+
+
+@dataclass
+class Clock:
+    """Time that passes only while somebody waits. `then` happens at its moment, during a wait."""
+
+    now: float = 1000.0
+    waits: list[float] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        assert seconds > 0
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@dataclass
+class FakeClient:
+    """Answers from a list; the last one is repeated. An exception in it is raised."""
+
+    answers: list[FetchResult | Exception]
+    clock: Clock
+    asked: list[tuple[float, Have | None]] = field(default_factory=list)
+    receipts: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    closed: bool = False
+
+    def fetch_config(self, have: Have | None) -> FetchResult:
+        self.asked.append((self.clock.now, have))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def send_receipt(self, receipt: Mapping[str, Any]) -> None:
+        self.receipts.append((self.clock.now, receipt))
+
+    def confirm_config(self, version: str) -> None:
+        raise AssertionError("not asked for")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def middle(low: float, high: float) -> float:
+    return (low + high) / 2
+
+
+def loop_of(settings: Settings, engine: FakeEngine, client: FakeClient | None, clock: Clock, **options: Any) -> Loop:
+    agent = Agent(settings, engine, client, get_logger())
+    options.setdefault("notifier", Notifier({}))
+    options.setdefault("uniform", middle)
+    return Loop(agent, get_logger(), monotonic=clock.monotonic, wait=clock.wait, **options)
+
+
+def run_for(loop: Loop, clock: Clock, seconds: float) -> None:
+    """Steps until that much time has passed."""
+    end = clock.now + seconds
+    while clock.now < end:
+        moment = loop.step()
+        clock.wait(max(0.001, min(moment, end) - clock.now))
+
+
+def store_v7(settings: Settings) -> None:
+    Store(settings.state_dir).save(read_bundle(V7, host_id=HOST_ID))
