@@ -17,10 +17,11 @@ import pytest
 from ap_agent.model import EngineSettings
 from ap_agent.reconcile import CycleResult, plan_cycle, reconcile, reset
 from bandwidth_config import LinkInfo, check_link_info
-from lab.netns import Lab, Namespace, available
+from lab.netns import Lab, Namespace, available, cleanup_stale
 
 T = TypeVar("T")
 
+PREFIX = "slbwk"
 MISSING = available()
 
 Entry = dict[str, Any]
@@ -93,11 +94,18 @@ def _filters(text: str) -> list[str]:
     return [line for line in lines if " ht divisor " not in line and line.strip()]
 
 
+@pytest.fixture(scope="session")
+def _no_leftovers() -> None:
+    """A run that was killed outright leaves its namespaces behind."""
+    if MISSING is None:
+        cleanup_stale(PREFIX)
+
+
 @pytest.fixture
-def host() -> Iterator[Host]:
+def host(_no_leftovers: None) -> Iterator[Host]:
     if MISSING is not None:
         pytest.skip(MISSING)
-    with Lab("slbwk") as lab:
+    with Lab(PREFIX) as lab:
         ap, u1, u2 = (lab.namespace(name) for name in ("ap", "u1", "u2"))
         lab.veth(
             ap.nic("eth0", "192.0.2.1/24", "2001:db8:1::1/64"), u1.nic("eth0", "192.0.2.11/24", "2001:db8:1::11/64")
