@@ -131,7 +131,9 @@ class LimitFilter(admin.SimpleListFilter):
 
 
 class LinkForm(ReasonForm):
-    bandwidth_kbit = KbitField(label="Bandwidth requested [kbit/s]", help_text="0 blocks the Link in both directions.")
+    bandwidth_kbit = KbitField(
+        label="Bandwidth requested [kbit/s]", help_text="0 blocks a Link to a user AS in both directions."
+    )
     active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
 
 

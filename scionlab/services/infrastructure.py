@@ -89,6 +89,7 @@ def attachment_point_create(
 ) -> AttachmentPoint:
     """Lets user ASes attach to `as_`, on its first host; with a VPN server when it gets a subnet (10.10.1.0/24).
 
+    L of the host rises: its configuration has link_info.json from now on, and SCION's files stay as they were.
     Raises `RuleError`: `attachment_point_exists`, `host_missing`, `subnet_invalid`, and those of `check_bandwidth`.
     """
     if default_bandwidth_kbit is not None:
@@ -102,6 +103,7 @@ def attachment_point_create(
     ap.save()
     if vpn_subnet is not None:
         vpn_create(host=host, subnet=vpn_subnet)
+    host_bump(host_ids=[host.pk], limits=True)
     return ap
 
 
@@ -162,7 +164,10 @@ def infrastructure_as_delete(*, as_id: int) -> None:
 
 @transaction.atomic
 def attachment_point_delete(*, attachment_point_id: int) -> None:
-    """The AS stays. Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`."""
+    """The AS stays; L of the host rises, whose link_info.json goes.
+
+    Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`.
+    """
     allocation.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
     count = Link.objects.filter(interface_a__AS=ap.AS, interface_b__AS__useras__isnull=False).count()
@@ -172,6 +177,7 @@ def attachment_point_delete(*, attachment_point_id: int) -> None:
             f"{count} Links to user ASes end at {ap.AS}; without an attachment point nobody would limit them. Remove "
             "those attachments first.",
         )
+    host_bump(host_ids=[ap.host_id], limits=True)
     ap.delete()
 
 

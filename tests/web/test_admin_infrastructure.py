@@ -5,11 +5,14 @@ The network of these tests: core (17-ffaa:0:1101) and `ap`, linked by nobody; `b
 
 from __future__ import annotations
 
+import io
+import tarfile
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from bandwidth_config import LINK_INFO_PATH
 from config_tar import build_topology, snapshot
 from scionlab.isd_as import parse_as_id
 from scionlab.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS
@@ -23,7 +26,7 @@ from tests.web.test_admin import addresses, field_errors
 
 pytestmark = pytest.mark.django_db
 
-CONFIG = (1, 0)
+CONFIG, LIMITS = (1, 0), (0, 1)
 
 
 @pytest.fixture
@@ -246,6 +249,30 @@ def test_a_router_of_another_as_is_refused_by_the_service(core: Host, host_a: Ho
     with pytest.raises(ValueError, match="is not in 17-ffaa:0:1107"):
         infrastructure_link_create(a=core.AS, b=host_a.AS, type=Link.Type.PROVIDER, router_b=router_of(bystander))
     assert not Interface.objects.exists()
+
+
+def test_an_attachment_point_made_or_unmade_changes_what_its_agent_fetches(
+    door: Client, core: Host, backbone: Link
+) -> None:
+    """link_info.json comes and goes; SCION's own files stay, so nobody restarts anything."""
+
+    def fetched() -> bool:
+        return LINK_INFO_PATH in tar_names(door.get(page(Host, "config", core.pk)))
+
+    assert not fetched()  # and it is in the cache now
+    counters = Counters()
+    assert door.post(page(AttachmentPoint, ADD), {"AS": core.AS_id, "default_bandwidth_kbit": ""}).status_code == 302
+    assert counters.risen() == {core: LIMITS}
+    assert fetched()
+    made = AttachmentPoint.objects.get(AS=core.AS_id)
+    assert door.post(page(AttachmentPoint, "delete", made.pk), {"post": "yes"}).status_code == 302
+    assert counters.risen() == {core: (0, 2)}
+    assert not fetched()
+
+
+def tar_names(response: Any) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as tar:
+        return tar.getnames()
 
 
 # --- addresses --------------------------------------------------------------------------------------------------

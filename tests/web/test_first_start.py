@@ -18,6 +18,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Link, User, UserAS
+from scionlab.services.render import config_for
 from tests.admin_pages import ADD, CHANGE, LIST, page
 from tests.web.html import Element, Page
 from tests.web.test_host_api import basic
@@ -111,6 +112,7 @@ def build_the_network(admin: Browser) -> None:
     admin.add(
         Link, type="provider", router_a="17-ffaa:0:1101 (Core): br-3 on rack 7", router_b="17-ffaa:0:1107 (Attachment"
     )
+    config_for(host_of("17-ffaa:0:1107"))  # as the worker does after every save
     admin.add(AttachmentPoint, AS="17-ffaa:0:1107", default_bandwidth_kbit="5000")
     admin.add(VPN, host="Attachment point", subnet="10.10.1.0/24")
 
