@@ -7,8 +7,8 @@ What a token bucket promises (rate r, bucket b, frames of at most m bytes), and 
   the arrivals from 1 s after the start until the senders stop: by then the bucket is empty (at 2-fold overload it
   lasts b/r, at most 2*(MTU+14)*8/r = 49 ms at 500 kbit/s, 0.76 s at 32 kbit/s), and what a leaf still holds
   when the senders stop lies outside. It counts the bytes *after* the first arrival of the window over the time from
-  the first to the last, so that no fraction of a frame is guessed; what remains is at most one bucket over T, when the
-  kernel catches up after a pause of the machine, and the clock's own error of microseconds.
+  the first to the last, both of the largest size, so that no fraction of a frame is guessed; what remains is at most
+  one bucket over T, when the kernel catches up after a pause of the machine, and the clock's own error of microseconds.
 
 A machine that stands still (its hypervisor gave both processors to somebody else) sends nothing, and a bucket makes
 up for its own 4 ms of each pause only. Pauses are measured, by all stations at once, and allow a rate to be lower by
@@ -119,12 +119,22 @@ def steady_rate(
     arrivals: Arrivals, wire: Wire, *, start_ns: int, stop_ns: int, warm_up_s: float = WARM_UP_S
 ) -> float | None:
     """kbit/s in the steady state (see the module's head), or None when fewer than 3 packets arrived in it."""
-    window = arrivals.between(start_ns + int(warm_up_s * NS), stop_ns)
+    window = _cut_at_largest(arrivals.between(start_ns + int(warm_up_s * NS), stop_ns))
     if len(window) < 3:
         return None
     elapsed_ns = window.arrived_ns[-1] - window.arrived_ns[0]
     carried = wire.total(window) - wire.bytes(window.payload_bytes[0])
     return carried * 8 * 1_000_000 / elapsed_ns
+
+
+def _cut_at_largest(window: Arrivals) -> Arrivals:
+    """From the first to the last packet of the largest size. A window that began with a heartbeat would count the
+    whole frame behind it, most of whose time lies before: up to a frame too much, and the same in every run."""
+    if not len(window):
+        return window
+    largest = max(window.payload_bytes)
+    ends = [at for at, size in zip(window.arrived_ns, window.payload_bytes, strict=True) if size == largest]
+    return window.between(ends[0], ends[-1])
 
 
 def excess_bytes(arrivals: Arrivals, wire: Wire, limit_kbit: int) -> float:

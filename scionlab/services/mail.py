@@ -25,14 +25,13 @@ logger = logging.getLogger(__name__)
 LEASE = timedelta(minutes=5)
 FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(hours=1)
-QUEUED_AT_ONCE = (
-    50  # who waits for our answer is not kept waiting for thousands of queue entries; the sweep has the rest
-)
+# Who waits for our answer is not kept waiting for thousands of queue entries; the sweep has the rest.
+QUEUED_AT_ONCE = 50
 MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
 
 
 def mails_create(mails: Iterable[Mail]) -> int:
-    """Keep each mail whose `key` is new, and queue it (the first 50) for after the commit. Returns how many were new."""
+    """Keep each mail whose `key` is new, and queue the first 50 for after the commit. Returns how many were new."""
     wanted = {mail.key: mail for mail in mails}
     if not wanted:
         return 0

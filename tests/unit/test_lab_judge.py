@@ -101,6 +101,15 @@ def test_silence_is_a_rate_of_zero_and_does_not_hold() -> None:
     assert (verdict.measured_kbit, verdict.holds) == (0.0, False)
 
 
+def test_the_steady_rate_is_not_raised_by_a_heartbeat_at_the_start_of_the_window() -> None:
+    """Heartbeats overtake data: here each arrives just before a frame, and the frames are late by what it cost."""
+    gap_s = (8 * 1514 + 134) * 8 / 500_000 / 8
+    frames = [(1.0 + number * gap_s, 1472) for number in range(1, 161)]
+    beats = [(at - 1e-6, 92) for at, _ in frames[::8]]
+    run = arrivals(*sorted(beats + frames))  # 500 kbit/s in the long run
+    assert steady_rate(run, ETHERNET_V4, start_ns=0, stop_ns=5 * NS) == pytest.approx(500.0, rel=1e-3)
+
+
 def test_the_steady_rate_leaves_out_start_burst_and_drained_backlog() -> None:
     burst = [(0.001 * number, 958) for number in range(200)]
     steady = [(1.0 + 0.01 * number, 958) for number in range(101)]  # 1000 bytes every 10 ms: 800 kbit/s
