@@ -43,10 +43,11 @@ def check_quota(owner: User) -> None:
     """Raises `FieldRuleError` (`quota_exceeded`) when the owner may not have one more AS."""
     count = UserAS.objects.filter(owner=owner).count()
     if count >= owner.as_quota:
+        has = "1 AS" if count == 1 else f"{count} ASes"
         raise FieldRuleError(
             "quota_exceeded",
-            f"{owner.email} has {count} ASes, and the quota is {owner.as_quota}. Delete one that is not needed, or ask "
-            "the administrators for a higher quota.",
+            f"{owner.email} has {has}, and the quota is {owner.as_quota}. Delete one that is not needed, or ask the "
+            "administrators for a higher quota.",
             "label",
         )
 

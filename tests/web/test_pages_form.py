@@ -259,7 +259,7 @@ def test_the_quota_is_enforced_with_its_number_and_the_remedy(
     owner.save(update_fields=["as_quota"])
     before = everything()
     page = Page(client.post(NEW, form(row(ap, public_port="50009"), label="One too many")))
-    assert "owner@example.org has 1 ASes, and the quota is 1." in page.text
+    assert "owner@example.org has 1 AS, and the quota is 1." in page.text
     assert page.value("Label") == "One too many"
     assert everything() == before
 

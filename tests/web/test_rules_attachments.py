@@ -320,7 +320,7 @@ def test_the_quota_says_value_limit_and_remedy(owner: User, user_as: UserAS, ap:
     with pytest.raises(FieldRuleError) as refused:
         attach(owner, spec(ap, public_port=50001))
     assert refused.value.message == (
-        "owner@example.org has 1 ASes, and the quota is 1. Delete one that is not needed, or ask the administrators "
+        "owner@example.org has 1 AS, and the quota is 1. Delete one that is not needed, or ask the administrators "
         "for a higher quota."
     )
 
