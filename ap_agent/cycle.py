@@ -71,6 +71,7 @@ class Engine(Protocol):
     def plan_reset(self, settings: EngineSettings) -> CycleResult: ...
     def reset(self, settings: EngineSettings) -> CycleResult: ...
     def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]: ...
+    def ifb_in_service(self) -> int | None: ...
 
 
 class Client(Protocol):
@@ -209,6 +210,18 @@ class Agent:
         ms = round((time.monotonic() - started) * 1000)
         log_enforced(self._log, self.enforced, ms, **self._versions())
         return self.enforced
+
+    def has_lost_ifb(self) -> bool:
+        """Whether our IFB is not the one, or not up as it was, when the kernel was last read back. Cheap.
+
+        Every packet of a limited source is dropped meanwhile, so this cannot wait for the next full comparison.
+        """
+        if self.enforced is None or self.enforced.result is None:
+            return False  # nothing was read back; such a cycle is repeated anyway
+        try:
+            return self._engine.ifb_in_service() != self.enforced.result.ifb
+        except (AgentError, OSError):
+            return True  # the cycle that follows says what is wrong
 
     # --- from the kernel to the service -----------------------------------------------------------------------------
 

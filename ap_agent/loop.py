@@ -2,7 +2,8 @@
 
 The last good bundle is enforced before the network is asked for anything. Then one cycle at a time: the service is
 polled every `poll_interval_s` (with jitter; after a failure with exponential back-off and full jitter), and the kernel
-is compared with the bundle every `audit_interval_s` even when nothing is new or nobody answers.
+is compared with the bundle every `audit_interval_s` even when nothing is new or nobody answers. Between, at each poll
+and as often while nobody answers, comes a glance: an IFB that is gone drops packets, and what failed is tried again.
 
 Clock, waiting and randomness are parameters, so that a test runs a day of it in a moment.
 """
@@ -85,7 +86,7 @@ class Loop:
         settings = self.agent.settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, self._uniform)
         now = self._monotonic()
-        self._next_poll = self._next_audit = self._next_receipt = now
+        self._next_poll = self._next_audit = self._next_receipt = self._next_glance = now
 
     # --- signals ----------------------------------------------------------------------------------------------------
 
@@ -139,7 +140,14 @@ class Loop:
             self._reread()
         agent = self.agent
         pulled: Pulled | None = None
-        if agent.has_service and self._monotonic() >= self._next_poll:
+        is_poll_due = agent.has_service and self._monotonic() >= self._next_poll
+        is_glance_due = is_poll_due or self._monotonic() >= self._next_glance
+        if is_glance_due:
+            # Just longer than a poll's pause with its jitter, so that it costs no waking of its own while polls go on.
+            self._next_glance = self._monotonic() + agent.settings.poll_interval_s * (1 + _POLL_JITTER)
+            if agent.has_lost_ifb():
+                self._enforce()  # before the network, which may take its time
+        if is_poll_due:
             pulled = agent.pull()
             self._next_poll = self._monotonic() + self._backoff.next_delay_s(pulled)
             # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
@@ -149,12 +157,13 @@ class Loop:
         now = self._monotonic()
         is_receipt_due = agent.has_service and self._is_reachable and now >= self._next_receipt
         was_wrong = agent.enforced is not None and not agent.enforced.ok
-        if (pulled is not None and (pulled.contact == "new" or was_wrong)) or now >= self._next_audit or is_receipt_due:
+        is_new = pulled is not None and pulled.contact == "new"
+        if is_new or (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due:
             self._enforce()
         if self._is_reachable:
             self._tell(even_if_old=is_receipt_due)
         self._report()
-        due = [self._next_audit]
+        due = [self._next_audit, self._next_glance]
         if agent.has_service:
             due.append(self._next_poll)
             due.extend([self._next_receipt] if self._is_reachable else [])

@@ -23,7 +23,15 @@ from pyroute2 import IPRoute
 
 from ap_agent import tcmsg
 from ap_agent.errors import AgentError, ApplyError
-from ap_agent.messages import IFF_UP, Message, messages
+from ap_agent.messages import (
+    IFF_UP,
+    IFLA_IFALIAS,
+    IFLA_IFNAME,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    Message,
+    messages,
+)
 from ap_agent.model import (
     AT_INGRESS,
     AT_ROOT,
@@ -38,6 +46,7 @@ from ap_agent.model import (
     Qdisc,
     TcState,
     Tree,
+    is_our_ifb,
     root_is_ours,
 )
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
@@ -49,7 +58,8 @@ NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSGERR_ATTR_MSG = 1
 SOL_NETLINK, NETLINK_EXT_ACK = 270, 11
-RTM_GETROUTE = 26
+RTM_GETLINK, RTM_GETROUTE = 18, 26
+IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
 RTA_DST, RTA_SRC, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 4, 27, 28, 29
 CAP_NET_ADMIN = 12
 DUMP_ATTEMPTS = 5
@@ -57,6 +67,7 @@ REPLY_TIMEOUT_S = 30  # the kernel answers at once; thousands of classes on a sl
 
 _HEADER = struct.Struct("=IHHII")
 _RTMSG = struct.Struct("=BBBBBBBBI")
+_IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 
 
 def has_net_admin() -> bool:
@@ -179,6 +190,38 @@ def _error(flags: int, body: bytes) -> tuple[int, str]:
         message = dict(tcmsg.attributes(body[skipped:])).get(NLMSGERR_ATTR_MSG, b"")
         text = message.rstrip(b"\0").decode(errors="replace")
     return -code, text
+
+
+def ifb_in_service() -> int | None:
+    """The number of our IFB while it is there and up; None otherwise. One question, whatever the number of links.
+
+    A redirect to an IFB that is gone drops every packet, also after another device got its name: that one has another
+    number. Raises `AgentError` where the kernel does not answer.
+    """
+    asker = _Socket()
+    try:
+        body = _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + tcmsg.text(IFLA_IFNAME, IFB_NAME)
+        return _parse_ifb(asker.ask(RTM_GETLINK, body + tcmsg.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)))
+    except _RefusedError as exc:
+        if exc.number == errno.ENODEV:
+            return None
+        raise AgentError(f"The kernel does not say whether {IFB_NAME} is there ({exc.text or exc.number}).") from exc
+    finally:
+        asker.close()
+
+
+def _parse_ifb(data: bytes) -> int | None:
+    _, arphrd, ifindex, flags, _ = _IFINFO.unpack_from(data)
+    found = dict(tcmsg.attributes(data[_IFINFO.size :]))
+    kind, alias = (
+        one.rstrip(b"\0").decode(errors="replace")
+        for one in (
+            dict(tcmsg.attributes(found.get(IFLA_LINKINFO, b""))).get(IFLA_INFO_KIND, b""),
+            found.get(IFLA_IFALIAS, b""),
+        )
+    )
+    device = Device(ifindex, IFB_NAME, arphrd=arphrd, kind=kind, alias=alias, is_up=bool(flags & IFF_UP))
+    return ifindex if device.is_up and is_our_ifb(device) else None
 
 
 class RtNetlink:

@@ -359,7 +359,7 @@ class _Planner:
                 for one in draft.foreign_filters(hook)
                 if one.handle
                 and one.chain == 0
-                and one.pref < max(protocols)
+                and one.pref <= max(protocols)
                 and one.pref not in reported
                 and one.protocol in WALKED_PROTOCOLS
             }
@@ -367,8 +367,8 @@ class _Planner:
         if in_front:
             shown = ", ".join(str(pref) for pref in in_front)
             message = (
-                f"{draft.device.name} has filters that are not ours at {hook} in front of ours (preference {shown}); "
-                f"what they catch is not limited, so check that they leave the links' packets alone."
+                f"{draft.device.name} has filters that are not ours at {hook} in front of ours or among them "
+                f"(preference {shown}); what they catch is not limited, so check that they leave the links' packets alone."
             )
             self._found("foreign_filter_in_front", draft.device.name, message)
 

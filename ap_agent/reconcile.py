@@ -15,11 +15,13 @@ from ap_agent.desired import desired
 from ap_agent.errors import AgentError, ApplyError, NotPermittedError, VerifyError
 from ap_agent.linkstate import link_states
 from ap_agent.model import Desired, EngineSettings, Finding, LinkState, Problem, TcState, link_of_class
-from ap_agent.netlink import RtNetlink, has_net_admin
+from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd
 from ap_agent.placement import Placements, Route, RouteQuery, limited, place
 from ap_agent.plan import Plan, plan
 from bandwidth_config import LinkInfo
+
+__all__ = ["CycleResult", "Kernel", "ifb_in_service", "plan_cycle", "plan_reset", "read_links", "reconcile", "reset"]
 
 ATTEMPTS = 2  # somebody may change the kernel between our look and our step: look again, once
 WARNINGS = frozenset({"foreign_filter_in_front"})  # worth saying, but nothing was left undone
@@ -40,7 +42,8 @@ class Kernel(Protocol):
 class CycleResult:
     """`plan` is what was found to do at the start, `writes` the operations that the kernel took.
 
-    `links` has every limited link as the kernel has it at the end; `ok` is false if anything was not done.
+    `links` has every limited link as the kernel has it at the end; `ok` is false if anything was not done. `ifb` is the
+    number of our IFB at the end if it was there and up, as `ifb_in_service` says it later.
     """
 
     plan: Plan
@@ -48,6 +51,7 @@ class CycleResult:
     links: tuple[LinkState, ...]
     problems: tuple[Problem, ...]
     ok: bool
+    ifb: int | None = None
 
 
 def plan_cycle(links: Mapping[int, LinkInfo], settings: EngineSettings, *, kernel: Kernel | None = None) -> CycleResult:
@@ -123,7 +127,8 @@ def _result(look: _Look, first: Plan, writes: int, failures: list[Problem]) -> C
         problems.append(Problem("verify_failed", "kernel", error.message))
     states = link_states(look.links, look.state, look.wanted, look.plan.ops, list(look.findings))
     unique = tuple(dict.fromkeys(problems))
-    return CycleResult(first, writes, states, unique, ok=all(one.code in WARNINGS for one in unique))
+    ifb = look.state.ifb.ifindex if look.state.ifb is not None and look.state.ifb.is_up else None
+    return CycleResult(first, writes, states, unique, ok=all(one.code in WARNINGS for one in unique), ifb=ifb)
 
 
 # --- applying --------------------------------------------------------------------------------------------------

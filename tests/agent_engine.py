@@ -27,6 +27,8 @@ class FakeEngine:
     refused: frozenset[int] = frozenset()  # links that the kernel does not take
     calls: list[str] = field(default_factory=list)
     settings: list[EngineSettings] = field(default_factory=list)
+    ifb: int | None = None  # its number while it is there and up
+    glances: int = 0
 
     def plan_cycle(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
         self._called("plan_cycle", settings)
@@ -39,6 +41,7 @@ class FakeEngine:
         wanted = {number: link.bandwidth_kbit for number, link in links.items() if link.is_user_as}
         kept = {number: kbit for number, kbit in self.kernel.items() if number in self.refused}
         self.kernel = {number: kbit for number, kbit in wanted.items() if number not in self.refused} | kept
+        self.ifb = (self.ifb or 3 + len(self.calls)) if self.kernel else None
         return self._result(links, ops, len(ops))
 
     def plan_reset(self, settings: EngineSettings) -> CycleResult:
@@ -51,6 +54,12 @@ class FakeEngine:
     def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]:
         self._called("read_links", settings)
         return self._states(links)
+
+    def ifb_in_service(self) -> int | None:
+        self.glances += 1
+        if self.error is not None:
+            raise self.error
+        return self.ifb
 
     def _called(self, name: str, settings: EngineSettings) -> None:
         self.calls.append(name)
@@ -92,7 +101,7 @@ class FakeEngine:
             Problem("apply_failed", f"links {number}", f"The kernel refused link {number}.")
             for number in sorted(self.refused & set(links))
         )
-        return CycleResult(Plan(ops), writes, states, problems, ok=not problems)
+        return CycleResult(Plan(ops), writes, states, problems, ok=not problems, ifb=self.ifb)
 
 
 def _class(number: int, kbit: int) -> HtbClass:

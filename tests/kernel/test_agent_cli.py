@@ -22,6 +22,7 @@ from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes
 from tests.agent_service import Service, like_the_service, status
 from tests.kernel.conftest import Host, entry
+from tests.kernel.packets import Datagram, arrivals
 
 pytestmark = pytest.mark.kernel
 
@@ -227,6 +228,26 @@ def test_running_agent_repairs_what_somebody_breaks(operator: Operator, service:
         until(lambda: operator.rate_bits("slbw0", "3:1") == 500_000, "the repaired IFB")
         operator.host.tc("class", "change", "dev", "eth0", "classid", "1:1", "htb", "rate", "1gbit", "ceil", "1gbit")
         until(lambda: operator.rate_bits("eth0", "1:1") == 500_000, "the repaired class")
+
+
+@pytest.mark.parametrize("harm", [("link", "del", "slbw0"), ("link", "set", "slbw0", "down")])
+def test_ifb_is_repaired_at_the_next_poll_and_not_only_at_the_next_comparison(
+    operator: Operator, service: Service, harm: tuple[str, ...]
+) -> None:
+    """Every packet of a limited source is dropped meanwhile."""
+    operator.use(service)
+    text = operator.config.read_text().replace("audit_interval_s = 1\n", "audit_interval_s = 3600\n")
+    operator.config.write_text(text.replace("receipt_interval_s = 1\n", "receipt_interval_s = 3600\n"))
+    back = Datagram(("192.0.2.11", 50000), ("192.0.2.1", 50100))
+
+    def arrived() -> int:
+        return arrivals(operator.host.ap, back.destination, lambda: operator.host.u1.call(back.send))
+
+    with agent_running(operator):
+        until(lambda: len(service.receipts()) > 0 and arrived() == 1, "the first limit")
+        operator.host.ap.ip(*harm)
+        until(lambda: arrived() == 1, "packets again")
+        assert operator.rate_bits("slbw0", "3:1") == 500_000
 
 
 @pytest.mark.parametrize("kind", ["broken", "html", "no_as", "refused"])

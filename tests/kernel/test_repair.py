@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ap_agent.reconcile import ifb_in_service
 from tests.kernel.conftest import Host, entry, links
 from tests.kernel.packets import SCION_DATA, Datagram, arrivals, classified
 
@@ -103,6 +104,32 @@ def test_after_the_ifb_was_deleted_packets_arrive_again_and_are_limited(host: Ho
     assert kinds[0].startswith("eth0: delete all filters of ip")
     assert arrivals(host.ap, back.destination, lambda: host.u1.call(lambda: back.send(3))) == 3
     assert classified(host.ap, "slbw0", host.u1, back.send) == {"3:1001": 1}
+
+
+def test_a_glance_sees_whether_our_ifb_is_there_and_up(host: Host) -> None:
+    assert host.inside(ifb_in_service) is None
+    first = host.reconcile(WANTED).ifb
+    assert first is not None
+    assert host.inside(ifb_in_service) == first
+    host.ap.ip("link", "set", "slbw0", "down")
+    assert host.inside(ifb_in_service) is None
+    assert host.plan(WANTED).ifb is None
+    assert host.reconcile(WANTED).ifb == first
+    host.ap.ip("link", "del", "slbw0")
+    assert host.inside(ifb_in_service) is None
+    host.ap.ip("link", "add", "slbw0", "type", "ifb")
+    host.ap.ip("link", "set", "slbw0", "up")
+    assert host.inside(ifb_in_service) is None  # somebody's
+    host.ap.ip("link", "set", "slbw0", "alias", "scionlab-bw")
+    assert host.inside(ifb_in_service) not in (None, first)  # of our name and mark, but no redirect leads to it
+
+
+def test_a_renamed_ifb_that_still_gets_our_packets_is_reported(host: Host) -> None:
+    """Its redirect looks like somebody else's, on our preference and in front of ours."""
+    host.reconcile(links(l1=entry("192.0.2.11", 500)))
+    host.ap.ip_batch(["link set slbw0 down", "link set slbw0 name other0", "link set other0 up"])
+    result = host.reconcile(links(l1=entry("192.0.2.11", 500)))
+    assert [(one.code, one.subject) for one in result.problems] == [("foreign_filter_in_front", "eth0")]
 
 
 def test_an_ifb_that_somebody_made_under_our_name_is_not_taken_over(host: Host) -> None:

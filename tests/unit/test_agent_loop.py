@@ -130,6 +130,73 @@ def test_failed_link_is_tried_again_at_every_poll(settings: Settings, engine: Fa
     assert engine.kernel == {1: 500}
 
 
+@pytest.mark.parametrize("answer", [NotModified(), FetchError("away"), AuthError("refused")])
+def test_lost_ifb_is_repaired_within_a_poll_interval_whether_the_service_answers_or_not(
+    settings: Settings, engine: FakeEngine, clock: Clock, answer: FetchResult | Exception
+) -> None:
+    """It drops every packet of a limited source: the full comparison once a minute is too late for it."""
+    store_v7(settings)
+    loop = loop_of(settings, engine, FakeClient([answer], clock), clock, uniform=lambda _low, high: high)
+    loop.start()
+    run_for(loop, clock, 300)
+    for gone in (None, 4711):  # deleted or down; another one of its name
+        engine.calls.clear()
+        engine.ifb = gone
+        run_for(loop, clock, 11.5)
+        assert engine.calls[:1] == ["reconcile"]
+    assert engine.ifb == 4711
+
+
+def test_lost_ifb_is_repaired_before_the_network_is_asked(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
+    store_v7(settings)
+    found: list[int | None] = []
+
+    class SlowClient(FakeClient):
+        def fetch_config(self, have: Have | None) -> FetchResult:
+            found.append(engine.ifb)
+            return super().fetch_config(have)
+
+    loop = loop_of(settings, engine, SlowClient([NotModified()], clock), clock)
+    loop.start()
+    engine.ifb = None
+    loop.step()
+
+    assert found == [engine.ifb]
+    assert engine.ifb is not None
+
+
+def test_glance_costs_no_comparison_and_no_waking_of_its_own(
+    settings: Settings, engine: FakeEngine, clock: Clock
+) -> None:
+    store_v7(settings)
+    loop = loop_of(settings, engine, FakeClient([NotModified()], clock), clock)
+    loop.start()
+    loop.step()
+    engine.calls.clear()
+    engine.glances = 0
+    steps = 0
+    while clock.now < 1055:
+        clock.wait(loop.step() - clock.now)
+        steps += 1
+
+    assert (engine.calls, engine.glances, steps) == ([], 5, 6)
+
+
+def test_failed_link_is_tried_again_soon_while_the_service_is_away(
+    settings: Settings, engine: FakeEngine, clock: Clock
+) -> None:
+    """At boot the default route may come after the agent: then the service is away too, and backed off from."""
+    store_v7(settings)
+    engine.refused = frozenset({1})
+    loop = loop_of(settings, engine, FakeClient([FetchError("away")], clock), clock, uniform=lambda _low, high: high)
+    loop.start()
+    run_for(loop, clock, 305)
+    engine.refused = frozenset()
+    run_for(loop, clock, 11.5)
+
+    assert engine.kernel == {1: 500}
+
+
 def test_no_as_leaves_the_limits_and_polling_goes_on(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
     store_v7(settings)
     client = FakeClient([NoAS()], clock)
