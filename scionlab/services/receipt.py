@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit
+from scionlab import selectors
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail
 from scionlab.services.mail import mails_create
 
@@ -86,10 +87,11 @@ def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
         return Stored(stored=False, unknown_links=[])
     links = limited_links(host_id)
     old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=links.values())}
+    is_ours = receipt.version is not None and receipt.version[0] == selectors.generation()
     rows = [
         _row(link, receipt, receipt.links[interface_id], old.get(link.pk), received_at)
         for interface_id, link in links.items()
-        if interface_id in receipt.links
+        if is_ours and interface_id in receipt.links and _knows(receipt, link)
     ]
     _replace(rows, old)
     mails_create(_enforced_mails(links.values(), {row.link_id: row for row in rows}, old))
@@ -113,16 +115,25 @@ def limited_links(host_id: int) -> dict[int, Link]:
     return {link.interface_a.interface_id: link for link in links.select_related(*related, *owner).order_by("pk")}
 
 
+def _knows(receipt: Receipt, link: Link) -> bool:
+    """The receipt's configuration has the Link as it is now, whatever its bandwidth there.
+
+    In an older one the interface id may be that of a Link that is gone, with another person's counters; one from the
+    future (after a restored backup) is not ours.
+    """
+    host = link.interface_a.host
+    return receipt.version is not None and link.wanted_config_version <= receipt.version[1] <= host.config_version
+
+
 def _row(
     link: Link, receipt: Receipt, said: LinkReceipt, old: LinkEnforcement | None, received_at: datetime
 ) -> LinkEnforcement:
-    same = old is not None and (old.state, old.kbit) == (said.state, said.kbit)
     row = LinkEnforcement(
         link=link,
         kbit=said.kbit,
         state=said.state,
         problem=said.problem,
-        since=old.since if old is not None and same else received_at,
+        since=received_at,
         received_at=received_at,
         generation=receipt.version[0] if receipt.version else None,
         config_version=receipt.version[1] if receipt.version else None,
@@ -134,7 +145,20 @@ def _row(
             setattr(row, f"{name}_bytes", direction.bytes)
             setattr(row, f"{name}_packets", direction.packets)
             setattr(row, f"{name}_drops", direction.drops)
+    if old is not None and _is_as_before(link, row, old):
+        row.since = old.since
     return row
+
+
+def _is_as_before(link: Link, row: LinkEnforcement, old: LinkEnforcement) -> bool:
+    """The kernel has the same, and for the Link as it is now: where that changed since, it counts from now."""
+    if row.state == LinkEnforcement.State.ENFORCED and _rates(row) != _rates(old):
+        return False
+    return (row.state, row.kbit, _is_covered(link, row)) == (old.state, old.kbit, _is_covered(link, old))
+
+
+def _rates(row: LinkEnforcement) -> tuple[int | None, int | None]:
+    return row.to_user_rate_kbit, row.from_user_rate_kbit
 
 
 def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) -> None:
@@ -171,12 +195,16 @@ def is_carried_out(link: Link, row: LinkEnforcement | None) -> bool:
     """
     if row is None or not link.active or row.state != LinkEnforcement.State.ENFORCED:
         return False
+    return _is_covered(link, row) and {row.kbit, row.to_user_rate_kbit, row.from_user_rate_kbit} == {link.enforced_kbit}
+
+
+def _is_covered(link: Link, row: LinkEnforcement) -> bool:
+    """The receipt is about a configuration that has what the Link wants now."""
     host = link.interface_a.host
-    covered = (
+    return (
         link.wanted_config_version <= (row.config_version or 0) <= host.config_version
         and link.wanted_limits_version <= (row.limits_version or 0) <= host.limits_version
     )
-    return covered and {row.kbit, row.to_user_rate_kbit, row.from_user_rate_kbit} == {link.enforced_kbit}
 
 
 def _enforced_mails(

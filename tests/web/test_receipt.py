@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
-from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User
+from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
 from scionlab.selectors import link_status
+from scionlab.services.generation import generation_raise
 from scionlab.services.link import link_set_active, link_set_bandwidth
 from scionlab.services.policy import ap_default_set, fan_out
 from scionlab.services.receipt import receipt_store
+from scionlab.services.user_as import user_as_delete
 from tests.factories import attach, spec
 from tests.web.test_host_api import credentials, poll
 
@@ -181,8 +183,8 @@ def test_storing_costs_the_same_for_one_link_and_for_many(
     later = T0 + timedelta(seconds=2)
     body = document(host, entries, observed_at=later.isoformat())
     receipt = parse_receipt(json.dumps(body).encode())
-    # savepoint, receipt locked, Links, their rows, rows written, receipt written, savepoint released
-    with django_assert_num_queries(7):
+    # savepoint, receipt locked, Links, their rows, generation, rows and receipt written, savepoint released
+    with django_assert_num_queries(8):
         receipt_store(host_id=host.pk, receipt=receipt, now=later)
     assert LinkEnforcement.objects.count() == 6
 
@@ -445,3 +447,65 @@ def test_agent_says_more_than_the_stock_client_beside_it(host: Host, link: Link)
     poll(host)
     confirm(host, host.config_version)
     assert not Mail.objects.exists()
+
+
+# --- what a receipt is about ----------------------------------------------------------------------------------
+
+
+def test_receipt_about_another_s_link_under_the_same_id_says_nothing_about_the_new_one(
+    host: Host, link: Link, user_as: UserAS, owner: User, teammate: User, ap: AttachmentPoint
+) -> None:
+    """Interface ids are given again; the agent still speaks of the link that had this one."""
+    store(host, {"1": link_entry(1000)}, now=T0)
+    old = f"1.{host.config_version}"
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    heir = Link.objects.get(interface_b__AS=attach(teammate, spec(ap)).pk)
+    assert heir.interface_a.interface_id == 1
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=1), version=old)
+    status = link_status(fresh(heir), now=T0 + timedelta(seconds=2))
+    assert (status.stage, status.enforced_kbit) == ("waiting", None)
+    assert not LinkEnforcement.objects.filter(link=heir).exists(), "the counters are another person's"
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=3))
+    assert link_status(fresh(heir), now=T0 + timedelta(seconds=4)).stage == "enforced"
+
+
+def test_receipt_of_another_generation_proves_nothing(host: Host, link: Link) -> None:
+    """After a restored backup the same H may name another configuration (DOMAIN section 4)."""
+    generation_raise()
+    store(host, {"1": link_entry(1000)}, now=T0)  # 1.H, and the service is at 2.H
+    assert link_status(fresh(link), now=T0).stage == "waiting"
+    assert not Mail.objects.exists()
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=1), version=f"2.{host.config_version}")
+    assert link_status(fresh(link), now=T0 + timedelta(seconds=2)).stage == "enforced"
+    assert Mail.objects.count() == 1
+
+
+def test_raised_generation_withdraws_what_was_delivered_and_enforced(host: Host, link: Link) -> None:
+    poll(host)
+    store(host, {"1": link_entry(1000)}, now=T0)
+    assert link_status(fresh(link), now=T0).stage == "enforced"
+    generation_raise()
+    status = link_status(fresh(link), now=T0)
+    assert (status.stage, status.enforced_kbit, status.delivered_at) == ("waiting", None, None)
+    poll(host)
+    assert link_status(fresh(link), now=T0).stage == "delivered"
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=1), version=f"2.{host.config_version}")
+    assert link_status(fresh(link), now=T0 + timedelta(seconds=1)).stage == "enforced"
+    assert Mail.objects.count() == 1, "the same change is not mailed again"
+
+
+def test_since_counts_from_when_the_kernel_had_it(host: Host, link: Link, owner: User) -> None:
+    """A direction that was wrong, or a link that moved to another address, was not enforced as it is now."""
+
+    def since() -> datetime:
+        return LinkEnforcement.objects.get(link=link).since
+
+    store(host, {"1": link_entry(1000, from_user=direction(7))}, now=T0)
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=60))
+    assert since() == T0 + timedelta(seconds=60)
+    link_set_active(link_id=link.pk, actor=owner, active=False)
+    link_set_active(link_id=link.pk, actor=owner, active=True)
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=120))
+    assert since() == T0 + timedelta(seconds=120)
+    store(host, {"1": link_entry(1000)}, now=T0 + timedelta(seconds=180))
+    assert since() == T0 + timedelta(seconds=120)
