@@ -33,7 +33,16 @@ class RuleViolations(exceptions.APIException):
 
 
 def body(code: str, message: str, fields: FieldErrors | None = None) -> dict[str, Any]:
-    return {"code": code, "message": message, "fields": fields or {}}
+    told = {
+        name: [{"code": one["code"], "message": _sendable(one["message"])} for one in errors]
+        for name, errors in (fields or {}).items()
+    }
+    return {"code": code, "message": _sendable(message), "fields": told}
+
+
+def _sendable(text: str) -> str:
+    """JSON can name half a character (`\\ud800`), which a sentence repeats and UTF-8 does not have."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def rule_body(errors: Iterable[RuleError]) -> dict[str, Any]:

@@ -102,7 +102,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "DEFAULT_PAGINATION_CLASS": "scionlab.api.pagination.Pages",
     "PAGE_SIZE": 100,
     "EXCEPTION_HANDLER": "scionlab.api.errors.exception_handler",
     # How many proxies of ours stand in front: 0 believes no X-Forwarded-For, or anybody could choose an address to be

@@ -194,6 +194,29 @@ def test_body_that_is_no_json_is_400(link: Link, owner: User, content: bytes) ->
     assert error_of(response)[0] == 400
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"bandwidth_kbit": "\ud800"},
+        {"bandwidth_kbit": {"\ud800": ["\udfff"]}},
+        {"active": "\ud800"},
+    ],
+)
+def test_half_a_character_is_refused_in_an_answer_that_can_be_sent(
+    link: Link, owner: User, body: dict[str, Any]
+) -> None:
+    """JSON can name surrogates, and UTF-8 has none: the sentence repeats what was sent."""
+    content = json.dumps(body).encode()
+    response = api(owner).patch(f"/api/v1/links/{link.pk}/", content, content_type="application/json")
+    assert error_of(response)[0] == 400
+
+
+def test_half_a_character_in_an_as_is_refused_too(teammate: User, ap: AttachmentPoint) -> None:
+    body = {"label": "x", "installation_type": "\ud800", "attachments": [{"attachment_point_id": "\ud800"}]}
+    response = api(teammate).post("/api/v1/ases/", json.dumps(body).encode(), content_type="application/json")
+    assert error_of(response)[0] == 400
+
+
 # --- who sees what ------------------------------------------------------------------------------------------
 
 
@@ -291,6 +314,22 @@ def test_pages_have_a_size(owner: User, ap: AttachmentPoint, link: Link) -> None
     body = api(owner).get("/api/v1/links/?limit=1").json()
     assert (body["count"], len(body["results"])) == (2, 1)
     assert body["next"].endswith("/api/v1/links/?limit=1&offset=1")
+
+
+@pytest.mark.parametrize("query", ["limit=9223372036854775808", "limit=" + "9" * 4000, "offset=" + "9" * 4000])
+@pytest.mark.parametrize("path", ["links", "ases", "attachment-points"])
+def test_page_of_any_size_is_answered(owner: User, link: Link, path: str, query: str) -> None:
+    """No number reaches the database that is too large for it."""
+    response = api(owner).get(f"/api/v1/{path}/?{query}")
+    assert response.status_code == 200
+    assert response.json()["count"] == 1
+
+
+def test_page_has_a_greatest_size(owner: User, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scionlab.api.pagination.Pages.max_limit", 1)
+    attach(owner, spec(link.interface_a.AS.attachment_point, public_ip="198.51.100.20"))
+    body = api(owner).get("/api/v1/links/?limit=1000").json()
+    assert (body["count"], len(body["results"])) == (2, 1)
 
 
 # --- user ASes ----------------------------------------------------------------------------------------------
