@@ -16,10 +16,11 @@ class PortForward:
     """Context manager: `127.0.0.1:<local_port>` leads to `address` as seen from inside `namespace`."""
 
     def __init__(self, namespace: Namespace, address: tuple[str, int], local_port: int) -> None:
-        """Raises `OSError` when the local port is taken."""
+        """Raises `OSError` when the local port is taken. 0 takes any free one; `local_port` says which."""
         self._namespace = namespace
         self._address = address
         self._listener = socket.create_server(("127.0.0.1", local_port))
+        self.local_port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> PortForward:

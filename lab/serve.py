@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import signal
+import socket
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
+from lab import folders
 from lab.service import REPOSITORY, CoordinationService, ServiceError
 
 
@@ -22,18 +27,20 @@ def main(arguments: list[str] | None = None) -> int:
     service = CoordinationService(options.var.resolve(), bind=options.bind, site_url=site_url)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        print("Preparing the database ...", flush=True)
-        service.prepare()
-        print(service.manage("seed_demo"), flush=True)
-        print("Starting web, worker and beat ...", flush=True)
-        service.start(lambda: is_healthy(site_url))
-        print(
-            f"Serving {site_url}, administration at {site_url}/admin/. Logs: {options.var}/log. Ctrl-C stops.",
-            flush=True,
-        )
-        while True:
-            service.check()
-            time.sleep(1)
+        with _folder_of_our_own(service.var_dir):
+            _require_free(options.bind)
+            print("Preparing the database ...", flush=True)
+            service.prepare()
+            print(service.manage("seed_demo"), flush=True)
+            print("Starting web, worker and beat ...", flush=True)
+            service.start(lambda: is_healthy(site_url))
+            print(
+                f"Serving {site_url}, administration at {site_url}/admin/. Logs: {service.var_dir}/log. Ctrl-C stops.",
+                flush=True,
+            )
+            while True:
+                service.check()
+                time.sleep(1)
     except KeyboardInterrupt:
         print("Stopped.")
         return 0
@@ -42,6 +49,34 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     finally:
         service.stop()
+
+
+@contextlib.contextmanager
+def _folder_of_our_own(var_dir: Path) -> Iterator[None]:
+    """Make the folder for the state and hold it: two workers would take each other's tasks. Raises `ServiceError`."""
+    try:
+        var_dir.mkdir(parents=True, exist_ok=True)
+        lock = folders.claim(var_dir)
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0)
+        raise ServiceError(f"the state cannot be kept in {var_dir}: {reason}. Choose a folder with --var.") from exc
+    if lock is None:
+        raise ServiceError(f"another ./dev run is using {var_dir}. Stop it, or choose another folder with --var.")
+    with lock:
+        yield
+
+
+def _require_free(bind: str) -> None:
+    """Raises `ServiceError` where nothing can be served on this address; gunicorn would only try again and again."""
+    host, _, port = bind.rpartition(":")
+    try:
+        family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        socket.create_server((host.strip("[]"), int(port)), family=family).close()
+    except (ValueError, OverflowError):
+        raise ServiceError(f'--bind {bind} is not ADDRESS:PORT, as in "127.0.0.1:8001".') from None
+    except OSError as exc:
+        reason = exc.strerror if exc.errno is None else os.strerror(exc.errno)
+        raise ServiceError(f"cannot serve on {bind}: {reason}. Choose another with --bind 127.0.0.1:PORT.") from exc
 
 
 def is_healthy(site_url: str) -> bool:

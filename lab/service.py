@@ -7,6 +7,7 @@ in one folder (`SCIONLAB_VAR`), each process writes its log to a file there.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -29,7 +30,14 @@ class Starter(Protocol):
 
 
 def on_this_host(argv: list[str], *, env: dict[str, str], cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    # A session of its own: Ctrl-C reaches us alone, and we end the parts in order.
+    """Start a part in this machine's own network.
+
+    A session of its own: Ctrl-C reaches us alone, and we end the parts in order. Where we are killed outright, the
+    kernel ends them (prctl(2), PR_SET_PDEATHSIG: when the *thread* that started them is gone); otherwise they would
+    keep the port and answer in place of the next start.
+    """
+    if shutil.which("setpriv") is not None:
+        argv = ["setpriv", "--pdeathsig", "TERM", "--", *argv]
     return subprocess.Popen(argv, env=env, cwd=cwd, text=True, start_new_session=True, **options)
 
 

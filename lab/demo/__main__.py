@@ -9,10 +9,9 @@ bystander was not slowed.
 from __future__ import annotations
 
 import argparse
-import shutil
+import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,8 @@ from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
 from lab.demo.traffic import measure
 from lab.demo.without_root import show_without_root
-from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_URL, USER_ASES, UserAs, World
+from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_ADDRESS, SITE_URL, USER_ASES, UserAs, World
+from lab.folders import TemporaryFolder, remove_abandoned
 from lab.forward import PortForward
 from lab.netns import Lab, LabError, available, cleanup_stale
 from lab.serve import is_healthy
@@ -35,6 +35,8 @@ POLL_INTERVAL_S = 1.0
 ENFORCED_DEADLINE_S = 30.0
 LOWERED_DEFAULT_KBIT = 20_000
 RAISED_KBIT = 4_000
+KEEP_OPEN_PORT = 8000
+MINIMUM_SECONDS, MAXIMUM_SECONDS = 3.0, 600.0  # the first second is not measured
 CHANGED = (USER_ASES[1], USER_ASES[2], USER_ASES[3])  # raised, blocked, clamped by a lower default
 
 
@@ -48,29 +50,47 @@ class DemoError(RuntimeError):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
     parser.add_argument(
-        "--seconds", type=float, default=7.0, help="length of the long measurement (default: %(default)s)"
+        "--seconds", type=_seconds, default=7.0, help="length of the long measurement (default: %(default)g)"
     )
     parser.add_argument("--no-wait", action="store_true", help="do not offer to keep the site open at the end")
     options = parser.parse_args(arguments)
     missing = available()
-    folder, keeps_folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-")), False
+    folder: TemporaryFolder | None = None
     try:
         with _progress() as step:
+            _clean_up_after_killed(namespaces=missing is None)
+            folder = TemporaryFolder(PREFIX)
             if missing is not None:
-                return show_without_root(missing, folder, step)
-            for name in cleanup_stale(PREFIX):
-                print(f"removed {name}, left over from a demo that was killed")
-            return _with_lab(options, folder, step)
-    except (LabError, ServiceError, PageError, DemoError) as exc:
-        print(f"\nThe demo could not go on: {exc}\nThe logs of all parts are kept in {folder}.", file=sys.stderr)
-        keeps_folder = True
+                return show_without_root(missing, folder.path, step)
+            return _with_lab(options, folder.path, step)
+    except (LabError, ServiceError, PageError, DemoError, OSError) as exc:
+        print(f"\nThe demo could not go on: {exc}", file=sys.stderr)
+        if folder is not None:
+            folder.keep()
+            print(f"The logs of all parts are kept in {folder.path}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted; everything is removed.", file=sys.stderr)
         return 130
     finally:
-        if not keeps_folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            folder.close()
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not MINIMUM_SECONDS <= value <= MAXIMUM_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text} is not from {MINIMUM_SECONDS:g} to {MAXIMUM_SECONDS:g}")
+    return value
+
+
+def _clean_up_after_killed(*, namespaces: bool) -> None:
+    left = len(cleanup_stale(PREFIX)) if namespaces else 0
+    folders = len(remove_abandoned(PREFIX))
+    if left or folders:
+        print(
+            f"Removed what a demo that was killed left behind: {left} network namespaces, {folders} folder(s) of logs."
+        )
 
 
 def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
@@ -164,17 +184,26 @@ def _wait_until_enforced(site: DemoSite, user_ases: tuple[UserAs, ...]) -> None:
 
 
 def _keep_open(world: World, service: CoordinationService) -> None:
-    answer = input("\nKeep the site open and look at it in a browser on this machine? [y/N] ")
-    if not answer.lower().startswith("y"):
-        return
-    with PortForward(world.service, ("192.0.2.100", 8000), 8000):
-        print(report.keep_open_text())
-        try:
+    try:
+        answer = input("\nKeep the site open and look at it in a browser on this machine? [y/N] ")
+        if answer.strip().lower() not in {"y", "yes"}:
+            return
+        with _forwarded(world) as forward:
+            print(report.keep_open_text(forward.local_port), flush=True)
             while True:
                 service.check()
                 time.sleep(1)
-        except KeyboardInterrupt:
-            print()
+    except (EOFError, KeyboardInterrupt):  # Ctrl-D or Ctrl-C: the demo is over, and its outcome stands
+        print()
+
+
+def _forwarded(world: World) -> PortForward:
+    """The site on port 8000 of this machine, or on a free port where somebody has that one."""
+    try:
+        return PortForward(world.service, SITE_ADDRESS, KEEP_OPEN_PORT)
+    except OSError as exc:
+        print(f"Port {KEEP_OPEN_PORT} of this machine cannot be had ({os.strerror(exc.errno or 0)}); taking another.")
+        return PortForward(world.service, SITE_ADDRESS, 0)
 
 
 @contextmanager

@@ -36,19 +36,16 @@ class Verdict:
 def table(site: DemoSite, agent: DemoAgent, measured: Measured) -> str:
     """Per link: requested, enforced, in the kernel, measured in both directions, heartbeats kept."""
     rows = [_link_row(site, agent, one) for one in measured.links]
-    rows.append(
-        (
-            "(bystander)",
-            "-",
-            "none",
-            "-",
-            f"{measured.bystander_to_kbit:,.0f}",
-            f"{measured.bystander_from_kbit:,.0f}",
-            "-",
-            f"offered {BYSTANDER_KBIT:,}; {measured.bystander_lost} of {measured.bystander_sent:,} packets lost",
-        )
+    return f"{_aligned(_HEAD, rows)}\n{_bystander_line(measured)}"
+
+
+def _bystander_line(measured: Measured) -> str:
+    to, from_ = measured.bystander_to_kbit, measured.bystander_from_kbit
+    return (
+        f"  A bystander, who has no limit, offered {BYSTANDER_KBIT:,} kbit/s each way: "
+        f"{to:,.0f} arrived there, {from_:,.0f} from there; "
+        f"{measured.bystander_lost} of {measured.bystander_sent:,} packets lost."
     )
-    return _aligned(_HEAD, rows)
 
 
 def _link_row(site: DemoSite, agent: DemoAgent, one: LinkMeasurement) -> tuple[str, ...]:
@@ -151,10 +148,10 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def keep_open_text() -> str:
+def keep_open_text(port: int) -> str:
     """Where to look and who to be."""
     owners = ", ".join(sorted({user_as.owner for user_as in USER_ASES}))
     return (
-        f"\nThe site is at http://127.0.0.1:8000 until Ctrl-C. Password of everybody: {PASSWORD}\n"
-        f"  users: {owners}\n  administrator: {ADMIN} (http://127.0.0.1:8000/admin/)"
+        f"\nThe site is at http://127.0.0.1:{port} until Ctrl-C. Everybody's password: {PASSWORD}\n"
+        f"  users: {owners}\n  administrator: {ADMIN} (http://127.0.0.1:{port}/admin/)"
     )

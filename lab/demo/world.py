@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from lab.netns import Lab, Namespace
 
 PREFIX = "slbwdemo"
-SITE_URL = "http://192.0.2.100:8000"
+SITE_ADDRESS = ("192.0.2.100", 8000)
+SITE_URL = "http://{}:{}".format(*SITE_ADDRESS)
 AP_IPV4, AP_IPV6 = "192.0.2.1", "2001:db8::1"
 AP_AS, AP_ISD, AP_LABEL = "ffaa:0:1107", 17, "Demo AP"
 AP_DEFAULT_KBIT = 60_000
@@ -79,7 +80,7 @@ class World:
         addresses = {user_as.host_name: user_as.ip for user_as in user_ases}
         return cls(
             lab=lab,
-            service=host("service", "192.0.2.100/24"),
+            service=host("service", f"{SITE_ADDRESS[0]}/24"),
             ap=host("ap", f"{AP_IPV4}/24", f"{AP_IPV6}/64"),
             bystander=host("bystander", f"{BYSTANDER_IP}/24"),
             users={name: host(name, f"{ip}/64" if ":" in ip else f"{ip}/24") for name, ip in addresses.items()},

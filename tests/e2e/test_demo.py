@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,11 +19,17 @@ from lab.netns import RUN_NETNS, available
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, "-m", "lab.demo", "--no-wait", "--seconds", "4"]
 
+TERMINAL_COLUMNS = 120
+
 needs_root = pytest.mark.skipif(available() is not None, reason=f"demo: {available()}")
 
 
 def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in {"DJANGO_SETTINGS_MODULE", "SCIONLAB_VAR"}}
+
+
+def _folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob(f"{PREFIX}-*"))
 
 
 def _left_over() -> list[str]:
@@ -34,6 +41,7 @@ def _left_over() -> list[str]:
 @pytest.mark.timeout(240)
 @needs_root
 def test_demo_confirms_each_limit_and_leaves_nothing_after_one_that_was_killed() -> None:
+    folders_before = _folders()
     killed = subprocess.Popen(
         DEMO,
         cwd=ROOT,
@@ -63,14 +71,17 @@ def test_demo_confirms_each_limit_and_leaves_nothing_after_one_that_was_killed()
     )
 
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    for name in corpses:
-        assert f"removed {name}" in done.stdout
+    removed = re.search(r"a demo that was killed left behind: ([0-9]+) network namespaces, 1 folder", done.stdout)
+    assert removed is not None, done.stdout[:500]
+    assert int(removed.group(1)) >= len(corpses)
+    assert max(map(len, done.stdout.splitlines())) <= TERMINAL_COLUMNS
     for user_as in USER_ASES:
         assert re.search(rf"^  {re.escape(user_as.label)} +{user_as.kbit:,} ", done.stdout, flags=re.MULTILINE), (
             user_as.label
         )
     assert "would make 0 writes" in done.stdout
     assert _left_over() == []
+    assert _folders() - folders_before == set()
 
 
 @pytest.mark.timeout(120)
