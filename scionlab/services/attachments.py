@@ -6,6 +6,7 @@ holds the locks, where the first one counts. Both call `check_attachments`.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -188,17 +189,25 @@ def _addresses(index: int, spec: AttachmentSpec, ap: AttachmentPoint) -> Iterato
 
 
 def _public(spec: AttachmentSpec, ap: AttachmentPoint, families: set[int]) -> IPAddress:
-    return check_underlay_address(
+    address = check_underlay_address(
         spec.public_ip,
         global_only=settings.UNDERLAY_GLOBAL_ONLY,
         own=own_addresses(ap.host),
         family=next(iter(families)) if len(families) == 1 else None,
     )
+    if hasattr(ap.host, "vpn") and address in ipaddress.ip_network(ap.host.vpn.subnet):
+        raise RuleError(
+            "address_in_vpn",
+            f"{address} is in the VPN of {ap.AS.isd_as} ({ap.host.vpn.subnet}), which gives out its addresses itself. "
+            "Choose the VPN, or an address outside of it.",
+        )
+    return address
 
 
 def own_addresses(host: Host) -> list[str]:
     """The addresses at which a user AS cannot be."""
-    return [ip for ip in (*host.public_ips, host.bind_ip) if ip]
+    vpn_server = host.vpn.server_ip if hasattr(host, "vpn") else None
+    return [ip for ip in (*host.public_ips, host.bind_ip, vpn_server) if ip]
 
 
 def _bandwidth(index: int, spec: AttachmentSpec, ap: AttachmentPoint, facts: _Facts) -> Iterator[FieldRuleError]:

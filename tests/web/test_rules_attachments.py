@@ -462,6 +462,16 @@ def test_leaving_the_vpn_frees_its_address(owner: User, ap_b: AttachmentPoint) -
     assert not VPNClient.objects.exists()
 
 
+@each_door
+def test_addresses_of_the_vpn_are_not_public_ones(
+    door: str, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint
+) -> None:
+    """Else somebody could claim the socket of the next client, and two Links would match the same packets."""
+    for ip, code in (("10.10.1.1", "address_own"), ("10.10.1.2", "address_in_vpn")):
+        assert DOORS[door](teammate, [spec(ap_b, public_ip=ip)], None) == {(0, "public_ip", code)}
+    assert DOORS[door](teammate, [spec(ap, public_ip="10.10.1.2")], None) == set(), "another attachment point's VPN"
+
+
 def test_a_full_vpn_is_said(owner: User, points: Points) -> None:
     """10.10.9.0/30 has the server and one client."""
     attach(owner, spec(points.vpn_only, use_vpn=True))
