@@ -13,7 +13,7 @@ VAR_DIR = Path(env.text("SCIONLAB_VAR", str(BASE_DIR / "var"))).resolve()
 DEBUG = False
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
-SITE_URL = env.text("SITE_URL", "http://127.0.0.1:8000").rstrip("/")  # in mails, manifests and command lines
+SITE_URL = env.web_address("SITE_URL", "http://127.0.0.1:8000")  # in mails, manifests and command lines
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -57,10 +57,10 @@ TEMPLATES = [
 DATABASES = {"default": env.database("DATABASE_URL", str(VAR_DIR / "scionlab.sqlite3"))}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = env.text("REDIS_URL", "")
+REDIS_URL = env.redis_address("REDIS_URL", "")
 if REDIS_URL:
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
-    CELERY_BROKER_URL = REDIS_URL if "://" in REDIS_URL else f"redis://{REDIS_URL}"
+    CELERY_BROKER_URL = REDIS_URL
     if CELERY_BROKER_URL.startswith("unix://"):
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
 else:
@@ -113,9 +113,9 @@ REST_FRAMEWORK = {
         "rest_framework.throttling.UserRateThrottle",
     ],
     "DEFAULT_THROTTLE_RATES": {
-        "anon": env.text("API_THROTTLE_ANON", "60/min"),
-        "user": env.text("API_THROTTLE_USER", "600/min"),
-        "token": env.text("API_THROTTLE_TOKEN", "10/min"),
+        "anon": env.rate("API_THROTTLE_ANON", "60/min"),
+        "user": env.rate("API_THROTTLE_USER", "600/min"),
+        "token": env.rate("API_THROTTLE_TOKEN", "10/min"),
     },
 }
 SPECTACULAR_SETTINGS = {
@@ -144,12 +144,13 @@ STATIC_URL = "static/"
 STATIC_ROOT = str(VAR_DIR / "static")
 STATICFILES_DIRS: list[str] = []
 
+LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(levelname)s %(name)s %(message)s"}},
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
-    "root": {"handlers": ["stdout"], "level": env.text("LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
 }
 
 VAR_DIR.mkdir(parents=True, exist_ok=True)

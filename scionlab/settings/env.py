@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -11,9 +12,40 @@ from django.core.exceptions import ImproperlyConfigured
 def text(name: str, default: str | None = None) -> str:
     """Raises `ImproperlyConfigured` when the variable is not set and there is no default."""
     value = os.environ.get(name, default)
-    if value is None:
+    if value is None or (value == "" and default is None):
         raise ImproperlyConfigured(f"The environment variable {name} is not set, and it has no default. Set it.")
     return value
+
+
+def one_of(name: str, default: str, *known: str) -> str:
+    written = os.environ.get(name, default)
+    if written not in known:
+        raise ImproperlyConfigured(f'{name} is "{written}". Set it to one of {", ".join(known)}.')
+    return written
+
+
+def rate(name: str, default: str) -> str:
+    """Requests per time: `600/min`."""
+    written = os.environ.get(name, default)
+    if not re.fullmatch(r"[1-9][0-9]{0,8}/(s|sec|m|min|h|hour|d|day)", written, flags=re.ASCII):
+        raise ImproperlyConfigured(f'{name} is "{written}". Set it to a number per s, min, hour or day, like 600/min.')
+    return written
+
+
+def web_address(name: str, default: str | None = None) -> str:
+    """`https://host[:port][/path]` without the last slash. It stands in commands and files as it is: no quotes."""
+    written = text(name, default).rstrip("/")
+    if not re.fullmatch(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~/-]*)?", written, flags=re.ASCII):
+        raise ImproperlyConfigured(f'{name} is "{written}". Set it to an address like https://lab.example.org.')
+    return written
+
+
+def redis_address(name: str, default: str | None = None) -> str:
+    """`redis://host:6379/0`, `rediss://...` or `unix:///path`. The error does not show it: it may hold a password."""
+    written = text(name, default)
+    if written and not re.match(r"(rediss?://[^/]|unix:///)", written):
+        raise ImproperlyConfigured(f"{name} is not of the form redis://host:6379/0 or unix:///path. Correct it.")
+    return written
 
 
 def integer(name: str, default: int, *, low: int = 0, high: int = 2**31 - 1) -> int:

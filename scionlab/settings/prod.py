@@ -4,10 +4,10 @@ from scionlab.settings import env
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
 
 SECRET_KEY = env.text("SECRET_KEY")
-DATABASES = {"default": env.database("DATABASE_URL", "")} if env.text("DATABASE_URL") else {}
-REDIS_URL = env.text("REDIS_URL")
+env.text("DATABASE_URL")  # must be there: `base` falls back on SQLite
+REDIS_URL = env.redis_address("REDIS_URL")
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS") or [env.text("ALLOWED_HOSTS")]
-SITE_URL = env.text("SITE_URL").rstrip("/")
+SITE_URL = env.web_address("SITE_URL")
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", True)
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True

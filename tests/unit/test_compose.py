@@ -1,5 +1,6 @@
 """docker-compose.yml runs the same kind of servers as the tests do."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,12 @@ def test_every_variable_that_has_no_default_says_what_to_set(services: dict[str,
     environment = services["web"]["environment"]
     for name in ("SECRET_KEY", "ALLOWED_HOSTS", "SITE_URL", "DATABASE_URL"):
         assert ":?set " in environment[name], name
+
+
+@pytest.mark.parametrize("part", ["web", "worker", "beat", "migrate"])
+def test_every_setting_of_the_documentation_reaches_the_containers(services: dict[str, Any], part: str) -> None:
+    """What stands in .env alone is for compose itself; a container gets what is listed."""
+    rows = [line for line in (ROOT / "docs/operations.md").read_text().splitlines() if line.startswith("| `")]
+    documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])}
+    assert len(documented) > 15
+    assert documented - services[part]["environment"].keys() == set()

@@ -85,6 +85,36 @@ def test_production_does_not_start_without(missing: str, tmp_path: Path) -> None
     assert f"The environment variable {missing} is not set" in done.stderr
 
 
+@pytest.mark.parametrize("empty", sorted(set(PRODUCTION) - {"DJANGO_SETTINGS_MODULE"}))
+def test_production_does_not_start_with_an_empty_one(empty: str, tmp_path: Path) -> None:
+    done = _start({**PRODUCTION, empty: ""}, tmp_path)
+    assert done.returncode != 0
+    assert re.search(rf'The environment variable {empty} is not set|{empty} is ""', done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SITE_URL", "lab.example.org"),
+        ("SITE_URL", "https://lab.example.org/'; reboot"),
+        ("SITE_URL", "ftp://lab.example.org"),
+        ("REDIS_URL", "localhost:6379"),
+        ("REDIS_URL", "http://localhost"),
+        ("API_THROTTLE_ANON", "60"),
+        ("API_THROTTLE_USER", "many/min"),
+        ("API_THROTTLE_TOKEN", "10/fortnight"),
+        ("LOG_LEVEL", "loud"),
+        ("SWEEP_INTERVAL_S", "0"),
+        ("TRUSTED_PROXIES", "yes"),
+        ("UNDERLAY_GLOBAL_ONLY", "2"),
+    ],
+)
+def test_a_malformed_value_stops_the_start_and_is_named(name: str, value: str, tmp_path: Path) -> None:
+    done = _start({**PRODUCTION, name: value}, tmp_path)
+    assert done.returncode != 0
+    assert re.search(rf"ImproperlyConfigured: {name} is ", done.stderr)
+
+
 def test_production_starts_with_all_of_them(tmp_path: Path) -> None:
     done = _start(PRODUCTION, tmp_path)
     assert done.returncode == 0, done.stderr
