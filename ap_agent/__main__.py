@@ -54,10 +54,15 @@ def main(
 
 
 def print_outcome(outcome: Outcome) -> int:
-    if outcome.out:
-        print(outcome.out, flush=True)
-    if outcome.err:
-        print(outcome.err, file=sys.stderr, flush=True)
+    """What was done is done, also when nobody reads on (`plan | head`)."""
+    for text, stream in ((outcome.out, sys.stdout), (outcome.err, sys.stderr)):
+        try:
+            if text:
+                print(text, file=stream, flush=True)
+        except BrokenPipeError:
+            # The interpreter flushes once more at its end, and would speak of it there.
+            with Path(os.devnull).open("wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
     return outcome.exit_code
 
 

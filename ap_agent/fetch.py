@@ -73,7 +73,7 @@ class ServiceClient:
         self._settings = settings
         self._base = f"{settings.url}/api/v4/host/{settings.host_id}"
         self._connections = _Connections()
-        self._session = requests.Session()
+        self._session = _Session()
         # Proxies, certificates and netrc of the environment do not count: what the agent talks to is in agent.toml.
         self._session.trust_env = False
         self._session.auth = (settings.host_id, settings.host_secret)
@@ -145,6 +145,14 @@ class ServiceClient:
                 raise _network_error(exc, settings, overdue=is_overdue()) from exc
             finally:
                 self._session.close()  # the connections, not the session: see `_Connections`
+
+
+class _Session(requests.Session):
+    """Sees no redirect at all. Where none is to be followed requests still prepares the next request: it reads the
+    body without any cap, and fails on a Location that is not UTF-8 with an error that is none of its own."""
+
+    def get_redirect_target(self, _resp: requests.Response) -> None:
+        return None
 
 
 # --- a deadline for the whole conversation --------------------------------------------------------------------------
@@ -338,7 +346,7 @@ def parse_retry_after(header: str | None, now: datetime) -> float | None:
         return min(float(text[:10]), _MAX_RETRY_AFTER_S)
     try:
         when = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     seconds = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() - now.timestamp()
     return min(max(seconds, 0.0), _MAX_RETRY_AFTER_S)

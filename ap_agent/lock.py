@@ -6,6 +6,7 @@ number. Agents of different namespaces (a lab) may share a folder.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ap_agent.errors import LockHeldError, NotPermittedError
+from ap_agent.errors import AgentError, LockHeldError, NotPermittedError
 
 SERVICE = "scionlab-bw-agent"
 _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
+_OF_ANOTHER_USER = {errno.EACCES, errno.EPERM, errno.ELOOP}  # ELOOP: a symbolic link that somebody laid there
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,10 @@ def lock_path(run_dir: Path) -> Path:
 
 
 class AgentLock:
-    """A `with` block that has this kernel for itself. Raises `LockHeldError`, `NotPermittedError`; never waits."""
+    """A `with` block that has this kernel for itself. Never waits.
+
+    Raises `LockHeldError`, `NotPermittedError`, and `AgentError` where the folder is of no use.
+    """
 
     def __init__(self, run_dir: Path, command: str) -> None:
         self._path = lock_path(run_dir)
@@ -44,9 +49,10 @@ class AgentLock:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._descriptor = self._open()
         except OSError as exc:
-            raise NotPermittedError(
-                f"The lock {self._path} cannot be taken: {exc.strerror}. Run as root, or choose run_dir."
-            ) from exc
+            text = f"The lock {self._path} cannot be taken: {exc.strerror}."
+            if exc.errno in _OF_ANOTHER_USER:
+                raise NotPermittedError(f"{text} Run as root, or choose run_dir.") from exc
+            raise AgentError(f"{text} Repair that folder, or choose run_dir.") from exc
         return self
 
     def __exit__(

@@ -14,7 +14,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from ap_agent.cycle import PASSING_CODES, Agent, Client, Pulled
@@ -148,7 +149,7 @@ class Loop:
             if agent.has_lost_ifb():
                 self._enforce()  # before the network, which may take its time
         if is_poll_due:
-            pulled = agent.pull()
+            pulled = self._pull()
             self._next_poll = self._monotonic() + self._backoff.next_delay_s(pulled)
             # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
             self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
@@ -169,20 +170,33 @@ class Loop:
             due.extend([self._next_receipt] if self._is_reachable else [])
         return min(due)
 
+    def _pull(self) -> Pulled:
+        with self._loudly("fetch"):
+            return self.agent.pull()
+        return Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
+
     def _enforce(self) -> None:
         settings = self.agent.settings
-        try:
+        with self._loudly("enforce"):
             self.agent.enforce()
-            self.agent.extra.pop("internal", None)
-        except Exception as exc:
-            # A programming error ends this cycle loudly; the limits in the kernel stay, and the next cycle starts anew.
-            self._log.exception("agent.bug")
-            text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
-            self.agent.extra["internal"] = Problem("internal_error", "agent", text)
         self._next_audit = self._monotonic() + settings.audit_interval_s
 
+    @contextmanager
+    def _loudly(self, step: str) -> Iterator[None]:
+        """A programming error ends this step with its traceback; the limits stay, and the next cycle starts anew."""
+        key = f"internal {step}"
+        try:
+            yield
+            self.agent.extra.pop(key, None)
+        except Exception as exc:
+            self._log.exception("agent.bug", step=step)
+            text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
+            self.agent.extra[key] = Problem("internal_error", f"agent: {step}", text)
+
     def _tell(self, *, even_if_old: bool) -> None:
-        error = self.agent.tell(even_if_old=even_if_old)
+        error: AgentError | None = None
+        with self._loudly("tell"):
+            error = self.agent.tell(even_if_old=even_if_old)
         if even_if_old or error is not None:
             self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
 

@@ -368,7 +368,8 @@ class _Planner:
             shown = ", ".join(str(pref) for pref in in_front)
             message = (
                 f"{draft.device.name} has filters that are not ours at {hook} in front of ours or among them "
-                f"(preference {shown}); what they catch is not limited, so check that they leave the links' packets alone."
+                f"(preference {shown}); what they catch is not limited, so check that they leave the links' packets "
+                f"alone."
             )
             self._found("foreign_filter_in_front", draft.device.name, message)
 

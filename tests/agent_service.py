@@ -202,13 +202,14 @@ def trickle(*, with_length: bool, in_headers: bool = False) -> Answer:
     return answer
 
 
-def endless() -> Answer:
+def endless(code: int = 200, **headers: str) -> Answer:
     """A body without a length that does not stop."""
 
     def answer(handler: Handler) -> None:
         handler.close_connection = True
-        handler.send_response(200)
-        handler.send_header("Content-Type", "application/gzip")
+        handler.send_response(code)
+        for name, value in (headers or {"Content-Type": "application/gzip"}).items():
+            handler.send_header(name, value)
         handler.end_headers()
         while not handler.service.is_closing.is_set():
             handler.wfile.write(b"\x1f" * 65536)

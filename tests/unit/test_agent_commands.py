@@ -372,6 +372,29 @@ def test_two_commands_by_hand_do_not_meet(host: Host) -> None:
     assert "`once` is at work" in host.err
 
 
+def test_lock_that_cannot_be_made_is_no_question_of_permission(host: Host) -> None:
+    host.run_dir.write_text("a file where the folder should be")
+
+    assert host.agent("once", "--link-info", host.link_info()) == commands.NOT_DONE
+    assert "Not a directory" in host.err or "File exists" in host.err
+    assert "root" not in host.err.replace(str(host.folder), "")
+    assert host.engine.calls == []
+
+
+def test_reader_that_has_seen_enough_changes_no_exit_code(tmp_path: Path) -> None:
+    """`plan --verbose | head`: what was asked for is done, and there is no traceback."""
+    program = """
+import sys
+from ap_agent.__main__ import print_outcome
+from ap_agent.commands import Outcome
+sys.exit(print_outcome(Outcome(5, "x" * 200000, "said")))
+"""
+    command = f"{sys.executable} -c '{program}' | :; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=30)
+
+    assert (done.returncode, done.stderr) == (5, "said\n")
+
+
 def test_lock_of_a_dead_process_is_free(host: Host) -> None:
     child = os.fork()
     if child == 0:

@@ -106,6 +106,9 @@ REFUSALS: dict[str, tuple[Answer, type[AgentError], bool, str]] = {
     "503": (status(503), FetchError, True, "503"),
     "301": (status(301, Location="https://elsewhere.example/x"), FetchError, False, "https://elsewhere.example/x"),
     "302 to a login page": (status(302, Location="/login"), FetchError, False, "/login"),
+    "302 to no text": (status(302, Location="/\xff\xfe"), FetchError, False, "/\xff\xfe"),
+    "302 to no address": (status(302, Location="http://[::1"), FetchError, False, "http://[::1"),
+    "302 that never ends": (svc.endless(302, Location="/login"), FetchError, False, "/login"),
     "307 without a target": (status(307), FetchError, False, "nowhere"),
     "HTML": (reply(200, b"<html>", Content_Type="text/html; charset=utf-8"), FetchError, True, "check url"),
     "JSON": (reply(200, b"{}", Content_Type="application/json"), FetchError, True, "application/json"),
@@ -333,6 +336,8 @@ NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
         ((NOW + timedelta(seconds=90)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 90.0),
         ((NOW - timedelta(days=1)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 0.0),
         ((NOW + timedelta(days=99)).strftime("%a, %d %b %Y %H:%M:%S GMT"), 3600.0),
+        ("Mon, 1 Jan 2024 00:00:00 +99999999999999999999", None),
+        ("Mon, 1 Jan 99999999999999999999 00:00:00 GMT", None),
     ],
 )
 def test_retry_after_is_read_in_both_forms(header: str | None, seconds: float | None) -> None:

@@ -240,6 +240,33 @@ def test_bug_ends_the_cycle_loudly_and_not_the_agent(
     assert loop.agent.problems == ()
 
 
+@pytest.mark.parametrize("where", ["fetch_config", "send_receipt"])
+def test_bug_on_the_way_from_or_to_the_service_does_not_end_the_agent(
+    settings: Settings, engine: FakeEngine, clock: Clock, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """Nobody would look after the kernel then, and outside of systemd nobody would start the agent again."""
+    store_v7(settings)
+    client = FakeClient([NotModified()], clock)
+    good = getattr(client, where)
+
+    def fail(*_arguments: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    setattr(client, where, fail)
+    loop = loop_of(settings, engine, client, clock)
+    loop.start()
+    loop.step()
+    engine.kernel = {}
+    run_for(loop, clock, 65)
+
+    assert engine.kernel == {1: 500}
+    assert "Traceback" in capsys.readouterr().out
+    assert [one.code for one in loop.agent.problems] == ["internal_error"]
+    setattr(client, where, good)
+    run_for(loop, clock, 400)
+    assert loop.agent.problems == ()
+
+
 # --- back-off ---------------------------------------------------------------------------------------------------------
 
 
