@@ -155,7 +155,7 @@ def excess_bytes(arrivals: Arrivals, wire: Wire, limit_kbit: int) -> float:
 
 
 def bucket_bytes(limit_kbit: int, mtu_bytes: int = 1500) -> int:
-    """The burst that the design gives a limit: 4 ms of its rate, at least two full frames (DESIGN section 4)."""
+    """The burst that the design gives a limit: 4 ms of its rate, at least two full frames (docs/adr/0002)."""
     return max(2 * (mtu_bytes + ETHERNET_BYTES), limit_kbit * 125 * BUCKET_MS // 1000)
 
 

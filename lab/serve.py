@@ -70,13 +70,15 @@ def _require_free(bind: str) -> None:
     """Raises `ServiceError` where nothing can be served on this address; gunicorn would only try again and again."""
     host, _, port = bind.rpartition(":")
     try:
+        if not host:
+            raise ValueError
         family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         socket.create_server((host.strip("[]"), int(port)), family=family).close()
     except (ValueError, OverflowError):
-        raise ServiceError(f'--bind {bind} is not ADDRESS:PORT, as in "127.0.0.1:8001".') from None
+        raise ServiceError(f"--bind {bind} is not ADDRESS:PORT, as in 127.0.0.1:8001.") from None
     except OSError as exc:
-        reason = exc.strerror if exc.errno is None else os.strerror(exc.errno)
-        raise ServiceError(f"cannot serve on {bind}: {reason}. Choose another with --bind 127.0.0.1:PORT.") from exc
+        reason = exc.strerror if isinstance(exc, socket.gaierror) else os.strerror(exc.errno or 0)
+        raise ServiceError(f"cannot serve on {bind}: {reason}. Choose another with --bind ADDRESS:PORT.") from exc
 
 
 def is_healthy(site_url: str) -> bool:

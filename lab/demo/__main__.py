@@ -78,7 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not a number") from None
     if not MINIMUM_SECONDS <= value <= MAXIMUM_SECONDS:
         raise argparse.ArgumentTypeError(f"{text} is not from {MINIMUM_SECONDS:g} to {MAXIMUM_SECONDS:g}")
     return value

@@ -89,7 +89,7 @@ class DemoAgent:
     def kernel_rates_kbit(self, interface_id: int) -> tuple[int | None, int | None]:
         """(to the user AS, from it): the rate of the link's class on the NIC and on the IFB, None where it has none.
 
-        0 where both leaves have a limit of 0 bytes, which drops everything (DESIGN section 4).
+        0 where both leaves have a limit of 0 bytes, which drops everything (docs/adr/0002).
         """
         return self._rate(NIC, 1, interface_id), self._rate(IFB, 3, interface_id)
 

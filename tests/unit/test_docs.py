@@ -1,0 +1,99 @@
+"""What people read keeps up with what is there: links, commands, and the pages that comments point to."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ap_agent import commands
+from ap_agent.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+SOURCE_FOLDERS = ("ap_agent", "lab", "scionlab", "tests", "templates", "packaging", "requirements", ".ci")
+SOURCE_SUFFIXES = {".py", ".html", ".toml", ".yml", ".conf", ".service", ".path", ".example", ".in", ""}
+
+page = pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def without_code(text: str) -> str:
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", lambda code: "x" * len(code.group()), text)
+
+
+def anchors(text: str) -> set[str]:
+    """The names that a code host gives to headings."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def sources() -> list[Path]:
+    found = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in SOURCE_SUFFIXES | {".md"}]
+    for folder in SOURCE_FOLDERS:
+        found += [path for path in (ROOT / folder).rglob("*") if path.is_file() and path.suffix in SOURCE_SUFFIXES]
+    return [path for path in found if "__pycache__" not in path.parts and path != Path(__file__).resolve()]
+
+
+@page
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(path.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (path.parent / name).resolve() if name else path
+        if not there.exists() or (anchor and anchor not in anchors(there.read_text(encoding="utf-8"))):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_command_of_dev_that_is_mentioned_exists() -> None:
+    offered = set(re.findall(r"^    ([a-z]+)\) [a-z_]+ \"\$@\" ;;", (ROOT / "dev").read_text(), flags=re.MULTILINE))
+    offered |= set(re.findall(r"^    ([a-z]+)\) [a-z]+ ;;", (ROOT / "dev").read_text(), flags=re.MULTILINE))
+    assert {"demo", "run", "test", "lint", "lock"} <= offered
+
+    mentioned: dict[str, str] = {}
+    for path in [*PAGES, *sources()]:
+        for word in re.findall(r"\./dev ([a-z]+)", path.read_text(encoding="utf-8", errors="replace")):
+            mentioned.setdefault(word, str(path.relative_to(ROOT)))
+    assert {word: where for word, where in mentioned.items() if word not in offered} == {}
+
+
+def test_dev_lists_its_commands() -> None:
+    shell = shutil.which("sh")
+    assert shell is not None
+    shown = subprocess.run([shell, "dev", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"^  ([a-z]+) ", shown, flags=re.MULTILINE) == ["demo", "run", "test", "lint", "lock"]
+    assert max(map(len, shown.splitlines())) <= 120
+
+
+def test_every_command_of_the_agent_that_is_mentioned_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    mentioned: set[str] = set()
+    for path in [*PAGES, *sources()]:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        mentioned |= set(re.findall(r"python -m ap_agent ([a-z]+)", text))
+    assert {"plan", "run", "reset"} <= mentioned
+    for command in sorted(mentioned):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == commands.OK, command
+        capsys.readouterr()
+
+
+def test_every_page_and_section_that_a_comment_points_to_exists() -> None:
+    sections = set(re.findall(r"^## ([0-9])\. ", (ROOT / "docs/domain.md").read_text(), flags=re.MULTILINE))
+    decisions = {path.name[:4] for path in (ROOT / "docs/adr").glob("*.md")}
+    dead = []
+    for path in sources():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        where = path.relative_to(ROOT)
+        dead += [f"{where}: {name}" for name in re.findall(r"\bdocs/[a-z_-]+\.md", text) if not (ROOT / name).exists()]
+        dead += [f"{where}: ADR {one}" for one in re.findall(r"docs/adr/([0-9]{4})", text) if one not in decisions]
+        dead += [
+            f"{where}: DOMAIN {one}" for one in re.findall(r"DOMAIN section ([0-9]+)", text) if one not in sections
+        ]
+    assert dead == []
