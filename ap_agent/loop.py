@@ -171,9 +171,10 @@ class Loop:
         return min(due)
 
     def _pull(self) -> Pulled:
+        pulled = Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
         with self._loudly("fetch"):
-            return self.agent.pull()
-        return Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
+            pulled = self.agent.pull()
+        return pulled  # noqa: RET504 - what stays when the block ended loudly
 
     def _enforce(self) -> None:
         settings = self.agent.settings

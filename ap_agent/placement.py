@@ -7,10 +7,12 @@ back without its limit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ap_agent.classify import match_key
 from ap_agent.desired import PlacedLink, without_ambiguous
 from ap_agent.model import (
     IFB_NAME,
@@ -75,7 +77,9 @@ def limited(links: Mapping[int, LinkInfo]) -> list[LinkInfo]:
 
 def place(links: Mapping[int, LinkInfo], state: TcState, route: RouteLookup, settings: EngineSettings) -> Placements:
     result = Placements()
-    wanted, result.findings = without_ambiguous(limited(links))
+    present, elsewhere = _without_absent_addresses(limited(links), state)
+    wanted, result.findings = without_ambiguous(present)
+    result.findings += elsewhere
     enforced_at = _enforced_now(state)
     for link in wanted:
         try:
@@ -88,6 +92,31 @@ def place(links: Mapping[int, LinkInfo], state: TcState, route: RouteLookup, set
     result.managed, missing = _managed(result.placed, state, settings)
     result.findings += missing
     return result
+
+
+def _without_absent_addresses(links: list[LinkInfo], state: TcState) -> tuple[list[LinkInfo], list[Finding]]:
+    """A local address that this host does not have stands in no packet: behind a NAT packets carry another one. Such a
+    link is matched by the rest, or it would count as enforced while everything passes.
+
+    Where the rest does not tell it from another link it stays as it is, with a finding: addresses come back.
+    """
+    relaxed = [
+        replace(link, local_ip=None) if link.local_ip is not None and link.local_ip not in state.addresses else link
+        for link in links
+    ]
+    times = Counter(match_key(one) for one in relaxed)
+    present, findings = [], []
+    for link, one in zip(links, relaxed, strict=True):
+        is_clear = one is link or times[match_key(one)] == 1
+        present.append(one if is_clear else link)
+        if not is_clear:
+            message = (
+                f"Link {link.interface_id} to {link.remote_ip} cannot be told from another link because its local "
+                f"address {link.local_ip} is none of this host; add the address, or correct the bind IP in the service."
+            )
+            problem = Problem("local_address_missing", f"link {link.interface_id}", message)
+            findings.append(Finding(problem, frozenset({link.interface_id})))
+    return present, findings
 
 
 def _enforced_now(state: TcState) -> dict[int, Device]:

@@ -61,6 +61,44 @@ def test_a_link_over_a_tun_device_counts_ip_bytes(host: Host) -> None:
     assert host.reconcile(links(l1=entry("10.10.1.2", 500, VPN=True))).writes == 0
 
 
+def test_a_local_address_that_the_host_does_not_have_does_not_let_everything_pass(host: Host) -> None:
+    """Behind a NAT the service knows the public address, and packets carry the private one."""
+    nat = {"Local-IP": "203.0.113.1", "Local-Port": 50100}
+    wanted = links(l1=entry("192.0.2.11", 500, **nat))
+    out, other = (
+        Datagram(("192.0.2.1", 50100), ("192.0.2.11", 50000)),
+        Datagram(("192.0.2.1", 7), ("192.0.2.11", 50000)),
+    )
+
+    assert host.reconcile(wanted).ok
+    assert classified(host.ap, "eth0", host.ap, out.send) == {"1:1001": 1}
+    assert classified(host.ap, "slbw0", host.u1, Datagram(out.destination, out.source).send) == {"3:1001": 1}
+    assert classified(host.ap, "eth0", host.ap, other.send) == {}
+    assert host.reconcile(wanted).writes == 0
+
+    host.ap.ip("addr", "add", "203.0.113.1/32", "dev", "lo")
+    assert host.reconcile(wanted).ok
+    assert classified(host.ap, "eth0", host.ap, out.send) == {}  # now it is known exactly
+    assert classified(host.ap, "eth0", host.ap, Datagram(("203.0.113.1", 50100), out.destination).send) == {"1:1001": 1}
+
+
+def test_links_that_only_an_absent_local_address_tells_apart_are_named_and_block_nobody(host: Host) -> None:
+    """An interface that went down loses its IPv6 addresses; a link at 0 must not take its neighbour's packets then."""
+    wanted = links(
+        l1=entry("192.0.2.11", 500, **{"Local-IP": "203.0.113.1"}),
+        l2=entry("192.0.2.11", 0, **{"Local-IP": "203.0.113.2"}),
+        l3=entry("192.0.2.11", 700, **{"Local-IP": "192.0.2.1"}),
+    )
+    result = host.reconcile(wanted)
+    assert problems(result) == {"link 1": "local_address_missing", "link 2": "local_address_missing"}
+    assert [one.state for one in result.links] == ["error", "error", "enforced"]
+    out = Datagram(("192.0.2.1", 50100), ("192.0.2.11", 50000))
+    assert classified(host.ap, "eth0", host.ap, out.send) == {"1:1003": 1}
+    for number in (1, 2):
+        host.ap.ip("addr", "add", f"203.0.113.{number}/32", "dev", "lo")
+    assert host.reconcile(wanted).ok
+
+
 def test_a_link_local_address_is_placed_by_the_local_address(host: Host) -> None:
     for number, dev in ((1, "eth0"), (2, "eth1")):
         host.ap.ip("addr", "add", f"fe80::{number}/64", "dev", dev, "nodad")
