@@ -3,7 +3,8 @@
 This is the one place that knows when H and L rise (DOMAIN section 2). A host sees a Link only while it is active:
 
     the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
-    only the limit that the attachment point enforces differs                                       L of the AP's host
+    only the number differs that its link_info.json states: at an attachment point what it
+    enforces; where a user AS is an attachment point too, what it asked for at its own uplink       L of that host
     nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
 
 A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
@@ -25,6 +26,7 @@ Seen = tuple[object, ...]
 
 LINK_RELATIONS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "host")]
 LINK_RELATIONS += ["interface_a__AS__attachment_point__host"]
+LINK_RELATIONS += [f"interface_{end}__host__attachment_point" for end in "ab"]
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,7 @@ class LinkView:
     """What the configurations of the hosts at both ends say of an active Link."""
 
     views: dict[int, Seen]  # by host
-    limit_hosts: frozenset[int]  # hosts whose link_info.json states `bandwidth_kbit`
-    bandwidth_kbit: int
+    stated_kbit: dict[int, int]  # by host that has a link_info.json: what that says of the Link
     provider_host_id: int
 
 
@@ -46,9 +47,11 @@ def view_of(link: Link) -> LinkView | None:
     for near, far in ((a, b), (b, a)):
         seen = (link.type, link.mtu, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
         views[near.host_id] = (*views.get(near.host_id, ()), *seen)
-    # A Link that nobody limits is listed with its stored bandwidth at both ends (DOMAIN section 3).
-    limit_hosts = {a.host_id} if link.is_limited else {a.host_id, b.host_id}
-    return LinkView(views, frozenset(limit_hosts), link.enforced_kbit, a.host_id)
+    # Who does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
+    stated_kbit = {end.host_id: max(1, link.bandwidth_kbit) for end in (a, b) if hasattr(end.host, "attachment_point")}
+    if link.is_limited:
+        stated_kbit[a.host_id] = link.enforced_kbit
+    return LinkView(views, stated_kbit, a.host_id)
 
 
 def _near(end: Interface) -> Seen:
@@ -71,9 +74,10 @@ class Changes:
         was = {} if before is None else before.views
         becomes = {} if after is None else after.views
         config_ids = {host for host in was.keys() | becomes.keys() if was.get(host) != becomes.get(host)}
-        limits_ids: frozenset[int] = frozenset()
-        if before is not None and after is not None and before.bandwidth_kbit != after.bandwidth_kbit:
-            limits_ids = after.limit_hosts
+        limits_ids: set[int] = set()
+        if before is not None and after is not None:
+            stated = after.stated_kbit.items()
+            limits_ids = {host for host, kbit in stated if before.stated_kbit.get(host, kbit) != kbit}
         self._config_ids |= config_ids
         self._limits_ids |= limits_ids
         if after is not None and after.provider_host_id in config_ids | limits_ids:

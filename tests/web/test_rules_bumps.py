@@ -11,6 +11,11 @@ import pytest
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
 from scionlab.selectors import links_of
 from scionlab.services.host import host_rotate_secret, host_set_addresses
+from scionlab.services.infrastructure import (
+    attachment_point_create,
+    infrastructure_as_create,
+    infrastructure_link_create,
+)
 from scionlab.services.link import link_set_active, link_set_bandwidth
 from scionlab.services.policy import ap_default_set, fan_out, site_default_set
 from scionlab.services.user_as import (
@@ -326,3 +331,31 @@ def test_user_as_create_queues_its_own_host_too(world: World, django_capture_on_
         )
     hosts = {world.a.host.pk, made.hosts.get().pk}
     assert {callback.args for callback in callbacks} == {("scionlab.tasks.render_host", pk) for pk in hosts}
+
+
+def test_a_user_as_that_is_an_attachment_point_lists_its_uplink_as_it_is(world: World) -> None:
+    """Its own link_info.json has the number (DOMAIN section 3): same versions, same bytes."""
+    host = attachment_point_create(as_=world.user_as).host
+    uplink = world.links[0]
+    before = Counters()
+    link_set_bandwidth(link_id=uplink.pk, bandwidth_kbit=300, actor=world.owner)
+    assert before.risen() == {world.a.host: LIMITS, host: LIMITS}
+    ap_default_set(attachment_point_id=world.a.pk, default_bandwidth_kbit=200, actor=None)
+    fan_out()
+    before = Counters()
+    link_set_bandwidth(link_id=uplink.pk, bandwidth_kbit=150, actor=world.owner)
+    link_set_bandwidth(link_id=uplink.pk, bandwidth_kbit=0, actor=world.owner)
+    assert before.risen() == {world.a.host: (0, 2), host: (0, 2)}
+    before = Counters()
+    link_set_bandwidth(link_id=uplink.pk, bandwidth_kbit=1, actor=world.owner)
+    assert before.risen() == {world.a.host: LIMITS}, "0 is listed as 1 there"
+
+
+def test_an_infrastructure_link_is_news_only_where_it_is_listed(world: World) -> None:
+    core = infrastructure_as_create(
+        isd=17, as_text="ffaa:0:1101", label="core", is_core=True, public_ipv4="192.0.2.100"
+    )
+    link = infrastructure_link_create(a=core, b=world.a.AS, type=Link.Type.PROVIDER)
+    before = Counters()
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=77, actor=world.owner)
+    assert before.risen() == {world.a.host: LIMITS}, "the core AS has no link_info.json"
