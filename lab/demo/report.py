@@ -42,9 +42,8 @@ def table(site: DemoSite, agent: DemoAgent, measured: Measured) -> str:
 def _bystander_line(measured: Measured) -> str:
     to, from_ = measured.bystander_to_kbit, measured.bystander_from_kbit
     return (
-        f"  A bystander, who has no limit, offered {BYSTANDER_KBIT:,} kbit/s each way: "
-        f"{to:,.0f} arrived there, {from_:,.0f} from there; "
-        f"{measured.bystander_lost} of {measured.bystander_sent:,} packets lost."
+        f"  A bystander without a limit: {BYSTANDER_KBIT:,} kbit/s offered both ways, "
+        f"{to:,.0f} and {from_:,.0f} arrived; {measured.bystander_lost} of {measured.bystander_sent:,} packets lost."
     )
 
 
@@ -125,7 +124,7 @@ def change_line(user_as: UserAs, kbit: int, took_s: float, poll_interval_s: floa
     """How long a change took from Save to the kernel."""
     return (
         f"  {user_as.label}: the kernel has {kbit:,} kbit/s in both directions {took_s:.2f} s after Save "
-        f"(the agent polls every {poll_interval_s:g} s, plus or minus its jitter)"
+        f"(the agent asks every {poll_interval_s:g} s, plus or minus 10 %)"
     )
 
 
