@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,10 @@ def print_outcome(outcome: Outcome) -> int:
     """What was done is done, also when nobody reads on (`plan | head`)."""
     for text, stream in ((outcome.out, sys.stdout), (outcome.err, sys.stderr)):
         try:
+            if isinstance(
+                stream, io.TextIOWrapper
+            ):  # a character that the terminal lacks must not change the exit code
+                stream.reconfigure(errors="backslashreplace")
             if text:
                 print(text, file=stream, flush=True)
         except BrokenPipeError:

@@ -87,12 +87,13 @@ def _bandwidth(text: str | None) -> int | None:
         return None
     try:
         kbit = parse_bandwidth(text)
-        check_bandwidth(kbit)
+        if kbit > 0:
+            check_bandwidth(kbit)
     except RuleError as exc:
         raise SettingsError(f"-b: {exc.message}", key="-b") from exc
-    if kbit == 0:
+    if kbit <= 0:
         raise SettingsError(
-            "-b: 0 would block all other traffic of this host, SSH included. Choose at least 1.", key="-b"
+            f"-b: {kbit} would block all other traffic of this host, SSH included. Choose at least 1.", key="-b"
         )
     return kbit
 
@@ -101,18 +102,20 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
     """Keep what -b and -p set, and say so. Raises `StoreError`, `InputError`."""
     store = Store(settings.state_dir)
     operator = store.load_operator()
+    said: list[str] = []
     if given.p is not None:
         commands.links_from_file(given.p)  # a path that cannot be used is not worth keeping
         operator = replace(operator, link_info=given.p.absolute())
-        print(f"Stored: link_info.json is read from {operator.link_info}.")
+        said.append(f"Stored: link_info.json is read from {operator.link_info}.")
     if default_kbit is not None:
         operator = replace(operator, default_bandwidth_kbit=default_kbit)
-        print(
+        said.append(
             f"Stored: all traffic that belongs to no link shares {format_kbit(default_kbit)} on each interface (this "
             f"wins over the configuration file; to undo it, delete {store.operator_file})."
         )
     if given.p is not None or default_kbit is not None:
         store.save_operator(operator)
+        print("\n".join(said))
 
 
 def _without_lock(

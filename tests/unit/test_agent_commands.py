@@ -395,6 +395,21 @@ sys.exit(print_outcome(Outcome(5, "x" * 200000, "said")))
     assert (done.returncode, done.stderr) == (5, "said\n")
 
 
+def test_terminal_without_a_character_changes_no_exit_code() -> None:
+    program = """
+import sys
+from ap_agent.__main__ import print_outcome
+from ap_agent.commands import Outcome
+sys.exit(print_outcome(Outcome(0, chr(0x3c0) + "500" + chr(0xa0) + "kbit/s")))
+"""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30, env=environment
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\u03c0500\\xa0kbit/s\n", "")
+
+
 def test_lock_of_a_dead_process_is_free(host: Host) -> None:
     child = os.fork()
     if child == 0:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent import commands, legacy_cli
-from ap_agent.errors import AgentError
+from ap_agent.errors import AgentError, StoreError
 from ap_agent.store import Operator, Store
 from tests.agent_bundles import entry
 from tests.agent_host import ROOT, Host
@@ -155,3 +155,22 @@ def test_wrapper_runs_from_any_folder_and_imports_nothing_from_it(name: str, tmp
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+def test_nothing_is_called_stored_that_is_not(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_store: Store, _operator: Operator) -> None:
+        raise StoreError("operator.json cannot be written: Read-only file system.")
+
+    monkeypatch.setattr(Store, "save_operator", fail)
+
+    assert host.limiter("-b", "5000", "-p", host.link_info(), "-l") == commands.NOT_DONE
+    assert "Stored" not in host.out
+    assert "Read-only" in host.err
+    assert host.engine.calls == []
+
+
+@pytest.mark.parametrize("kbps", ["0", "-1"])
+def test_default_that_would_block_the_host_is_refused_with_a_remedy_that_works(host: Host, kbps: str) -> None:
+    assert host.limiter(f"-b{kbps}", "-l") == commands.USAGE
+    assert f"-b: {kbps} would block all other traffic of this host" in host.err
+    assert "Choose at least 1." in host.err
