@@ -17,6 +17,8 @@ from pathlib import Path
 from lab import folders
 from lab.service import REPOSITORY, CoordinationService, ServiceError
 
+MAX_PORT = 65_535
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev run", description=__doc__)
@@ -69,13 +71,11 @@ def _folder_of_our_own(var_dir: Path) -> Iterator[None]:
 def _require_free(bind: str) -> None:
     """Raises `ServiceError` where nothing can be served on this address; gunicorn would only try again and again."""
     host, _, port = bind.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > MAX_PORT:
+        raise ServiceError(f"--bind {bind} is not ADDRESS:PORT, as in 127.0.0.1:8001.")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     try:
-        if not host:
-            raise ValueError
-        family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         socket.create_server((host.strip("[]"), int(port)), family=family).close()
-    except (ValueError, OverflowError):
-        raise ServiceError(f"--bind {bind} is not ADDRESS:PORT, as in 127.0.0.1:8001.") from None
     except OSError as exc:
         reason = exc.strerror if isinstance(exc, socket.gaierror) else os.strerror(exc.errno or 0)
         raise ServiceError(f"cannot serve on {bind}: {reason}. Choose another with --bind ADDRESS:PORT.") from exc

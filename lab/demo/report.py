@@ -124,7 +124,7 @@ def change_line(user_as: UserAs, kbit: int, took_s: float, poll_interval_s: floa
     """How long a change took from Save to the kernel."""
     return (
         f"  {user_as.label}: the kernel has {kbit:,} kbit/s in both directions {took_s:.2f} s after Save "
-        f"(the agent asks every {poll_interval_s:g} s, plus or minus 10 %)"
+        f"(the agent asks every {poll_interval_s:g} s ± 10 %)"
     )
 
 
