@@ -109,3 +109,17 @@ def health_check(port: int, allowed_hosts: str) -> int:
 def test_composes_health_check_passes_and_can_fail(port: int) -> None:
     assert health_check(port, ENVIRONMENT["ALLOWED_HOSTS"]) == 0
     assert health_check(port, "elsewhere.example.org") == 1
+
+
+@pytest.mark.parametrize("charset", ["rot13", "undefined", "base64", "punycode", "utf-16", "x" * 4000])
+def test_an_encoding_that_nobody_sends_is_refused(port: int, charset: str) -> None:
+    """Django would decode the query with it, before any of our code runs."""
+    status, _ = get(port, "/login/?next=/ases/", Content_Type=f"text/html; charset={charset}")
+    assert status == 415
+
+
+@pytest.mark.parametrize(
+    "content_type", ["text/html", "", "text/html; charset=UTF-8", 'x/y; CHARSET="iso-8859-1"', ";;"]
+)
+def test_the_usual_encodings_are_read(port: int, content_type: str) -> None:
+    assert get(port, "/login/?next=/ases/", Content_Type=content_type)[0] == 301
