@@ -291,9 +291,9 @@ Let the client fetch it, and every later one:
 
     sudo scionlab-config --host-id={uid} --host-secret={secret} --url={site_url}
 
-Or install what is in this folder by hand:
+Or install by hand what is in this folder, from within it:
 
-    sudo install -m 644 etc/scion/topology.json /etc/scion/topology.json
+    sudo install -D -m 644 etc/scion/topology.json /etc/scion/topology.json
     sudo systemctl enable --now {units}
 
 {vpn}## 4. Check
