@@ -96,4 +96,7 @@ def test_every_page_and_section_that_a_comment_points_to_exists() -> None:
         dead += [
             f"{where}: DOMAIN {one}" for one in re.findall(r"DOMAIN section ([0-9]+)", text) if one not in sections
         ]
+        dead += [
+            f"{where}: {one}" for one in re.findall(r"\b(?:DESIGN|STYLE|KERNEL) (?:section )?[0-9]", text)
+        ]  # not here
     assert dead == []
