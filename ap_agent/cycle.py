@@ -259,7 +259,7 @@ class Agent:
         return None
 
     def _confirm(self) -> None:
-        """Only an AP without the stock client: whoever installs SCION's files says what is installed (docs/operations.md)."""
+        """Only an AP without the stock client: whoever installs SCION's files says so (docs/operations.md)."""
         if not self.settings.confirm_config or self._client is None or self.bundle is None:
             return
         if self._confirmed != self.bundle.version:
