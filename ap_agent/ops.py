@@ -7,6 +7,7 @@ are one operation, sent in one piece.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -30,7 +31,7 @@ DIRECTIONS = {NIC_MAJOR: "to the user AS", IFB_MAJOR: "from the user AS"}
 
 
 @dataclass(frozen=True)
-class Op:
+class Op(ABC):
     """`device.ifindex` 0 means our IFB, found by name when the operation is applied: it may not exist before.
 
     `links` are the limited links that this operation serves; empty where the whole device depends on it.
@@ -41,8 +42,9 @@ class Op:
     kind: ClassVar[str] = ""
 
     @property
+    @abstractmethod
     def what(self) -> str:
-        raise NotImplementedError
+        """The operation in words, without its device."""
 
     def __str__(self) -> str:
         return f"{self.device.name}: {self.what}"
