@@ -1,0 +1,437 @@
+"""link_info.json both ways: what a host's document says, and how a document is read or refused by name."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bandwidth_config as domain
+from bandwidth_config import (
+    MAX_BANDWIDTH_KBIT,
+    LinkInfo,
+    LinkInfoError,
+    RuleError,
+    as_id_of,
+    check_link_info,
+    check_underlay_address,
+    generate_link_info,
+    parse_link_info,
+)
+from tests.rule_samples import NOBODYS, code_of, outcome
+
+# --- writing link_info.json -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class End:
+    """A Link as a host sees it."""
+
+    interface_id: int = 1
+    remote_isd_as: str = "17-ffaa:1:b6"
+    is_limited: bool = True
+    bandwidth_kbit: int = 500
+    maximum_kbit: int = 1000
+    remote_ip: str = "198.51.100.7"
+    remote_port: int = 50_001
+    local_ip: str = "192.0.2.1"
+    local_port: int = 50_000
+    is_vpn: bool = False
+
+
+@dataclass(frozen=True)
+class OneHost:
+    link_ends: list[End] = field(default_factory=list)
+
+
+def test_an_entry_has_the_four_keys_of_the_thesis_and_ours() -> None:
+    assert generate_link_info(OneHost([End()])) == {
+        "1": {
+            "AS_ID": 182,
+            "IsUserAS": True,
+            "Bandwidth": 500,
+            "IP-Address": "198.51.100.7",
+            "ISD-AS": "17-ffaa:1:b6",
+            "Port": 50_001,
+            "Local-IP": "192.0.2.1",
+            "Local-Port": 50_000,
+            "VPN": False,
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("isd_as", "as_id"),
+    [
+        ("17-ffaa:1:1", 1),
+        ("17-ffaa:1:9", 9),
+        ("17-ffaa:1:a", 10),
+        ("17-ffaa:1:10", 16),
+        ("17-ffaa:1:b6", 0xB6),
+        ("17-ffaa:1:9999", 0x9999),  # the default class of the thesis
+        ("17-ffaa:1:ffff", 0xFFFF),
+        ("17-ffaa:0:1107", 0x1107),
+    ],
+)
+def test_as_id_is_the_low_16_bits_read_as_hexadecimal(isd_as: str, as_id: int) -> None:
+    assert as_id_of(isd_as) == as_id
+    assert generate_link_info(OneHost([End(remote_isd_as=isd_as)]))["1"]["AS_ID"] == as_id
+
+
+@pytest.mark.parametrize(
+    ("asked", "maximum", "written"), [(500, 1000, 500), (5000, 1000, 1000), (0, 1000, 0), (7, 0, 0)]
+)
+def test_the_bandwidth_is_the_one_to_enforce(asked: int, maximum: int, written: int) -> None:
+    end = End(bandwidth_kbit=asked, maximum_kbit=maximum)
+    assert generate_link_info(OneHost([end]))["1"]["Bandwidth"] == written
+
+
+def test_a_link_that_nobody_limits_has_its_stored_bandwidth() -> None:
+    end = End(is_limited=False, bandwidth_kbit=1_000_000, maximum_kbit=100, remote_isd_as="17-ffaa:0:1108")
+    entry = generate_link_info(OneHost([end]))["1"]
+    assert (entry["IsUserAS"], entry["Bandwidth"]) == (False, 1_000_000)
+
+
+def test_what_is_not_limited_here_is_never_listed_with_0() -> None:
+    """The own uplink of a user AS that is an attachment point: it was blocked by its user, at its provider."""
+    entry = generate_link_info(OneHost([End(is_limited=False, bandwidth_kbit=0)]))["1"]
+    assert (entry["IsUserAS"], entry["Bandwidth"]) == (False, 1)
+
+
+def test_entries_stand_in_the_order_of_their_numbers_whatever_order_they_come_in() -> None:
+    ends = [End(interface_id=number) for number in (10, 2, 4094, 1)]
+    assert list(generate_link_info(OneHost(ends))) == ["1", "2", "10", "4094"]
+    assert json.dumps(generate_link_info(OneHost(ends))) == json.dumps(generate_link_info(OneHost(ends[::-1])))
+
+
+def test_a_host_without_links_has_an_empty_document() -> None:
+    assert generate_link_info(OneHost()) == {}
+    assert parse_link_info(b"{}") == {}
+
+
+_ips = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
+
+
+def _is_usable(text: str) -> bool:
+    try:
+        check_underlay_address(text)
+    except RuleError:
+        return False
+    return True
+
+
+_ends = st.builds(
+    End,
+    interface_id=st.integers(1, 4094),
+    remote_isd_as=st.integers(0, 0xFFFF).map(lambda low: f"17-ffaa:1:{low:x}"),
+    is_limited=st.booleans(),
+    bandwidth_kbit=st.integers(0, MAX_BANDWIDTH_KBIT),
+    maximum_kbit=st.integers(0, MAX_BANDWIDTH_KBIT),
+    remote_ip=st.ip_addresses(v=4).map(str).filter(_is_usable),
+    remote_port=st.integers(1024, 65_535),
+    local_port=st.integers(1024, 65_535),
+    is_vpn=st.booleans(),
+)
+
+
+@given(st.lists(_ends, max_size=20, unique_by=lambda end: end.interface_id))
+def test_what_is_written_is_read_back(ends: list[End]) -> None:
+    read = parse_link_info(json.dumps(generate_link_info(OneHost(ends))))
+    assert read == {
+        end.interface_id: LinkInfo(
+            interface_id=end.interface_id,
+            as_id=as_id_of(end.remote_isd_as),
+            is_user_as=end.is_limited,
+            bandwidth_kbit=min(end.bandwidth_kbit, end.maximum_kbit) if end.is_limited else max(1, end.bandwidth_kbit),
+            remote_ip=ipaddress.ip_address(end.remote_ip),
+            isd_as=end.remote_isd_as,
+            remote_port=end.remote_port,
+            local_ip=ipaddress.ip_address(end.local_ip),
+            local_port=end.local_port,
+            vpn=end.is_vpn,
+        )
+        for end in ends
+    }
+
+
+# --- reading link_info.json -----------------------------------------------------------------------------------------
+
+LISTING_5_1 = """
+{
+    "1": {
+        "AS_ID": 1,
+        "IsUserAS": true,
+        "Bandwidth": 500,
+        "IP-Address": "fe80::20c:29ff:fe08:993c"
+    },
+    "2": {
+        "AS_ID": 2,
+        "IsUserAS": true,
+        "Bandwidth": 500,
+        "IP-Address": "192.168.17.129"
+    }
+}
+"""
+
+
+def test_the_document_of_the_thesis_is_read() -> None:
+    assert parse_link_info(LISTING_5_1) == {
+        1: LinkInfo(1, 1, True, 500, ipaddress.ip_address("fe80::20c:29ff:fe08:993c")),
+        2: LinkInfo(2, 2, True, 500, ipaddress.ip_address("192.168.17.129")),
+    }
+
+
+FOUR_KEYS: dict[str, Any] = {"AS_ID": 182, "IsUserAS": True, "Bandwidth": 500, "IP-Address": "198.51.100.7"}
+ALL_KEYS: dict[str, Any] = generate_link_info(OneHost([End()]))["1"]
+
+
+def read(entry: object, key: str = "1") -> dict[int, LinkInfo]:
+    return parse_link_info(json.dumps({key: entry}))
+
+
+def test_with_four_keys_the_address_alone_is_known() -> None:
+    (info,) = read(FOUR_KEYS).values()
+    assert (info.remote_port, info.local_ip, info.local_port, info.vpn, info.isd_as) == (None,) * 5
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert read({**ALL_KEYS, "MTU": 1472, "x" * 1000: [{}]}) == read(ALL_KEYS)
+
+
+def test_our_keys_may_be_null() -> None:
+    ours = dict.fromkeys(("ISD-AS", "Port", "Local-IP", "Local-Port", "VPN"))
+    assert read({**FOUR_KEYS, **ours}) == read(FOUR_KEYS)
+
+
+def test_5000_links_are_too_many_for_interface_ids_and_4094_are_not() -> None:
+    document = {str(number): {**FOUR_KEYS, "Port": 1024 + number} for number in range(1, 4095)}
+    assert len(parse_link_info(json.dumps(document))) == 4094
+    document |= {str(number): FOUR_KEYS for number in range(4095, 5001)}
+    assert code_of(lambda: parse_link_info(json.dumps(document))) == "interface_id"
+
+
+def test_infrastructure_only() -> None:
+    """Nothing is limited, and their addresses are not judged: they become no filters."""
+    document = {
+        "1": {**FOUR_KEYS, "IsUserAS": False, "Bandwidth": 1_000_000},
+        "2": {**FOUR_KEYS, "IsUserAS": False, "IP-Address": "127.0.0.1"},
+    }
+    assert [info.is_user_as for info in parse_link_info(json.dumps(document)).values()] == [False, False]
+
+
+def test_entries_come_in_the_order_of_their_numbers() -> None:
+    assert list(parse_link_info(json.dumps({"10": FOUR_KEYS, "9": FOUR_KEYS}))) == [9, 10]
+
+
+def test_bytes_and_text_are_the_same_document() -> None:
+    assert parse_link_info(LISTING_5_1.encode()) == parse_link_info(LISTING_5_1)
+    assert check_link_info(json.loads(LISTING_5_1)) == parse_link_info(LISTING_5_1)
+
+
+@pytest.mark.parametrize("bound", [0, MAX_BANDWIDTH_KBIT])
+def test_the_bounds_of_a_bandwidth_are_read(bound: int) -> None:
+    assert read({**FOUR_KEYS, "Bandwidth": bound})[1].bandwidth_kbit == bound
+
+
+DOCUMENTS: dict[str, tuple[bytes | str, str]] = {
+    "empty": (b"", "not_json"),
+    "white space": (b"  \n", "not_json"),
+    "HTML": (b"<html>503</html>", "not_json"),
+    "cut off": (LISTING_5_1[:100], "not_json"),
+    "something after it": (LISTING_5_1 + "{}", "not_json"),
+    "a trailing comma": (b'{"1": {},}', "not_json"),
+    "a comment": (b"// links\n{}", "not_json"),
+    "another encoding": ('{"ä": 1}'.encode("latin-1"), "not_utf8"),
+    "UTF-16": ("{}".encode("utf-16"), "not_utf8"),
+    "a byte order mark": (b"\xef\xbb\xbf{}", "not_json"),
+    "a list": (b"[]", "not_an_object"),
+    "null": (b"null", "not_an_object"),
+    "a number": (b"17", "not_an_object"),
+    "a text": (b'"{}"', "not_an_object"),
+    "NaN": (b'{"1": NaN}', "not_json"),
+    "Infinity inside": (b'{"1": {"Bandwidth": -Infinity}}', "not_json"),
+    "a duplicate interface": (b'{"1": {}, "1": {}}', "duplicate_key"),
+    "a duplicate interface, escaped": (b'{"1": {}, "\\u0031": {}}', "duplicate_key"),
+    "a duplicate key": (b'{"1": {"Bandwidth": 1, "Bandwidth": 2}}', "duplicate_key"),
+    "a duplicate key in what is ignored": (b'{"1": {"x": {"y": 1, "y": 2}}}', "duplicate_key"),
+    "nested 100000 deep": (b"[" * 100_000, "not_json"),
+    "a number of 5000 digits": (b'{"1": ' + b"9" * 5000 + b"}", "not_json"),
+    "one key of many that is bad": (json.dumps({"1": FOUR_KEYS, "0": FOUR_KEYS}), "interface_id"),
+    "a version at the top": (json.dumps({"version": 1}), "interface_id"),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_malformed_document_is_refused_by_name(name: str) -> None:
+    document, code = DOCUMENTS[name]
+    with pytest.raises(LinkInfoError) as refused:
+        parse_link_info(document)
+    assert refused.value.code == code
+    assert len(refused.value.message) < 200
+
+
+@pytest.mark.parametrize("key", ["0", "4095", "01", "-1", "1.0", "1e0", " 1", "0x1", "", "eth0", "१", "99999999999"])
+def test_keys_are_interface_ids_in_plain_decimal(key: str) -> None:
+    assert code_of(lambda: read(FOUR_KEYS, key)) == "interface_id"
+    assert list(read(FOUR_KEYS, "4094")) == [4094]
+
+
+@pytest.mark.parametrize("entry", [None, [], "x", 5, True, 1.5])
+def test_an_entry_is_an_object(entry: object) -> None:
+    assert code_of(lambda: read(entry)) == "entry"
+
+
+@pytest.mark.parametrize("key", FOUR_KEYS)
+def test_none_of_the_four_keys_may_be_missing(key: str) -> None:
+    entry = {name: value for name, value in FOUR_KEYS.items() if name != key}
+    with pytest.raises(LinkInfoError) as refused:
+        read(entry)
+    assert refused.value.code == "missing_key"
+    assert refused.value.message == f'link_info.json, interface 1: "{key}" is missing.'
+
+
+NUMBERS = {"AS_ID": 0xFFFF, "Bandwidth": MAX_BANDWIDTH_KBIT, "Port": 65_535, "Local-Port": 65_535}
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("value", ["500", "", 1.0, 5e2, True, False, [], {}])
+def test_numbers_are_integers(key: str, value: object) -> None:
+    assert code_of(lambda: read({**ALL_KEYS, key: value})) == "wrong_type"
+
+
+@pytest.mark.parametrize("key", ["AS_ID", "Bandwidth", "IsUserAS"])
+def test_the_four_keys_are_not_null(key: str) -> None:
+    assert code_of(lambda: read({**ALL_KEYS, key: None})) == "wrong_type"
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_numbers_have_bounds(key: str) -> None:
+    for value in (-1, NUMBERS[key] + 1, 2**63, 10**400):
+        assert code_of(lambda value=value: read({**ALL_KEYS, key: value})) == "out_of_range"  # type: ignore[misc]
+    read({**ALL_KEYS, key: NUMBERS[key]})
+
+
+@pytest.mark.parametrize("key", ["Port", "Local-Port"])
+def test_port_0_is_no_port(key: str) -> None:
+    assert code_of(lambda: read({**ALL_KEYS, key: 0})) == "out_of_range"
+
+
+@pytest.mark.parametrize("key", ["IsUserAS", "VPN"])
+@pytest.mark.parametrize("value", ["true", "True", 1, 0, "", []])
+def test_truth_is_true_or_false(key: str, value: object) -> None:
+    assert code_of(lambda: read({**ALL_KEYS, key: value})) == "wrong_type"
+
+
+@pytest.mark.parametrize("key", ["IP-Address", "Local-IP"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "198.51.100.7; tc qdisc del dev eth0 root",
+        "$(reboot)",
+        "`id`",
+        "198.51.100.7/0",
+        "0/0",
+        "",
+        "any",
+        5,
+        True,
+        [],
+        {},
+        "fe80::1%eth0",
+    ],
+)
+def test_an_address_is_an_address_and_nothing_else(key: str, value: object) -> None:
+    assert code_of(lambda: read({**ALL_KEYS, key: value})) == "address_invalid"
+
+
+@pytest.mark.parametrize("value", NOBODYS)
+def test_no_limit_for_addresses_that_nobody_has(value: str) -> None:
+    assert code_of(lambda: read({**FOUR_KEYS, "IP-Address": value})) == "address_refused"
+
+
+def test_both_ends_are_of_one_family() -> None:
+    assert code_of(lambda: read({**ALL_KEYS, "Local-IP": "2001:db8::1"})) == "address_family"
+    assert code_of(lambda: read({**ALL_KEYS, "IP-Address": "2001:db8::7"})) == "address_family"
+
+
+@pytest.mark.parametrize("value", [17, [], "x" * 25])
+def test_an_isd_as_is_a_short_text(value: object) -> None:
+    assert code_of(lambda: read({**ALL_KEYS, "ISD-AS": value})) == "wrong_type"
+
+
+def test_a_document_has_a_size() -> None:
+    with pytest.raises(LinkInfoError) as refused:
+        parse_link_info(b" " * 101, max_bytes=100)
+    assert refused.value.code == "too_large"
+    assert parse_link_info(b" " * 98 + b"{}", max_bytes=100) == {}
+
+
+def test_an_error_names_the_interface_and_what_was_found() -> None:
+    with pytest.raises(LinkInfoError) as refused:
+        read({**FOUR_KEYS, "Bandwidth": "500"}, "17")
+    assert refused.value.message == (
+        'link_info.json, interface 17: "Bandwidth" is "500", not an integer from 0 to 100000000.'
+    )
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(sorted(FOUR_KEYS)),
+    lambda children: (
+        st.lists(children, max_size=4)
+        | st.dictionaries(st.sampled_from([*ALL_KEYS, "1", "2", "x"]), children, max_size=6)
+    ),
+    max_leaves=25,
+)
+
+
+@given(_json)
+def test_any_document_is_read_or_refused_by_name(document: object) -> None:
+    found = outcome(lambda: parse_link_info(json.dumps(document)))
+    if isinstance(found, dict):
+        assert all(1 <= number <= 4094 for number in found)
+    else:
+        assert isinstance(found, LinkInfoError)
+        assert found.code
+        assert found.message
+
+
+@given(st.dictionaries(st.sampled_from(sorted(ALL_KEYS)), _json, max_size=3))
+def test_any_value_at_any_key_is_read_or_refused_by_name(values: dict[str, object]) -> None:
+    found = outcome(lambda: read({**ALL_KEYS, **values})[1])
+    if isinstance(found, LinkInfo):
+        assert 0 <= found.bandwidth_kbit <= MAX_BANDWIDTH_KBIT
+    else:
+        assert isinstance(found, LinkInfoError)
+        assert found.message.startswith("link_info.json")
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused_by_name(document: bytes) -> None:
+    found = outcome(lambda: parse_link_info(document))
+    codes = {"not_json", "not_utf8", "not_an_object", "interface_id", "duplicate_key", "entry"}
+    assert found == {} or (isinstance(found, LinkInfoError) and found.code in codes)
+
+
+def test_two_entries_of_one_address_are_two_links() -> None:
+    """Two user ASes behind one address, and one AS with two links: the port tells them apart."""
+    document = {"1": {**ALL_KEYS, "Port": 50_001}, "2": {**ALL_KEYS, "Port": 50_002, "Bandwidth": 0}}
+    first, second = parse_link_info(json.dumps(document)).values()
+    assert second == replace(first, interface_id=2, remote_port=50_002, bandwidth_kbit=0)
+
+
+def test_the_module_needs_the_standard_library_alone() -> None:
+    """Both programs import it, on hosts that have different packages."""
+    import sys  # noqa: PLC0415
+
+    names = {
+        getattr(value, "__module__", None) or getattr(value, "__name__", "")
+        for value in vars(domain).values()
+        if not isinstance(value, int | str | None.__class__)
+    }
+    tops = {name.partition(".")[0] for name in names if isinstance(name, str)} - {"", "bandwidth_config"}
+    assert tops <= sys.stdlib_module_names
