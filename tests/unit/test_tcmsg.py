@@ -118,9 +118,15 @@ def test_an_ifb_is_created_and_marked_in_one_piece() -> None:
     assert b"slbw0\0" in sent[1][2]
 
 
+class Dance(Op):
+    """No operation of the engine."""
+
+    what = "dance"
+
+
 def test_an_operation_that_nobody_knows_is_a_programming_error() -> None:
     with pytest.raises(TypeError, match="unknown operation"):
-        messages(Op(Device(2, "eth0"), frozenset()), 2)
+        messages(Dance(Device(2, "eth0"), frozenset()), 2)
 
 
 @given(st.binary(max_size=200))
