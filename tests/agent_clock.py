@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ap_agent.bundle import read_bundle
@@ -14,11 +15,22 @@ from ap_agent.loop import Loop
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier
-from tests.agent_bundles import HOST_ID, bundle_bytes, entry
+from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
 
 V7 = bundle_bytes()
 V8 = bundle_bytes({"1": entry(900)}, version="1.18", limits_version=8)
+
+
+def settings_in(folder: Path) -> Settings:
+    """Of an agent with a service, whose state and lock are below `folder`."""
+    return Settings(
+        url="https://service.example",
+        host_id=HOST_ID,
+        host_secret=SECRET,
+        state_dir=folder / "state",
+        run_dir=folder / "run",
+    )
 
 
 @dataclass

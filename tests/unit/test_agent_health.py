@@ -23,8 +23,8 @@ from ap_agent.health import describe, health_path, read_health
 from ap_agent.log import configure
 from ap_agent.settings import Settings
 from ap_agent.systemd import Notifier
-from tests.agent_bundles import HOST_ID, SECRET
-from tests.agent_clock import V7, Clock, FakeClient, loop_of, store_v7
+from tests.agent_bundles import SECRET
+from tests.agent_clock import V7, Clock, FakeClient, loop_of, settings_in, store_v7
 from tests.agent_engine import FakeEngine
 
 
@@ -35,13 +35,7 @@ def _quiet() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        url="https://service.example",
-        host_id=HOST_ID,
-        host_secret=SECRET,
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-    )
+    return settings_in(tmp_path)
 
 
 @pytest.fixture

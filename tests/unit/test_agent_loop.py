@@ -14,8 +14,7 @@ from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified
 from ap_agent.log import configure
 from ap_agent.loop import Backoff, Loop
 from ap_agent.settings import Settings
-from tests.agent_bundles import HOST_ID, SECRET
-from tests.agent_clock import V7, V8, Clock, FakeClient, loop_of, run_for, store_v7
+from tests.agent_clock import V7, V8, Clock, FakeClient, loop_of, run_for, settings_in, store_v7
 from tests.agent_engine import FakeEngine
 
 
@@ -26,13 +25,7 @@ def _quiet() -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        url="https://service.example",
-        host_id=HOST_ID,
-        host_secret=SECRET,
-        state_dir=tmp_path / "state",
-        run_dir=tmp_path / "run",
-    )
+    return settings_in(tmp_path)
 
 
 @pytest.fixture
