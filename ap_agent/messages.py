@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from functools import singledispatch
 
-from ap_agent import tcmsg
+from ap_agent import tcmsg, u32msg
 from ap_agent.model import AT_ROOT, IFB_ALIAS, IFB_NAME, TEMPORARY_LEAF_BIT, Handle, Qdisc
 from ap_agent.ops import (
     ClassAdd,
@@ -80,7 +80,7 @@ def _(op: RootDel, ifindex: int, _redirect: int | None = None) -> list[Message]:
 def _(_op: ClsactAdd, ifindex: int, _redirect: int | None = None) -> list[Message]:
     return [
         (tcmsg.RTM_NEWQDISC, ADD, tcmsg.pack_clsact(ifindex)),
-        (tcmsg.RTM_NEWTFILTER, ADD, tcmsg.pack_filter(ifindex, tcmsg.MARKER, None)),
+        (tcmsg.RTM_NEWTFILTER, ADD, u32msg.pack_filter(ifindex, u32msg.MARKER, None)),
     ]
 
 
@@ -125,14 +125,14 @@ def _(op: ClassDel, ifindex: int, _redirect: int | None = None) -> list[Message]
 
 @messages.register
 def _(op: FilterAdd, ifindex: int, redirect: int | None = None) -> list[Message]:
-    return [(tcmsg.RTM_NEWTFILTER, ADD, tcmsg.pack_filter(ifindex, op.new, redirect))]
+    return [(tcmsg.RTM_NEWTFILTER, ADD, u32msg.pack_filter(ifindex, op.new, redirect))]
 
 
 @messages.register
 def _(op: FilterDel, ifindex: int, _redirect: int | None = None) -> list[Message]:
-    return [(tcmsg.RTM_DELTFILTER, CHANGE, tcmsg.pack_filter_name(ifindex, op.old))]
+    return [(tcmsg.RTM_DELTFILTER, CHANGE, u32msg.pack_filter_name(ifindex, op.old))]
 
 
 @messages.register
 def _(op: ListDel, ifindex: int, _redirect: int | None = None) -> list[Message]:
-    return [(tcmsg.RTM_DELTFILTER, CHANGE, tcmsg.pack_filter_name(ifindex, op.old, whole_list=True))]
+    return [(tcmsg.RTM_DELTFILTER, CHANGE, u32msg.pack_filter_name(ifindex, op.old, whole_list=True))]

@@ -21,7 +21,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from ap_agent import tcmsg
+from ap_agent import tcmsg, u32msg
 from ap_agent.errors import AgentError, ApplyError
 from ap_agent.messages import (
     IFF_UP,
@@ -320,7 +320,7 @@ class RtNetlink:
 
     def _filters(self, ifindex: int, hook: Handle) -> list[InstalledFilter]:
         found = self._dump(tcmsg.RTM_GETTFILTER, ifindex, int(hook))
-        return [tcmsg.parse_filter(data, self._names) for data in found]
+        return [u32msg.parse_filter(data, self._names) for data in found]
 
     def _dump(self, kind: int, ifindex: int, parent: int = 0) -> list[bytes]:
         """Nothing for a device that disappeared meanwhile: the next cycle sees that."""
@@ -363,10 +363,10 @@ class RtNetlink:
         """Refused was either the clsact, because somebody made one in this moment and our note landed in theirs, or
         the note, and our clsact would look like theirs: take back the half that was done.
         """
-        marker = tcmsg.MARKER
+        marker = u32msg.MARKER
         note = InstalledFilter(marker.hook, marker.chain, marker.pref, marker.protocol, kind="u32", handle=0)
         undo = (
-            (tcmsg.RTM_DELTFILTER, 0, tcmsg.pack_filter_name(ifindex, note, whole_list=True))
+            (tcmsg.RTM_DELTFILTER, 0, u32msg.pack_filter_name(ifindex, note, whole_list=True))
             if refused == 0
             else (tcmsg.RTM_DELQDISC, 0, tcmsg.pack_clsact(ifindex))
         )

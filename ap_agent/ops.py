@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import ClassVar
 
 from ap_agent.describe import PROTOCOLS, describe_keys
@@ -30,6 +31,18 @@ from ap_agent.model import (
 DIRECTIONS = {NIC_MAJOR: "to the user AS", IFB_MAJOR: "from the user AS"}
 
 
+class Stage(Enum):
+    """What a step may rest on. Steps of one stage are sent together; before the next stage the kernel's answers are in.
+
+    So nothing is switched over to what was not built, and nothing is removed whose successor the kernel refused.
+    """
+
+    PREPARE = "prepare"  # a device: later steps need its number
+    BUILD = "build"
+    SWITCH = "switch"  # packets go another way from here on
+    REMOVE = "remove"
+
+
 @dataclass(frozen=True)
 class Op(ABC):
     """`device.ifindex` 0 means our IFB, found by name when the operation is applied: it may not exist before.
@@ -40,6 +53,11 @@ class Op(ABC):
     device: Device
     links: frozenset[int]
     kind: ClassVar[str] = ""
+
+    @property
+    def stage(self) -> Stage:
+        """By default: what adds or changes something builds."""
+        return Stage.REMOVE if self.kind.endswith("-del") else Stage.BUILD
 
     @property
     @abstractmethod
@@ -80,6 +98,10 @@ class IfbAdd(Op):
     kind: ClassVar[str] = "ifb-add"
 
     @property
+    def stage(self) -> Stage:
+        return Stage.PREPARE
+
+    @property
     def what(self) -> str:
         return "create this IFB, marked as ours, and set it up"
 
@@ -87,6 +109,10 @@ class IfbAdd(Op):
 @dataclass(frozen=True)
 class IfbUp(Op):
     kind: ClassVar[str] = "ifb-up"
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.SWITCH
 
     @property
     def what(self) -> str:
@@ -243,6 +269,10 @@ class ClassDel(Op):
 class FilterAdd(Op):
     new: Filter
     kind: ClassVar[str] = "filter-add"
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.BUILD if self.new.redirect_to is None else Stage.SWITCH
 
     @property
     def what(self) -> str:

@@ -8,23 +8,12 @@ linux/pkt_sched.h, linux/pkt_cls.h, linux/tc_act/tc_mirred.h and linux/rtnetlink
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from socket import htons, ntohs
+from collections.abc import Iterator
 
 from ap_agent.model import (
-    EGRESS_HOOK,
-    ETH_P_ALL,
-    GONE,
-    INGRESS_HOOK,
-    MARKER_CHAIN,
-    MARKER_PREF,
     Counters,
-    Filter,
     Handle,
     HtbClass,
-    InstalledFilter,
-    Key,
     Qdisc,
     is_inner,
 )
@@ -33,10 +22,8 @@ RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTCLASS, RTM_DELTCLASS, RTM_GETTCLASS = 40, 41, 42
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 
-TCA_KIND, TCA_OPTIONS, TCA_STATS2, TCA_CHAIN = 1, 2, 7, 11
+TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
-TCA_U32_CLASSID, TCA_U32_DIVISOR, TCA_U32_SEL, TCA_U32_ACT = 1, 4, 5, 7
-TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 2, 2
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 
 NS_PER_S = 1_000_000_000
@@ -45,20 +32,12 @@ MAX_U32 = 0xFFFF_FFFF
 LINKLAYER_ETHERNET = 1  # plain length; TC_LINKLAYER_UNAWARE (0) would demand a rate table
 DIRECT_QUEUE_PACKETS = 1000  # unmatched packets wait here; the default is the device's txqueuelen, 32 on an IFB
 INNER_QUANTUM_BYTES = 1514  # without one the kernel derives it from r2q and warns; unused once there are children
-TC_U32_TERMINAL = 1
-TCA_EGRESS_REDIR = 1
-TC_ACT_STOLEN = 4
 
 _TCMSG = struct.Struct("=BxxxiIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _RATESPEC = struct.Struct("=BBHhHI")
 _HTB_OPT_TAIL = struct.Struct("=IIIII")  # buffer, cbuffer, quantum, level, prio
 _HTB_GLOB = struct.Struct("=IIIII")
-_U32_SEL = struct.Struct("=BBBxHHhhI")
-_MIRRED = struct.Struct("=IIiiiiI")
-
-# Where each kind of filter keeps its actions, to see who else redirects into our IFB.
-_ACTIONS_OF_KIND = {"u32": TCA_U32_ACT, "matchall": 2, "flower": 3, "basic": 3, "bpf": 1, "fw": 4, "flow": 9}
 
 
 # --- attributes ------------------------------------------------------------------------------------------------
@@ -88,7 +67,7 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
         position += (length + 3) & ~3
 
 
-def _text_of(data: bytes) -> str:
+def text_of(data: bytes) -> str:
     return data.rstrip(b"\0").decode(errors="replace")
 
 
@@ -139,7 +118,7 @@ def parse_qdisc(data: bytes) -> tuple[int, Qdisc]:
     """(ifindex, qdisc)."""
     _, ifindex, handle, parent, _ = _TCMSG.unpack_from(data)
     found = dict(attributes(data[_TCMSG.size :]))
-    kind, options = _text_of(found.get(TCA_KIND, b"")), found.get(TCA_OPTIONS, b"")
+    kind, options = text_of(found.get(TCA_KIND, b"")), found.get(TCA_OPTIONS, b"")
     limit = default = None
     if kind == "bfifo" and len(options) >= 4:
         (limit,) = struct.unpack_from("=I", options)
@@ -175,7 +154,7 @@ def parse_class(data: bytes) -> tuple[HtbClass, Counters] | None:
     found = dict(attributes(data[_TCMSG.size :]))
     options = dict(attributes(found.get(TCA_OPTIONS, b"")))
     parms = options.get(TCA_HTB_PARMS, b"")
-    if _text_of(found.get(TCA_KIND, b"")) != "htb" or len(parms) < 44:
+    if text_of(found.get(TCA_KIND, b"")) != "htb" or len(parms) < 44:
         return None
     _, linklayer, overhead, _, mpu, rate = _RATESPEC.unpack_from(parms)
     ceil = _RATESPEC.unpack_from(parms, _RATESPEC.size)[5]
@@ -210,109 +189,3 @@ def _counters(stats: bytes) -> Counters:
     if TCA_STATS_QUEUE in found:
         _, backlog, drops, _, _ = struct.unpack_from("=IIIII", found[TCA_STATS_QUEUE])
     return Counters(size, packets, drops, backlog)
-
-
-# --- filters ---------------------------------------------------------------------------------------------------
-
-
-def _info(pref: int, protocol: int) -> int:
-    return pref << 16 | htons(protocol)
-
-
-def pack_filter(ifindex: int, one: Filter, redirect_ifindex: int | None) -> bytes:
-    """`redirect_ifindex` is the device behind the name in `one.redirect_to`. The kernel picks the node id."""
-    selector = _U32_SEL.pack(TC_U32_TERMINAL, 0, len(one.keys), 0, 0, 0, 0, 0)
-    keys = b"".join(struct.pack(">II", key.mask, key.value) + struct.pack("=ii", key.offset, 0) for key in one.keys)
-    options = attribute(TCA_U32_SEL, selector + keys)
-    if one.flowid is not None:
-        options += u32(TCA_U32_CLASSID, int(one.flowid))
-    if redirect_ifindex is not None:
-        options += attribute(TCA_U32_ACT, attribute(1, _mirred(redirect_ifindex)))
-    head = tcmsg(ifindex, 0, int(one.hook), _info(one.pref, one.protocol))
-    chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
-    return head + text(TCA_KIND, "u32") + chain + attribute(TCA_OPTIONS, options)
-
-
-def _mirred(ifindex: int) -> bytes:
-    parms = _MIRRED.pack(0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, ifindex)
-    return text(TCA_ACT_KIND, "mirred") + attribute(TCA_ACT_OPTIONS, attribute(TCA_MIRRED_PARMS, parms))
-
-
-def pack_filter_name(ifindex: int, one: InstalledFilter, *, whole_list: bool = False) -> bytes:
-    """For a delete: one filter by its handle, or the whole list (all filters of the preference)."""
-    handle = 0 if whole_list else one.handle
-    chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
-    return tcmsg(ifindex, handle, int(one.hook), _info(one.pref, one.protocol)) + text(TCA_KIND, one.kind) + chain
-
-
-MARKER = Filter(hook=INGRESS_HOOK, pref=MARKER_PREF, protocol=ETH_P_ALL, keys=(Key(0, 0, 0),), chain=MARKER_CHAIN)
-
-
-def parse_filter(data: bytes, names: dict[int, str]) -> InstalledFilter:
-    """`names` are device names by ifindex; a redirect to a device that is not there reads `GONE`."""
-    _, _, handle, parent, info = _TCMSG.unpack_from(data)
-    found = dict(attributes(data[_TCMSG.size :]))
-    chain = struct.unpack_from("=I", found[TCA_CHAIN])[0] if TCA_CHAIN in found else 0
-    hook, pref, protocol = Handle.from_int(parent), info >> 16, ntohs(info & 0xFFFF)
-    kind = _text_of(found.get(TCA_KIND, b""))
-    options = dict(attributes(found.get(TCA_OPTIONS, b""))) if TCA_OPTIONS in found else {}
-    redirects = [_redirect(action, names) for action in _actions(kind, options)]
-    is_list = kind == "u32" and (handle == 0 or TCA_U32_DIVISOR in options)
-    targets = tuple(name for name in redirects if name is not None)
-    one = InstalledFilter(hook, chain, pref, protocol, kind, 0 if is_list else handle, None, targets)
-    if kind != "u32" or is_list:
-        return one
-    return replace(one, meaning=_u32_meaning(one, options, redirects))
-
-
-def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: list[str | None]) -> Filter | None:
-    """What it does, or None when it has anything that ours never have (offsets, links, other actions)."""
-    selector = options.get(TCA_U32_SEL, b"")
-    if len(selector) < _U32_SEL.size or len(redirects) > 1 or None in redirects:
-        return None
-    flags, shift, count, offmask, off, offoff, hoff, hmask = _U32_SEL.unpack_from(selector)
-    if flags != TC_U32_TERMINAL or any((shift, offmask, off, offoff, hoff, hmask)):
-        return None
-    keys = tuple(_keys(selector, count))
-    if len(keys) != count:
-        return None
-    flowid = struct.unpack_from("=I", options[TCA_U32_CLASSID])[0] if TCA_U32_CLASSID in options else None
-    return Filter(
-        hook=one.hook,
-        pref=one.pref,
-        protocol=one.protocol,
-        keys=keys,
-        flowid=None if flowid is None else Handle.from_int(flowid),
-        redirect_to=redirects[0] if redirects else None,
-        chain=one.chain,
-    )
-
-
-def _keys(selector: bytes, count: int) -> Iterator[Key]:
-    for position in range(_U32_SEL.size, min(len(selector) - 15, _U32_SEL.size + 16 * count), 16):
-        mask, value = struct.unpack_from(">II", selector, position)
-        offset, offset_mask = struct.unpack_from("=ii", selector, position + 8)
-        if offset_mask:
-            return
-        yield Key(offset, value, mask)
-
-
-def _actions(kind: str, options: dict[int, bytes]) -> Iterable[bytes]:
-    data = options.get(_ACTIONS_OF_KIND.get(kind, 0))
-    return [action for _, action in attributes(data)] if data else []
-
-
-def _redirect(action: bytes, names: dict[int, str]) -> str | None:
-    """The name of the device that a plain egress redirect points at; None for every other action."""
-    found = dict(attributes(action))
-    options = dict(attributes(found.get(TCA_ACT_OPTIONS, b"")))
-    parms = options.get(TCA_MIRRED_PARMS, b"")
-    if _text_of(found.get(TCA_ACT_KIND, b"")) != "mirred" or len(parms) < _MIRRED.size:
-        return None
-    _, _, action_code, _, _, eaction, ifindex = _MIRRED.unpack_from(parms)
-    if (action_code, eaction) != (TC_ACT_STOLEN, TCA_EGRESS_REDIR):
-        return None
-    return names.get(ifindex, GONE)
-
-
-HOOKS_OF_INGRESS = (INGRESS_HOOK, EGRESS_HOOK)

@@ -49,7 +49,7 @@ from ap_agent.ops import (
     RootDel,
 )
 from ap_agent.placement import Route, RouteQuery
-from ap_agent.tcmsg import MARKER
+from ap_agent.u32msg import MARKER
 from bandwidth_config import IPAddress
 
 IFB_INDEX = 900

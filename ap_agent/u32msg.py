@@ -1,0 +1,138 @@
+"""Bytes of u32 filters, both ways: packing ours, reading whatever is there. No sockets here.
+
+Layouts are those of linux/pkt_cls.h and linux/tc_act/tc_mirred.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from socket import htons, ntohs
+
+from ap_agent.model import (
+    ETH_P_ALL,
+    GONE,
+    INGRESS_HOOK,
+    MARKER_CHAIN,
+    MARKER_PREF,
+    Filter,
+    Handle,
+    InstalledFilter,
+    Key,
+)
+from ap_agent.tcmsg import TCA_KIND, TCA_OPTIONS, attribute, attributes, tcmsg, text, text_of, u32
+
+TCA_CHAIN = 11
+TCA_U32_CLASSID, TCA_U32_DIVISOR, TCA_U32_SEL, TCA_U32_ACT = 1, 4, 5, 7
+TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 2, 2
+TC_U32_TERMINAL = 1
+TCA_EGRESS_REDIR = 1
+TC_ACT_STOLEN = 4
+
+_TCMSG = struct.Struct("=BxxxiIII")
+_U32_SEL = struct.Struct("=BBBxHHhhI")
+_MIRRED = struct.Struct("=IIiiiiI")
+
+# Where each kind of filter keeps its actions, to see who else redirects into our IFB.
+_ACTIONS_OF_KIND = {"u32": TCA_U32_ACT, "matchall": 2, "flower": 3, "basic": 3, "bpf": 1, "fw": 4, "flow": 9}
+
+
+def _info(pref: int, protocol: int) -> int:
+    return pref << 16 | htons(protocol)
+
+
+def pack_filter(ifindex: int, one: Filter, redirect_ifindex: int | None) -> bytes:
+    """`redirect_ifindex` is the device behind the name in `one.redirect_to`. The kernel picks the node id."""
+    selector = _U32_SEL.pack(TC_U32_TERMINAL, 0, len(one.keys), 0, 0, 0, 0, 0)
+    keys = b"".join(struct.pack(">II", key.mask, key.value) + struct.pack("=ii", key.offset, 0) for key in one.keys)
+    options = attribute(TCA_U32_SEL, selector + keys)
+    if one.flowid is not None:
+        options += u32(TCA_U32_CLASSID, int(one.flowid))
+    if redirect_ifindex is not None:
+        options += attribute(TCA_U32_ACT, attribute(1, _mirred(redirect_ifindex)))
+    head = tcmsg(ifindex, 0, int(one.hook), _info(one.pref, one.protocol))
+    chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
+    return head + text(TCA_KIND, "u32") + chain + attribute(TCA_OPTIONS, options)
+
+
+def _mirred(ifindex: int) -> bytes:
+    parms = _MIRRED.pack(0, 0, TC_ACT_STOLEN, 0, 0, TCA_EGRESS_REDIR, ifindex)
+    return text(TCA_ACT_KIND, "mirred") + attribute(TCA_ACT_OPTIONS, attribute(TCA_MIRRED_PARMS, parms))
+
+
+def pack_filter_name(ifindex: int, one: InstalledFilter, *, whole_list: bool = False) -> bytes:
+    """For a delete: one filter by its handle, or the whole list (all filters of the preference)."""
+    handle = 0 if whole_list else one.handle
+    chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
+    return tcmsg(ifindex, handle, int(one.hook), _info(one.pref, one.protocol)) + text(TCA_KIND, one.kind) + chain
+
+
+MARKER = Filter(hook=INGRESS_HOOK, pref=MARKER_PREF, protocol=ETH_P_ALL, keys=(Key(0, 0, 0),), chain=MARKER_CHAIN)
+
+
+def parse_filter(data: bytes, names: dict[int, str]) -> InstalledFilter:
+    """`names` are device names by ifindex; a redirect to a device that is not there reads `GONE`."""
+    _, _, handle, parent, info = _TCMSG.unpack_from(data)
+    found = dict(attributes(data[_TCMSG.size :]))
+    chain = struct.unpack_from("=I", found[TCA_CHAIN])[0] if TCA_CHAIN in found else 0
+    hook, pref, protocol = Handle.from_int(parent), info >> 16, ntohs(info & 0xFFFF)
+    kind = text_of(found.get(TCA_KIND, b""))
+    options = dict(attributes(found.get(TCA_OPTIONS, b""))) if TCA_OPTIONS in found else {}
+    redirects = [_redirect(action, names) for action in _actions(kind, options)]
+    is_list = kind == "u32" and (handle == 0 or TCA_U32_DIVISOR in options)
+    targets = tuple(name for name in redirects if name is not None)
+    one = InstalledFilter(hook, chain, pref, protocol, kind, 0 if is_list else handle, None, targets)
+    if kind != "u32" or is_list:
+        return one
+    return replace(one, meaning=_u32_meaning(one, options, redirects))
+
+
+def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: list[str | None]) -> Filter | None:
+    """What it does, or None when it has anything that ours never have (offsets, links, other actions)."""
+    selector = options.get(TCA_U32_SEL, b"")
+    if len(selector) < _U32_SEL.size or len(redirects) > 1 or None in redirects:
+        return None
+    flags, shift, count, offmask, off, offoff, hoff, hmask = _U32_SEL.unpack_from(selector)
+    if flags != TC_U32_TERMINAL or any((shift, offmask, off, offoff, hoff, hmask)):
+        return None
+    keys = tuple(_keys(selector, count))
+    if len(keys) != count:
+        return None
+    flowid = struct.unpack_from("=I", options[TCA_U32_CLASSID])[0] if TCA_U32_CLASSID in options else None
+    return Filter(
+        hook=one.hook,
+        pref=one.pref,
+        protocol=one.protocol,
+        keys=keys,
+        flowid=None if flowid is None else Handle.from_int(flowid),
+        redirect_to=redirects[0] if redirects else None,
+        chain=one.chain,
+    )
+
+
+def _keys(selector: bytes, count: int) -> Iterator[Key]:
+    for position in range(_U32_SEL.size, min(len(selector) - 15, _U32_SEL.size + 16 * count), 16):
+        mask, value = struct.unpack_from(">II", selector, position)
+        offset, offset_mask = struct.unpack_from("=ii", selector, position + 8)
+        if offset_mask:
+            return
+        yield Key(offset, value, mask)
+
+
+def _actions(kind: str, options: dict[int, bytes]) -> Iterable[bytes]:
+    data = options.get(_ACTIONS_OF_KIND.get(kind, 0))
+    return [action for _, action in attributes(data)] if data else []
+
+
+def _redirect(action: bytes, names: dict[int, str]) -> str | None:
+    """The name of the device that a plain egress redirect points at; None for every other action."""
+    found = dict(attributes(action))
+    options = dict(attributes(found.get(TCA_ACT_OPTIONS, b"")))
+    parms = options.get(TCA_MIRRED_PARMS, b"")
+    if text_of(found.get(TCA_ACT_KIND, b"")) != "mirred" or len(parms) < _MIRRED.size:
+        return None
+    _, _, action_code, _, _, eaction, ifindex = _MIRRED.unpack_from(parms)
+    if (action_code, eaction) != (TC_ACT_STOLEN, TCA_EGRESS_REDIR):
+        return None
+    return names.get(ifindex, GONE)
