@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ap_agent.errors import ApplyError
@@ -104,7 +104,18 @@ class FakeKernel:
     def route(self, query: RouteQuery) -> Route:
         return self.routes.get(query.destination, Route("none"))
 
-    def apply(self, op: Op) -> None:  # noqa: PLR0912, PLR0915 - one arm per operation
+    def apply(self, ops: Sequence[Op]) -> list[ApplyError | None]:
+        """Like the real one: what is refused is said, the rest is done."""
+        answers: list[ApplyError | None] = []
+        for op in ops:
+            try:
+                self.apply_one(op)
+                answers.append(None)
+            except ApplyError as error:
+                answers.append(error)
+        return answers
+
+    def apply_one(self, op: Op) -> None:  # noqa: PLR0912, PLR0915 - one arm per operation
         def need(condition: object, number: int) -> None:
             if not condition:
                 raise ApplyError(str(op), number)

@@ -150,7 +150,7 @@ def test_a_plan_leads_from_any_state_to_the_wanted_one_and_spares_foreign_object
         plant_foreign(kernel)
     foreign = foreign_objects(kernel)
     for op in plan_cycle(new, then, kernel=kernel).plan.ops:
-        kernel.apply(op)  # raises for a step that a kernel would refuse, or that does harm
+        kernel.apply_one(op)  # raises for a step that a kernel would refuse, or that does harm
     assert plan_cycle(new, then, kernel=kernel).plan.ops == ()
     assert foreign_objects(kernel) == foreign
     if not has_foreign:
@@ -192,7 +192,7 @@ def test_nothing_is_redirected_to_an_ifb_that_is_not_complete(
             assert set(wanted.ifb.leaves.values()) <= set(kernel.ifb.leaves.values())
             there = {one.meaning for one in kernel.ifb.filters}
             assert {one.meaning for one in wanted.ifb.filters} <= there
-        kernel.apply(op)
+        kernel.apply_one(op)
 
 
 @settings(max_examples=150, deadline=None)
@@ -206,7 +206,7 @@ def test_a_link_that_stays_limited_is_limited_after_every_step(
     staying = [link for link in new.values() if link.is_user_as and match_key(link) in keys]
     ceilings = [link.bandwidth_kbit for link in (*old.values(), *new.values())]
     for op in plan_cycle(new, mode, kernel=kernel).plan.ops:
-        kernel.apply(op)
+        kernel.apply_one(op)
         for link in staying:
             assert _is_limited(kernel, link, max(ceilings)), (str(op), link)
 
@@ -285,4 +285,4 @@ def test_the_fake_kernel_refuses_what_would_do_harm() -> None:
     assert len(refusals) == 2 * (3 + 2 + 4) + 1
     for op in refusals:
         with pytest.raises(ApplyError):
-            fresh_kernel().apply(op)
+            fresh_kernel().apply_one(op)
