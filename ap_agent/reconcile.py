@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ap_agent.desired import desired
@@ -17,13 +17,14 @@ from ap_agent.linkstate import link_states
 from ap_agent.model import Desired, EngineSettings, Finding, LinkState, Problem, TcState, link_of_class
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd
-from ap_agent.placement import Placements, Route, RouteQuery, limited, place
+from ap_agent.placement import Placements, Route, RouteQuery, limited, place, route_queries
 from ap_agent.plan import Plan, plan
 from bandwidth_config import LinkInfo
 
 __all__ = ["CycleResult", "Kernel", "ifb_in_service", "plan_cycle", "plan_reset", "read_links", "reconcile", "reset"]
 
-ATTEMPTS = 2  # somebody may change the kernel between our look and our step: look again, once
+# Somebody may change the kernel between our look and our step, and some objects show only when they are in the way.
+ATTEMPTS = 4
 WARNINGS = frozenset({"foreign_filter_in_front"})  # worth saying, but nothing was left undone
 
 
@@ -32,10 +33,11 @@ class Kernel(Protocol):
 
     def observe(self) -> TcState: ...
 
-    def route(self, query: RouteQuery) -> Route: ...
+    def routes(self, queries: Sequence[RouteQuery]) -> Sequence[Route]:
+        """One answer for each question, in order."""
 
-    def apply(self, op: Op) -> None:
-        """Raises `ApplyError`."""
+    def apply(self, ops: Sequence[Op]) -> Sequence[ApplyError | None]:
+        """Carry out all in order; for each the refusal, or None where it was done."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,9 @@ class CycleResult:
     """`plan` is what was found to do at the start, `writes` the operations that the kernel took.
 
     `links` has every limited link as the kernel has it at the end; `ok` is false if anything was not done. `ifb` is the
-    number of our IFB at the end if it was there and up, as `ifb_in_service` says it later.
+    number of our IFB at the end if it was there and up, as `ifb_in_service` says it later. `devices` are the interfaces
+    that are managed, by number, and `ports` the netlink ports that the writes came from: both for whoever listens to
+    the kernel's events.
     """
 
     plan: Plan
@@ -52,6 +56,8 @@ class CycleResult:
     problems: tuple[Problem, ...]
     ok: bool
     ifb: int | None = None
+    devices: frozenset[int] = frozenset()
+    ports: frozenset[int] = frozenset()
 
 
 def plan_cycle(links: Mapping[int, LinkInfo], settings: EngineSettings, *, kernel: Kernel | None = None) -> CycleResult:
@@ -75,8 +81,11 @@ def reconcile(links: Mapping[int, LinkInfo], settings: EngineSettings, *, kernel
                 break
             failures = _Failures()
             writes += _apply(opened, look.plan, failures)
-            look = _look(opened, links, settings)
-        return _result(look, first.plan, writes, failures.errors)
+            before, look = look, _look(opened, links, settings)
+            if look.plan == before.plan:  # no progress: the same again would be refused again
+                break
+        result = _result(look, first.plan, writes, failures.errors)
+        return replace(result, ports=getattr(opened, "ports", frozenset()))  # a test's kernel has none
 
 
 def reset(settings: EngineSettings, *, kernel: Kernel | None = None) -> CycleResult:
@@ -113,7 +122,9 @@ class _Look:
 
 def _look(kernel: Kernel, links: Mapping[int, LinkInfo], settings: EngineSettings) -> _Look:
     state = kernel.observe()
-    placements = place(links, state, kernel.route, settings)
+    queries = route_queries(links, state)
+    routes = dict(zip(queries, kernel.routes(queries), strict=True))
+    placements = place(links, state, routes.__getitem__, settings)
     wanted = desired(placements.placed, placements.managed, settings)
     return _Look(limited(links), state, wanted, placements, plan(state, wanted))
 
@@ -128,7 +139,9 @@ def _result(look: _Look, first: Plan, writes: int, failures: list[Problem]) -> C
     states = link_states(look.links, look.state, look.wanted, look.plan.ops, list(look.findings))
     unique = tuple(dict.fromkeys(problems))
     ifb = look.state.ifb.ifindex if look.state.ifb is not None and look.state.ifb.is_up else None
-    return CycleResult(first, writes, states, unique, ok=all(one.code in WARNINGS for one in unique), ifb=ifb)
+    ok = all(one.code in WARNINGS for one in unique)
+    devices = frozenset(one.ifindex for one in look.placements.managed)
+    return CycleResult(first, writes, states, unique, ok=ok, ifb=ifb, devices=devices)
 
 
 # --- applying --------------------------------------------------------------------------------------------------
@@ -143,8 +156,10 @@ class _Failures:
     devices: set[str] = field(default_factory=set)
 
     def add(self, op: Op, error: ApplyError) -> None:
-        served = f"links {', '.join(map(str, sorted(op.links)))}" if op.links else op.device.name
-        self.errors.append(Problem("apply_failed", served, f"{error.message} The next cycle tries again."))
+        """A refusal that follows from one before it (a leaf of a class that was refused) is not said again."""
+        if not op.links or not op.links <= self.links:
+            served = f"links {', '.join(map(str, sorted(op.links)))}" if op.links else op.device.name
+            self.errors.append(Problem("apply_failed", served, f"{error.message} The next cycle tries again."))
         if op.links:
             self.links |= op.links
         else:
@@ -163,14 +178,14 @@ class _Failures:
 
 
 def _apply(kernel: Kernel, todo: Plan, failures: _Failures) -> int:
+    """Send what may be sent together, and look at the answers before anything that rests on it."""
     writes = 0
-    for op in todo.ops:
-        if failures.forbid(op):
-            continue
-        try:
-            kernel.apply(op)
-            writes += 1
-        except ApplyError as error:
+    for _, run in groupby(todo.ops, key=attrgetter("stage")):
+        ops = [op for op in run if not failures.forbid(op)]
+        for op, error in zip(ops, kernel.apply(ops), strict=True):
+            if error is None:
+                writes += 1
+                continue
             _raise_if_hopeless(op, error)
             failures.add(op, error)
     return writes
