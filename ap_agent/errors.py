@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno as errno_names
 import os
+from collections.abc import Iterable
 
 
 class AgentError(Exception):
@@ -74,14 +75,16 @@ class ForeignStateError(AgentError):
 
 
 class ApplyError(AgentError):
-    """The kernel refused one operation. `op` is its printable form, `errno` the kernel's positive error number."""
+    """The kernel refused one operation. `op` is its printable form, `errno` the kernel's positive error number,
+    `detail` its own words if it had any, `links` the limited links that the operation serves."""
 
     retryable = True
 
-    def __init__(self, op: str, errno: int, detail: str = "") -> None:
+    def __init__(self, op: str, errno: int, detail: str = "", *, links: Iterable[int] = ()) -> None:
         name = errno_names.errorcode.get(errno, str(errno))
         said = f": {detail}" if detail else ""
-        super().__init__(f'The kernel refused "{op}" with {name} ({os.strerror(errno)}){said}.')
+        refused = f'he kernel refused "{op}" with {name} ({os.strerror(errno)}){said}.'
+        super().__init__(f"{_served(sorted(links))}: t{refused}" if links else f"T{refused}")
         self.op = op
         self.errno = errno
         self.detail = detail
@@ -95,3 +98,12 @@ class VerifyError(AgentError):
     def __init__(self, diff: str) -> None:
         super().__init__(f"After applying, the kernel still differs from what is wanted:\n{diff}")
         self.diff = diff
+
+
+_NAMED_LINKS = 8  # in a sentence; an operation may serve hundreds
+
+
+def _served(links: list[int]) -> str:
+    shown = ", ".join(map(str, links[:_NAMED_LINKS]))
+    more = f" and {len(links) - _NAMED_LINKS} more" if len(links) > _NAMED_LINKS else ""
+    return f"{'Link' if len(links) == 1 else 'Links'} {shown}{more}"

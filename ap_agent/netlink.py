@@ -1,20 +1,19 @@
-"""The kernel: observe it, ask it for routes, apply one operation. The only module with netlink sockets.
+"""The kernel: observe it, ask it for routes, apply operations. What is sent and read, in the agent's own words.
 
 Links and addresses come through pyroute2. Traffic control and route questions use messages of our own (`tcmsg`) on a
-plain socket: a dump of thousands of classes is parsed where it is needed, and an operation of two messages is sent in
-one piece, which the kernel works through even if we are killed meanwhile.
+plain socket (`rtsocket`): a dump of thousands of classes is parsed where it is needed, and thousands of operations are
+sent in a few pieces.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
-import itertools
 import socket
 import struct
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -51,21 +50,15 @@ from ap_agent.model import (
 )
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
 from ap_agent.placement import Route, RouteQuery
+from ap_agent.rtsocket import Refusal, RefusedError, RtSocket
 from bandwidth_config import IPAddress
 
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x1, 0x4, 0x300, 0x10
-NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLMSGERR_ATTR_MSG = 1
-SOL_NETLINK, NETLINK_EXT_ACK = 270, 11
 RTM_GETLINK, RTM_GETROUTE = 18, 26
 IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
 RTA_DST, RTA_SRC, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 4, 27, 28, 29
 CAP_NET_ADMIN = 12
-DUMP_ATTEMPTS = 5
-REPLY_TIMEOUT_S = 30  # the kernel answers at once; thousands of classes on a slow machine take seconds
+BUSY_PAUSE_S = 0.005  # between two tries of what is still in use
 
-_HEADER = struct.Struct("=IHHII")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 
@@ -78,136 +71,26 @@ def has_net_admin() -> bool:
     return False
 
 
-class _RefusedError(Exception):
-    """The kernel's answer to one message of a request: which, why, and its own words if it had any."""
-
-    def __init__(self, index: int, number: int, text: str) -> None:
-        super().__init__(text)
-        self.index, self.number, self.text = index, number, text
-
-
-class _Socket:
-    """Requests and dumps on a plain rtnetlink socket."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-        self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
-        self._socket.settimeout(REPLY_TIMEOUT_S)
-        self._socket.bind((0, 0))
-        self._sequence = itertools.count(1)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def request(self, messages: list[Message]) -> None:
-        """Send all in one piece and wait for every acknowledgement. Raises `_RefusedError` for the first refusal."""
-        numbers = [self._send_number() for _ in messages]
-        packed = b"".join(
-            _pack(kind, flags | NLM_F_REQUEST | NLM_F_ACK, number, body)
-            for (kind, flags, body), number in zip(messages, numbers, strict=True)
-        )
-        self._socket.send(packed)
-        waiting, refused = set(numbers), None
-        while waiting:
-            for kind, flags, number, body in self._receive():
-                if kind == NLMSG_ERROR and number in waiting:
-                    waiting.discard(number)
-                    code, text = _error(flags, body)
-                    if code and (refused is None or numbers.index(number) < refused.index):
-                        refused = _RefusedError(numbers.index(number), code, text)
-        if refused is not None:
-            raise refused
-
-    def ask(self, kind: int, body: bytes) -> bytes:
-        """One question with one answer."""
-        number = self._send_number()
-        self._socket.send(_pack(kind, NLM_F_REQUEST, number, body))
-        while True:
-            for answer, flags, answer_number, data in self._receive():
-                if answer_number != number:
-                    continue
-                if answer == NLMSG_ERROR:
-                    code, text = _error(flags, data)
-                    raise _RefusedError(0, code, text)
-                return data
-
-    def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """Again when the kernel says that the list changed under our eyes."""
-        for _ in range(DUMP_ATTEMPTS):
-            found, is_consistent = self._dump_once(kind, body)
-            if is_consistent:
-                return found
-        raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
-
-    def _dump_once(self, kind: int, body: bytes) -> tuple[list[bytes], bool]:
-        number = self._send_number()
-        self._socket.send(_pack(kind, NLM_F_REQUEST | NLM_F_DUMP, number, body))
-        found: list[bytes] = []
-        is_consistent = True
-        while True:
-            for answer, flags, answer_number, data in self._receive():
-                if answer_number != number:
-                    continue
-                is_consistent = is_consistent and not flags & NLM_F_DUMP_INTR
-                if answer == NLMSG_DONE:
-                    return found, is_consistent
-                if answer == NLMSG_ERROR:
-                    code, text = _error(flags, data)
-                    raise _RefusedError(0, code, text)
-                found.append(data)
-
-    def _send_number(self) -> int:
-        return next(self._sequence) & 0xFFFF_FFFF
-
-    def _receive(self) -> Iterator[tuple[int, int, int, bytes]]:
-        try:
-            data = self._socket.recv(1 << 20)
-        except TimeoutError as exc:
-            raise AgentError(
-                f"The kernel did not answer within {REPLY_TIMEOUT_S} s; try again.", retryable=True
-            ) from exc
-        position = 0
-        while position + _HEADER.size <= len(data):
-            length, kind, flags, number, _ = _HEADER.unpack_from(data, position)
-            if length < _HEADER.size:
-                return
-            yield kind, flags, number, data[position + _HEADER.size : position + length]
-            position += (length + 3) & ~3
-
-
-def _pack(kind: int, flags: int, number: int, body: bytes) -> bytes:
-    packed = _HEADER.pack(_HEADER.size + len(body), kind, flags, number, 0) + body
-    return packed + b"\0" * (-len(packed) % 4)
-
-
-def _error(flags: int, body: bytes) -> tuple[int, str]:
-    """(positive errno, the kernel's own sentence)."""
-    (code,) = struct.unpack_from("=i", body)
-    text = ""
-    if flags & NLM_F_ACK_TLVS:
-        (length,) = struct.unpack_from("=I", body, 4)
-        skipped = 4 + (_HEADER.size if flags & NLM_F_CAPPED else (length + 3) & ~3)
-        message = dict(tcmsg.attributes(body[skipped:])).get(NLMSGERR_ATTR_MSG, b"")
-        text = message.rstrip(b"\0").decode(errors="replace")
-    return -code, text
-
-
 def ifb_in_service() -> int | None:
     """The number of our IFB while it is there and up; None otherwise. One question, whatever the number of links.
 
     A redirect to an IFB that is gone drops every packet, also after another device got its name: that one has another
     number. Raises `AgentError` where the kernel does not answer.
     """
-    asker = _Socket()
+    asker = RtSocket()
     try:
-        body = _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + tcmsg.text(IFLA_IFNAME, IFB_NAME)
-        return _parse_ifb(asker.ask(RTM_GETLINK, body + tcmsg.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)))
-    except _RefusedError as exc:
+        return _parse_ifb(asker.ask(RTM_GETLINK, _link_question(IFB_NAME)))
+    except RefusedError as exc:
         if exc.number == errno.ENODEV:
             return None
         raise AgentError(f"The kernel does not say whether {IFB_NAME} is there ({exc.text or exc.number}).") from exc
     finally:
         asker.close()
+
+
+def _link_question(name: str) -> bytes:
+    body = _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + tcmsg.text(IFLA_IFNAME, name)
+    return body + tcmsg.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS)
 
 
 def _parse_ifb(data: bytes) -> int | None:
@@ -228,7 +111,7 @@ class RtNetlink:
     """The `Kernel` of `reconcile`, for the network namespace that the process is in; to be used in a `with`."""
 
     def __init__(self) -> None:
-        self._socket = _Socket()
+        self._socket = RtSocket()
         self._iproute: Any = IPRoute()
         self._names: dict[int, str] = {}
 
@@ -244,6 +127,11 @@ class RtNetlink:
         self._socket.close()
         self._iproute.close()
 
+    @property
+    def ports(self) -> frozenset[int]:
+        """Of the sockets that this kernel is changed through."""
+        return frozenset({self._socket.port})
+
     # --- observing ---
 
     def observe(self) -> TcState:
@@ -252,7 +140,7 @@ class RtNetlink:
             devices = tuple(self._devices())
             self._names = {one.ifindex: one.name for one in devices}
             return TcState(devices, self._addresses(), self._trees(devices))
-        except _RefusedError as exc:
+        except RefusedError as exc:
             if exc.number in (errno.EPERM, errno.EACCES):
                 raise AgentError(
                     f"Reading the kernel's traffic control is not permitted ({exc.text or 'EPERM'}); "
@@ -326,65 +214,102 @@ class RtNetlink:
         """Nothing for a device that disappeared meanwhile: the next cycle sees that."""
         try:
             return self._socket.dump(kind, tcmsg.tcmsg(ifindex, parent=parent))
-        except _RefusedError as exc:
+        except RefusedError as exc:
             if exc.number in (errno.ENODEV, errno.EINVAL):
                 return []
             raise
 
-    def route(self, query: RouteQuery) -> Route:
-        """How the kernel would send a UDP packet, policy rules included."""
-        bits = query.destination.max_prefixlen
-        family = socket.AF_INET if query.destination.version == 4 else socket.AF_INET6
-        body = _RTMSG.pack(family, bits, bits if query.source else 0, 0, 0, 0, 0, 0, 0)
-        body += tcmsg.attribute(RTA_DST, query.destination.packed)
-        if query.source is not None:
-            body += tcmsg.attribute(RTA_SRC, query.source.packed)
-        body += tcmsg.attribute(RTA_IP_PROTO, bytes([socket.IPPROTO_UDP]))
-        for number, port in ((RTA_SPORT, query.source_port), (RTA_DPORT, query.destination_port)):
-            if port is not None:
-                body += tcmsg.attribute(number, port.to_bytes(2))
-        try:
-            return _parse_route(self._socket.ask(RTM_GETROUTE, body))
-        except _RefusedError as exc:
-            return Route(_ROUTE_ERRORS.get(exc.number, "other"))
+    def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
+        """How the kernel would send UDP packets, policy rules included; in the order of the questions."""
+        answers = self._socket.ask_all(RTM_GETROUTE, [_route_question(one) for one in queries])
+        return [
+            Route(_ROUTE_ERRORS.get(one.number, "other")) if isinstance(one, Refusal) else _parse_route(one)
+            for one in answers
+        ]
 
     # --- applying ---
 
-    def apply(self, op: Op) -> None:
-        """Raises `ApplyError` with the operation and the kernel's error number."""
-        try:
-            self._socket.request(self._messages(op))
-        except _RefusedError as exc:
-            if isinstance(op, ClsactAdd):
-                self._undo_half_clsact(op.device.ifindex, exc.index)
-            raise ApplyError(str(op), exc.number, exc.text) from exc
+    def apply(self, ops: Sequence[Op]) -> list[ApplyError | None]:
+        """Carry out all of them in order; what is refused is said in its place, and the rest is done.
 
-    def _undo_half_clsact(self, ifindex: int, refused: int) -> None:
-        """Refused was either the clsact, because somebody made one in this moment and our note landed in theirs, or
-        the note, and our clsact would look like theirs: take back the half that was done.
+        A device that one of them creates can be named by operations of a later call, not of this one.
         """
-        marker = u32msg.MARKER
+        answers = self._try(ops)
+        started = time.monotonic()
+        while busy := [number for number, op in enumerate(ops) if _is_worth_waiting(op, answers[number], started)]:
+            time.sleep(BUSY_PAUSE_S)  # the kernel lets go of it after a grace period, and nothing tells us when
+            for number, answer in zip(busy, self._try([ops[number] for number in busy]), strict=True):
+                answers[number] = answer
+        return answers
+
+    def _try(self, ops: Sequence[Op]) -> list[ApplyError | None]:
+        names = _Names(self._socket)
+        answers: list[ApplyError | None] = []
+        groups: list[list[Message]] = []
+        for op in ops:
+            try:
+                groups.append(names.messages(op))
+                answers.append(None)
+            except OSError as exc:
+                groups.append([])
+                answers.append(_apply_error(op, exc.errno or errno.ENODEV, exc.strerror or ""))
+        for number, refusal in enumerate(self._socket.send(groups)):
+            if refusal is not None:
+                answers[number] = _apply_error(ops[number], refusal.number, refusal.text)
+                self._undo_half(ops[number], groups[number], refusal.index)
+        return answers
+
+    def _undo_half(self, op: Op, sent: list[Message], refused: int) -> None:
+        """Of a clsact with its note. Refused was either the clsact, because somebody made one in this moment and our
+        note landed in theirs, or the note, and our clsact would look like theirs: take back the half that was done.
+        """
+        if not isinstance(op, ClsactAdd):
+            return
+        ifindex, marker = tcmsg.ifindex_of(sent[0][2]), u32msg.MARKER
         note = InstalledFilter(marker.hook, marker.chain, marker.pref, marker.protocol, kind="u32", handle=0)
-        undo = (
+        undo: Message = (
             (tcmsg.RTM_DELTFILTER, 0, u32msg.pack_filter_name(ifindex, note, whole_list=True))
             if refused == 0
             else (tcmsg.RTM_DELQDISC, 0, tcmsg.pack_clsact(ifindex))
         )
-        with contextlib.suppress(_RefusedError):  # both were refused: nothing to take back
-            self._socket.request([undo])
+        self._socket.send([[undo]])  # if both were refused there is nothing to take back, and this is refused too
 
-    def _messages(self, op: Op) -> list[Message]:
+
+class _Names:
+    """Devices that operations name, each looked up once."""
+
+    def __init__(self, asker: RtSocket) -> None:
+        self._asker = asker
+        self._known: dict[str, int] = {}
+
+    def messages(self, op: Op) -> list[Message]:
+        """Raises `OSError` for a device that is not there."""
         if isinstance(op, IfbAdd):  # there is no number to look up yet
             return messages(op, 0)
         redirect_to = op.new.redirect_to if isinstance(op, FilterAdd) else None
-        ifindex = op.device.ifindex or self._ifindex_of(op.device.name, op)
-        return messages(op, ifindex, self._ifindex_of(redirect_to, op) if redirect_to else None)
+        ifindex = op.device.ifindex or self._ifindex(op.device.name)
+        return messages(op, ifindex, self._ifindex(redirect_to) if redirect_to else None)
 
-    def _ifindex_of(self, name: str, op: Op) -> int:
-        try:
-            return socket.if_nametoindex(name)
-        except OSError as exc:
-            raise ApplyError(str(op), exc.errno or errno.ENODEV, f"no device {name}") from exc
+    def _ifindex(self, name: str) -> int:
+        if name not in self._known:
+            try:
+                data = self._asker.ask(RTM_GETLINK, _link_question(name))
+            except RefusedError as exc:
+                raise OSError(exc.number, f"no device {name}") from exc
+            self._known[name] = _IFINFO.unpack_from(data)[2]
+        return self._known[name]
+
+
+def _is_worth_waiting(op: Op, answer: ApplyError | None, started: float) -> bool:
+    return (
+        answer is not None
+        and answer.errno == errno.EBUSY
+        and time.monotonic() - started < getattr(op, "busy_wait_s", 0.0)
+    )
+
+
+def _apply_error(op: Op, number: int, text: str) -> ApplyError:
+    return ApplyError(str(op), number, text, links=op.links)
 
 
 _ROUTE_KINDS: dict[int, Any] = {1: "unicast", 2: "local", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
@@ -395,6 +320,20 @@ _ROUTE_ERRORS: dict[int, Any] = {
     errno.EINVAL: "blackhole",
     errno.EACCES: "prohibit",
 }
+
+
+def _route_question(query: RouteQuery) -> bytes:
+    bits = query.destination.max_prefixlen
+    family = socket.AF_INET if query.destination.version == 4 else socket.AF_INET6
+    body = _RTMSG.pack(family, bits, bits if query.source else 0, 0, 0, 0, 0, 0, 0)
+    body += tcmsg.attribute(RTA_DST, query.destination.packed)
+    if query.source is not None:
+        body += tcmsg.attribute(RTA_SRC, query.source.packed)
+    body += tcmsg.attribute(RTA_IP_PROTO, bytes([socket.IPPROTO_UDP]))
+    for number, port in ((RTA_SPORT, query.source_port), (RTA_DPORT, query.destination_port)):
+        if port is not None:
+            body += tcmsg.attribute(number, port.to_bytes(2))
+    return body
 
 
 def _parse_route(data: bytes) -> Route:

@@ -185,10 +185,21 @@ def _devices_having(address: IPAddress | None, state: TcState) -> list[Device]:
     return [device for device in state.devices if device.ifindex in indexes]
 
 
+def route_queries(links: Mapping[int, LinkInfo], state: TcState) -> list[RouteQuery]:
+    """All that `place` may ask, each once: the shell asks the kernel for them together."""
+    asked = (one for one in limited(links) if not one.remote_ip.is_link_local)
+    return list(dict.fromkeys(_query(link, state) for link in asked))
+
+
+def _query(link: LinkInfo, state: TcState) -> RouteQuery:
+    source = link.local_ip if link.local_ip in state.addresses else None
+    return RouteQuery(link.remote_ip, source, link.local_port, link.remote_port)
+
+
 def _routed_nic(link: LinkInfo, state: TcState, route: RouteLookup) -> Device:
     who = f"Link {link.interface_id} to {link.remote_ip}"
-    source = link.local_ip if link.local_ip in state.addresses else None
-    answer = route(RouteQuery(link.remote_ip, source, link.local_port, link.remote_port))
+    query = _query(link, state)
+    answer = route(query)
     if answer.kind == "local":
         message = f"{who} cannot be limited because that address is delivered locally on this host; correct the routes."
         raise _NoPlaceError("own_address", message, is_lasting=True)
@@ -196,7 +207,7 @@ def _routed_nic(link: LinkInfo, state: TcState, route: RouteLookup) -> Device:
     if device is not None:
         return device
     if answer.kind == "none":
-        having = _devices_having(source, state)
+        having = _devices_having(query.source, state)
         if len(having) == 1:
             return having[0]
         message = f"{who} is not enforced towards the user AS because this host has no route to it; add one."

@@ -6,9 +6,11 @@ Every cycle starts from what the kernel says now. "No error" is not proof: what 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Protocol
 
 from ap_agent.desired import desired

@@ -75,6 +75,11 @@ def tcmsg(ifindex: int, handle: int = 0, parent: int = 0, info: int = 0) -> byte
     return _TCMSG.pack(0, ifindex, handle, parent, info)
 
 
+def ifindex_of(body: bytes) -> int:
+    """The device that a message of traffic control is about."""
+    return int(_TCMSG.unpack_from(body)[1])
+
+
 # --- rates -----------------------------------------------------------------------------------------------------
 
 

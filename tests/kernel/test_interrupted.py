@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 import pytest
 
@@ -36,17 +37,21 @@ class Disturbed:
     def observe(self) -> TcState:
         return self.real.observe()
 
-    def route(self, query: RouteQuery) -> Route:
-        return self.real.route(query)
+    def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
+        return self.real.routes(queries)
 
-    def apply(self, op: Op) -> None:
-        if self.left == 0:
-            raise KilledError
-        if self.left is not None:
-            self.left -= 1
-        if self.refuse is not None and isinstance(op, self.refuse) and (1 in op.links or not op.links):
-            raise ApplyError(str(op), self.number or errno.ENOMEM)
-        self.real.apply(op)
+    def apply(self, ops: Sequence[Op]) -> list[ApplyError | None]:
+        answers: list[ApplyError | None] = []
+        for op in ops:
+            if self.left == 0:
+                raise KilledError
+            if self.left is not None:
+                self.left -= 1
+            if self.refuse is not None and isinstance(op, self.refuse) and (1 in op.links or not op.links):
+                answers.append(ApplyError(str(op), self.number or errno.ENOMEM, links=op.links))
+            else:
+                answers += self.real.apply([op])
+        return answers
 
 
 def killed_after(host: Host, wanted: dict[int, LinkInfo], writes: int) -> bool:

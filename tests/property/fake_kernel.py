@@ -91,7 +91,7 @@ class FakeKernel:
     ) -> None:
         self.devices = {one.ifindex: one for one in devices}
         self.trees = {one.ifindex: FakeTree() for one in devices}
-        self.routes, self.addresses = dict(routes or {}), dict(addresses or {})
+        self._routes, self.addresses = dict(routes or {}), dict(addresses or {})
         self.nodes = itertools.count(0x80000800)
 
     # --- the protocol ---
@@ -102,7 +102,10 @@ class FakeKernel:
         return TcState(devices, self.addresses, trees)
 
     def route(self, query: RouteQuery) -> Route:
-        return self.routes.get(query.destination, Route("none"))
+        return self._routes.get(query.destination, Route("none"))
+
+    def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
+        return [self.route(one) for one in queries]
 
     def apply(self, ops: Sequence[Op]) -> list[ApplyError | None]:
         """Like the real one: what is refused is said, the rest is done."""

@@ -151,7 +151,7 @@ def test_a_full_list_loses_its_old_filters_before_the_new_ones_come(monkeypatch:
     kernel = after(*before)
     longest = 0
     for op in plan_of(kernel, *moved).ops:
-        kernel.apply(op)
+        kernel.apply_one(op)
         for tree in kernel.trees.values():
             lists = Counter(one.list_key for one in tree.filters if one.handle)
             longest = max(longest, *lists.values(), 0)
