@@ -1,23 +1,25 @@
 """Which packets belong to which class: filters as values. Pure.
 
 The rules are DOMAIN section 2: only UDP can be link traffic, and a limit never touches other ports or protocols of the
-same address. One rank per kind of rule, each rank in a filter preference of its own:
+same address. For one remote address they are, the first that matches counts:
 
-    exact          UDP, port (and local address, local port) of the link        -> the link's leaf
-    plain UDP      other whole UDP packets of a limited address                 -> unmatched (not limited by us)
-    odd UDP        what has no ports where we look: later fragments, IP options,
-                   IPv6 extension headers                                       -> the strictest link of that address
-    everything     an entry without a port owns its address                     -> the link's leaf
+    heartbeat      as below, and the payload says that it is one            -> the link's heartbeat leaf
+    exact          UDP, port (and local port, local address) of the link    -> the link's data leaf
+    plain UDP      other whole UDP packets of a limited address             -> unmatched (not limited by us)
+    odd UDP        what has no ports where we look: later fragments, IP
+                   options, IPv6 extension headers                          -> the strictest link of that address
+    everything     an entry without a port owns its address                 -> the link's data leaf
 
-Ranks are preferences, not just an order in one list, because u32 gives up a *whole list* when a packet is too short for
-one key (`goto out` in u32_classify): a datagram of under 8 payload bytes ends the heartbeat list, at byte 32, and must
-still meet the data list behind it, or short packets would escape the limit (a kernel test pins this). And a list holds
-no more than 4095 filters, beyond which u32 mixes them up without a word: so no list has two filters for one link.
+Rules are kept in three indexes per family, each with a preference of its own: heartbeats, exact to odd, everything.
+They cannot be one, because u32 gives up a *whole preference* when a packet is too short for one key (`goto out` in
+u32_classify): a datagram of under 8 payload bytes ends the search for heartbeats, at byte 32, and must still meet the
+exact rules behind it, or short packets would escape the limit (a kernel test pins this). How an index is spread over
+hash tables is the business of `hashing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -38,7 +40,9 @@ from ap_agent.model import (
     V6_PREF,
     Filter,
     Handle,
+    Index,
     Key,
+    Rule,
     data_class,
     heartbeat_class,
 )
@@ -53,18 +57,26 @@ DHCP_PORTS = ((68, 67), (67, 68), (67, 67))  # client to server, server to clien
 DHCPV6_PORTS = ((546, 547), (547, 546), (547, 547))
 
 
-class Rank(IntEnum):
-    """Order of the rules within one family; the number is the distance from the family's first preference."""
+class Order(IntEnum):
+    """Of the rules of an address in one index, the lower is asked first."""
 
-    EXACT = 0  # to 7: two per degree of exactness, the heartbeats before the data
-    ADDRESS_HEARTBEAT = 8
-    PLAIN_UDP = 9
-    PLAIN_ICMPV6 = 10
-    ODD_UDP = 11  # to 14: one per kind of header
-    EVERYTHING = 15
+    EXACT = 0  # to 3: with local port and address, with the port, with the address, with neither
+    OWNER = 4  # the heartbeats of an entry without a port
+    PLAIN_UDP = 4
+    PLAIN_ICMPV6 = 5
+    ODD_UDP = 6
+
+
+class Kind(IntEnum):
+    """The indexes of a family in the order of their preferences: the distance from the first."""
+
+    HEARTBEATS = 0
+    EXACT = 2
+    EVERYTHING = 4
 
 
 FilterLinks = dict[Filter, frozenset[int]]
+RuleLinks = dict[Rule, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -106,12 +118,12 @@ def _address_keys(offset: int, address: IPAddress) -> Iterator[Key]:
 
 
 def merged(keys: Iterable[Key]) -> tuple[Key, ...]:
-    """One key per word, in the order of the packet: cheap tests of the fixed header come before its payload."""
+    """One key per word, in the order of first mention, what may lie beyond the end of a short packet last."""
     words: dict[int, Key] = {}
     for key in keys:
-        old = words.get(key.offset, Key(key.offset, 0, 0))
-        words[key.offset] = Key(key.offset, old.value | key.value, old.mask | key.mask)
-    return tuple(words[offset] for offset in sorted(words))
+        old = words.get(key.offset)
+        words[key.offset] = key if old is None else Key(key.offset, old.value | key.value, old.mask | key.mask)
+    return tuple(words.values())
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,24 @@ class _Family:
 
     def side_offset(self, *, destination: bool) -> int:
         return self.destination if destination else self.source
+
+    @property
+    def address_bytes(self) -> int:
+        return self.destination - self.source
+
+    def splits(self, side: Side) -> dict[int, int]:
+        """Bytes that tell the links of one remote address apart, with the last order that has them all: the remote
+        port's, the local port's, the local address'.
+        """
+        remote, local = self.ports, self.ports + 2
+        if side.remote_is_destination:
+            remote, local = local, remote
+        here = self.side_offset(destination=not side.remote_is_destination)
+        return (
+            dict.fromkeys((remote, remote + 1), Order.EXACT + 3)
+            | dict.fromkeys((local, local + 1), Order.EXACT + 1)
+            | dict.fromkeys(range(here, here + self.address_bytes), Order.EXACT + 0)
+        )
 
 
 V4 = _Family(
@@ -161,7 +191,7 @@ def family_of(address: IPAddress) -> _Family:
     return V4 if address.version == 4 else V6
 
 
-# --- the filters of links --------------------------------------------------------------------------------------
+# --- the rules of links --------------------------------------------------------------------------------------
 
 
 def match_key(link: LinkInfo) -> tuple[object, ...]:
@@ -177,68 +207,97 @@ def strictest(links: Iterable[LinkInfo]) -> LinkInfo:
     return next((link for link in ranked if link.bandwidth_kbit > 0), ranked[0])
 
 
-def link_filters(links: Sequence[LinkInfo], side: Side) -> FilterLinks:
-    """All filters for these links on one side. Links that match exactly the same packets must be sorted out before."""
+def link_indexes(links: Sequence[LinkInfo], side: Side) -> tuple[Index, ...]:
+    """All rules for these links on one side. Links that match exactly the same packets must be sorted out before."""
     by_address: dict[IPAddress, list[LinkInfo]] = {}
     for link in links:
         by_address.setdefault(link.remote_ip, []).append(link)
-    filters: FilterLinks = {}
+    kinds: dict[tuple[int, Kind], RuleLinks] = {}
     for address in sorted(by_address, key=lambda one: (one.version, int(one))):
-        filters.update(_address_filters(address, by_address[address], side))
-    return filters
+        rules = _AddressRules(address, by_address[address], side)
+        for kind, found in rules.by_kind().items():
+            if found:
+                kinds.setdefault((address.version, kind), {}).update(found)
+    return tuple(_index(side, version, kind, rules) for (version, kind), rules in sorted(kinds.items()))
 
 
-def _address_filters(address: IPAddress, links: list[LinkInfo], side: Side) -> FilterLinks:
-    filters: FilterLinks = {}
-    for link in links:
-        if link.remote_port is not None:
-            filters.update(_exact_filters(link, side))
-    owner = next((link for link in links if link.remote_port is None), None)
-    everybody = frozenset(link.interface_id for link in links)
-    remote = tuple(_remote_keys(address, side))
-    family = family_of(address)
-
-    def add(rank: int, flowid: Handle, served: frozenset[int], *keys: Key) -> None:
-        one = Filter(side.hook, family.first_pref + rank, family.protocol, merged((*remote, *keys)), flowid)
-        filters[one] = served
-
-    is_udp = byte(family.next_header, UDP)
-    rest = side.unmatched
-    if owner is not None:
-        rest, served = data_class(side.major, owner.interface_id), frozenset({owner.interface_id})
-        beats = heartbeat_class(side.major, owner.interface_id)
-        add(Rank.ADDRESS_HEARTBEAT, beats, served, is_udp, *family.plain, byte(family.heartbeat, BFD))
-        add(Rank.EVERYTHING, rest, served)
-    if owner is None or len(links) > 1:
-        odd = strictest(links)
-        odd_leaf = data_class(side.major, odd.interface_id)
-        add(Rank.PLAIN_UDP, rest, everybody, is_udp, *family.plain)
-        for index, header in enumerate(family.odd_headers):
-            add(Rank.ODD_UDP + index, odd_leaf, everybody, byte(family.next_header, header))
-    if owner is None and family is V6:
-        # Multicast listener reports and the like carry a hop-by-hop header in front of ICMPv6 and are nobody's data.
-        add(Rank.PLAIN_ICMPV6, rest, everybody, byte(6, V6_HOP_BY_HOP), byte(40, ICMPV6))
-    return filters
+def _index(side: Side, version: int, kind: Kind, rules: RuleLinks) -> Index:
+    family = V4 if version == 4 else V6
+    remote = family.side_offset(destination=side.remote_is_destination)
+    return Index(
+        hook=side.hook,
+        protocol=family.protocol,
+        pref=family.first_pref + kind,
+        head=(byte(family.heartbeat, BFD),) if kind is Kind.HEARTBEATS else (),
+        address=tuple(range(remote, remote + family.address_bytes)),
+        splits={} if kind is Kind.EVERYTHING else family.splits(side),
+        guard=merged((byte(family.next_header, UDP), *family.plain)),
+        rules=rules,
+    )
 
 
-def _exact_filters(link: LinkInfo, side: Side) -> FilterLinks:
-    family = family_of(link.remote_ip)
-    exactness = (0 if link.local_ip is not None else 2) + (0 if link.local_port is not None else 1)
-    keys = [
-        *_remote_keys(link.remote_ip, side),
-        byte(family.next_header, UDP),
-        *family.plain,
-        *_port_keys(family, link, side),
-    ]
-    if link.local_ip is not None:
-        keys += _address_keys(family.side_offset(destination=not side.remote_is_destination), link.local_ip)
-    pref = family.first_pref + Rank.EXACT + 2 * exactness
-    beats = merged((*keys, byte(family.heartbeat, BFD)))
-    served = frozenset({link.interface_id})
-    return {
-        Filter(side.hook, pref, family.protocol, beats, heartbeat_class(side.major, link.interface_id)): served,
-        Filter(side.hook, pref + 1, family.protocol, merged(keys), data_class(side.major, link.interface_id)): served,
-    }
+@dataclass(frozen=True)
+class _AddressRules:
+    """The rules of one remote address."""
+
+    address: IPAddress
+    links: list[LinkInfo]
+    side: Side
+
+    def by_kind(self) -> dict[Kind, RuleLinks]:
+        owner = next((link for link in self.links if link.remote_port is None), None)
+        exact = [link for link in self.links if link is not owner]
+        beats, rules, everything = RuleLinks(), RuleLinks(), RuleLinks()
+        for link in exact:
+            keys, order, served = self._exact_keys(link), _exactness(link), frozenset({link.interface_id})
+            beat = merged((*keys, byte(self.family.heartbeat, BFD)))
+            beats[Rule(order, beat, heartbeat_class(self.side.major, link.interface_id))] = served
+            rules[Rule(order, keys, data_class(self.side.major, link.interface_id))] = served
+        rest = self.side.unmatched
+        if owner is not None:
+            served, rest = frozenset({owner.interface_id}), data_class(self.side.major, owner.interface_id)
+            beat = merged((*self._plain_udp(), byte(self.family.heartbeat, BFD)))
+            beats[Rule(Order.OWNER, beat, heartbeat_class(self.side.major, owner.interface_id))] = served
+            everything[Rule(Order.EXACT, self._remote, rest)] = served
+        if exact:
+            rules.update(self._rest_rules(rest, is_owned=owner is not None))
+        return {Kind.HEARTBEATS: beats, Kind.EXACT: rules, Kind.EVERYTHING: everything}
+
+    def _rest_rules(self, rest: Handle, *, is_owned: bool) -> RuleLinks:
+        """What is no link's: plain datagrams to other ports, and what cannot be told apart."""
+        family, everybody = self.family, frozenset(link.interface_id for link in self.links)
+        odd = data_class(self.side.major, strictest(self.links).interface_id)
+        rules = {Rule(Order.PLAIN_UDP, self._plain_udp(), rest): everybody}
+        for header in family.odd_headers:
+            keys = merged((*self._remote, byte(family.next_header, header)))
+            rules[Rule(Order.ODD_UDP, keys, odd)] = everybody
+        if family is V6 and not is_owned:
+            # Multicast listener reports and the like carry a hop-by-hop header in front of ICMPv6: nobody's data.
+            keys = merged((*self._remote, byte(6, V6_HOP_BY_HOP), byte(40, ICMPV6)))
+            rules[Rule(Order.PLAIN_ICMPV6, keys, rest)] = everybody
+        return rules
+
+    @property
+    def family(self) -> _Family:
+        return family_of(self.address)
+
+    @property
+    def _remote(self) -> tuple[Key, ...]:
+        return tuple(_remote_keys(self.address, self.side))
+
+    def _plain_udp(self) -> tuple[Key, ...]:
+        return merged((*self._remote, byte(self.family.next_header, UDP), *self.family.plain))
+
+    def _exact_keys(self, link: LinkInfo) -> tuple[Key, ...]:
+        keys = list(self._plain_udp())
+        if link.local_ip is not None:
+            local = self.family.side_offset(destination=not self.side.remote_is_destination)
+            keys += _address_keys(local, link.local_ip)
+        return merged((*keys, *_port_keys(self.family, link, self.side)))
+
+
+def _exactness(link: LinkInfo) -> int:
+    return Order.EXACT + (0 if link.local_port is not None else 2) + (0 if link.local_ip is not None else 1)
 
 
 def _remote_keys(address: IPAddress, side: Side) -> Iterator[Key]:
@@ -280,27 +339,45 @@ def exempt_filters(major: int) -> FilterLinks:
 # --- what goes through the IFB ---------------------------------------------------------------------------------
 
 
-def redirect_filters(links: Iterable[LinkInfo], *, everything: bool) -> Mapping[Filter, frozenset[int]]:
-    """The ingress filters of a managed interface: only sources that have a limited link, or everything."""
-    if everything:
-        served = frozenset(link.interface_id for link in links)
-        one = Filter(INGRESS_HOOK, REDIRECT_ALL_PREF, ETH_P_ALL, (Key(0, 0, 0),), redirect_to=IFB_NAME)
-        return {one: served}
-    filters: FilterLinks = {}
+def redirect_everything(links: Iterable[LinkInfo]) -> FilterLinks:
+    """The ingress filter of a managed interface where also unmatched traffic has a class."""
+    served = frozenset(link.interface_id for link in links)
+    return {Filter(INGRESS_HOOK, REDIRECT_ALL_PREF, ETH_P_ALL, (Key(0, 0, 0),), redirect_to=IFB_NAME): served}
+
+
+def redirect_indexes(links: Iterable[LinkInfo]) -> tuple[Index, ...]:
+    """The ingress filters of a managed interface: only sources that have a limited link.
+
+    An entry without a port takes the whole address, the others UDP and what may hide it. The redirects themselves are
+    few, behind the last table: a source only says which of them.
+    """
+    owned = {link.remote_ip for link in links if link.remote_port is None}
+    families: dict[int, RuleLinks] = {}
     for link in links:
-        protocol = family_of(link.remote_ip).protocol
-        for pref, keys in _redirect_keys(link):
-            one = Filter(INGRESS_HOOK, pref, protocol, keys, redirect_to=IFB_NAME)
-            filters[one] = filters.get(one, frozenset()) | {link.interface_id}
-    return filters
+        order = Redirects.EVERYTHING if link.remote_ip in owned else Redirects.UDP
+        rules = families.setdefault(link.remote_ip.version, {})
+        rule = Rule(order, tuple(_address_keys(family_of(link.remote_ip).source, link.remote_ip)))
+        rules[rule] = rules.get(rule, frozenset()) | {link.interface_id}
+    return tuple(_redirect_index(V4 if version == 4 else V6, rules) for version, rules in sorted(families.items()))
 
 
-def _redirect_keys(link: LinkInfo) -> Iterator[tuple[int, tuple[Key, ...]]]:
-    """(preference, keys): an entry without a port takes the whole address, the others UDP and what may hide it."""
-    family = family_of(link.remote_ip)
-    source = tuple(_address_keys(family.source, link.remote_ip))
-    if link.remote_port is None:
-        yield family.first_pref + Rank.EVERYTHING, source
-        return
-    for index, header in enumerate(dict.fromkeys((UDP, *family.odd_headers))):
-        yield family.first_pref + index, merged((*source, byte(family.next_header, header)))
+class Redirects(IntEnum):
+    """Which packets of a source go through the IFB; the order of its rule."""
+
+    UDP = 0
+    EVERYTHING = 1
+
+
+def _redirect_index(family: _Family, rules: RuleLinks) -> Index:
+    udp = tuple((byte(family.next_header, header),) for header in dict.fromkeys((UDP, *family.odd_headers)))
+    return Index(
+        hook=INGRESS_HOOK,
+        protocol=family.protocol,
+        pref=family.first_pref,
+        head=(),
+        address=tuple(range(family.source, family.source + family.address_bytes)),
+        splits={},
+        guard=(),
+        rules=rules,
+        redirects={Redirects.UDP: udp, Redirects.EVERYTHING: ((),)},
+    )

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ap_agent.classify import Side, exempt_filters, link_filters, match_key, redirect_filters
+from ap_agent.classify import (
+    Side,
+    exempt_filters,
+    link_indexes,
+    match_key,
+    redirect_everything,
+    redirect_indexes,
+)
 from ap_agent.model import (
     EXEMPT_MINOR,
     IFB_ALIAS,
@@ -136,7 +143,8 @@ def _tree(device: Device, major: int, links: Sequence[LinkInfo], settings: Engin
             *(one for link in links for one in link_leaves(major, link, frame)),
             *(one for _, one in shared),
         ),
-        filters={**(exempt_filters(major) if is_default else {}), **link_filters(links, side)},
+        filters=exempt_filters(major) if is_default else {},
+        indexes=link_indexes(links, side),
     )
 
 
@@ -147,7 +155,9 @@ def desired(placed: Iterable[PlacedLink], managed: Iterable[Device], settings: E
     if not ordered or not devices:
         return Desired()
     links = [one.link for one in ordered]
-    redirects = redirect_filters(links, everything=settings.unmatched == "default")
+    is_default = settings.unmatched == "default"
+    redirects = redirect_everything(links) if is_default else {}
+    indexes = () if is_default else redirect_indexes(links)
     trees = (
         replace(
             _tree(
@@ -157,6 +167,7 @@ def desired(placed: Iterable[PlacedLink], managed: Iterable[Device], settings: E
                 settings,
             ),
             redirects=redirects,
+            redirect_indexes=indexes,
         )
         for device in devices
     )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ap_agent.model import (
     EGRESS_HOOK,
     EMPTY_TREE,
+    INDEX_PREFS,
     INGRESS_HOOK,
     MARKER_CHAIN,
     Device,
@@ -38,6 +39,8 @@ from ap_agent.ops import (
     Op,
     RootAdd,
     RootDel,
+    TableAdd,
+    TableDel,
 )
 
 FilterList = tuple[Handle, int, int]  # hook, chain, preference
@@ -56,11 +59,17 @@ class Draft:
         self.leaves = {one.parent: one for one in tree.leaves}
         self.lists: dict[FilterList, list[InstalledFilter]] = {}
         self.headers: dict[FilterList, InstalledFilter] = {}
+        self.tables: dict[FilterList, dict[int, InstalledFilter]] = {}
         for one in tree.filters:
-            self.headers.setdefault(one.list_key, one)
-            filters = self.lists.setdefault(one.list_key, [])
-            if one.handle:
-                filters.append(one)
+            self._load_filter(one)
+
+    def _load_filter(self, one: InstalledFilter) -> None:
+        self.headers.setdefault(one.list_key, one)
+        filters = self.lists.setdefault(one.list_key, [])
+        if one.is_table:
+            self.tables.setdefault(one.list_key, {})[one.table] = one
+        elif one.handle and one.buckets is None:
+            filters.append(one)
 
     @property
     def hook(self) -> Handle:
@@ -81,14 +90,30 @@ class Draft:
         empty = (self.headers[key] for key, filters in self.lists.items() if key[0] in hooks and not filters)
         return [one for one in (*self._at(*hooks), *empty) if not filter_is_ours(one)]
 
+    def listed_filters(self, hook: Handle) -> list[InstalledFilter]:
+        """Ours that belong to no index."""
+        return [one for one in self.our_filters(hook) if one.pref not in INDEX_PREFS]
+
     def meanings(self, hook: Handle) -> set[Filter]:
-        return {one.meaning for one in self.our_filters(hook) if one.meaning is not None}
+        return {one.meaning for one in self.listed_filters(hook) if one.meaning is not None}
+
+    def index_lists(self, hook: Handle) -> list[FilterList]:
+        """Preferences where an index of ours is or was."""
+        return [
+            key
+            for key in sorted(self.lists)
+            if key[0] == hook and key[1] == 0 and key[2] in INDEX_PREFS and filter_is_ours(self.headers[key])
+        ]
+
+    def table_numbers(self, hook: Handle) -> set[int]:
+        """All that are taken at this hook, whoever made them: the kernel counts them for all preferences together."""
+        return {number for key, tables in self.tables.items() if key[0] == hook for number in tables}
 
     def surplus_filters(self, hook: Handle, wanted: Collection[Filter]) -> list[InstalledFilter]:
         """Ours that are not wanted, and all but one of those that are there twice."""
         seen: set[Filter] = set()
         surplus = []
-        for one in self.our_filters(hook):
+        for one in self.listed_filters(hook):
             if one.meaning is None or one.meaning not in wanted or one.meaning in seen:
                 surplus.append(one)
             else:
@@ -99,7 +124,11 @@ class Draft:
         return [
             (key, self.headers[key])
             for key in sorted(self.lists)
-            if key[0] == hook and not self.lists[key] and key[1] == 0 and filter_is_ours(self.headers[key])
+            if key[0] == hook
+            and not self.lists[key]
+            and key[1] == 0
+            and key[2] not in INDEX_PREFS
+            and filter_is_ours(self.headers[key])
         ]
 
     def filters_into(self, handles: Collection[Handle]) -> list[InstalledFilter]:
@@ -154,8 +183,14 @@ class Draft:
                 self.leaves.pop(handle, None)
             case LeafAdd(new=leaf) | LeafChange(new=leaf) | LeafReplace(new=leaf):
                 self.leaves[leaf.parent] = leaf
-            case FilterAdd(new=new):
-                self._add_filter(new)
+            case TableAdd(new=table):
+                self._load_filter(table)
+            case TableDel(old=table):
+                del self.tables[table.list_key][table.table]
+                left = [one for one in self.lists[table.list_key] if one.table != table.table]
+                self.lists[table.list_key] = left
+            case FilterAdd(new=new, handle=handle):
+                self._add_filter(new, handle)
             case FilterDel(old=old):
                 self.lists[old.list_key].remove(old)
             case ListDel(old=old):
@@ -163,14 +198,13 @@ class Draft:
             case _:
                 raise TypeError(f"unknown operation {op!r}")
 
-    def _add_filter(self, new: Filter) -> None:
+    def _add_filter(self, new: Filter, handle: int) -> None:
         targets = (new.redirect_to,) if new.redirect_to else ()
-        # The kernel picks the node; -1 never meets a delete, because a plan deletes only what was there before it.
-        one = InstalledFilter(new.hook, new.chain, new.pref, new.protocol, "u32", -1, new, targets)
-        self.headers.setdefault(one.list_key, one)
-        self.lists.setdefault(one.list_key, []).append(one)
+        # Where the kernel picks the node, -1 never meets a delete: a plan deletes only what was there before it.
+        one = InstalledFilter(new.hook, new.chain, new.pref, new.protocol, "u32", handle or -1, new, targets)
+        self._load_filter(one)
 
     def _drop_lists(self, keys: Iterable[FilterList]) -> None:
         for key in keys:
-            self.lists.pop(key, None)
-            self.headers.pop(key, None)
+            for kept in (self.lists, self.headers, self.tables):
+                kept.pop(key, None)

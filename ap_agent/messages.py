@@ -25,6 +25,8 @@ from ap_agent.ops import (
     Op,
     RootAdd,
     RootDel,
+    TableAdd,
+    TableDel,
 )
 
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
@@ -124,8 +126,18 @@ def _(op: ClassDel, ifindex: int, _redirect: int | None = None) -> list[Message]
 
 
 @messages.register
+def _(op: TableAdd, ifindex: int, _redirect: int | None = None) -> list[Message]:
+    return [(tcmsg.RTM_NEWTFILTER, ADD, u32msg.pack_table(ifindex, op.new))]
+
+
+@messages.register
+def _(op: TableDel, ifindex: int, _redirect: int | None = None) -> list[Message]:
+    return [(tcmsg.RTM_DELTFILTER, CHANGE, u32msg.pack_filter_name(ifindex, op.old))]
+
+
+@messages.register
 def _(op: FilterAdd, ifindex: int, redirect: int | None = None) -> list[Message]:
-    return [(tcmsg.RTM_NEWTFILTER, ADD, u32msg.pack_filter(ifindex, op.new, redirect))]
+    return [(tcmsg.RTM_NEWTFILTER, ADD, u32msg.pack_filter(ifindex, op.new, redirect, op.handle))]
 
 
 @messages.register

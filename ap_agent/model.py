@@ -38,12 +38,14 @@ TEMPORARY_LEAF_BIT = 0x4000
 
 # Filter preferences. 100 to 159 are ours on every hook: behind 1..99, which people and tools pick by hand and who may
 # mean to be first, and in front of 49152 downwards, which tc hands out by itself. A preference belongs to one
-# protocol (the kernel refuses a second), so each family has its own ten-and-some.
+# protocol (the kernel refuses a second), so each family has its own. An index (see classify) takes one of two
+# neighbouring preferences, so that it can be built anew beside itself.
 EXEMPT_ARP_PREF = 100
 EXEMPT_V4_PREF = 101
 EXEMPT_V6_PREF = 102
-V4_PREF = 110  # + rank, see classify.Rank
-V6_PREF = 130  # + rank
+V4_PREF = 110  # + 2 per kind of index
+V6_PREF = 130
+INDEX_PREFS = frozenset({*range(V4_PREF, V4_PREF + 20), *range(V6_PREF, V6_PREF + 20)})
 REDIRECT_ALL_PREF = 150
 OUR_PREFS = range(100, 160)
 # A chain that no packet walks (nothing jumps there) holds the note "this clsact was made by us": "slb" in ASCII, since
@@ -216,11 +218,27 @@ class Key:
     mask: int
 
 
+@dataclass(frozen=True, order=True)
+class Selector:
+    """The byte of a packet, counted from the network header, that chooses one of 256 buckets."""
+
+    position: int
+
+    @property
+    def offset(self) -> int:
+        return self.position & ~3
+
+    @property
+    def mask(self) -> int:
+        return 0xFF << 8 * (3 - self.position % 4)
+
+
 @dataclass(frozen=True)
 class Filter:
     """A u32 filter by its meaning: where, when, and what then. Two of equal meaning are the same filter.
 
-    Exactly one of `flowid` and `redirect_to` says what happens; the marker filter has a `flowid` that no packet uses.
+    Exactly one of `flowid`, `redirect_to` and `table` says what happens; the marker filter does nothing. `table` is the
+    number of another table in which the search goes on, in the bucket that `selector` chooses (None: the first).
     """
 
     hook: Handle
@@ -230,12 +248,15 @@ class Filter:
     flowid: Handle | None = None
     redirect_to: str | None = None
     chain: int = 0
+    table: int | None = None
+    selector: Selector | None = None
 
     @property
     def sort_key(self) -> tuple[int, int, int, tuple[Key, ...], int, str]:
         return self.chain, self.pref, self.protocol, self.keys, int(self.flowid or Handle(0)), self.redirect_to or ""
 
 
+FIRST_ROOT_TABLE = 0x800  # the kernel numbers the first tables of preferences from here; ours are below
 GONE = "*"  # the device of a redirect whose target was deleted; mirred drops everything then, silently
 
 
@@ -243,7 +264,8 @@ GONE = "*"  # the device of a redirect whose target was deleted; mirred drops ev
 class InstalledFilter:
     """A filter as the kernel has it. `meaning` is None where it is nothing that we could have made.
 
-    `handle` 0 stands for an empty list: a preference without filters, which the kernel keeps until it is deleted.
+    `handle` 0 stands for the list itself: a preference, which the kernel keeps without filters until it is deleted.
+    A hash table has `buckets`. The upper 12 bits of a handle are the table's number; bucket and node follow.
     """
 
     hook: Handle
@@ -254,10 +276,28 @@ class InstalledFilter:
     handle: int
     meaning: Filter | None = None
     redirects_to: tuple[str, ...] = ()
+    buckets: int | None = None
 
     @property
     def list_key(self) -> tuple[Handle, int, int]:
         return self.hook, self.chain, self.pref
+
+    @property
+    def table(self) -> int:
+        return self.handle >> 20
+
+    @property
+    def bucket(self) -> int:
+        return self.handle >> 12 & 0xFF
+
+    @property
+    def node(self) -> int:
+        return self.handle & 0xFFF
+
+    @property
+    def is_table(self) -> bool:
+        """A table that somebody made; the first one of a preference comes and goes with it."""
+        return self.buckets is not None and self.table < FIRST_ROOT_TABLE
 
 
 @dataclass(frozen=True)
@@ -337,23 +377,66 @@ def filter_is_ours(one: InstalledFilter) -> bool:
         return one.hook == INGRESS_HOOK and one.kind == "u32" and one.pref == MARKER_PREF
     if one.chain != 0 or one.pref not in OUR_PREFS or one.kind != "u32":
         return False
-    if one.handle == 0:  # an empty u32 list
+    if one.handle == 0 or one.buckets is not None:  # a list, a table
         return True
-    meaning = one.meaning
-    if meaning is None:
-        return False
-    if one.hook == INGRESS_HOOK:
+    return one.meaning is not None and _could_be_ours(one.meaning)
+
+
+def _could_be_ours(meaning: Filter) -> bool:
+    if meaning.table is not None:
+        return True
+    if meaning.hook == INGRESS_HOOK:
         return meaning.redirect_to in (IFB_NAME, GONE)
     flowid = meaning.flowid
-    return flowid is not None and flowid.major == one.hook.major and (flowid.minor == 0 or is_our_class(flowid))
+    return flowid is not None and flowid.major == meaning.hook.major and (flowid.minor == 0 or is_our_class(flowid))
 
 
 # --- what should be there --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What happens to some packets of one remote address: of the rules of an address the lowest `order` is asked first.
+
+    Without a `flowid` they go to the redirects that the index keeps for this `order`.
+    """
+
+    order: int
+    keys: tuple[Key, ...]
+    flowid: Handle | None = None
+
+
+@dataclass(frozen=True)
+class Index:
+    """Rules of one kind for many remote addresses, found through hash tables instead of one after the other.
+
+    `pref` is the first of the two preferences that it may live at. Packets that lack `head` are not looked up at all.
+    `address` are the positions of the remote address' bytes. `splits` are further bytes that tell the rules of one
+    address apart, each with the highest order of which every rule fixes it; a table that is hashed by one of these is
+    entered with the keys of `guard` only, so that nothing is read that is no port. `redirects` are keys by order.
+    """
+
+    hook: Handle
+    protocol: int
+    pref: int
+    head: tuple[Key, ...]
+    address: tuple[int, ...]
+    splits: Mapping[int, int]
+    guard: tuple[Key, ...]
+    rules: Mapping[Rule, frozenset[int]]
+    redirects: Mapping[int, tuple[tuple[Key, ...], ...]] = field(default_factory=dict)
+
+    @property
+    def prefs(self) -> tuple[int, int]:
+        return self.pref, self.pref + 1
+
+
+@dataclass(frozen=True)
 class DesiredTree:
-    """What one device should have of ours. Filters carry the interface ids of the links that they serve."""
+    """What one device should have of ours. Filters carry the interface ids of the links that they serve.
+
+    `filters` and `redirects` are lists, one filter after the other; what grows with the links is in the indexes.
+    """
 
     device: Device
     major: int
@@ -361,7 +444,9 @@ class DesiredTree:
     classes: tuple[HtbClass, ...] = ()  # parents first
     leaves: tuple[Qdisc, ...] = ()
     filters: Mapping[Filter, frozenset[int]] = field(default_factory=dict)
+    indexes: tuple[Index, ...] = ()
     redirects: Mapping[Filter, frozenset[int]] = field(default_factory=dict)
+    redirect_indexes: tuple[Index, ...] = ()
 
 
 @dataclass(frozen=True)

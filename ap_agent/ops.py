@@ -17,6 +17,7 @@ from ap_agent.describe import PROTOCOLS, describe_keys
 from ap_agent.model import (
     EXEMPT_MINOR,
     IFB_MAJOR,
+    INGRESS_HOOK,
     NIC_MAJOR,
     UNMATCHED_MINOR,
     Device,
@@ -41,6 +42,7 @@ class Stage(Enum):
     BUILD = "build"
     SWITCH = "switch"  # packets go another way from here on
     REMOVE = "remove"
+    CLEAR = "clear"  # tables to which nothing leads any longer
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Op(ABC):
     device: Device
     links: frozenset[int]
     kind: ClassVar[str] = ""
+    busy_wait_s: ClassVar[float] = 0.0  # for how long EBUSY is no answer yet
+
+    def is_blocked_by(self, failed: frozenset[int]) -> bool:
+        """Whether it rests on a step that the kernel refused to one of these links."""
+        return bool(self.links & failed)
 
     @property
     def stage(self) -> Stage:
@@ -266,17 +273,69 @@ class ClassDel(Op):
 
 
 @dataclass(frozen=True)
-class FilterAdd(Op):
-    new: Filter
-    kind: ClassVar[str] = "filter-add"
+class TableAdd(Op):
+    """A hash table; nothing leads to it yet."""
 
-    @property
-    def stage(self) -> Stage:
-        return Stage.BUILD if self.new.redirect_to is None else Stage.SWITCH
+    new: InstalledFilter
+    kind: ClassVar[str] = "table-add"
 
     @property
     def what(self) -> str:
-        return f"add filter {describe_filter(self.new)}"
+        return f"add table {self.new.table:x}: of {self.new.buckets} buckets to {_list_of(self.new)}"
+
+
+@dataclass(frozen=True)
+class TableDel(Op):
+    """With the filters in it. The kernel calls it busy for some milliseconds after the last filter that led there."""
+
+    old: InstalledFilter
+    kind: ClassVar[str] = "table-del"
+    busy_wait_s: ClassVar[float] = 2.0
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.CLEAR
+
+    @property
+    def what(self) -> str:
+        return f"delete table {self.old.table:x}: of {_list_of(self.old)}"
+
+
+@dataclass(frozen=True)
+class FilterAdd(Op):
+    """`handle` is the node of a hash table; 0: in the first table of its preference, where the kernel numbers it."""
+
+    new: Filter
+    handle: int = 0
+    kind: ClassVar[str] = "filter-add"
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it leads packets into the tables of an index, complete by then."""
+        return self.new.table is not None and not self.handle
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.SWITCH if self.is_head or self.new.hook == INGRESS_HOOK else Stage.BUILD
+
+    def is_blocked_by(self, failed: frozenset[int]) -> bool:
+        """A filter into a class needs that link's class, one that leads packets on any link behind it."""
+        target = link_of_class(self.new.flowid)
+        return target in failed if target is not None else bool(self.links) and self.links <= failed
+
+    @property
+    def what(self) -> str:
+        return f"add filter {describe_filter(self.new, self.handle)}"
+
+
+@dataclass(frozen=True)
+class HeadSwitch(FilterAdd):
+    """Leads packets into tables that take the place of others: every one of them must be complete."""
+
+    kind: ClassVar[str] = "head-switch"
+
+    def is_blocked_by(self, failed: frozenset[int]) -> bool:
+        return bool(self.links & failed)
 
 
 @dataclass(frozen=True)
@@ -286,7 +345,7 @@ class FilterDel(Op):
 
     @property
     def what(self) -> str:
-        described = describe_filter(self.old.meaning) if self.old.meaning else f"pref {self.old.pref}"
+        described = describe_filter(self.old.meaning, self.old.handle) if self.old.meaning else f"pref {self.old.pref}"
         return f"delete filter {described}"
 
 
@@ -300,8 +359,7 @@ class ListDel(Op):
 
     @property
     def what(self) -> str:
-        where = f"{PROTOCOLS.get(self.old.protocol, hex(self.old.protocol))} pref {self.old.pref} at {self.old.hook}"
-        return f"delete all filters of {where} ({self.count})"
+        return f"delete all filters of {_list_of(self.old)} ({self.count})"
 
 
 # --- words -----------------------------------------------------------------------------------------------------
@@ -328,13 +386,24 @@ def whose(handle: Handle) -> str:
     return f"class {handle}{note(handle)}"
 
 
-def describe_filter(one: Filter) -> str:
-    """`ip pref 117 at 1: dst 192.0.2.7 udp with ports dport 50000 -> 1:1001 (link 1, data, to the user AS)`."""
+def describe_filter(one: Filter, handle: int = 0) -> str:
+    """`ip pref 112 at 1: 4:7:10 dst 192.0.2.7 udp dport 50000 -> 1:1001 (link 1, data, to the user AS)`."""
     protocol = PROTOCOLS.get(one.protocol, hex(one.protocol))
-    target = f"redirect to {one.redirect_to}" if one.redirect_to else _target(one.flowid or Handle(0))
     chain = f" chain {one.chain:#x}" if one.chain else ""
-    return f"{protocol} pref {one.pref}{chain} at {one.hook} {describe_keys(one.protocol, one.keys)} -> {target}"
+    node = f" {handle >> 20:x}:{handle >> 12 & 0xFF:x}:{handle & 0xFFF:x}" if handle else ""
+    place = f"{protocol} pref {one.pref}{chain} at {one.hook}{node}"
+    return f"{place} {describe_keys(one.protocol, one.keys)} -> {_target(one)}"
 
 
-def _target(flowid: Handle) -> str:
+def _target(one: Filter) -> str:
+    if one.table is not None:
+        by = f" by byte {one.selector.position}" if one.selector is not None else ""
+        return f"table {one.table:x}:{by}"
+    if one.redirect_to:
+        return f"redirect to {one.redirect_to}"
+    flowid = one.flowid or Handle(0)
     return f"{flowid}{note(flowid)}" if flowid.minor else f"{flowid} (passes directly)"
+
+
+def _list_of(one: InstalledFilter) -> str:
+    return f"{PROTOCOLS.get(one.protocol, hex(one.protocol))} pref {one.pref} at {one.hook}"

@@ -8,10 +8,11 @@ is kept in step with each operation that is emitted, so that every later decisio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ap_agent.draft import Draft, FilterList
+from ap_agent.indexing import IndexPlanner, NoRoomError, clear_shelf, links_of_filter
 from ap_agent.model import (
     AT_ROOT,
     EMPTY_TREE,
@@ -22,6 +23,7 @@ from ap_agent.model import (
     GONE,
     IFB_MAJOR,
     IFB_NAME,
+    INDEX_PREFS,
     INGRESS_HOOK,
     MARKER_CHAIN,
     NIC_MAJOR,
@@ -34,6 +36,7 @@ from ap_agent.model import (
     Finding,
     Handle,
     HtbClass,
+    Index,
     InstalledFilter,
     Problem,
     Qdisc,
@@ -67,7 +70,7 @@ from ap_agent.ops import (
 )
 
 NOBODY: frozenset[int] = frozenset()
-MAX_LIST_FILTERS = 4095  # u32 gives the same node id twice beyond, and answers success (measured, kernel 6.18)
+NOTHING: frozenset[tuple[str, Handle, int]] = frozenset()
 WALKED_PROTOCOLS = (ETH_P_ALL, ETH_P_IP, ETH_P_IPV6)  # of filters that see a link's packets at all
 
 
@@ -94,15 +97,21 @@ class Plan:
         return {"ops": [op.to_json() for op in self.ops], "problems": problems}
 
 
-def plan(state: TcState, wanted: Desired) -> Plan:
-    """`plan(s, d)` is empty if and only if `s` has of ours exactly `d`. Foreign objects are never in an operation."""
-    return _Planner(state, wanted).run()
+def plan(state: TcState, wanted: Desired, avoid: frozenset[tuple[str, Handle, int]] = NOTHING) -> Plan:
+    """`plan(s, d)` is empty if and only if `s` has of ours exactly `d`. Foreign objects are never in an operation.
+
+    `avoid` are table numbers (device, hook, number) that the kernel did not give although none is seen there.
+    """
+    return _Planner(state, wanted, avoid).run()
 
 
 @dataclass
 class _Planner:
     state: TcState
     wanted: Desired
+    avoid: frozenset[tuple[str, Handle, int]] = NOTHING
+    indexes: dict[tuple[int, Handle], list[IndexPlanner]] = field(default_factory=dict)
+    reported: set[tuple[int, Handle, int]] = field(default_factory=set)
     ops: list[Op] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -120,10 +129,11 @@ class _Planner:
             if want is not None:
                 self._build_tree(draft, want)
         for draft, want in nics:
-            self._redirect(draft, want.redirects if want is not None and ifb is not None else {})
+            if want is not None and ifb is not None:
+                self._redirect(draft, want)
         for draft, want in nics:
             if ifb is not None or self.wanted.ifb is None:
-                self._unredirect(draft, want.redirects if want is not None else {})
+                self._unredirect(draft, want)
         for draft, want in nics:
             self._strip_tree(draft, want if want is not None else DesiredTree(draft.device, NIC_MAJOR, has_root=False))
         self._strip_ifb(ifb, [draft for draft, _ in nics])
@@ -196,14 +206,18 @@ class _Planner:
         for number, (classes, leaves) in groups.items():
             if number is not None:
                 self._build_classes(draft, classes, leaves, frozenset({number}))
-        shared_classes, shared_leaves = groups.get(None, ([], []))
         blocked = self._blocked_prefs(draft, draft.hook, want.filters, want)
-        # Exempt before unmatched: the moment that class exists it takes ARP too. Filters into it come after it.
-        for minor in (EXEMPT_MINOR, None, UNMATCHED_MINOR):
-            classes = [one for one in shared_classes if one.handle.minor == minor]
-            leaves = [one for one in shared_leaves if one.parent.minor == minor]
-            self._build_classes(draft, classes, leaves, NOBODY)
-            self._add_filters(draft, draft.hook, _until(want.filters, minor), blocked, want.filters)
+        # Exempt before unmatched: the moment that class exists it takes ARP too.
+        self._build_shared(draft, groups, EXEMPT_MINOR)
+        self._add_filters(draft, draft.hook, want.filters, blocked)
+        self._build_shared(draft, groups, UNMATCHED_MINOR)
+        self._build_indexes(draft, draft.hook, want.indexes, want)
+        self._warn_of_filters_in_front(draft, draft.hook, _last_pref(want.filters, want.indexes))
+
+    def _build_shared(self, draft: Draft, groups: Mapping[int | None, Group], minor: int) -> None:
+        classes, leaves = groups.get(None, ([], []))
+        own = [one for one in classes if one.handle.minor == minor]
+        self._build_classes(draft, own, [one for one in leaves if one.parent.minor == minor], NOBODY)
 
     def _foreign_root(self, draft: Draft, want: DesiredTree) -> None:
         root, name = draft.root, draft.device.name
@@ -253,6 +267,7 @@ class _Planner:
         if not want.has_root and not draft.has_foreign():
             self._do(draft, RootDel(draft.device, NOBODY, draft.root.handle))
             return
+        self._strip_indexes(draft, draft.hook, want.indexes)
         surplus = draft.surplus_filters(draft.hook, want.filters)
         exempt = [one for one in surplus if one.meaning and one.meaning.flowid == Handle(draft.major, EXEMPT_MINOR)]
         self._delete_filters(draft, [one for one in surplus if one not in exempt])
@@ -288,25 +303,39 @@ class _Planner:
 
     # --- filters ---
 
+    def _build_indexes(self, draft: Draft, hook: Handle, wanted: Iterable[Index], want: DesiredTree) -> None:
+        for index in wanted:
+            blocked = self._foreign_prefs(draft, hook, dict.fromkeys(index.prefs, index.protocol))
+            if len(blocked) == len(index.prefs):
+                self._blocked(draft, hook, min(blocked), NOBODY.union(*index.rules.values()), want)
+                continue
+            avoid = frozenset(number for dev, at, number in self.avoid if (dev, at) == (draft.device.name, hook))
+            planner = IndexPlanner(draft, index, lambda op: self._do(draft, op), blocked=blocked, avoid=avoid)
+            self.indexes.setdefault((id(draft), hook), []).append(planner)
+            try:
+                planner.build()
+            except NoRoomError as exc:
+                message = (
+                    f"{draft.device.name} has no room for more {exc} at {hook}, so these links are not limited there; "
+                    f"spread them over more addresses."
+                )
+                self._found("too_many_alike", draft.device.name, message, exc.links)
+
+    def _strip_indexes(self, draft: Draft, hook: Handle, wanted: Iterable[Index]) -> None:
+        for planner in self.indexes.get((id(draft), hook), []):
+            planner.strip()
+        prefs = {pref for index in wanted for pref in index.prefs}
+        for key in draft.index_lists(hook):
+            if key[2] not in prefs:
+                clear_shelf(draft, key, lambda op: self._do(draft, op))
+
     def _add_filters(
-        self,
-        draft: Draft,
-        hook: Handle,
-        wanted: Mapping[Filter, frozenset[int]],
-        blocked: frozenset[int],
-        keep: Collection[Filter],
+        self, draft: Draft, hook: Handle, wanted: Mapping[Filter, frozenset[int]], blocked: frozenset[int]
     ) -> None:
-        """New ones beside the old ones that are to go; `keep` are all filters that stay on this hook."""
         have = draft.meanings(hook)
         for one in sorted(wanted, key=lambda each: each.sort_key):
-            if one in have or one.pref in blocked:
-                continue
-            key = (hook, one.chain, one.pref)
-            if len(draft.lists.get(key, ())) >= MAX_LIST_FILTERS:
-                # No room for old and new together: better a link that is free for a moment than filters mixed up.
-                doomed = [old for old in draft.surplus_filters(hook, keep) if old.list_key == key]
-                self._delete_filters(draft, doomed)
-            self._do(draft, FilterAdd(draft.device, wanted[one], one))
+            if one not in have and one.pref not in blocked:
+                self._do(draft, FilterAdd(draft.device, wanted[one], one))
 
     def _delete_filters(self, draft: Draft, doomed: list[InstalledFilter]) -> None:
         """The last rank first; a list that is left without filters goes as a whole, in one operation."""
@@ -315,12 +344,12 @@ class _Planner:
             by_list.setdefault(one.list_key, []).append(one)
         for key in sorted(by_list, key=lambda one: one[2], reverse=True):
             going = by_list[key]
-            if len(going) == len(draft.lists[key]):
-                links = frozenset[int]().union(*(_links_of_filter(one) for one in going))
+            if len(going) == len(draft.lists[key]) and key[2] not in INDEX_PREFS:
+                links = NOBODY.union(*(links_of_filter(one) for one in going))
                 self._do(draft, ListDel(draft.device, links, going[0], len(going)))
                 continue
             for one in going:
-                self._do(draft, FilterDel(draft.device, _links_of_filter(one), one))
+                self._do(draft, FilterDel(draft.device, links_of_filter(one), one))
 
     def _delete_empty_lists(self, draft: Draft, hook: Handle, wanted: Iterable[Filter]) -> None:
         wanted_prefs = {one.pref for one in wanted}
@@ -331,37 +360,38 @@ class _Planner:
     def _blocked_prefs(
         self, draft: Draft, hook: Handle, wanted: Mapping[Filter, frozenset[int]], want: DesiredTree
     ) -> frozenset[int]:
-        """Preferences that somebody else occupies; also warn of what may catch packets in front of ours."""
-        protocols = {one.pref: one.protocol for one in wanted}
-        blocked: set[int] = set()
-        for one in draft.foreign_filters(hook):
-            if one.chain == 0 and one.pref in protocols and (one.kind != "u32" or one.protocol != protocols[one.pref]):
-                blocked.add(one.pref)
-        name = draft.device.name
+        """Preferences of our lists that somebody else occupies."""
+        blocked = self._foreign_prefs(draft, hook, {one.pref: one.protocol for one in wanted})
         for pref in sorted(blocked):
-            message = (
-                f"A filter that is not ours sits on preference {pref} at {hook} of {name}, where ours must be; "
-                f"move it to another preference than {OUR_PREFS[0]} to {OUR_PREFS[-1]}."
-            )
-            links = frozenset[int]().union(*(served for one, served in wanted.items() if one.pref == pref))
-            self._found("foreign_filter", name, message, links or _links_of(want))
-        self._warn_of_filters_in_front(draft, hook, protocols, blocked)
-        return frozenset(blocked)
+            links = NOBODY.union(*(served for one, served in wanted.items() if one.pref == pref))
+            self._blocked(draft, hook, pref, links, want)
+        return blocked
 
-    def _warn_of_filters_in_front(
-        self, draft: Draft, hook: Handle, protocols: Mapping[int, int], reported: set[int]
-    ) -> None:
-        if not protocols:
-            return
+    def _foreign_prefs(self, draft: Draft, hook: Handle, protocols: Mapping[int, int]) -> frozenset[int]:
+        return frozenset(
+            one.pref
+            for one in draft.foreign_filters(hook)
+            if one.chain == 0 and one.pref in protocols and (one.kind != "u32" or one.protocol != protocols[one.pref])
+        )
+
+    def _blocked(self, draft: Draft, hook: Handle, pref: int, links: frozenset[int], want: DesiredTree) -> None:
+        message = (
+            f"A filter that is not ours sits on preference {pref} at {hook} of {draft.device.name}, where ours must "
+            f"be; move it to another preference than {OUR_PREFS[0]} to {OUR_PREFS[-1]}."
+        )
+        self._found("foreign_filter", draft.device.name, message, links or _links_of(want))
+        self.reported.add((id(draft), hook, pref))
+
+    def _warn_of_filters_in_front(self, draft: Draft, hook: Handle, last_pref: int) -> None:
         in_front = sorted(
             {
                 one.pref
                 for one in draft.foreign_filters(hook)
                 if one.handle
                 and one.chain == 0
-                and one.pref <= max(protocols)
-                and one.pref not in reported
+                and one.pref <= last_pref
                 and one.protocol in WALKED_PROTOCOLS
+                and not self._is_reported(draft, hook, one.pref)
             }
         )
         if in_front:
@@ -373,31 +403,37 @@ class _Planner:
             )
             self._found("foreign_filter_in_front", draft.device.name, message)
 
+    def _is_reported(self, draft: Draft, hook: Handle, pref: int) -> bool:
+        return (id(draft), hook, pref) in self.reported
+
     # --- redirects ---
 
     def _drop_dead_redirects(self, draft: Draft) -> None:
         dead = [one for one in draft.our_filters(INGRESS_HOOK) if one.meaning and one.meaning.redirect_to == GONE]
         self._delete_filters(draft, dead)
 
-    def _redirect(self, draft: Draft, wanted: Mapping[Filter, frozenset[int]]) -> None:
-        if not wanted:
+    def _redirect(self, draft: Draft, want: DesiredTree) -> None:
+        if not (want.redirects or want.redirect_indexes):
             return
-        want = DesiredTree(draft.device, NIC_MAJOR, has_root=False, redirects=wanted)
         if draft.ingress is None:
             self._do(draft, ClsactAdd(draft.device, NOBODY))
-        blocked = self._blocked_prefs(draft, INGRESS_HOOK, wanted, want)
-        self._add_filters(draft, INGRESS_HOOK, wanted, blocked, wanted)
+        blocked = self._blocked_prefs(draft, INGRESS_HOOK, want.redirects, want)
+        self._add_filters(draft, INGRESS_HOOK, want.redirects, blocked)
+        self._build_indexes(draft, INGRESS_HOOK, want.redirect_indexes, want)
+        self._warn_of_filters_in_front(draft, INGRESS_HOOK, _last_pref(want.redirects, want.redirect_indexes))
 
-    def _unredirect(self, draft: Draft, wanted: Mapping[Filter, frozenset[int]]) -> None:
+    def _unredirect(self, draft: Draft, want: DesiredTree | None) -> None:
         if draft.ingress is None:
             return
-        marker = draft.marker
-        if not wanted and marker is not None and not draft.has_foreign_ingress_filters():
+        redirects, indexes = (want.redirects, want.redirect_indexes) if want is not None else ({}, ())
+        is_wanted, marker = bool(redirects or indexes), draft.marker
+        if not is_wanted and marker is not None and not draft.has_foreign_ingress_filters():
             self._do(draft, ClsactDel(draft.device, NOBODY))
             return
-        self._delete_filters(draft, draft.surplus_filters(INGRESS_HOOK, wanted))
-        self._delete_empty_lists(draft, INGRESS_HOOK, wanted)
-        if not wanted and marker is not None:
+        self._strip_indexes(draft, INGRESS_HOOK, indexes)
+        self._delete_filters(draft, draft.surplus_filters(INGRESS_HOOK, redirects))
+        self._delete_empty_lists(draft, INGRESS_HOOK, redirects)
+        if not is_wanted and marker is not None:
             self._do(draft, ListDel(draft.device, NOBODY, marker, 1))
 
 
@@ -416,14 +452,8 @@ def _groups(want: DesiredTree) -> dict[int | None, Group]:
     return groups
 
 
-def _until(filters: Mapping[Filter, frozenset[int]], minor: int | None) -> dict[Filter, frozenset[int]]:
-    """Those that may be added once the shared class `minor` is there (None: those of the links)."""
-
-    def step(one: Filter) -> int | None:
-        found = one.flowid.minor if one.flowid is not None else None
-        return found if found in (EXEMPT_MINOR, UNMATCHED_MINOR) else None
-
-    return {one: served for one, served in filters.items() if step(one) == minor}
+def _last_pref(filters: Iterable[Filter], indexes: Iterable[Index]) -> int:
+    return max((*(one.pref for one in filters), *(pref for index in indexes for pref in index.prefs)), default=0)
 
 
 def _by_direction(changed: list[tuple[HtbClass, HtbClass]]) -> Iterator[tuple[HtbClass, HtbClass]]:
@@ -443,12 +473,8 @@ def _leaf_op(draft: Draft, leaf: Qdisc, links: frozenset[int]) -> Op:
 def _links_of(want: DesiredTree) -> frozenset[int]:
     numbers = (link_of_class(one.handle) for one in want.classes)
     own = frozenset(number for number in numbers if number is not None)
-    return own if own else own.union(*want.redirects.values())
-
-
-def _links_of_filter(one: InstalledFilter) -> frozenset[int]:
-    number = link_of_class(one.meaning.flowid) if one.meaning is not None else None
-    return NOBODY if number is None else frozenset({number})
+    indexed = (served for index in want.redirect_indexes for served in index.rules.values())
+    return own if own else own.union(*want.redirects.values(), *indexed)
 
 
 def trees_in_use(state: TcState) -> Iterator[tuple[Device, Tree]]:

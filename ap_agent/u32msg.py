@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from socket import htons, ntohs
+from socket import htonl, htons, ntohl, ntohs
 
 from ap_agent.model import (
     ETH_P_ALL,
@@ -20,11 +20,12 @@ from ap_agent.model import (
     Handle,
     InstalledFilter,
     Key,
+    Selector,
 )
 from ap_agent.tcmsg import TCA_KIND, TCA_OPTIONS, attribute, attributes, tcmsg, text, text_of, u32
 
 TCA_CHAIN = 11
-TCA_U32_CLASSID, TCA_U32_DIVISOR, TCA_U32_SEL, TCA_U32_ACT = 1, 4, 5, 7
+TCA_U32_CLASSID, TCA_U32_HASH, TCA_U32_LINK, TCA_U32_DIVISOR, TCA_U32_SEL, TCA_U32_ACT = 1, 2, 3, 4, 5, 7
 TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 1, 2, 2
 TC_U32_TERMINAL = 1
 TCA_EGRESS_REDIR = 1
@@ -32,6 +33,7 @@ TC_ACT_STOLEN = 4
 
 _TCMSG = struct.Struct("=BxxxiIII")
 _U32_SEL = struct.Struct("=BBBxHHhhI")
+_KEY = struct.Struct("=IIii")
 _MIRRED = struct.Struct("=IIiiiiI")
 
 # Where each kind of filter keeps its actions, to see who else redirects into our IFB.
@@ -42,16 +44,29 @@ def _info(pref: int, protocol: int) -> int:
     return pref << 16 | htons(protocol)
 
 
-def pack_filter(ifindex: int, one: Filter, redirect_ifindex: int | None) -> bytes:
-    """`redirect_ifindex` is the device behind the name in `one.redirect_to`. The kernel picks the node id."""
-    selector = _U32_SEL.pack(TC_U32_TERMINAL, 0, len(one.keys), 0, 0, 0, 0, 0)
-    keys = b"".join(struct.pack(">II", key.mask, key.value) + struct.pack("=ii", key.offset, 0) for key in one.keys)
+def pack_table(ifindex: int, one: InstalledFilter) -> bytes:
+    options = attribute(TCA_OPTIONS, u32(TCA_U32_DIVISOR, one.buckets or 1))
+    return tcmsg(ifindex, one.handle, int(one.hook), _info(one.pref, one.protocol)) + text(TCA_KIND, "u32") + options
+
+
+def pack_filter(ifindex: int, one: Filter, redirect_ifindex: int | None, handle: int = 0) -> bytes:
+    """`redirect_ifindex` is the device behind the name in `one.redirect_to`. With handle 0 it goes to the first table
+    of the preference, where the kernel picks the node id.
+    """
+    flags = TC_U32_TERMINAL if one.table is None else 0
+    offset, mask = (one.selector.offset, one.selector.mask) if one.selector is not None else (0, 0)
+    selector = _U32_SEL.pack(flags, 0, len(one.keys), 0, 0, 0, offset, htonl(mask))
+    keys = b"".join(_KEY.pack(htonl(key.mask), htonl(key.value), key.offset, 0) for key in one.keys)
     options = attribute(TCA_U32_SEL, selector + keys)
+    if handle:
+        options += u32(TCA_U32_HASH, handle & 0xFFFFF000)
     if one.flowid is not None:
         options += u32(TCA_U32_CLASSID, int(one.flowid))
+    if one.table is not None:
+        options += u32(TCA_U32_LINK, one.table << 20)
     if redirect_ifindex is not None:
         options += attribute(TCA_U32_ACT, attribute(1, _mirred(redirect_ifindex)))
-    head = tcmsg(ifindex, 0, int(one.hook), _info(one.pref, one.protocol))
+    head = tcmsg(ifindex, handle, int(one.hook), _info(one.pref, one.protocol))
     chain = u32(TCA_CHAIN, one.chain) if one.chain else b""
     return head + text(TCA_KIND, "u32") + chain + attribute(TCA_OPTIONS, options)
 
@@ -80,26 +95,30 @@ def parse_filter(data: bytes, names: dict[int, str]) -> InstalledFilter:
     kind = text_of(found.get(TCA_KIND, b""))
     options = dict(attributes(found.get(TCA_OPTIONS, b""))) if TCA_OPTIONS in found else {}
     redirects = [_redirect(action, names) for action in _actions(kind, options)]
-    is_list = kind == "u32" and (handle == 0 or TCA_U32_DIVISOR in options)
     targets = tuple(name for name in redirects if name is not None)
-    one = InstalledFilter(hook, chain, pref, protocol, kind, 0 if is_list else handle, None, targets)
-    if kind != "u32" or is_list:
+    buckets = struct.unpack_from("=I", options[TCA_U32_DIVISOR])[0] if TCA_U32_DIVISOR in options else None
+    one = InstalledFilter(hook, chain, pref, protocol, kind, handle, None, targets, buckets)
+    if kind != "u32" or handle == 0 or buckets is not None:
         return one
     return replace(one, meaning=_u32_meaning(one, options, redirects))
 
 
 def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: list[str | None]) -> Filter | None:
-    """What it does, or None when it has anything that ours never have (offsets, links, other actions)."""
-    selector = options.get(TCA_U32_SEL, b"")
-    if len(selector) < _U32_SEL.size or len(redirects) > 1 or None in redirects:
+    """What it does, or None when it has anything that ours never have (offsets, other actions, other hashes)."""
+    data = options.get(TCA_U32_SEL, b"")
+    if len(data) < _U32_SEL.size or len(redirects) > 1 or None in redirects:
         return None
-    flags, shift, count, offmask, off, offoff, hoff, hmask = _U32_SEL.unpack_from(selector)
-    if flags != TC_U32_TERMINAL or any((shift, offmask, off, offoff, hoff, hmask)):
+    flags, shift, count, offmask, off, offoff, hash_offset, hash_mask = _U32_SEL.unpack_from(data)
+    is_link = TCA_U32_LINK in options
+    if flags != (0 if is_link else TC_U32_TERMINAL) or any((shift, offmask, off, offoff)):
         return None
-    keys = tuple(_keys(selector, count))
-    if len(keys) != count:
+    keys = tuple(_keys(data, count))
+    selector = _selector(hash_offset, ntohl(hash_mask))
+    if len(keys) != count or (hash_mask and selector is None) or (selector is not None and not is_link):
         return None
     flowid = struct.unpack_from("=I", options[TCA_U32_CLASSID])[0] if TCA_U32_CLASSID in options else None
+    if is_link and (redirects or flowid is not None):
+        return None
     return Filter(
         hook=one.hook,
         pref=one.pref,
@@ -108,16 +127,26 @@ def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: lis
         flowid=None if flowid is None else Handle.from_int(flowid),
         redirect_to=redirects[0] if redirects else None,
         chain=one.chain,
+        table=struct.unpack_from("=I", options[TCA_U32_LINK])[0] >> 20 if is_link else None,
+        selector=selector,
     )
+
+
+def _selector(offset: int, mask: int) -> Selector | None:
+    """None for no hash at all, and for one that is not of a single byte of an aligned word."""
+    for place in range(4):
+        one = Selector(offset + place)
+        if offset >= 0 and one.offset == offset and one.mask == mask:
+            return one
+    return None
 
 
 def _keys(selector: bytes, count: int) -> Iterator[Key]:
     for position in range(_U32_SEL.size, min(len(selector) - 15, _U32_SEL.size + 16 * count), 16):
-        mask, value = struct.unpack_from(">II", selector, position)
-        offset, offset_mask = struct.unpack_from("=ii", selector, position + 8)
+        mask, value, offset, offset_mask = _KEY.unpack_from(selector, position)
         if offset_mask:
             return
-        yield Key(offset, value, mask)
+        yield Key(offset, ntohl(value), ntohl(mask))
 
 
 def _actions(kind: str, options: dict[int, bytes]) -> Iterable[bytes]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from ap_agent.errors import ApplyError
 from ap_agent.model import (
+    ETH_P_ALL,
+    FIRST_ROOT_TABLE,
     GONE,
     IFB_ALIAS,
     IFB_NAME,
@@ -47,6 +49,8 @@ from ap_agent.ops import (
     Op,
     RootAdd,
     RootDel,
+    TableAdd,
+    TableDel,
 )
 from ap_agent.placement import Route, RouteQuery
 from ap_agent.u32msg import MARKER
@@ -73,8 +77,27 @@ class FakeTree:
         )
 
     def add_filter(self, new: Filter, handle: int, *, kind: str = "u32") -> None:
+        """Handle 0: in the first table of its preference, which the kernel makes and numbers."""
+        if not handle:
+            roots = {one.list_key: one.table for one in self.filters if one.table >= FIRST_ROOT_TABLE}
+            key = (new.hook, new.chain, new.pref)
+            number = roots.get(key) or max(roots.values(), default=FIRST_ROOT_TABLE - 1) + 1
+            if key not in roots:
+                self._add_first_table(new, number)
+            handle = number << 20 | 0x800 | sum(one.table == number for one in self.filters)
         targets = (new.redirect_to,) if new.redirect_to else ()
         self.filters.append(InstalledFilter(new.hook, new.chain, new.pref, new.protocol, kind, handle, new, targets))
+
+    def _add_first_table(self, new: Filter | InstalledFilter, number: int) -> None:
+        for handle, buckets in ((0, None), (number << 20, 1)):
+            one = InstalledFilter(new.hook, new.chain, new.pref, new.protocol, "u32", handle, buckets=buckets)
+            self.filters.append(one)
+
+    def add_table(self, new: InstalledFilter) -> None:
+        if not any(one.list_key == new.list_key and one.table >= FIRST_ROOT_TABLE for one in self.filters):
+            used = {one.table for one in self.filters}
+            self._add_first_table(new, next(n for n in itertools.count(FIRST_ROOT_TABLE) if n not in used))
+        self.filters.append(new)
 
     def is_leaf(self, handle: Handle) -> bool:
         return handle in self.classes and all(one.parent != handle for one in self.classes.values())
@@ -92,7 +115,9 @@ class FakeKernel:
         self.devices = {one.ifindex: one for one in devices}
         self.trees = {one.ifindex: FakeTree() for one in devices}
         self._routes, self.addresses = dict(routes or {}), dict(addresses or {})
-        self.nodes = itertools.count(0x80000800)
+        self.orphans: set[tuple[int, Handle, int]] = (
+            set()
+        )  # tables whose preference somebody deleted: no dump shows them
 
     # --- the protocol ---
 
@@ -180,33 +205,54 @@ class FakeKernel:
             case ClsactAdd():
                 need(tree.ingress is None, errno.EEXIST)
                 tree.ingress = "clsact"
-                tree.add_filter(MARKER, next(self.nodes))
+                tree.add_filter(MARKER, 0)
             case ClsactDel():
                 need(tree.ingress == "clsact", errno.ENOENT)
                 assert all(filter_is_ours(f) for f in tree.filters if f.hook.major == 0xFFFF), "a foreign filter goes"
                 self.delete_ingress(index)
-            case FilterAdd(new=new):
-                self._check_filter(tree, new, need)
-                tree.add_filter(new, next(self.nodes))
+            case TableAdd(new=table):
+                at_hook = [f for f in tree.filters if f.hook == table.hook]
+                need(not any(f.is_table and f.table == table.table for f in at_hook), errno.EEXIST)
+                need((index, table.hook, table.table) not in self.orphans, errno.EEXIST)
+                need(0 < table.table < FIRST_ROOT_TABLE, errno.EINVAL)
+                tree.add_table(table)
+            case TableDel(old=table):
+                need(table in tree.filters, errno.ENOENT)
+                links = [f for f in tree.filters if f.hook == table.hook and f.meaning and f.meaning.table]
+                need(not any(f.meaning and f.meaning.table == table.table for f in links), errno.EBUSY)
+                inside = [f for f in tree.filters if f.list_key == table.list_key and f.table == table.table]
+                assert all(filter_is_ours(f) for f in inside), "a foreign filter goes with its table"
+                tree.filters = [f for f in tree.filters if f not in inside]
+            case FilterAdd(new=new, handle=handle):
+                self._check_filter(tree, new, handle, need)
+                tree.add_filter(new, handle)
             case FilterDel(old=old):
                 need(old in tree.filters, errno.ENOENT)
                 assert filter_is_ours(old), "a foreign filter is deleted"
                 tree.filters.remove(old)
-                # Like u32: the list stays behind, empty.
-                tree.filters.append(replace(old, handle=0, meaning=None, redirects_to=()))
             case ListDel(old=old):
                 going = [f for f in tree.filters if f.list_key == old.list_key]
                 need(going, errno.ENOENT)
+                assert not any(f.is_table for f in going), "tables stay behind, and no dump shows them any longer"
                 assert all(filter_is_ours(f) for f in going), "a foreign filter goes with its list"
                 tree.filters = [f for f in tree.filters if f not in going]
             case _:
                 raise TypeError(op)
 
-    def _check_filter(self, tree: FakeTree, new: Filter, need: object) -> None:
+    def _check_filter(self, tree: FakeTree, new: Filter, handle: int, need: object) -> None:
         assert callable(need)
         need(tree.ingress if new.hook == INGRESS_HOOK else tree.root and tree.root.handle == new.hook, errno.EINVAL)
         same_list = [f for f in tree.filters if f.list_key == (new.hook, new.chain, new.pref)]
         need(all(f.kind == "u32" and f.protocol == new.protocol for f in same_list), errno.EINVAL)
+        tables = {f.table: f for f in tree.filters if f.is_table and f.hook == new.hook}
+        if handle:
+            home = tables.get(handle >> 20)
+            need(home is not None and (handle >> 12 & 0xFF) < (home.buckets or 0) and handle & 0xFFF, errno.EINVAL)
+            assert home is not None
+            assert home.list_key == (new.hook, new.chain, new.pref), "it would be shown under another preference"
+            need(not any(f.handle == handle and f.hook == new.hook for f in tree.filters), errno.EEXIST)
+        if new.table is not None:
+            need(new.table in tables, errno.EINVAL)
         if new.redirect_to is not None:
             need(self.ifb is not None, errno.ENODEV)
         elif new.flowid is not None and new.flowid.minor:
@@ -251,31 +297,48 @@ def foreign_objects(kernel: FakeKernel) -> set[object]:
     return found
 
 
-def verdict(tree: FakeTree, major: int, protocol: int, packet: bytes) -> Handle:
-    """The class that HTB would choose, by the rules of u32: a packet too short for one key leaves the whole list."""
-    hook = Handle(major)
-    lists: dict[int, list[InstalledFilter]] = {}
-    for one in tree.filters:
-        if one.hook == hook and one.chain == 0 and one.handle:
-            lists.setdefault(one.pref, []).append(one)
-    for pref in sorted(lists):
-        for one in lists[pref]:
-            if one.protocol not in (protocol, 3) or one.meaning is None:
-                continue
-            matched = _matches(one.meaning, packet)
-            if matched is None:
-                break
-            if matched and one.meaning.flowid is not None:
-                return one.meaning.flowid
-    return hook
+def verdict(tree: FakeTree, hook: Handle, protocol: int, packet: bytes) -> Filter | None:
+    """The filter that decides about a packet, by the rules of u32: one that is too short for a key leaves the list."""
+    prefs = {one.pref: one for one in tree.filters if one.hook == hook and one.chain == 0 and one.kind == "u32"}
+    for pref in sorted(prefs):
+        if prefs[pref].protocol not in (protocol, ETH_P_ALL):
+            continue
+        roots = {one.table for one in tree.filters if one.hook == hook and one.pref == pref}
+        first = next((table for table in roots if table >= FIRST_ROOT_TABLE), None)
+        if first is None:
+            continue
+        try:
+            found = _walk(tree, hook, first, 0, packet, depth=0)
+        except IndexError:
+            continue
+        if found is not None:
+            return found
+    return None
 
 
-def _matches(one: Filter, packet: bytes) -> bool | None:
-    """None: the packet ends before a key does."""
-    for key in one.keys:
-        word = packet[key.offset : key.offset + 4]
-        if len(word) < 4:
-            return None
-        if int.from_bytes(word) & key.mask != key.value:
-            return False
-    return True
+def _walk(tree: FakeTree, hook: Handle, table: int, bucket: int, packet: bytes, *, depth: int) -> Filter | None:
+    """Raises `IndexError` where the packet ends before a key or hash does."""
+    assert depth <= 8, "TC_U32_MAXDEPTH"
+    nodes = [f for f in tree.filters if f.hook == hook and f.table == table and f.bucket == bucket and f.node]
+    assert len({f.node for f in nodes}) == len(nodes)
+    for one in sorted(nodes, key=lambda f: f.node):
+        meaning = one.meaning
+        if meaning is None or not all(_word(packet, key.offset) & key.mask == key.value for key in meaning.keys):
+            continue
+        if meaning.table is None:
+            return meaning
+        below = 0
+        if meaning.selector is not None:
+            _word(packet, meaning.selector.offset)
+            below = packet[meaning.selector.position]
+        found = _walk(tree, hook, meaning.table, below, packet, depth=depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _word(packet: bytes, offset: int) -> int:
+    word = packet[offset : offset + 4]
+    if len(word) < 4:
+        raise IndexError(offset)
+    return int.from_bytes(word)

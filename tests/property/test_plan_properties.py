@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,10 @@ from ap_agent.errors import ApplyError
 from ap_agent.model import (
     ETH_P_IP,
     ETH_P_IPV6,
+    FIRST_ROOT_TABLE,
     IFB_MAJOR,
+    IFB_NAME,
+    INDEX_PREFS,
     INGRESS_HOOK,
     NIC_MAJOR,
     Device,
@@ -80,17 +84,27 @@ modes = st.builds(
     default_bandwidth_kbit=st.sampled_from([0, 1000, 5000]),
 )
 # What somebody may do to us between two cycles; the numbers choose the object.
-vandalism = st.lists(st.tuples(st.sampled_from("frlcigdu"), st.integers(0, 1000)), max_size=4)
+vandalism = st.lists(st.tuples(st.sampled_from("frlcigduht"), st.integers(0, 1000)), max_size=4)
 
 
 def vandalise(kernel: FakeKernel, deeds: list[tuple[str, int]]) -> None:
     for deed, number in deeds:
         index = sorted(kernel.trees)[number % len(kernel.trees)]
         tree = kernel.trees[index]
-        if deed == "f" and tree.filters:
-            del tree.filters[number % len(tree.filters)]
-        elif deed == "d" and (ours := [one for one in tree.filters if one.handle and one.meaning]):
-            tree.filters.append(replace(ours[number % len(ours)], handle=next(kernel.nodes)))
+        nodes = [one for one in tree.filters if one.node]
+        if deed == "f" and nodes:
+            tree.filters.remove(nodes[number % len(nodes)])
+        elif deed == "d" and (ours := [one for one in nodes if one.meaning]):
+            twin = ours[number % len(ours)]
+            used = {one.handle for one in nodes}
+            tree.filters.append(replace(twin, handle=next(n for n in itertools.count(twin.handle) if n not in used)))
+        elif deed == "h" and (heads := [one for one in nodes if one.table >= FIRST_ROOT_TABLE]):
+            tree.filters.remove(heads[number % len(heads)])
+        elif deed == "t" and (tables := [one for one in tree.filters if one.is_table]):
+            gone = tables[number % len(tables)]
+            to_it = [one for one in nodes if one.meaning and one.meaning.table == gone.table and one.hook == gone.hook]
+            inside = [one for one in tree.filters if one.table == gone.table and one.hook == gone.hook]
+            tree.filters = [one for one in tree.filters if one not in to_it and one not in inside]
         elif deed == "r" and tree.root is not None:
             kernel.delete_root(index)
         elif deed == "i" and tree.ingress is not None:
@@ -115,7 +129,7 @@ def plant_foreign(kernel: FakeKernel) -> None:
             theirs = Handle(hook.major, 0x5000)
             tree.classes[theirs] = HtbClass(theirs, hook, 1000, 1000, 1600, 1600, 1514)
             tree.leaves[theirs] = Qdisc("pfifo", Handle(0x5000), theirs)
-            tree.add_filter(Filter(hook, 500, ETH_P_IP, (Key(16, index, 0xFFFFFFFF),), theirs), 0x80100800)
+            tree.add_filter(Filter(hook, 500, ETH_P_IP, (Key(16, index, 0xFFFFFFFF),), theirs), 0)
         if tree.ingress is not None:
             flower = InstalledFilter(INGRESS_HOOK, 0, 600, ETH_P_IP, "flower", 1)
             tree.filters.append(flower)
@@ -160,6 +174,15 @@ def test_a_plan_leads_from_any_state_to_the_wanted_one_and_spares_foreign_object
         assert _ours(kernel, bare=bool(deeds)) == _ours(wanted, bare=bool(deeds))
 
 
+def _shown(one: InstalledFilter) -> str:
+    """A filter without what the kernel or the way to it decided: preference of the two, node, table numbers."""
+    meaning = one.meaning
+    if meaning is None or meaning.selector is not None:
+        return ""
+    pref = meaning.pref & ~1 if meaning.pref in INDEX_PREFS else meaning.pref
+    return repr(replace(meaning, pref=pref, table=None if meaning.table is None else 0))
+
+
 def _ours(kernel: FakeKernel, *, bare: bool) -> dict[str, object]:
     """Everything but the order and the node numbers."""
     return {
@@ -168,7 +191,7 @@ def _ours(kernel: FakeKernel, *, bare: bool) -> dict[str, object]:
             None if bare else tree.ingress,
             set(tree.classes.values()),
             set(tree.leaves.values()),
-            sorted(repr(one.meaning) for one in tree.filters if one.handle and not (bare and one.chain)),
+            sorted(filter(None, (_shown(one) for one in tree.filters if not (bare and one.chain)))),
         )
         for index, tree in kernel.trees.items()
     }
@@ -190,8 +213,7 @@ def test_nothing_is_redirected_to_an_ifb_that_is_not_complete(
             assert kernel.devices[IFB_INDEX].is_up
             assert set(wanted.ifb.classes.values()) <= set(kernel.ifb.classes.values())
             assert set(wanted.ifb.leaves.values()) <= set(kernel.ifb.leaves.values())
-            there = {one.meaning for one in kernel.ifb.filters}
-            assert {one.meaning for one in wanted.ifb.filters} <= there
+            assert {_shown(one) for one in wanted.ifb.filters} <= {_shown(one) for one in kernel.ifb.filters}
         kernel.apply_one(op)
 
 
@@ -217,13 +239,15 @@ def _is_limited(kernel: FakeKernel, link: LinkInfo, ceiling_kbit: int) -> bool:
     nic = REMOTE[str(link.remote_ip)]
     ways = [(kernel.trees[nic.ifindex], NIC_MAJOR), (kernel.trees[IFB_INDEX], IFB_MAJOR)]
     for tree, major in ways:
-        leaf = verdict(tree, major, protocol, packet(link, to_user=major == NIC_MAJOR))
+        decision = verdict(tree, Handle(major), protocol, packet(link, to_user=major == NIC_MAJOR))
+        leaf = decision.flowid if decision is not None else None
         number = link_of_class(leaf)
-        if number is None or not tree.is_leaf(leaf):
+        if leaf is None or number is None or not tree.is_leaf(leaf):
             return False
         if tree.classes[inner_class(major, number)].rate_bytes_s > max(ceiling_kbit * 125, 1000):
             return False
-    return any(one.meaning and one.meaning.redirect_to for one in kernel.trees[nic.ifindex].filters)
+    redirect = verdict(kernel.trees[nic.ifindex], INGRESS_HOOK, protocol, packet(link, to_user=False))
+    return redirect is not None and redirect.redirect_to == IFB_NAME
 
 
 def packet(link: LinkInfo, *, to_user: bool, payload: bytes = bytes(64)) -> bytes:
@@ -282,7 +306,10 @@ def test_the_fake_kernel_refuses_what_would_do_harm() -> None:
     links = {1: LinkInfo(1, 1, True, 500, ipaddress.ip_address("192.0.2.11"), remote_port=50000)}
     ops = plan_cycle(links, EngineSettings(), kernel=fresh_kernel()).plan.ops
     refusals = [op for op in ops if op.kind not in ("ifb-add", "root-add", "clsact-add")]
-    assert len(refusals) == 2 * (3 + 2 + 4) + 1
+    refusals = [op for op in refusals if op.kind != "table-add"]
+    assert [op.kind for op in refusals].count("class-add") == 2 * 3
+    assert [op.kind for op in refusals].count("leaf-add") == 2 * 2
+    assert [op.kind for op in refusals].count("filter-add") == 2 * (1 + 3 + 2 * 2) + (1 + 1 + 2)
     for op in refusals:
         with pytest.raises(ApplyError):
             fresh_kernel().apply_one(op)
