@@ -16,9 +16,9 @@ from typing import Protocol
 from ap_agent.desired import desired
 from ap_agent.errors import AgentError, ApplyError, NotPermittedError, VerifyError
 from ap_agent.linkstate import link_states
-from ap_agent.model import Desired, EngineSettings, Finding, LinkState, Problem, TcState, link_of_class
+from ap_agent.model import Desired, EngineSettings, Finding, Handle, LinkState, Problem, TcState
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
-from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd
+from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd, TableAdd
 from ap_agent.placement import Placements, Route, RouteQuery, limited, place, route_queries
 from ap_agent.plan import Plan, plan
 from bandwidth_config import LinkInfo
@@ -27,6 +27,7 @@ __all__ = ["CycleResult", "Kernel", "ifb_in_service", "plan_cycle", "plan_reset"
 
 # Somebody may change the kernel between our look and our step, and some objects show only when they are in the way.
 ATTEMPTS = 4
+TableName = tuple[str, Handle, int]  # of a device, at a hook
 WARNINGS = frozenset({"foreign_filter_in_front"})  # worth saying, but nothing was left undone
 
 
@@ -77,13 +78,14 @@ def reconcile(links: Mapping[int, LinkInfo], settings: EngineSettings, *, kernel
     _require_net_admin(kernel)
     with _opened(kernel) as opened:
         look = first = _look(opened, links, settings)
-        writes, failures = 0, _Failures()
+        writes, failures, avoid = 0, _Failures(), set[TableName]()
         for _ in range(ATTEMPTS):
             if look.plan.is_empty:
                 break
             failures = _Failures()
             writes += _apply(opened, look.plan, failures)
-            before, look = look, _look(opened, links, settings)
+            avoid |= failures.unseen_tables
+            before, look = look, _look(opened, links, settings, frozenset(avoid))
             if look.plan == before.plan:  # no progress: the same again would be refused again
                 break
         result = _result(look, first.plan, writes, failures.errors)
@@ -122,13 +124,18 @@ class _Look:
         return (*self.placements.findings, *self.plan.findings)
 
 
-def _look(kernel: Kernel, links: Mapping[int, LinkInfo], settings: EngineSettings) -> _Look:
+def _look(
+    kernel: Kernel,
+    links: Mapping[int, LinkInfo],
+    settings: EngineSettings,
+    avoid: frozenset[TableName] = frozenset(),
+) -> _Look:
     state = kernel.observe()
     queries = route_queries(links, state)
     routes = dict(zip(queries, kernel.routes(queries), strict=True))
     placements = place(links, state, routes.__getitem__, settings)
     wanted = desired(placements.placed, placements.managed, settings)
-    return _Look(limited(links), state, wanted, placements, plan(state, wanted))
+    return _Look(limited(links), state, wanted, placements, plan(state, wanted, avoid))
 
 
 def _result(look: _Look, first: Plan, writes: int, failures: list[Problem]) -> CycleResult:
@@ -156,9 +163,12 @@ class _Failures:
     errors: list[Problem] = field(default_factory=list)
     links: set[int] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
+    unseen_tables: set[TableName] = field(default_factory=set)
 
     def add(self, op: Op, error: ApplyError) -> None:
         """A refusal that follows from one before it (a leaf of a class that was refused) is not said again."""
+        if isinstance(op, TableAdd) and error.errno == errno.EEXIST:  # no dump shows a table whose list is gone
+            self.unseen_tables.add((op.device.name, op.new.hook, op.new.table))
         if not op.links or not op.links <= self.links:
             served = f"links {', '.join(map(str, sorted(op.links)))}" if op.links else op.device.name
             self.errors.append(Problem("apply_failed", served, f"{error.message} The next cycle tries again."))
@@ -171,12 +181,9 @@ class _Failures:
         """Steps that rest on one that failed: of the same link, or on a device that lacks its structure."""
         if op.device.name in self.devices:
             return True
-        if not isinstance(op, FilterAdd):
-            return bool(op.links & self.links)
-        # A filter may serve several links: it needs the class that it leads to, a redirect any link behind it.
-        if op.new.redirect_to is not None:
-            return op.new.redirect_to in self.devices or (bool(op.links) and op.links <= self.links)
-        return link_of_class(op.new.flowid) in self.links
+        if isinstance(op, FilterAdd) and op.new.redirect_to in self.devices:
+            return True
+        return op.is_blocked_by(frozenset(self.links))
 
 
 def _apply(kernel: Kernel, todo: Plan, failures: _Failures) -> int:
