@@ -14,6 +14,7 @@ from ap_agent import __version__, commands
 from ap_agent.commands import Outcome
 from ap_agent.cycle import Agent, Client, Engine, make_client
 from ap_agent.errors import AgentError, SettingsError
+from ap_agent.events import Listener
 from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
@@ -141,14 +142,16 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
         if settings.url is None and not _has_bundle(settings):
             raise SettingsError("There is no url in the configuration and no stored bundle: nothing to do. Set url.")
         logger.info("agent.start", agent=__version__, url=settings.url, unmatched=settings.unmatched)
-        loop = Loop(
-            Agent(settings, engine, make_client(settings), logger),
-            logger,
-            notifier=Notifier(environment),
-            reload=reload,
-        )
-        loop.install_signals()
-        loop.run()
+        with Listener() as events:
+            loop = Loop(
+                Agent(settings, engine, make_client(settings), logger),
+                logger,
+                notifier=Notifier(environment),
+                events=events,
+                reload=reload,
+            )
+            loop.install_signals()
+            loop.run()
     return commands.OK
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ap_agent.bundle import Limits, read_bundle
@@ -28,9 +29,11 @@ from ap_agent.errors import (
     StoreError,
     VerifyError,
 )
+from ap_agent.events import Interest, Prefixes
 from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, ServiceClient
 from ap_agent.log import Logger
-from ap_agent.model import EngineSettings, LinkState, Problem
+from ap_agent.model import IFB_NAME, EngineSettings, LinkState, Problem
+from ap_agent.placement import limited
 from ap_agent.receipt import build_receipt, news, unread_links
 from ap_agent.settings import Settings
 from ap_agent.store import Store
@@ -95,6 +98,15 @@ class Pulled:
 
 
 @dataclass(frozen=True)
+class Letter:
+    """A receipt on its way, with the kernel state that it tells of and the version (G.H) to confirm with it."""
+
+    receipt: dict[str, Any]
+    enforced: Enforced | None
+    version: str | None
+
+
+@dataclass(frozen=True)
 class Enforced:
     """What the kernel has after a cycle, read back. `result` is None where the engine could not finish."""
 
@@ -120,9 +132,11 @@ class Agent:
         self._log = logger
         self._delivery: dict[str, Problem] = {}
         self.extra: dict[str, Problem] = {}  # what the loop around the cycle found wrong
+        self._asked_at = 0.0
         self._told: object = None
         self._told_of: Enforced | None = None
         self._confirmed: str | None = None
+        self._prefixes: tuple[Bundle | None, Prefixes] = (None, Prefixes(()))
 
     @property
     def has_service(self) -> bool:
@@ -154,12 +168,27 @@ class Agent:
 
     def pull(self) -> Pulled:
         """Ask the service, check and store what it has. Never raises an `AgentError`: the last good bundle stays."""
-        if self._client is None:
+        question = self.question()
+        if question is None:
             return Pulled("none")
-        have = Have(self.bundle.version, self.bundle.limits_version) if self.bundle is not None else None
-        started = time.monotonic()
         try:
-            answer = self._client.fetch_config(have)
+            return self.take_up(question())
+        except AgentError as exc:
+            return self.take_up(exc)
+
+    def question(self) -> Callable[[], FetchResult] | None:
+        """What to ask the service now, as a call that touches nothing of this agent: any thread may make it."""
+        if self._client is None:
+            return None
+        have = Have(self.bundle.version, self.bundle.limits_version) if self.bundle is not None else None
+        self._asked_at = time.monotonic()
+        return partial(self._client.fetch_config, have)
+
+    def take_up(self, answer: FetchResult | AgentError) -> Pulled:
+        """Check and store what the question brought. Never raises an `AgentError`."""
+        try:
+            if isinstance(answer, AgentError):
+                raise answer
             is_new = isinstance(answer, NewBundle) and self._take(answer.data)
         except AgentError as exc:
             self._delivery["service"] = problem_of(exc, self.settings.url or "")
@@ -172,7 +201,7 @@ class Agent:
             self._log.debug("fetch.unchanged", **self._versions())
             return Pulled("unchanged")
         self._delivery.pop("store", None)
-        ms = round((time.monotonic() - started) * 1000)
+        ms = round((time.monotonic() - self._asked_at) * 1000)
         self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), ms=ms)
         return Pulled("new")
 
@@ -223,6 +252,23 @@ class Agent:
         except (AgentError, OSError):
             return True  # the cycle that follows says what is wrong
 
+    def interest(self) -> Interest:
+        """Which events of the kernel can matter to what is in force."""
+        if self.bundle is None:
+            return Interest()
+        result = self.enforced.result if self.enforced is not None else None
+        if result is None:
+            return Interest(devices=None)
+        has_ifb = result.ifb is not None or not result.ok
+        names = frozenset((*self.settings.interfaces, *((IFB_NAME,) if has_ifb else ())))
+        return Interest(result.devices, names, result.ifb, self._prefixes_of(self.bundle))
+
+    def _prefixes_of(self, bundle: Bundle) -> Prefixes:
+        if self._prefixes[0] is not bundle:
+            addresses = {one for link in limited(bundle.links) for one in (link.remote_ip, link.local_ip)}
+            self._prefixes = (bundle, Prefixes(one for one in addresses if one is not None))
+        return self._prefixes[1]
+
     # --- from the kernel to the service -----------------------------------------------------------------------------
 
     def receipt(self) -> dict[str, Any]:
@@ -240,32 +286,53 @@ class Agent:
     def tell(self, *, even_if_old: bool) -> AgentError | None:
         """Send the receipt if it has news (or always with `even_if_old`). An error is returned, never raised:
         what the service hears must not disturb what is enforced."""
+        letter = self.letter(even_if_old=even_if_old)
+        if letter is None:
+            return None
+        try:
+            self.delivery(letter)()
+        except AgentError as exc:
+            return self.delivered(letter, exc)
+        return self.delivered(letter, None)
+
+    def letter(self, *, even_if_old: bool) -> Letter | None:
+        """What there is to send now; None where there is no service, or nothing that it does not know."""
         if self._client is None:
             return None
         receipt = self.receipt()
         has_written = self.enforced is not None and self.enforced.writes > 0 and self.enforced is not self._told_of
         if not even_if_old and not has_written and news(receipt) == self._told:
             return None
-        try:
-            self._client.send_receipt(receipt)
-            self._told, self._told_of = news(receipt), self.enforced
-            self._confirm()
-        except AgentError as exc:
-            self._told = None
-            self._delivery["receipt"] = Problem("receipt_failed", self.settings.url or "", exc.message)
-            return exc
-        self._delivery.pop("receipt", None)
-        self._log.debug("receipt.sent", writes=receipt["writes"])
-        return None
+        # Only an AP without the stock client: whoever installs SCION's files says so (docs/operations.md).
+        version = self.bundle.version if self.settings.confirm_config and self.bundle is not None else None
+        return Letter(receipt, self.enforced, version if version != self._confirmed else None)
 
-    def _confirm(self) -> None:
-        """Only an AP without the stock client: whoever installs SCION's files says so (docs/operations.md)."""
-        if not self.settings.confirm_config or self._client is None or self.bundle is None:
-            return
-        if self._confirmed != self.bundle.version:
-            self._client.confirm_config(self.bundle.version)
-            self._confirmed = self.bundle.version
-            self._log.info("config.confirmed", version=self.bundle.version)
+    def delivery(self, letter: Letter) -> Callable[[], None]:
+        """Sending it, as a call that touches nothing of this agent: any thread may make it."""
+        client = self._client
+
+        def send() -> None:
+            if client is None:
+                return
+            client.send_receipt(letter.receipt)
+            if letter.version is not None:
+                client.confirm_config(letter.version)
+
+        return send
+
+    def delivered(self, letter: Letter, error: AgentError | None) -> AgentError | None:
+        """How sending it went; returns the error."""
+        if error is not None:
+            self._told = None
+            self._delivery["receipt"] = Problem("receipt_failed", self.settings.url or "", error.message)
+            return error
+        self._told, self._told_of = news(letter.receipt), letter.enforced
+        if letter.version is not None:
+            self._confirmed = letter.version
+            self._log.info("config.confirmed", version=letter.version)
+        self._delivery.pop("receipt", None)
+        self._log.debug("receipt.sent", writes=letter.receipt["writes"])
+        return None
 
 
 # --- enforcing some links, wherever they come from --------------------------------------------------------------------

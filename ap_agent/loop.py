@@ -1,9 +1,11 @@
 """The loop around the cycle: when to ask, when to look at the kernel, when to tell; signals, health file, systemd.
 
-The last good bundle is enforced before the network is asked for anything. Then one cycle at a time: the service is
-polled every `poll_interval_s` (with jitter; after a failure with exponential back-off and full jitter), and the kernel
-is compared with the bundle every `audit_interval_s` even when nothing is new or nobody answers. Between, at each poll
-and as often while nobody answers, comes a glance: an IFB that is gone drops packets, and what failed is tried again.
+The last good bundle is enforced before the network is asked for anything. Then one cycle at a time, in this thread:
+when the kernel says that somebody changed what matters (docs/adr/0008), when the service had something new, and every
+`audit_interval_s` even when nothing is new or nobody answers. The service is polled every `poll_interval_s` (with
+jitter; after a failure with exponential back-off and full jitter) by an errand beside, so that a slow answer keeps
+nobody from the kernel. At each poll, and as often while nobody answers, comes a glance: an IFB that is gone drops
+packets, and what failed is tried again.
 
 Clock, waiting and randomness are parameters, so that a test runs a day of it in a moment.
 """
@@ -12,22 +14,32 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
+from typing import TypeVar
 
-from ap_agent.cycle import PASSING_CODES, Agent, Client, Pulled
+from ap_agent.attention import Attention
+from ap_agent.cycle import PASSING_CODES, Agent, Client, Enforced, Letter, Pulled
 from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
+from ap_agent.events import EventSource
+from ap_agent.fetch import FetchResult
 from ap_agent.health import write_health
 from ap_agent.log import Conditions, Logger
 from ap_agent.model import Problem
 from ap_agent.settings import Settings
 from ap_agent.systemd import Notifier
+from ap_agent.waiting import Errands, Waker
+
+T = TypeVar("T")
 
 _POLL_JITTER = 0.1
 _SLICE_S = 1.0  # while waiting for the first links to come up
+_FIGHT = "fight over "
+_DEAF_S = 0.02  # after something was heard: in a flood the socket is read fifty times a second, not at each message
+_DRAINS = 16  # more than its receive buffer holds
 
 
 class Backoff:
@@ -54,6 +66,13 @@ class Backoff:
         return max(delay_s, asked_s or 0.0)
 
 
+def _expected(outcome: T | Exception) -> T | AgentError:
+    """Raises what nobody expects of an errand, where its traceback is logged."""
+    if isinstance(outcome, Exception) and not isinstance(outcome, AgentError):
+        raise outcome
+    return outcome
+
+
 class Loop:
     """Runs an `Agent` until it is told to stop. `wait(seconds)` returns early when a signal came."""
 
@@ -63,6 +82,8 @@ class Loop:
         logger: Logger,
         *,
         notifier: Notifier,
+        events: EventSource | None = None,
+        errands: Errands | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -71,15 +92,21 @@ class Loop:
         self.agent = agent
         self._log = logger
         self._notifier = notifier
+        self._events = events
+        self._waker = Waker()
+        self._errands = errands if errands is not None else Errands(self._waker.wake)
         self._monotonic = monotonic
-        self._woken = threading.Event()
-        self._wait = wait if wait is not None else self._woken.wait
+        self._given_wait = wait
         self._uniform = uniform
         self._reload = reload
         self._conditions = Conditions(logger)
+        self._attention = Attention()
+        self._deaf_until = 0.0
         self._is_stopping = False
         self._is_reloading = False
         self._is_reachable = True
+        self._is_new = False  # the service had something that is not enforced yet
+        self._may_tell = False  # something happened since the last receipt was tried
         self._last_contact_at: float | None = None
         self._plan_anew()
 
@@ -99,14 +126,14 @@ class Loop:
 
     def stop(self) -> None:
         self._is_stopping = True
-        self._woken.set()
+        self._waker.wake()
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop()
 
     def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
         self._is_reloading = True
-        self._woken.set()
+        self._waker.wake()
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -131,7 +158,6 @@ class Loop:
             if self._monotonic() >= deadline:
                 break
             self._wait(_SLICE_S)
-            self._woken.clear()  # a SIGHUP that came early is looked at in the first cycle, not by spinning here
         self._report()
         self._notifier.send("READY=1", f"STATUS={self._status()}")
 
@@ -139,48 +165,115 @@ class Loop:
         """One cycle: whatever is due. Returns the moment (monotonic) at which something is due next."""
         if self._is_reloading:
             self._reread()
-        agent = self.agent
-        pulled: Pulled | None = None
-        is_poll_due = agent.has_service and self._monotonic() >= self._next_poll
+        self._errands.finish()
+        is_poll_due = self.agent.has_service and self._errands.is_free and self._monotonic() >= self._next_poll
         is_glance_due = is_poll_due or self._monotonic() >= self._next_glance
         if is_glance_due:
-            # Just longer than a poll's pause with its jitter, so that it costs no waking of its own while polls go on.
-            self._next_glance = self._monotonic() + agent.settings.poll_interval_s * (1 + _POLL_JITTER)
-            if agent.has_lost_ifb():
-                self._enforce()  # before the network, which may take its time
+            self._glance()  # before the network, which may take its time
         if is_poll_due:
-            pulled = self._pull()
-            self._next_poll = self._monotonic() + self._backoff.next_delay_s(pulled)
-            # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
-            self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
-            if self._is_reachable:
-                self._last_contact_at = time.time()
+            self._poll()
         now = self._monotonic()
-        is_receipt_due = agent.has_service and self._is_reachable and now >= self._next_receipt
-        was_wrong = agent.enforced is not None and not agent.enforced.ok
-        is_new = pulled is not None and pulled.contact == "new"
-        if is_new or (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due:
+        is_receipt_due = self._can_tell and now >= self._next_receipt
+        was_wrong = self.agent.enforced is not None and not self.agent.enforced.ok
+        is_called = self._attention.due is not None and now >= self._attention.due
+        if self._is_new or (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due or is_called:
             self._enforce()
-        if self._is_reachable:
+        if self._can_tell and (self._may_tell or is_receipt_due):
             self._tell(even_if_old=is_receipt_due)
         self._report()
+        return min(self._moments())
+
+    def _moments(self) -> list[float]:
+        """At which something is due. What an errand is needed for waits until the one under way is done."""
         due = [self._next_audit, self._next_glance]
-        if agent.has_service:
+        due.extend([self._attention.due] if self._attention.due is not None else [])
+        if self.agent.has_service and self._errands.is_free:
             due.append(self._next_poll)
             due.extend([self._next_receipt] if self._is_reachable else [])
-        return min(due)
+        return due
 
-    def _pull(self) -> Pulled:
-        pulled = Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
-        with self._loudly("fetch"):
-            pulled = self.agent.pull()
-        return pulled  # noqa: RET504 - what stays when the block ended loudly
+    # --- the kernel -------------------------------------------------------------------------------------------------
+
+    def _glance(self) -> None:
+        # Just longer than a poll's pause with its jitter, so that it costs no waking of its own while polls go on.
+        self._next_glance = self._monotonic() + self.agent.settings.poll_interval_s * (1 + _POLL_JITTER)
+        if self.agent.has_lost_ifb():
+            self._enforce()
 
     def _enforce(self) -> None:
-        settings = self.agent.settings
+        self._is_new, self._may_tell = False, True
+        self._hear_all()
+        began = self._monotonic()
+        enforced: Enforced | None = None
         with self._loudly("enforce"):
-            self.agent.enforce()
-        self._next_audit = self._monotonic() + settings.audit_interval_s
+            enforced = self.agent.enforce()
+        ended = self._monotonic()
+        self._next_audit = ended + self.agent.settings.audit_interval_s
+        result = enforced.result if enforced is not None else None
+        written = {op.device.name for op in result.plan.ops} if result is not None and result.writes else set()
+        is_finished = result is not None or self.agent.bundle is None
+        for drift in self._attention.looked(began, ended, written, is_finished=is_finished):
+            self._log.info("kernel.drift", device=drift.device or None, what=drift.what)
+        if self._events is not None:
+            self._events.own(result.ports if result is not None else ())
+        self._hear()  # what somebody did meanwhile leads to another look
+
+    def _hear(self) -> bool:
+        """Take what the kernel said; whether that was all of it."""
+        if self._events is None:
+            return True
+        heard = self._events.drain(self.agent.interest())
+        if heard.messages or heard.is_lost:
+            self._deaf_until = self._monotonic() + _DEAF_S
+        self._attention.hear(heard, self._monotonic())
+        return heard.is_all
+
+    def _hear_all(self) -> None:
+        for _ in range(_DRAINS):
+            if self._hear():
+                break
+
+    # --- the service ------------------------------------------------------------------------------------------------
+
+    @property
+    def _can_tell(self) -> bool:
+        return self.agent.has_service and self._is_reachable and self._errands.is_free
+
+    def _poll(self) -> None:
+        question = self.agent.question()
+        if question is not None:
+            self._errands.send(question, self._take_up)
+            self._errands.finish()
+
+    def _take_up(self, answer: FetchResult | Exception) -> None:
+        pulled = Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
+        with self._loudly("fetch"):
+            pulled = self.agent.take_up(_expected(answer))
+        self._next_poll = self._monotonic() + self._backoff.next_delay_s(pulled)
+        # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
+        self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
+        if self._is_reachable:
+            self._last_contact_at = time.time()
+        self._is_new = self._is_new or pulled.contact == "new"
+        self._may_tell = True
+
+    def _tell(self, *, even_if_old: bool) -> None:
+        self._may_tell = False
+        letter: Letter | None = None
+        with self._loudly("tell"):
+            letter = self.agent.letter(even_if_old=even_if_old)
+        if even_if_old:
+            self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
+        if letter is not None:
+            self._errands.send(self.agent.delivery(letter), partial(self._delivered, letter))
+            self._errands.finish()
+
+    def _delivered(self, letter: Letter, outcome: Exception | None) -> None:
+        error: AgentError | None = None
+        with self._loudly("tell"):
+            error = self.agent.delivered(letter, _expected(outcome))
+        if error is not None:
+            self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
 
     @contextmanager
     def _loudly(self, step: str) -> Iterator[None]:
@@ -193,13 +286,6 @@ class Loop:
             self._log.exception("agent.bug", step=step)
             text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
             self.agent.extra[key] = Problem("internal_error", f"agent: {step}", text)
-
-    def _tell(self, *, even_if_old: bool) -> None:
-        error: AgentError | None = None
-        with self._loudly("tell"):
-            error = self.agent.tell(even_if_old=even_if_old)
-        if even_if_old or error is not None:
-            self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
 
     def _reread(self) -> None:
         self._is_reloading = False
@@ -214,6 +300,7 @@ class Loop:
             self.agent.extra["settings"] = Problem("settings_invalid", "configuration", exc.message)
             return
         self.agent.extra.pop("settings", None)
+        self._errands.abandon()  # a question of the former client, and its answer
         self.agent.use(settings, client)
         self._plan_anew()
         self._log.info("agent.reload", url=settings.url, unmatched=settings.unmatched)
@@ -222,16 +309,33 @@ class Loop:
 
     def _sleep_until(self, moment: float) -> None:
         watchdog_s = self._notifier.watchdog_s
-        while not self._is_stopping and not self._is_reloading:
-            left_s = moment - self._monotonic()
+        while not self._is_stopping and not self._is_reloading and not self._errands.has_outcome:
+            due = self._attention.due
+            left_s = min(moment, due if due is not None else moment) - self._monotonic()
             if left_s <= 0:
                 break
             self._wait(left_s if watchdog_s is None else min(left_s, watchdog_s / 3))
             self._notifier.send("WATCHDOG=1")
-        self._woken.clear()
+
+    def _wait(self, seconds: float) -> None:
+        """Until then, or a signal, or the end of an errand. What the kernel says is listened to, except while a look is
+        due anyway and for a moment after something was heard."""
+        if self._given_wait is not None:
+            self._given_wait(seconds)
+        elif self._events is None or self._attention.due is not None:
+            self._waker.wait(seconds)
+        elif (deaf_s := self._deaf_until - self._monotonic()) > 0:
+            self._waker.wait(min(seconds, deaf_s))
+        else:
+            self._waker.wait(seconds, listen_to=self._events.fileno())
+        if self._attention.due is None:
+            self._hear()
 
     def _report(self) -> None:
         now = self._monotonic()
+        for key in [key for key in self.agent.extra if key.startswith(_FIGHT)]:
+            del self.agent.extra[key]
+        self.agent.extra.update({_FIGHT + one.subject: one for one in self._attention.problems(now)})
         self._conditions.update(self.agent.problems, now, warnings=PASSING_CODES)
         try:
             write_health(
@@ -239,7 +343,7 @@ class Loop:
                 self.agent.problems,
                 last_contact_at=self._last_contact_at,
                 failures=self._backoff.failures,
-                next_cycle_in_s=max(0.0, min(self._next_poll, self._next_audit) - now),
+                next_cycle_in_s=max(0.0, min(self._moments()) - now),
             )
             self.agent.extra.pop("health", None)
         except OSError as exc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ap_agent.loop import Loop
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier
+from ap_agent.waiting import Errands
 from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
 
@@ -80,10 +81,21 @@ def middle(low: float, high: float) -> float:
     return (low + high) / 2
 
 
+class AtOnce(Errands):
+    """Errands that have their outcome as soon as they are sent: a service that answers in no time."""
+
+    def __init__(self) -> None:
+        super().__init__(wake=lambda: None)
+
+    def _begin(self, run: Callable[[], None]) -> None:
+        run()
+
+
 def loop_of(settings: Settings, engine: FakeEngine, client: FakeClient | None, clock: Clock, **options: Any) -> Loop:
     agent = Agent(settings, engine, client, get_logger())
     options.setdefault("notifier", Notifier({}))
     options.setdefault("uniform", middle)
+    options.setdefault("errands", AtOnce())
     return Loop(agent, get_logger(), monotonic=clock.monotonic, wait=clock.wait, **options)
 
 
