@@ -76,7 +76,6 @@ class Kind(IntEnum):
 
 
 FilterLinks = dict[Filter, frozenset[int]]
-RuleLinks = dict[Rule, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -212,16 +211,16 @@ def link_indexes(links: Sequence[LinkInfo], side: Side) -> tuple[Index, ...]:
     by_address: dict[IPAddress, list[LinkInfo]] = {}
     for link in links:
         by_address.setdefault(link.remote_ip, []).append(link)
-    kinds: dict[tuple[int, Kind], RuleLinks] = {}
+    kinds: dict[tuple[int, Kind], list[Rule]] = {}
     for address in sorted(by_address, key=lambda one: (one.version, int(one))):
         rules = _AddressRules(address, by_address[address], side)
         for kind, found in rules.by_kind().items():
             if found:
-                kinds.setdefault((address.version, kind), {}).update(found)
+                kinds.setdefault((address.version, kind), []).extend(found)
     return tuple(_index(side, version, kind, rules) for (version, kind), rules in sorted(kinds.items()))
 
 
-def _index(side: Side, version: int, kind: Kind, rules: RuleLinks) -> Index:
+def _index(side: Side, version: int, kind: Kind, rules: list[Rule]) -> Index:
     family = V4 if version == 4 else V6
     remote = family.side_offset(destination=side.remote_is_destination)
     return Index(
@@ -232,7 +231,7 @@ def _index(side: Side, version: int, kind: Kind, rules: RuleLinks) -> Index:
         address=tuple(range(remote, remote + family.address_bytes)),
         splits={} if kind is Kind.EVERYTHING else family.splits(side),
         guard=merged((byte(family.next_header, UDP), *family.plain)),
-        rules=rules,
+        rules=tuple(rules),
     )
 
 
@@ -244,38 +243,39 @@ class _AddressRules:
     links: list[LinkInfo]
     side: Side
 
-    def by_kind(self) -> dict[Kind, RuleLinks]:
+    def by_kind(self) -> dict[Kind, list[Rule]]:
         owner = next((link for link in self.links if link.remote_port is None), None)
         exact = [link for link in self.links if link is not owner]
-        beats, rules, everything = RuleLinks(), RuleLinks(), RuleLinks()
+        beats: list[Rule] = []
+        rules: list[Rule] = []
+        everything: list[Rule] = []
         for link in exact:
             keys, order, served = self._exact_keys(link), _exactness(link), frozenset({link.interface_id})
             beat = merged((*keys, byte(self.family.heartbeat, BFD)))
-            beats[Rule(order, beat, heartbeat_class(self.side.major, link.interface_id))] = served
-            rules[Rule(order, keys, data_class(self.side.major, link.interface_id))] = served
+            beats.append(Rule(order, beat, heartbeat_class(self.side.major, link.interface_id), served))
+            rules.append(Rule(order, keys, data_class(self.side.major, link.interface_id), served))
         rest = self.side.unmatched
         if owner is not None:
             served, rest = frozenset({owner.interface_id}), data_class(self.side.major, owner.interface_id)
             beat = merged((*self._plain_udp(), byte(self.family.heartbeat, BFD)))
-            beats[Rule(Order.OWNER, beat, heartbeat_class(self.side.major, owner.interface_id))] = served
-            everything[Rule(Order.EXACT, self._remote, rest)] = served
+            beats.append(Rule(Order.OWNER, beat, heartbeat_class(self.side.major, owner.interface_id), served))
+            everything.append(Rule(Order.EXACT, self._remote, rest, served))
         if exact:
-            rules.update(self._rest_rules(rest, is_owned=owner is not None))
+            rules.extend(self._rest_rules(rest, is_owned=owner is not None))
         return {Kind.HEARTBEATS: beats, Kind.EXACT: rules, Kind.EVERYTHING: everything}
 
-    def _rest_rules(self, rest: Handle, *, is_owned: bool) -> RuleLinks:
+    def _rest_rules(self, rest: Handle, *, is_owned: bool) -> Iterator[Rule]:
         """What is no link's: plain datagrams to other ports, and what cannot be told apart."""
         family, everybody = self.family, frozenset(link.interface_id for link in self.links)
         odd = data_class(self.side.major, strictest(self.links).interface_id)
-        rules = {Rule(Order.PLAIN_UDP, self._plain_udp(), rest): everybody}
+        yield Rule(Order.PLAIN_UDP, self._plain_udp(), rest, everybody)
         for header in family.odd_headers:
             keys = merged((*self._remote, byte(family.next_header, header)))
-            rules[Rule(Order.ODD_UDP, keys, odd)] = everybody
+            yield Rule(Order.ODD_UDP, keys, odd, everybody)
         if family is V6 and not is_owned:
             # Multicast listener reports and the like carry a hop-by-hop header in front of ICMPv6: nobody's data.
             keys = merged((*self._remote, byte(6, V6_HOP_BY_HOP), byte(40, ICMPV6)))
-            rules[Rule(Order.PLAIN_ICMPV6, keys, rest)] = everybody
-        return rules
+            yield Rule(Order.PLAIN_ICMPV6, keys, rest, everybody)
 
     @property
     def family(self) -> _Family:
@@ -351,13 +351,16 @@ def redirect_indexes(links: Iterable[LinkInfo]) -> tuple[Index, ...]:
     An entry without a port takes the whole address, the others UDP and what may hide it. The redirects themselves are
     few, behind the last table: a source only says which of them.
     """
-    owned = {link.remote_ip for link in links if link.remote_port is None}
-    families: dict[int, RuleLinks] = {}
+    by_address: dict[IPAddress, list[LinkInfo]] = {}
     for link in links:
-        order = Redirects.EVERYTHING if link.remote_ip in owned else Redirects.UDP
-        rules = families.setdefault(link.remote_ip.version, {})
-        rule = Rule(order, tuple(_address_keys(family_of(link.remote_ip).source, link.remote_ip)))
-        rules[rule] = rules.get(rule, frozenset()) | {link.interface_id}
+        by_address.setdefault(link.remote_ip, []).append(link)
+    families: dict[int, list[Rule]] = {}
+    for address in sorted(by_address, key=lambda one: (one.version, int(one))):
+        is_owned = any(link.remote_port is None for link in by_address[address])
+        keys = tuple(_address_keys(family_of(address).source, address))
+        served = frozenset(link.interface_id for link in by_address[address])
+        rule = Rule(Redirects.EVERYTHING if is_owned else Redirects.UDP, keys, links=served)
+        families.setdefault(address.version, []).append(rule)
     return tuple(_redirect_index(V4 if version == 4 else V6, rules) for version, rules in sorted(families.items()))
 
 
@@ -368,7 +371,7 @@ class Redirects(IntEnum):
     EVERYTHING = 1
 
 
-def _redirect_index(family: _Family, rules: RuleLinks) -> Index:
+def _redirect_index(family: _Family, rules: list[Rule]) -> Index:
     udp = tuple((byte(family.next_header, header),) for header in dict.fromkeys((UDP, *family.odd_headers)))
     return Index(
         hook=INGRESS_HOOK,
@@ -378,6 +381,6 @@ def _redirect_index(family: _Family, rules: RuleLinks) -> Index:
         address=tuple(range(family.source, family.source + family.address_bytes)),
         splits={},
         guard=(),
-        rules=rules,
+        rules=tuple(rules),
         redirects={Redirects.UDP: udp, Redirects.EVERYTHING: ((),)},
     )

@@ -5,7 +5,8 @@ The planner asks it what will be there by now; it never decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 from ap_agent.model import (
     EGRESS_HOOK,
@@ -160,43 +161,30 @@ class Draft:
 
     # --- following the operations ---
 
-    def apply(self, op: Op) -> None:  # noqa: PLR0912 - one arm per operation reads better than twelve methods
-        match op:
-            case IfbAdd() | IfbUp():
-                pass
-            case IfbDel():
-                self._load(EMPTY_TREE)
-            case RootAdd(new=root):
-                self.root = root
-            case RootDel():
-                self.root, self.classes, self.leaves = None, {}, {}
-                self._drop_lists([key for key in self.lists if key[0] == self.hook])
-            case ClsactAdd():
-                self.ingress = "clsact"
-            case ClsactDel():
-                self.ingress = None
-                self._drop_lists([key for key in self.lists if key[0] in (INGRESS_HOOK, EGRESS_HOOK)])
-            case ClassAdd(new=one) | ClassChange(new=one):
-                self.classes[one.handle] = one
-            case ClassDel(handle=handle):
-                del self.classes[handle]
-                self.leaves.pop(handle, None)
-            case LeafAdd(new=leaf) | LeafChange(new=leaf) | LeafReplace(new=leaf):
-                self.leaves[leaf.parent] = leaf
-            case TableAdd(new=table):
-                self._load_filter(table)
-            case TableDel(old=table):
-                del self.tables[table.list_key][table.table]
-                left = [one for one in self.lists[table.list_key] if one.table != table.table]
-                self.lists[table.list_key] = left
-            case FilterAdd(new=new, handle=handle):
-                self._add_filter(new, handle)
-            case FilterDel(old=old):
-                self.lists[old.list_key].remove(old)
-            case ListDel(old=old):
-                self._drop_lists([old.list_key])
-            case _:
-                raise TypeError(f"unknown operation {op!r}")
+    def apply(self, op: Op) -> None:
+        for kind in type(op).__mro__:  # a head that is switched is a filter that is added
+            step = _STEPS.get(kind)
+            if step is not None:
+                step(self, op)
+                return
+        raise TypeError(f"unknown operation {op!r}")
+
+    def _on_root_del(self, _op: RootDel) -> None:
+        self.root, self.classes, self.leaves = None, {}, {}
+        self._drop_lists([key for key in self.lists if key[0] == self.hook])
+
+    def _on_clsact_del(self, _op: ClsactDel) -> None:
+        self.ingress = None
+        self._drop_lists([key for key in self.lists if key[0] in (INGRESS_HOOK, EGRESS_HOOK)])
+
+    def _on_class_del(self, op: ClassDel) -> None:
+        del self.classes[op.handle]
+        self.leaves.pop(op.handle, None)
+
+    def _on_table_del(self, op: TableDel) -> None:
+        key = op.old.list_key
+        del self.tables[key][op.old.table]
+        self.lists[key] = [one for one in self.lists[key] if one.table != op.old.table]
 
     def _add_filter(self, new: Filter, handle: int) -> None:
         targets = (new.redirect_to,) if new.redirect_to else ()
@@ -208,3 +196,26 @@ class Draft:
         for key in keys:
             for kept in (self.lists, self.headers, self.tables):
                 kept.pop(key, None)
+
+
+# By type, because a plan may have eighty thousand of them.
+_STEPS: dict[type, Callable[[Draft, Any], object]] = {
+    IfbAdd: lambda _draft, _op: None,
+    IfbUp: lambda _draft, _op: None,
+    IfbDel: lambda draft, _op: draft._load(EMPTY_TREE),
+    RootAdd: lambda draft, op: setattr(draft, "root", op.new),
+    RootDel: Draft._on_root_del,
+    ClsactAdd: lambda draft, _op: setattr(draft, "ingress", "clsact"),
+    ClsactDel: Draft._on_clsact_del,
+    ClassAdd: lambda draft, op: draft.classes.__setitem__(op.new.handle, op.new),
+    ClassChange: lambda draft, op: draft.classes.__setitem__(op.new.handle, op.new),
+    ClassDel: Draft._on_class_del,
+    LeafAdd: lambda draft, op: draft.leaves.__setitem__(op.new.parent, op.new),
+    LeafChange: lambda draft, op: draft.leaves.__setitem__(op.new.parent, op.new),
+    LeafReplace: lambda draft, op: draft.leaves.__setitem__(op.new.parent, op.new),
+    TableAdd: lambda draft, op: draft._load_filter(op.new),
+    TableDel: Draft._on_table_del,
+    FilterAdd: lambda draft, op: draft._add_filter(op.new, op.handle),
+    FilterDel: lambda draft, op: draft.lists[op.old.list_key].remove(op.old),
+    ListDel: lambda draft, op: draft._drop_lists([op.old.list_key]),
+}

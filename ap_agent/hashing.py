@@ -86,11 +86,11 @@ def _enters(index: Index, selector: Selector, rule: Rule) -> bool:
 
 def byte_of(keys: Iterable[Key], position: int) -> int | None:
     """The value that the keys demand of that byte; None if they leave any of it open."""
-    shift = 8 * (3 - position % 4)
-    key = next((one for one in keys if one.offset == position & ~3), None)
-    if key is None or key.mask >> shift & 0xFF != 0xFF:
-        return None
-    return key.value >> shift & 0xFF
+    word, shift = position & ~3, 8 * (3 - position % 4)
+    for key in keys:
+        if key.offset == word:
+            return key.value >> shift & 0xFF if key.mask >> shift & 0xFF == 0xFF else None
+    return None
 
 
 def guard_of(index: Index, selector: Selector) -> tuple[Key, ...]:

@@ -37,6 +37,7 @@ from ap_agent.model import (
     Selector,
     filter_is_ours,
     link_of_class,
+    links_of_rules,
 )
 from ap_agent.ops import FilterAdd, FilterDel, HeadSwitch, ListDel, Op, TableAdd, TableDel
 
@@ -101,7 +102,7 @@ class IndexPlanner:
         self._prefs = [pref for pref in index.prefs if pref not in blocked]
         taken = draft.table_numbers(index.hook) | avoid
         self._numbers = (number for number in range(1, FIRST_ROOT_TABLE) if number not in taken)
-        self._everybody = NOBODY.union(*index.rules.values())
+        self._everybody = index.links
         self._todo: list[Op] = []
         self._shelf = _Shelf((index.hook, 0, 0))  # where it will live
         self._sinks: dict[int, int] = {}
@@ -178,8 +179,7 @@ class IndexPlanner:
 
     def _served_by(self, table: Table, spots: dict[int, list[Spot]]) -> frozenset[int]:
         """The links whose packets may come through that table."""
-        inside = (rule for one in table.walk() for spot in spots.get(id(one), ()) for rule in spot.rules)
-        return NOBODY.union(*(self._index.rules[rule] for rule in inside))
+        return links_of_rules(rule for one in table.walk() for spot in spots.get(id(one), ()) for rule in spot.rules)
 
     def _link(self, number: int, bucket: int, branch: Table, spots: dict[int, list[Spot]]) -> None:
         there = self._shelf.nodes.get((number, bucket), [])
@@ -202,9 +202,9 @@ class IndexPlanner:
             if old is not None:
                 self._kept_nodes.add(old.handle)
                 continue
-            node = _free(nodes_of(rule.order), used, self._index.rules[rule])
+            node = _free(nodes_of(rule.order), used, rule.links)
             used.add(node)
-            self._add(wanted, number, spot.bucket, node, self._index.rules[rule])
+            self._add(wanted, number, spot.bucket, node, rule.links)
 
     # --- redirects ---
 

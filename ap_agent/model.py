@@ -16,7 +16,7 @@ Rates are byte/s and sizes bytes; kernel units (ticks of 64 ns) exist only in `t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -398,12 +398,13 @@ def _could_be_ours(meaning: Filter) -> bool:
 class Rule:
     """What happens to some packets of one remote address: of the rules of an address the lowest `order` is asked first.
 
-    Without a `flowid` they go to the redirects that the index keeps for this `order`.
+    Without a `flowid` they go to the redirects that the index keeps for this `order`. `links` are those that it serves.
     """
 
     order: int
     keys: tuple[Key, ...]
     flowid: Handle | None = None
+    links: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -423,12 +424,20 @@ class Index:
     address: tuple[int, ...]
     splits: Mapping[int, int]
     guard: tuple[Key, ...]
-    rules: Mapping[Rule, frozenset[int]]
+    rules: tuple[Rule, ...]
     redirects: Mapping[int, tuple[tuple[Key, ...], ...]] = field(default_factory=dict)
 
     @property
     def prefs(self) -> tuple[int, int]:
         return self.pref, self.pref + 1
+
+    @property
+    def links(self) -> frozenset[int]:
+        return links_of_rules(self.rules)
+
+
+def links_of_rules(rules: Iterable[Rule]) -> frozenset[int]:
+    return frozenset().union(*(rule.links for rule in rules))
 
 
 @dataclass(frozen=True)

@@ -307,7 +307,7 @@ class _Planner:
         for index in wanted:
             blocked = self._foreign_prefs(draft, hook, dict.fromkeys(index.prefs, index.protocol))
             if len(blocked) == len(index.prefs):
-                self._blocked(draft, hook, min(blocked), NOBODY.union(*index.rules.values()), want)
+                self._blocked(draft, hook, min(blocked), index.links, want)
                 continue
             avoid = frozenset(number for dev, at, number in self.avoid if (dev, at) == (draft.device.name, hook))
             planner = IndexPlanner(draft, index, lambda op: self._do(draft, op), blocked=blocked, avoid=avoid)
@@ -473,7 +473,7 @@ def _leaf_op(draft: Draft, leaf: Qdisc, links: frozenset[int]) -> Op:
 def _links_of(want: DesiredTree) -> frozenset[int]:
     numbers = (link_of_class(one.handle) for one in want.classes)
     own = frozenset(number for number in numbers if number is not None)
-    indexed = (served for index in want.redirect_indexes for served in index.rules.values())
+    indexed = (index.links for index in want.redirect_indexes)
     return own if own else own.union(*want.redirects.values(), *indexed)
 
 
