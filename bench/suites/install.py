@@ -1,0 +1,241 @@
+"""How long it takes until the kernel has what it should have: installing, changing one limit, looking, reading back.
+
+`ours` is the whole cycle of the real engine in this process: look, plan, apply, look again. `kernel only` is the same
+messages, packed beforehand and sent in pieces of 64 kB (or, for reading, the same questions with answers that nobody
+parses): what no program can do without. `tc -batch` makes the same objects from a prepared file, one process; `tc` one
+by one starts a process per object, as the thesis' program does. Both directions always.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ap_agent.model import EngineSettings
+from ap_agent.reconcile import read_links
+from bandwidth_config import LinkInfo
+from bench import rtnl
+from bench.core import Outcome, Scale, Series, Step, percentile
+from bench.peers import flat, retell
+from bench.plots import Plot
+from bench.report import Table, figure, pivot
+from bench.world import IFB, NIC, PREFIX, attachment_point, enforce, make_links, sink, tear_down, with_limit
+from lab.netns import Lab, Namespace
+
+NAME = "install"
+TITLE = "Installing, changing, looking"
+OURS, KERNEL, BATCH, ONE_BY_ONE, SHOW = "ours", "kernel only", "tc -batch", "tc one by one", "tc show"
+UNTIL, APPLY = "ours, until the kernel has it", "ours, applying alone"
+INSTALL, CHANGE, NO_OP, READ = "install from nothing", "change one limit", "nothing to do", "read back"
+WAIT, IDLE = "wait", "idle kernel"
+KBIT, OTHER_KBIT = 2_000, 5_000
+MAX_ONE_BY_ONE = 100
+DEVICES = (NIC, IFB)
+
+
+def steps(scale: Scale) -> list[Step]:
+    """Size, repetitions and expected seconds; the kernel is quadratic in classes, so large ones repeat little."""
+    full = [(1, 7, 2.0), (10, 7, 4.0), (100, 5, 12.0), (1000, 5, 20.0), (4000, 3, 120.0)]
+    sizes = scale.pick(full, [(1, 2, 1.0), (100, 2, 4.0)])
+    crowd, crowd_s = scale.pick((4000, 60.0), (300, 4.0))
+    return [
+        *(Step(f"{size} links", seconds, partial(_measure, size, times)) for size, times, seconds in sizes),
+        Step(f"who waits while {crowd} links are installed", crowd_s, partial(_measure_waiting, crowd)),
+    ]
+
+
+# --- one size ---------------------------------------------------------------------------------------------------
+
+
+def _measure(size: int, repetitions: int, outcome: Outcome) -> None:
+    links = make_links(size, kbit=KBIT)
+    for _ in range(repetitions):
+        with Lab(PREFIX) as lab:
+            _Round(lab, links, outcome).run()
+
+
+class _Round:
+    """Every variant once, each on a host of its own."""
+
+    def __init__(self, lab: Lab, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
+        self._lab, self._links, self._outcome = lab, links, outcome
+        self._size = len(links)
+
+    def run(self) -> None:
+        ours = attachment_point(self._lab, "ours")
+        recorded = self._install_ours(ours)
+        lines = retell.retell(ours, DEVICES)
+        replayed = self._timed_host("kernel", lambda host: host.call(lambda: rtnl.replay(recorded.writes)), KERNEL)
+        batched = self._timed_host("batch", lambda host: _batch(host, lines), BATCH)
+        for host in (replayed, batched):
+            if (found := len(retell.retell(host, DEVICES))) != len(lines):
+                raise RuntimeError(f"{host.short} has {found} objects, ours {len(lines)}")
+        if self._size <= MAX_ONE_BY_ONE:
+            single = self._timed_host("single", lambda host: _one_by_one(host, lines), ONE_BY_ONE)
+            tear_down(single, *DEVICES)
+        self._change(ours, replayed, batched)
+        self._look(ours)
+        for host in (ours, replayed, batched):
+            tear_down(host, *DEVICES)
+
+    def _add(self, seconds: float, what: str, variant: str) -> None:
+        self._outcome.add(seconds, "s", what=what, size=self._size, variant=variant)
+
+    def _install_ours(self, host: Namespace) -> rtnl.Recording:
+        with rtnl.recording() as record:
+            began = time.perf_counter()
+            enforce(host, self._links)
+            ended = time.perf_counter()
+        self._add(ended - began, INSTALL, OURS)
+        self._add(record.last_write_s - began, INSTALL, UNTIL)
+        self._add(record.last_write_s - record.first_write_s, INSTALL, APPLY)
+        self._outcome.add(record.write_sends, "sends", what="install sends", size=self._size, variant=OURS)
+        return record
+
+    def _timed_host(self, short: str, install: Callable[[Namespace], float], variant: str) -> Namespace:
+        host = attachment_point(self._lab, short)
+        if variant != KERNEL:  # there the messages make the IFB
+            sink(host, IFB)
+        self._add(install(host), INSTALL, variant)
+        return host
+
+    def _change(self, ours: Namespace, replayed: Namespace, batched: Namespace) -> None:
+        """The link in the middle, up and down again."""
+        number = (self._size + 1) // 2
+        for kbit in (OTHER_KBIT, KBIT):
+            wanted = with_limit(self._links, number, kbit)
+            with rtnl.recording() as record:
+                began = time.perf_counter()
+                enforce(ours, wanted)
+                ended = time.perf_counter()
+            self._add(ended - began, CHANGE, OURS)
+            self._add(record.last_write_s - began, CHANGE, UNTIL)
+            self._add(record.last_write_s - record.first_write_s, CHANGE, APPLY)
+            self._outcome.add(record.write_sends, "sends", what="change sends", size=self._size, variant=OURS)
+            self._add(replayed.call(lambda: rtnl.replay(record.writes)), CHANGE, KERNEL)
+            lines = [*flat.change_of_ours(NIC, 1, number, kbit), *flat.change_of_ours(IFB, 3, number, kbit)]
+            self._add(_batch(batched, lines), CHANGE, BATCH)
+
+    def _look(self, host: Namespace) -> None:
+        with rtnl.recording() as record:
+            began = time.perf_counter()
+            result = enforce(host, self._links)
+            ended = time.perf_counter()
+        self._add(ended - began, NO_OP, OURS)
+        self._outcome.add(result.writes, "writes", what="writes with nothing to do", size=self._size, variant=OURS)
+        seconds, size = host.call(lambda: rtnl.read_dumps(record.dumps))
+        for what in (NO_OP, READ):
+            self._add(seconds, what, KERNEL)
+        self._outcome.add(size, "bytes", what="dump bytes", size=self._size, variant=KERNEL)
+        began = time.perf_counter()
+        states = host.call(lambda: read_links(EngineSettings(), self._links))
+        self._add(time.perf_counter() - began, READ, OURS)
+        if sum(one.state == "enforced" for one in states) != self._size:
+            raise RuntimeError("not every link is enforced")
+        self._add(_show_all(host), READ, SHOW)
+
+
+def _batch(host: Namespace, lines: list[str]) -> float:
+    text = "\n".join(lines) + "\n"
+    began = time.perf_counter()
+    host.run("tc", "-batch", "-", stdin=text, timeout_s=180)
+    return time.perf_counter() - began
+
+
+def _one_by_one(host: Namespace, lines: list[str]) -> float:
+    """One process per object, started in the namespace by a shell: what `subprocess` or a script costs at least."""
+    script = "set -e\n" + "\n".join(f"tc {line}" for line in lines)
+    began = time.perf_counter()
+    host.run("sh", "-s", stdin=script, timeout_s=180)
+    return time.perf_counter() - began
+
+
+def _show_all(host: Namespace) -> float:
+    """Everything that the engine reads, printed by iproute2."""
+    lines = [f"{what} show dev {dev}" for dev in DEVICES for what in ("qdisc", "class", "filter")]
+    return _batch(host, [*lines, f"filter show dev {NIC} ingress"])
+
+
+# --- others who want the kernel's lock --------------------------------------------------------------------------
+
+
+def _measure_waiting(size: int, outcome: Outcome) -> None:
+    links = make_links(size, kbit=KBIT)
+    with Lab(PREFIX) as lab:
+        other = lab.namespace("other")
+        ours, batched = attachment_point(lab, "ours"), attachment_point(lab, "batch")
+        sink(batched, IFB)
+        _while_waiting(other, lambda: time.sleep(3.0), IDLE, size, outcome)
+        _while_waiting(other, lambda: enforce(ours, links), OURS, size, outcome)
+        lines = retell.retell(ours, DEVICES)
+        _while_waiting(other, lambda: _batch(batched, lines), BATCH, size, outcome)
+        for host in (ours, batched):
+            tear_down(host, *DEVICES)
+
+
+def _while_waiting(other: Namespace, action: Callable[[], object], variant: str, size: int, outcome: Outcome) -> None:
+    waiter = other.python("bench.waiter", stdin=subprocess.PIPE)
+    if waiter.stdout is None or not select.select([waiter.stdout], [], [], 10.0)[0]:
+        raise RuntimeError("the waiter did not start")
+    waiter.stdout.readline()
+    action()
+    said, complaints = waiter.communicate(timeout=30)
+    if waiter.returncode != 0:
+        raise RuntimeError(f"the waiter ended with {waiter.returncode}: {complaints.strip()}")
+    for waited_us in json.loads(said):
+        outcome.add(waited_us / 1000, "ms", what=WAIT, size=size, variant=variant)
+
+
+# --- what came out ----------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    INSTALL: (OURS, UNTIL, APPLY, KERNEL, BATCH, ONE_BY_ONE),
+    CHANGE: (OURS, UNTIL, APPLY, KERNEL, BATCH),
+    NO_OP: (OURS, KERNEL),
+    READ: (OURS, KERNEL, SHOW),
+}
+
+
+def _ms(one: Series) -> str:
+    return figure(one.median * 1000)
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    sizes = sorted({int(one) for one in outcome.values("size", variant=OURS, what=INSTALL)})
+    found = [
+        Table(
+            f"{what.capitalize()}, both directions, ms",
+            ["links", *columns],
+            pivot(outcome, "size", "variant", row_order=sizes, column_order=columns, shown=_ms, what=what),
+        )
+        for what, columns in COLUMNS.items()
+    ]
+    return [*found, _waiting_table(outcome)]
+
+
+def _waiting_table(outcome: Outcome) -> Table:
+    rows = [
+        [
+            f"{one.labels['variant']}",
+            f"{len(one.samples):,}",
+            *(figure(value) for value in (one.median, percentile(one.samples, 0.99), max(one.samples))),
+        ]
+        for one in outcome.find(what=WAIT)
+    ]
+    size = next(iter(outcome.values("size", what=WAIT)), 0)
+    title = f"How long another user of rtnetlink waits while {size} links are installed, ms"
+    return Table(title, ["installing", "requests", "median", "99 %", "longest"], rows)
+
+
+def plots(outcome: Outcome) -> list[Plot]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for variant in (OURS, KERNEL, BATCH, ONE_BY_ONE):
+        series = outcome.find(what=INSTALL, variant=variant)
+        if series:
+            lines[variant] = sorted((float(one.labels["size"]), one.median * 1000) for one in series)
+    title = "Installing all links from nothing, both directions"
+    return [Plot("install", title, "ms", "links", lines=lines)] if lines else []

@@ -1,0 +1,128 @@
+"""The targets that the engine was built for, and what was measured: target, figure, held or not.
+
+A target is judged from what one run measured, at the largest size that it measured; one whose suite did not run is left
+out. The arithmetic is here so that the table cannot say anything else than the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.core import Label, Outcome
+from bench.report import Table, figure
+from bench.suites import accuracy, hitless, install, packet
+
+HOT_FACTOR, RANDOM_FACTOR, INSTALL_FACTOR, NO_OP_FACTOR = 1.10, 1.25, 1.3, 2.0
+CHANGE_MS = 5.0
+LONG_RUN_TOLERANCE = 0.01
+JUDGED = {packet.NAME, install.NAME, hitless.NAME, accuracy.NAME}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One line of the table."""
+
+    target: str
+    measured: str
+    is_held: bool
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    rows = [[one.target, one.measured, "yes" if one.is_held else "**no**"] for one in verdicts(outcomes)]
+    return Table("Targets", ["target", "measured (medians)", "held?"], rows)
+
+
+def verdicts(outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """In the order of the targets."""
+    by_name = {one.suite: one for one in outcomes}
+    judges: Mapping[str, Callable[[Outcome], Iterator[Verdict]]] = {
+        packet.NAME: _packet,
+        install.NAME: _install,
+        hitless.NAME: _hitless,
+        accuracy.NAME: _accuracy,
+    }
+    return [verdict for name, judge in judges.items() if name in by_name for verdict in judge(by_name[name])]
+
+
+def ratio_verdict(target: str, ours: float, other: float, factor: float, unit: str, *, scale: float = 1) -> Verdict:
+    """At most `factor` times the other."""
+    ratio = ours / other
+    measured = f"{ratio:.2f}x ({figure(ours * scale)} to {figure(other * scale)} {unit})"
+    return Verdict(target, measured, ratio <= factor)
+
+
+def _packet(outcome: Outcome) -> Iterator[Verdict]:
+    for traffic, factor in (("hot", HOT_FACTOR), ("random", RANDOM_FACTOR)):
+        sizes = [int(one) for one in outcome.values("size", family=4, traffic=traffic, variant=packet.OURS)]
+        if not sizes:
+            continue
+        where: dict[str, Label] = {"family": 4, "traffic": traffic, "size": max(sizes)}
+        ours = outcome.median(variant=packet.OURS, **where)
+        floor = outcome.median(variant=packet.FLOOR, **where)
+        if ours is not None and floor is not None:
+            target = f"per-packet cost with {max(sizes)} links, {traffic}: <= {factor:.2f}x of no filter"
+            yield ratio_verdict(target, ours, floor, factor, "ns")
+
+
+def _install(outcome: Outcome) -> Iterator[Verdict]:
+    sizes = sorted(int(one) for one in outcome.values("size", what=install.INSTALL, variant=install.OURS))
+    for size in [one for one in sizes if one >= 1000] or sizes[-1:]:
+        yield from _ratio(
+            outcome,
+            install.INSTALL,
+            size,
+            f"install {size} links from nothing, both directions: <= {INSTALL_FACTOR}x of the kernel's own time",
+            INSTALL_FACTOR,
+        )
+    for size in sizes[-1:]:
+        writes = outcome.median(what="writes with nothing to do", size=size, variant=install.OURS)
+        for verdict in _ratio(
+            outcome,
+            install.NO_OP,
+            size,
+            f"no-op cycle, {size} links: 0 writes, <= {NO_OP_FACTOR:g}x of the kernel's dump time",
+            NO_OP_FACTOR,
+        ):
+            yield Verdict(verdict.target, f"{writes:g} writes, {verdict.measured}", verdict.is_held and writes == 0)
+        yield from _change(outcome, size)
+
+
+def _ratio(outcome: Outcome, what: str, size: int, target: str, factor: float) -> Iterator[Verdict]:
+    ours = outcome.median(what=what, size=size, variant=install.OURS)
+    kernel = outcome.median(what=what, size=size, variant=install.KERNEL)
+    if ours is not None and kernel is not None:
+        yield ratio_verdict(target, ours, kernel, factor, "ms", scale=1000)
+
+
+def _change(outcome: Outcome, size: int) -> Iterator[Verdict]:
+    """From the begin of the cycle until the kernel has the new limit: the look at the kernel comes first."""
+    until = outcome.median(what=install.CHANGE, size=size, variant=install.UNTIL)
+    apply = outcome.median(what=install.CHANGE, size=size, variant=install.APPLY)
+    sends = outcome.median(what="change sends", size=size, variant=install.OURS)
+    if until is None or apply is None or sends is None:
+        return
+    yield Verdict(
+        f"one limit changed among {size}: one send per direction, < {CHANGE_MS:g} ms in the agent",
+        f"{sends:g} sends; {figure(apply * 1000)} ms applying, {figure(until * 1000)} ms with the look before it",
+        sends <= 2 and until * 1000 < CHANGE_MS,
+    )
+
+
+def _hitless(outcome: Outcome) -> Iterator[Verdict]:
+    lost, packets = hitless.lost_by_changes(outcome)
+    if packets:
+        target = "changes under traffic: 0 packets of others lost, in place"
+        yield Verdict(target, f"{lost:.0f} of {packets:,.0f} packets lost", lost == 0)
+
+
+def _accuracy(outcome: Outcome) -> Iterator[Verdict]:
+    deviations = accuracy.long_run_deviations(outcome)
+    if deviations:
+        worst = max(deviations, key=abs)
+        target = f"accuracy, UDP, both directions: long run within {LONG_RUN_TOLERANCE:.0%}"
+        yield Verdict(target, f"worst {worst:+.2%}", abs(worst) <= LONG_RUN_TOLERANCE)
+    shares = accuracy.window_shares(outcome)
+    if shares:
+        target = "any window T: bytes <= rate*T + both bursts + 2 frames"
+        yield Verdict(target, f"at most {max(shares):.3f} of that", max(shares) <= 1)

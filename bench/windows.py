@@ -1,0 +1,43 @@
+"""Windows of traffic against a limit: the most that any window of a length carried, and what it may carry.
+
+A bucket of b bytes that fills at r lets through at most r*T + b and the frame that empties it in any window of T. A
+link of ours has two leaves, data and heartbeats, each with its own bucket: both bursts and two frames (docs/adr/0003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bandwidth_config import HEARTBEAT_KBIT
+from lab.judge import NS, bucket_bytes
+
+FRAME_BYTES = 1514
+BYTES_PER_KBIT = 125
+
+
+def allowed_bytes(limit_kbit: int, window_s: float = 0.0) -> float:
+    """What a window of this length may carry under this limit; 0 s: what is allowed beyond rate*T."""
+    burst = bucket_bytes(limit_kbit) + bucket_bytes(HEARTBEAT_KBIT) + 2 * FRAME_BYTES
+    return limit_kbit * BYTES_PER_KBIT * window_s + burst
+
+
+def busiest_window_bytes(times_ns: Sequence[int], sizes: Sequence[int], window_s: float) -> int:
+    """The most that any window [t, t + window) carried; `times_ns` ascending, one size each. 0 without packets."""
+    window_ns = int(window_s * NS)
+    carried = most = first = 0
+    for at_ns, size in zip(times_ns, sizes, strict=True):
+        carried += size
+        while times_ns[first] <= at_ns - window_ns:
+            carried -= sizes[first]
+            first += 1
+        most = max(most, carried)
+    return most
+
+
+def long_run_kbit(times_ns: Sequence[int], sizes: Sequence[int], start_ns: int, stop_ns: int) -> float | None:
+    """Bytes after the first arrival of [start, stop] over the time until the last; None for fewer than 3 packets."""
+    chosen = [(at, size) for at, size in zip(times_ns, sizes, strict=True) if start_ns <= at <= stop_ns]
+    if len(chosen) < 3:
+        return None
+    elapsed_ns = chosen[-1][0] - chosen[0][0]
+    return sum(size for _, size in chosen[1:]) * 8 * 1e6 / elapsed_ns

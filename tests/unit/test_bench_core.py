@@ -1,0 +1,125 @@
+"""The arithmetic under the published figures: medians, turns, the progress line, and what a reader is told."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from bench.core import Outcome, Progress, Scale, Step, interleave, median, percentile, quartiles
+from bench.plots import Plot
+from bench.publish import Page, into_docs
+from bench.report import Table, figure, pivot, read_json, replace_between, write_json
+
+
+def nothing(_: Outcome) -> None:
+    """A step that measures nothing."""
+
+
+def test_median_is_the_middle_and_not_the_mean() -> None:
+    assert median([1.0, 2.0, 90.0]) == 2.0
+    assert median([4.0, 1.0, 2.0, 90.0]) == 3.0
+    with pytest.raises(ValueError, match="no samples"):
+        median([])
+
+
+def test_half_of_the_samples_lie_between_the_quartiles() -> None:
+    assert quartiles([1, 2, 3, 4, 5]) == (2.0, 4.0)
+    assert quartiles([7.0]) == (7.0, 7.0)
+    with pytest.raises(ValueError, match="no samples"):
+        quartiles([])
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.0, 1), (0.001, 1)])
+def test_percentile_is_a_sample_that_so_many_do_not_exceed(share: float, expected: int) -> None:
+    assert percentile(list(range(100, 0, -1)), share) == expected
+
+
+def test_every_variant_runs_once_per_round_and_each_round_in_its_own_order() -> None:
+    order = list(interleave("abcdef", 20))
+    rounds = [order[start : start + 6] for start in range(0, 120, 6)]
+    assert [sorted(one) for one in rounds] == [list("abcdef")] * 20
+    assert len({tuple(one) for one in rounds}) > 10
+    assert order == list(interleave("abcdef", 20))
+
+
+def test_samples_with_the_same_labels_are_one_series() -> None:
+    outcome = Outcome("x")
+    for value in (3.0, 1.0, 2.0):
+        outcome.add(value, "ns", variant="ours", size=10)
+    outcome.add(9.0, "ns", variant="theirs", size=10)
+    assert outcome.median(variant="ours") == 2.0
+    assert outcome.values("variant", size=10) == ["ours", "theirs"]
+    assert outcome.median(variant="nobody") is None
+    with pytest.raises(LookupError, match="2 series"):
+        outcome.median(size=10)
+
+
+def test_time_left_follows_what_the_steps_before_really_took() -> None:
+    now, out = [0.0], io.StringIO()
+    progress = Progress([Step("a", 10, nothing), Step("b", 10, nothing), Step("c", 20, nothing)], out, lambda: now[0])
+    progress.begin("s", "a")
+    now[0] = 20.0  # twice as long as expected
+    progress.done()
+    assert progress.left_s() == 60.0
+    progress.begin("s", "b")
+    assert out.getvalue().splitlines() == ["bench: 1/3 s: a (40 s left)", "bench: 2/3 s: b (60 s left)"]
+
+
+def test_scale_picks_the_small_one_only_when_asked() -> None:
+    assert (Scale().pick("full", "quick"), Scale(quick=True).pick("full", "quick")) == ("full", "quick")
+
+
+def test_results_survive_being_written_and_read(tmp_path: Path) -> None:
+    outcome = Outcome("packet", notes=["a note"], failures=["a step: gone"])
+    outcome.add(1.5, "ns", variant="ours", size=4000)
+    write_json(tmp_path / "r.json", {"kernel": "Linux"}, "./dev bench packet", [outcome])
+    assert read_json(tmp_path / "r.json") == ({"kernel": "Linux"}, "./dev bench packet", [outcome])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.01234, "0.0123"), (4.567, "4.57"), (99.94, "99.9"), (1160.4, "1,160")]
+)
+def test_figures_have_three_digits_that_mean_something(value: float, shown: str) -> None:
+    assert figure(value) == shown
+
+
+def test_a_table_has_a_dash_where_nothing_was_measured() -> None:
+    outcome = Outcome("x")
+    outcome.add(5, "ns", variant="ours", size=1)
+    outcome.add(7, "ns", variant="theirs", size=2)
+    rows = pivot(outcome, "size", "variant", row_order=[1, 2, 3], column_order=["ours", "theirs"])
+    assert rows == [["1", "5", "-"], ["2", "-", "7"]]
+    assert Table("Cost", ["links", "ours", "theirs"], rows, "In ns.").markdown() == (
+        "**Cost**\n\n| links | ours | theirs |\n| --- | --: | --: |\n| 1 | 5 | - |\n| 2 | - | 7 |\n\nIn ns."
+    )
+
+
+def test_only_what_stands_between_the_markers_is_replaced() -> None:
+    page = "head\n<!-- bench:a -->\nold \\1\n<!-- /bench:a -->\n<!-- bench:b -->\nkept\n<!-- /bench:b -->\n"
+    replaced = replace_between(page, "a", "new \\1 figures\n")
+    assert replaced == page.replace("old \\1", "new \\1 figures")
+    with pytest.raises(LookupError, match="bench:c"):
+        replace_between(page, "c", "")
+
+
+def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: Path) -> None:
+    path = tmp_path / "p.md"
+    path.write_text(
+        "<!-- bench:targets -->\nold\n<!-- /bench:targets -->\n<!-- bench:packet -->\n<!-- /bench:packet -->\n"
+    )
+    machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit"), "?")
+    outcome = Outcome("packet", notes=["Beside it."])
+    plot = Plot("packet", "Cost", "ns")
+    into_docs(path, machine, "./dev bench packet", [Page("packet", "t", [], [plot], outcome)])
+    text = path.read_text()
+    assert "-->\nold\n<!--" in text
+    assert "![Cost](img/bench-packet.svg)\n\n- Beside it.\n<!--" in text
+    assert "Measured by `./dev bench packet` on ?" in text
+
+
+def test_the_page_in_docs_has_a_place_for_every_suite() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    for name in ("targets", "packet", "install", "hitless", "accuracy", "memory"):
+        assert replace_between(page, name, "x") != page

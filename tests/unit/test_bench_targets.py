@@ -1,0 +1,88 @@
+"""The table of targets says "held" only where the samples do."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import targets
+from bench.core import Outcome
+from bench.suites import accuracy, hitless, install, packet
+
+
+def packet_outcome(hot_ns: float) -> Outcome:
+    outcome = Outcome("packet")
+    for size, cost in ((1000, 1000.0), (4000, hot_ns)):
+        outcome.add(cost, "ns", traffic="hot", family=4, size=size, variant=packet.OURS)
+        outcome.add(1000.0, "ns", traffic="hot", family=4, size=size, variant=packet.FLOOR)
+    outcome.add(9999.0, "ns", traffic="hot", family=6, size=4000, variant=packet.OURS)
+    return outcome
+
+
+def install_outcome(*, writes: int = 0, sends: int = 2, until_s: float = 0.004) -> Outcome:
+    outcome = Outcome("install")
+    for what, ours, kernel in ((install.INSTALL, 12.9, 10.0), (install.NO_OP, 0.19, 0.1)):
+        outcome.add(ours, "s", what=what, size=4000, variant=install.OURS)
+        outcome.add(kernel, "s", what=what, size=4000, variant=install.KERNEL)
+    outcome.add(writes, "writes", what="writes with nothing to do", size=4000, variant=install.OURS)
+    outcome.add(until_s, "s", what=install.CHANGE, size=4000, variant=install.UNTIL)
+    outcome.add(0.001, "s", what=install.CHANGE, size=4000, variant=install.APPLY)
+    outcome.add(sends, "sends", what="change sends", size=4000, variant=install.OURS)
+    return outcome
+
+
+@pytest.mark.parametrize(("hot_ns", "is_held"), [(1099.0, True), (1101.0, False)])
+def test_packet_cost_is_judged_at_the_largest_size_of_ipv4(hot_ns: float, is_held: bool) -> None:
+    (verdict,) = targets.verdicts([packet_outcome(hot_ns)])
+    assert "4000 links, hot" in verdict.target
+    assert verdict.is_held is is_held
+    assert verdict.measured == f"{hot_ns / 1000:.2f}x ({hot_ns:,.0f} to 1,000 ns)"
+
+
+def test_install_no_op_and_change_are_held_within_their_factors() -> None:
+    verdicts = targets.verdicts([install_outcome()])
+    assert [one.is_held for one in verdicts] == [True, True, True]
+    assert verdicts[0].measured == "1.29x (12,900 to 10,000 ms)"
+    assert verdicts[1].measured == "0 writes, 1.90x (190 to 100 ms)"
+
+
+@pytest.mark.parametrize("broken", [{"writes": 1}, {"sends": 3}, {"until_s": 0.006}])
+def test_one_write_one_send_or_a_millisecond_too_many_misses_a_target(broken: dict[str, float]) -> None:
+    verdicts = targets.verdicts([install_outcome(**broken)])  # type: ignore[arg-type]  # int or float by name
+    assert [one.is_held for one in verdicts].count(False) == 1
+
+
+def test_losses_count_only_where_something_was_changed_in_place() -> None:
+    outcome = Outcome("hitless")
+    for action, lost in (("ours: change B", 0), (hitless.ATTACH, 3), ("the thesis' sequence", 20)):
+        outcome.add(5_000, "packets", what="sent", action=action, links=3, direction=hitless.TO_USER)
+        outcome.add(lost, "packets", what="lost", action=action, links=3, direction=hitless.TO_USER)
+    (verdict,) = targets.verdicts([outcome])
+    assert (verdict.measured, verdict.is_held) == ("0 of 5,000 packets lost", True)
+    outcome.add(1, "packets", what="lost", action="ours: add a link", links=3, direction=hitless.TO_USER)
+    (verdict,) = targets.verdicts([outcome])
+    assert (verdict.measured, verdict.is_held) == ("1 of 5,000 packets lost", False)
+
+
+def accuracy_outcome(long_run: float, window: float, tool: str = accuracy.OURS) -> Outcome:
+    outcome = Outcome("accuracy")
+    labels = {"tool": tool, "protocol": accuracy.UDP, "kbit": 1000, "direction": accuracy.TO_USER}
+    outcome.add(long_run, "of the limit", what="long run", **labels)  # type: ignore[arg-type]  # labels are fine
+    outcome.add(window, "of what may pass", what="window 10 ms", **labels)  # type: ignore[arg-type]
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("long_run", "window", "held"),
+    [(0.991, 1.0, [True, True]), (0.989, 0.9, [False, True]), (1.011, 0.9, [False, True]), (1.0, 1.01, [True, False])],
+)
+def test_accuracy_is_missed_on_either_side(long_run: float, window: float, held: list[bool]) -> None:
+    assert [one.is_held for one in targets.verdicts([accuracy_outcome(long_run, window)])] == held
+
+
+def test_a_peer_that_misses_is_no_miss_of_ours() -> None:
+    assert targets.verdicts([accuracy_outcome(0.5, 9.0, tool=accuracy.THESIS)]) == []
+
+
+def test_the_table_marks_what_was_missed() -> None:
+    rows = targets.table([packet_outcome(1200.0)]).rows
+    assert [row[2] for row in rows] == ["**no**"]
