@@ -180,7 +180,7 @@ def is_our_class(handle: Handle) -> bool:
 # --- objects of the kernel -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class HtbClass:
     """An HTB class. The kernel keeps no quantum or priority for an inner class that has children: ours say 0.
 
@@ -198,7 +198,7 @@ class HtbClass:
     accounting: tuple[int, int, int] = (1, 0, 0)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Qdisc:
     """A qdisc with a handle of its own. `default_minor` is HTB's, `limit_bytes` a bfifo's."""
 
@@ -209,7 +209,7 @@ class Qdisc:
     default_minor: int | None = None
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Key:
     """A u32 key: the 32-bit word at `offset` from the network header, masked, equals `value`."""
 
@@ -218,7 +218,7 @@ class Key:
     mask: int
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Selector:
     """The byte of a packet, counted from the network header, that chooses one of 256 buckets."""
 
@@ -233,7 +233,7 @@ class Selector:
         return 0xFF << 8 * (3 - self.position % 4)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Filter:
     """A u32 filter by its meaning: where, when, and what then. Two of equal meaning are the same filter.
 
@@ -260,7 +260,7 @@ FIRST_ROOT_TABLE = 0x800  # the kernel numbers the first tables of preferences f
 GONE = "*"  # the device of a redirect whose target was deleted; mirred drops everything then, silently
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InstalledFilter:
     """A filter as the kernel has it. `meaning` is None where it is nothing that we could have made.
 
@@ -300,7 +300,7 @@ class InstalledFilter:
         return self.buckets is not None and self.table < FIRST_ROOT_TABLE
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counters:
     bytes: int = 0
     packets: int = 0
@@ -394,7 +394,7 @@ def _could_be_ours(meaning: Filter) -> bool:
 # --- what should be there --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """What happens to some packets of one remote address: of the rules of an address the lowest `order` is asked first.
 

@@ -100,6 +100,7 @@ class Plan:
 def plan(state: TcState, wanted: Desired, avoid: frozenset[tuple[str, Handle, int]] = NOTHING) -> Plan:
     """`plan(s, d)` is empty if and only if `s` has of ours exactly `d`. Foreign objects are never in an operation.
 
+    A part of a state and the same part of what is wanted make a plan too: what neither mentions is in no operation.
     `avoid` are table numbers (device, hook, number) that the kernel did not give although none is seen there.
     """
     return _Planner(state, wanted, avoid).run()
