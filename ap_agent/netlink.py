@@ -13,10 +13,11 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pyroute2 import IPRoute
 
@@ -41,6 +42,7 @@ from ap_agent.model import (
     NIC_MAJOR,
     Device,
     Handle,
+    HtbClass,
     InstalledFilter,
     Qdisc,
     TcState,
@@ -50,6 +52,7 @@ from ap_agent.model import (
 )
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
 from ap_agent.placement import Route, RouteQuery
+from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError
 from ap_agent.rtsocket import Refusal, RefusedError, RtSocket
 from bandwidth_config import IPAddress
 
@@ -57,7 +60,10 @@ RTM_GETLINK, RTM_GETROUTE = 18, 26
 IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
 RTA_DST, RTA_SRC, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 4, 27, 28, 29
 CAP_NET_ADMIN = 12
+DUMP_ATTEMPTS = 5
 BUSY_PAUSE_S = 0.005  # between two tries of what is still in use
+
+T = TypeVar("T")
 
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
@@ -107,6 +113,10 @@ def _parse_ifb(data: bytes) -> int | None:
     return ifindex if device.is_up and is_our_ifb(device) else None
 
 
+def _handle_of(one: HtbClass | None) -> Handle | None:
+    return one.handle if one is not None else None
+
+
 class RtNetlink:
     """The `Kernel` of `reconcile`, for the network namespace that the process is in; to be used in a `with`."""
 
@@ -114,6 +124,9 @@ class RtNetlink:
         self._socket = RtSocket()
         self._iproute: Any = IPRoute()
         self._names: dict[int, str] = {}
+        self._qdiscs = DumpMemory(tcmsg.parse_qdisc)
+        self._classes: dict[int, DumpMemory[HtbClass | None]] = {}
+        self._hooks: dict[tuple[int, Handle], DumpMemory[InstalledFilter]] = {}
 
     def __enter__(self) -> RtNetlink:
         return self
@@ -138,7 +151,7 @@ class RtNetlink:
         """Raises `AgentError` when the kernel refuses to be read."""
         try:
             devices = tuple(self._devices())
-            self._names = {one.ifindex: one.name for one in devices}
+            self._know({one.ifindex: one.name for one in devices})
             return TcState(devices, self._addresses(), self._trees(devices))
         except RefusedError as exc:
             if exc.number in (errno.EPERM, errno.EACCES):
@@ -151,6 +164,11 @@ class RtNetlink:
                 f"{exc.text}; try again.",
                 retryable=True,
             ) from exc
+
+    def _know(self, names: dict[int, str]) -> None:
+        if names != self._names:
+            self._names = names
+            self._hooks = {}  # filters name the devices to which they redirect
 
     def _devices(self) -> Iterator[Device]:
         for link in self._iproute.get_links():
@@ -175,49 +193,51 @@ class RtNetlink:
 
     def _trees(self, devices: tuple[Device, ...]) -> dict[int, Tree]:
         by_device: dict[int, list[Qdisc]] = defaultdict(list)
-        for data in self._socket.dump(tcmsg.RTM_GETQDISC, tcmsg.tcmsg(0)):
-            ifindex, qdisc = tcmsg.parse_qdisc(data)
+        for ifindex, qdisc in self._read(self._qdiscs, tcmsg.RTM_GETQDISC, 0):
             if qdisc.handle.major:  # handle 0: the kernel's own default
                 by_device[ifindex].append(qdisc)
+        self._hooks = {name: memory for name, memory in self._hooks.items() if name[0] in by_device}
+        self._classes = {ifindex: memory for ifindex, memory in self._classes.items() if ifindex in by_device}
         return {one.ifindex: self._tree(one, by_device[one.ifindex]) for one in devices if one.ifindex in by_device}
 
     def _tree(self, device: Device, qdiscs: list[Qdisc]) -> Tree:
         root = next((one for one in qdiscs if one.parent == AT_ROOT), None)
         ingress = next((one.kind for one in qdiscs if one.parent == AT_INGRESS), None)
-        filters: list[InstalledFilter] = []
-        if ingress is not None:
-            filters += self._filters(device.ifindex, INGRESS_HOOK)
-        if ingress == "clsact":
-            filters += self._filters(device.ifindex, EGRESS_HOOK)
+        hooks = [INGRESS_HOOK] if ingress is not None else []
+        hooks += [EGRESS_HOOK] if ingress == "clsact" else []
         if root is None or not root_is_ours(root, IFB_MAJOR if device.name == IFB_NAME else NIC_MAJOR):
-            return Tree(root, ingress, filters=tuple(filters))
-        filters += self._filters(device.ifindex, root.handle)
-        classes = [
-            found
-            for data in self._dump(tcmsg.RTM_GETTCLASS, device.ifindex)
-            if (found := tcmsg.parse_class(data)) is not None
-        ]
+            return Tree(root, ingress, filters=self._filters(device.ifindex, hooks))
+        classes = self._classes.setdefault(device.ifindex, DumpMemory(tcmsg.parse_class))
+        found = self._read(classes, tcmsg.RTM_GETTCLASS, device.ifindex)
         return Tree(
             root=root,
             ingress=ingress,
-            classes=tuple(one for one, _ in classes),
+            classes=tuple(one for one in found if one is not None),
             leaves=tuple(one for one in qdiscs if one.parent not in (AT_ROOT, AT_INGRESS)),
-            filters=tuple(filters),
-            counters={one.handle: counters for one, counters in classes},
+            filters=self._filters(device.ifindex, [*hooks, root.handle]),
+            counters=DumpCounters(classes.places, classes.raws, _handle_of),
         )
 
-    def _filters(self, ifindex: int, hook: Handle) -> list[InstalledFilter]:
-        found = self._dump(tcmsg.RTM_GETTFILTER, ifindex, int(hook))
-        return [u32msg.parse_filter(data, self._names) for data in found]
+    def _filters(self, ifindex: int, hooks: Iterable[Handle]) -> tuple[InstalledFilter, ...]:
+        found: list[InstalledFilter] = []
+        for hook in hooks:
+            parse = partial(u32msg.parse_filter, names=self._names)
+            memory = self._hooks.setdefault((ifindex, hook), DumpMemory(parse))
+            found += self._read(memory, tcmsg.RTM_GETTFILTER, ifindex, int(hook))
+        return tuple(found)
 
-    def _dump(self, kind: int, ifindex: int, parent: int = 0) -> list[bytes]:
+    def _read(self, memory: DumpMemory[T], kind: int, ifindex: int, parent: int = 0) -> tuple[T, ...]:
         """Nothing for a device that disappeared meanwhile: the next cycle sees that."""
-        try:
-            return self._socket.dump(kind, tcmsg.tcmsg(ifindex, parent=parent))
-        except RefusedError as exc:
-            if exc.number in (errno.ENODEV, errno.EINVAL):
-                return []
-            raise
+        for _ in range(DUMP_ATTEMPTS):
+            try:
+                return memory.take(self._socket.dump(kind, tcmsg.tcmsg(ifindex, parent=parent)))
+            except InterruptedDumpError:
+                continue
+            except RefusedError as exc:
+                if exc.number in (errno.ENODEV, errno.EINVAL):
+                    return memory.take([])
+                raise
+        raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
 
     def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
         """How the kernel would send UDP packets, policy rules included; in the order of the questions."""

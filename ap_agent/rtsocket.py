@@ -29,11 +29,12 @@ PIECE_BYTES = 64 * 1024
 BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for a refusal of every message of a piece
 QUESTIONS_AT_ONCE = 256  # each answer takes a buffer of 4 kB or more, whatever its length
 LOST = "the kernel's answer was lost, because the receive buffer was too small"
-DUMP_ATTEMPTS = 5
+DUMP_NUMBER = 0xFFFF_FFFF  # no request has it
 REPLY_TIMEOUT_S = 30  # the kernel answers at once; thousands of classes on a slow machine take seconds
 _RECEIVE_BYTES = 1 << 20  # dumps come in 32 kB; more than this no single answer has
 
 _HEADER = struct.Struct("=IHHII")
+_NUMBER = struct.Struct("=8xI")
 _Answer = tuple[int, int, int, bytes]  # type, flags, number, body
 
 
@@ -70,7 +71,8 @@ class RtSocket:
         # The kernel's own timeout: Python's would cost a poll before each of thousands of receives.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", REPLY_TIMEOUT_S, 0))
         self._socket.bind((0, 0))
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count()
+        self._dump_mark = struct.pack("=II", DUMP_NUMBER, self.port)
         self._buffer = bytearray(_RECEIVE_BYTES)
 
     def _enlarge(self, forced: int, polite: int, size: int) -> None:
@@ -199,48 +201,50 @@ class RtSocket:
     # --- dumps ---
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """Again when the kernel says that the list changed under our eyes. Raises `RefusedError`."""
-        for _ in range(DUMP_ATTEMPTS):
-            found, is_consistent = self._dump_once(kind, body)
-            if is_consistent:
-                return found
-        raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
+        """The kernel's answer as it comes, in pieces of some 32 kB with whole messages (see `messages_of`); the last
+        piece ends with the word that this is all. Raises `RefusedError`.
 
-    def _dump_once(self, kind: int, body: bytes) -> tuple[list[bytes], bool]:
-        number = self._next_number()
-        self._transmit([_pack(kind, NLM_F_REQUEST | NLM_F_DUMP, number, body)])
-        found: list[bytes] = []
-        is_consistent = True
+        All dumps have the same number: then an unchanged one is equal to the one before, byte for byte.
+        """
+        self._transmit([_pack(kind, NLM_F_REQUEST | NLM_F_DUMP, DUMP_NUMBER, body)])
+        pieces: list[bytes] = []
         while True:
-            for answer, flags, answer_number, data in self._receive():
-                if answer_number != number:
-                    continue
-                is_consistent = is_consistent and not flags & NLM_F_DUMP_INTR
-                if answer == NLMSG_DONE:
-                    return found, is_consistent
-                if answer == NLMSG_ERROR and (refused := _error(flags, data)) is not None:
-                    raise RefusedError(Refusal(0, *refused))
-                found.append(data)
+            try:
+                pieces.append(self._receive_bytes())
+            except _OverrunError as exc:
+                raise AgentError("The kernel could not hand over all that it read; try again.", retryable=True) from exc
+            answer, flags, data = self._last_message(pieces[-1])
+            if answer in (NLMSG_DONE, NLMSG_ERROR) and (refused := _error(flags, data)) is not None:
+                raise RefusedError(Refusal(0, *refused))
+            if answer == NLMSG_DONE:
+                return pieces
+
+    def _last_message(self, piece: bytes) -> tuple[int, int, bytes]:
+        """Type, flags and body. Found by our numbers in its header, without a walk through the piece."""
+        start = piece.rfind(self._dump_mark) - 8
+        if start >= 0:
+            length, kind, flags, _, _ = _HEADER.unpack_from(piece, start)
+            if start + (length + 3 & ~3) == len(piece):
+                return kind, flags, piece[start + _HEADER.size :]
+        last = (NLMSG_DONE, 0, b"\0\0\0\0")  # of an empty piece, which the kernel does not send
+        for kind, flags, position, end in messages_of(piece):
+            last = kind, flags, piece[position:end]
+        return last
 
     # --- bytes ---
 
     def _next_number(self) -> int:
-        return next(self._numbers) & 0xFFFF_FFFF
+        return 1 + next(self._numbers) % (DUMP_NUMBER - 1)
 
     def _transmit(self, messages: Iterable[bytes]) -> None:
         self._socket.send(b"".join(messages))
 
     def _receive(self, flags: int = 0) -> list[_Answer]:
         data = self._receive_bytes(flags)
-        answers: list[_Answer] = []
-        position = 0
-        while position + _HEADER.size <= len(data):
-            length, kind, own_flags, number, _ = _HEADER.unpack_from(data, position)
-            if length < _HEADER.size:
-                break
-            answers.append((kind, own_flags, number, data[position + _HEADER.size : position + length]))
-            position += (length + 3) & ~3
-        return answers
+        return [
+            (kind, own_flags, _NUMBER.unpack_from(data, start - _HEADER.size)[0], data[start:end])
+            for kind, own_flags, start, end in messages_of(data)
+        ]
 
     def _receive_bytes(self, flags: int = 0) -> bytes:
         try:
@@ -265,6 +269,17 @@ class _OverrunError(Exception):
 
 class _NothingThereError(Exception):
     """The receive buffer is empty."""
+
+
+def messages_of(piece: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Type, flags, where the body begins and where it ends."""
+    position = 0
+    while position + _HEADER.size <= len(piece):
+        length, kind, flags, _, _ = _HEADER.unpack_from(piece, position)
+        if length < _HEADER.size:
+            return
+        yield kind, flags, position + _HEADER.size, position + length
+        position += length + 3 & ~3
 
 
 def _pack(kind: int, flags: int, number: int, body: bytes) -> bytes:

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterator
 
 from ap_agent.model import (
-    Counters,
     Handle,
     HtbClass,
     Qdisc,
@@ -22,7 +21,7 @@ RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTCLASS, RTM_DELTCLASS, RTM_GETTCLASS = 40, 41, 42
 RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 44, 45, 46
 
-TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
+TCA_KIND, TCA_OPTIONS, TCA_STATS, TCA_XSTATS, TCA_STATS2 = 1, 2, 3, 4, 7
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_DIRECT_QLEN, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 5, 6, 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 
@@ -153,7 +152,7 @@ def pack_class(ifindex: int, one: HtbClass) -> bytes:
     return tcmsg(ifindex, int(one.handle), int(one.parent)) + body
 
 
-def parse_class(data: bytes) -> tuple[HtbClass, Counters] | None:
+def parse_class(data: bytes) -> HtbClass | None:
     """None for a class of another kind than htb."""
     _, _, handle, parent, _ = _TCMSG.unpack_from(data)
     found = dict(attributes(data[_TCMSG.size :]))
@@ -179,18 +178,9 @@ def parse_class(data: bytes) -> tuple[HtbClass, Counters] | None:
         quantum_bytes=0 if inner else quantum,
         prio=0 if inner else prio,
         accounting=(linklayer, overhead, mpu),
-    ), _counters(found.get(TCA_STATS2, b""))
+    )
 
 
 def _wide(options: dict[int, bytes], number: int, narrow: int) -> int:
     data = options.get(number)
     return int(struct.unpack_from("=Q", data)[0]) if data else narrow
-
-
-def _counters(stats: bytes) -> Counters:
-    found = dict(attributes(stats))
-    size, packets = struct.unpack_from("=QI", found[TCA_STATS_BASIC]) if TCA_STATS_BASIC in found else (0, 0)
-    backlog = drops = 0
-    if TCA_STATS_QUEUE in found:
-        _, backlog, drops, _, _ = struct.unpack_from("=IIIII", found[TCA_STATS_QUEUE])
-    return Counters(size, packets, drops, backlog)

@@ -32,9 +32,7 @@ NAMES = {2: "eth0", 9: "slbw0"}
 def test_a_class_survives_packing(kbit: int, number: int) -> None:
     link = LinkInfo(number, 1, True, kbit, parse_ip("192.0.2.11"), remote_port=50000)
     for one in link_classes(1, link, 1514):
-        parsed = tcmsg.parse_class(tcmsg.pack_class(2, one))
-        assert parsed is not None
-        assert parsed[0] == one
+        assert tcmsg.parse_class(tcmsg.pack_class(2, one)) == one
 
 
 def test_a_class_is_44_bytes_of_parameters_and_64_bit_rates_only_where_needed() -> None:
@@ -52,7 +50,7 @@ def test_a_class_directly_under_the_root_reads_like_it_was_written() -> None:
     struct.pack_into("=I", packed, 12, int(AT_ROOT))
     parsed = tcmsg.parse_class(bytes(packed))
     assert parsed is not None
-    assert parsed[0].parent == Handle(1)
+    assert parsed.parent == Handle(1)
 
 
 FILTERS = [
