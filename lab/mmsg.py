@@ -18,6 +18,10 @@ import time
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; also the cmsg type (SCM_TIMESTAMPNS)
 SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
+_NOT_TAKEN = frozenset(
+    {errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EINTR}
+    | {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EINVAL}
+)
 _TIMESPEC = struct.Struct("@qq")
 _CONTROL_BYTES = 64
 _CMSG_HEADER_BYTES = 16  # size_t length, int level, int type on 64-bit Linux
@@ -78,14 +82,15 @@ class BatchSender:
     def send(self, sock: socket.socket, number: int) -> int:
         """Send the first `number` buffers without waiting; returns how many the socket took.
 
-        Raises `OSError` for anything but a full socket (EAGAIN, ENOBUFS) and what an earlier datagram's ICMP
-        message left behind (ECONNREFUSED): those count as not taken, the caller tries again or does without.
+        Raises `OSError` for anything but a full socket (EAGAIN, ENOBUFS), what an earlier datagram's ICMP message left
+        behind (ECONNREFUSED), and a way or an own address (EINVAL) that is missing for the moment: those count as not
+        taken, the caller tries again or does without.
         """
         done = _libc.sendmmsg(sock.fileno(), self._slots.headers, number, socket.MSG_DONTWAIT)
         if done >= 0:
             return int(done)
         code = ctypes.get_errno()
-        if code in (errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EINTR):
+        if code in _NOT_TAKEN:
             return 0
         raise OSError(code, os.strerror(code))
 
