@@ -207,7 +207,8 @@ def _routed_nic(link: LinkInfo, state: TcState, route: RouteLookup) -> Device:
     if device is not None:
         return device
     if answer.kind == "none":
-        having = _devices_having(query.source, state)
+        # An address on the loopback device, as routers have, says nothing about the interface.
+        having = [one for one in _devices_having(query.source, state) if one.name != LOOPBACK_NAME]
         if len(having) == 1:
             return having[0]
         message = f"{who} is not enforced towards the user AS because this host has no route to it; add one."
