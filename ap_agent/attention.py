@@ -1,21 +1,25 @@
 """How soon and how often the kernel is looked at because of events. Pure: moments are monotonic seconds, given.
 
-A look follows an event within some 30 ms, and everything that is heard until then is one occasion. Looks because of
-events take at most a fifth of the time. Where somebody undoes what we do, again and again, each repair waits longer
-than the one before, and the fight is a problem with a name.
+A look follows an event within some 20 ms, and everything that is heard until then is one occasion. Looks because of
+events take at most about a fifth of any minute. Where somebody undoes what we do, again and again, each repair waits
+longer than the one before, and the fight is a problem with a name.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from typing import TypeVar
 
 from ap_agent.events import Change, Heard
 from ap_agent.model import Problem
 
-SETTLE_S = 0.03  # one command of somebody's is several messages, and a device that comes up speaks for a while
+T = TypeVar("T")
+
+SETTLE_S = 0.02  # one command of somebody's is several messages, and a device that comes up speaks for a while
 REST_S = 0.1  # between two looks
-REST_PER_WORK = 4  # the rest is at least so many times as long as the look before it
+BUDGET_S = 12.0  # of looking because of events, within the window; then the rest is four times as long as the look
+REST_PER_WORK = 4
 FAILED_REST_S = 5.0  # after a look that could not be finished: everything counts as an occasion then
 WINDOW_S = 60.0
 PATIENCE = 5  # repairs of one device within the window before they slow down
@@ -30,6 +34,7 @@ class Attention:
         self._due: float | None = None
         self._causes: set[Change] = set()
         self._rested_at = 0.0
+        self._work: deque[tuple[float, float]] = deque()  # when, and how long it took
         self._repairs: dict[str, deque[tuple[float, frozenset[str]]]] = defaultdict(deque)
 
     @property
@@ -47,6 +52,8 @@ class Attention:
     def looked(self, began: float, ended: float, written: Iterable[str], *, is_finished: bool = True) -> list[Change]:
         """The kernel was looked at, for whatever reason, and `written` are the devices on which something had to be put
         right. Returns what somebody else had done there."""
+        if self._due is not None:
+            self._work.append((ended, ended - began))
         causes, self._causes, self._due = self._causes, set(), None
         devices = set(written)
         guilty = sorted(one for one in causes if one.device in devices or (not one.device and devices))
@@ -54,9 +61,10 @@ class Attention:
             whats = frozenset(one.what for one in guilty if (one.device or ROUTING) == subject)
             self._repairs[subject].append((ended, whats))
         self._forget(ended)
-        self._rested_at = ended + max(
-            REST_S if is_finished else FAILED_REST_S, REST_PER_WORK * (ended - began), self._penance_s()
-        )
+        rest_s = REST_S if is_finished else FAILED_REST_S
+        if sum(work_s for _, work_s in self._work) > BUDGET_S:
+            rest_s = max(rest_s, REST_PER_WORK * (ended - began))
+        self._rested_at = ended + max(rest_s, self._penance_s())
         return guilty
 
     def problems(self, now: float) -> tuple[Problem, ...]:
@@ -73,9 +81,14 @@ class Attention:
         return min(LONGEST_REST_S, REST_S * 2.0 ** (times - PATIENCE)) if times > PATIENCE else 0.0
 
     def _forget(self, now: float) -> None:
+        _forget_before(now - WINDOW_S, self._work)
         for repairs in self._repairs.values():
-            while repairs and repairs[0][0] <= now - WINDOW_S:
-                repairs.popleft()
+            _forget_before(now - WINDOW_S, repairs)
+
+
+def _forget_before(moment: float, rows: deque[tuple[float, T]]) -> None:
+    while rows and rows[0][0] <= moment:
+        rows.popleft()
 
 
 def _problem(subject: str, whats: list[frozenset[str]]) -> Problem:
