@@ -201,6 +201,7 @@ def machine() -> dict[str, str]:
         "iproute2": _first_line("tc", "-V").removeprefix("tc utility, "),
         "python": platform.python_version(),
         "commit": _commit(),
+        "load": f"{os.getloadavg()[0]:.1f}",
     }
 
 

@@ -77,7 +77,7 @@ def header_lines(machine: Mapping[str, str], command: str) -> str:
     """What stands above every set of figures."""
     return (
         f"Measured by `{command}` on {machine['date']}, {machine['kernel']}, {machine['cpu']}, {machine['iproute2']}, "
-        f"Python {machine['python']}, commit {machine['commit']}."
+        f"Python {machine['python']}, commit {machine['commit']}, load average {machine['load']} at the start."
     )
 
 

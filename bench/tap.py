@@ -26,6 +26,7 @@ from lab.mmsg import BatchReceiver, prepare
 from lab.station import go_ahead_of_others
 
 SO_ATTACH_FILTER = 26
+SOL_PACKET, PACKET_STATISTICS = 263, 6
 ETH_P_ALL = 3
 SNAP_BYTES = 64
 SOURCE_OFFSET, DESTINATION_OFFSET = 26, 30  # in an Ethernet frame with IPv4
@@ -74,9 +75,17 @@ def capture(opened: socket.socket, seconds: float) -> tuple[array[int], array[in
     return times, sizes
 
 
+def missed(opened: socket.socket) -> int:
+    """How many packets found no room in the socket's buffer since it was opened."""
+    _, drops = struct.unpack("=II", opened.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+    return int(drops)
+
+
 def unpack(text: str) -> tuple[array[int], array[int]]:
-    """What `main` printed."""
+    """What `main` printed: times and sizes. Raises `ValueError` when the tap missed packets: then no rate is known."""
     document = json.loads(text)
+    if document["missed"]:
+        raise ValueError(f"the tap missed {document['missed']} packets; the machine is too busy")
     times, sizes = array("q"), array("I")
     times.frombytes(base64.b64decode(document["times_ns"]))
     sizes.frombytes(base64.b64decode(document["sizes"]))
@@ -96,8 +105,9 @@ def main(argv: Sequence[str]) -> int:
     with listen(given.dev, offset, given.to or given.source) as opened:
         print("ready", flush=True)
         times, sizes = capture(opened, given.seconds)
-    columns = {"times_ns": times, "sizes": sizes}
-    print(json.dumps({name: base64.b64encode(one.tobytes()).decode("ascii") for name, one in columns.items()}))
+        columns = {"times_ns": times, "sizes": sizes}
+        packed = {name: base64.b64encode(one.tobytes()).decode("ascii") for name, one in columns.items()}
+        print(json.dumps({**packed, "missed": missed(opened)}))
     return 0
 
 

@@ -99,7 +99,8 @@ def _node(handle: str, block: str) -> str:
 
 
 def _parts(block: str) -> Iterator[str]:
-    for value, mask, at in re.findall(r"match (\w+)/(\w+) at (\S+)", block):
+    matches = re.findall(r"match (\w+)/(\w+) at (\S+)", block)
+    for value, mask, at in matches or [("0", "0", "0")]:  # tc sends no selector without a match; the kernel wants one
         yield f"match u32 0x{value} 0x{mask} at {at}"
     if link := re.search(r" link (\S+)", block):
         yield f"link {link[1]}"

@@ -109,7 +109,7 @@ def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: 
     path.write_text(
         "<!-- bench:targets -->\nold\n<!-- /bench:targets -->\n<!-- bench:packet -->\n<!-- /bench:packet -->\n"
     )
-    machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit"), "?")
+    machine = dict.fromkeys(("date", "kernel", "cpu", "iproute2", "python", "commit", "load"), "?")
     outcome = Outcome("packet", notes=["Beside it."])
     plot = Plot("packet", "Cost", "ns")
     into_docs(path, machine, "./dev bench packet", [Page("packet", "t", [], [plot], outcome)])
