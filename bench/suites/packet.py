@@ -5,6 +5,8 @@ No class is ever short of rate, so that no packet waits.
 
 - `hot`: all packets belong to one link, the one whose filter stands worst. `random`: all links in random order.
   `unmatched`: an address that has no link.
+- `class given` is the floor for our own tree: each packet names its class (SO_PRIORITY), so that HTB looks up nothing and
+  touches the same classes in the same order. What naming it costs is measured with one class, and subtracted.
 - Ingress: frames arrive through a veth pair and are dropped by the receiving IP layer, so the figure holds sending,
   receiving, and between them the hook.
 """
@@ -14,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bench.core import Outcome, Scale, Step, interleave
+from ap_agent.model import DATA_OFFSET
+from bench.core import Label, Outcome, Scale, Step, interleave
 from bench.packets import CpuMeter, Load, cost_ns, open_socket, udp_frame
 from bench.peers import flat, thesis
 from bench.plots import Plot
@@ -45,7 +48,9 @@ OURS, FLOOR, SHAPE, LINEAR, THESIS = (
     "one list of filters",
     "one preference per filter",
 )
-VARIANTS = (FLOOR, SHAPE, OURS, LINEAR, THESIS)
+NO_LOOKUP = "ours, class given"  # by the sender: our classes, touched in the same order, and no lookup at all
+FLOOR_GIVEN = "no filter, class given"  # for what the giving costs
+VARIANTS = (FLOOR, SHAPE, NO_LOOKUP, OURS, LINEAR, THESIS)
 TRAFFIC = ("hot", "random", "unmatched")
 INGRESS = "ingress"
 NO_CLSACT, NOT_LIMITED, LIMITED = "no clsact", "source without a link", "source with a link"
@@ -89,7 +94,7 @@ def _build(host: Namespace, size: int, family: int) -> dict[str, str]:
     links = make_links(size, family=family)
     enforce(host, links)
     trees = {FLOOR: flat.without_filter("floor0"), SHAPE: flat.three_classes_without_filter("shape0")}
-    devices = {OURS: NIC, FLOOR: "floor0", SHAPE: "shape0"}
+    devices = {OURS: NIC, NO_LOOKUP: NIC, FLOOR: "floor0", FLOOR_GIVEN: "floor0", SHAPE: "shape0"}
     if family == 4:
         trees[LINEAR] = flat.linear("linear0", links)
         devices[LINEAR] = "linear0"
@@ -114,8 +119,13 @@ def _loads(size: int, family: int) -> dict[tuple[str, str], Load]:
     unmatched = Load([udp_frame(LOCAL[family], UNLIMITED_ADDRESS[family], local_port(1), 9)])
     everyone = Load([frame(number) for number in range(1, size + 1)])
     last, first = Load([frame(size)]), Load([frame(1)])
-    found = {}
-    for variant in VARIANTS:
+    data_classes = [0x1_0000 + DATA_OFFSET + number for number in range(1, size + 1)]
+    found = {
+        ("hot", NO_LOOKUP): Load([frame(size)], class_ids=data_classes[-1:]),
+        ("random", NO_LOOKUP): Load([frame(number) for number in range(1, size + 1)], class_ids=data_classes),
+        ("hot", FLOOR_GIVEN): Load([frame(size)], class_ids=[0x1_0001]),
+    }
+    for variant in (FLOOR, SHAPE, OURS, LINEAR, THESIS):
         found["hot", variant] = first if variant == THESIS else last  # a new preference goes in front of the others
         found["random", variant] = everyone
         found["unmatched", variant] = unmatched
@@ -126,7 +136,7 @@ def _egress_rounds(devices: dict[str, str], size: int, family: int, rounds: int,
     meter = CpuMeter()
     loads = _loads(size, family)
     sockets = {variant: open_socket(dev) for variant, dev in devices.items()}
-    cells = [(traffic, variant) for variant in devices for traffic in TRAFFIC]
+    cells = [cell for cell in loads if cell[1] in devices]
     for traffic, variant in interleave(cells, rounds):
         packets = SLOW_PACKETS if size >= 1000 and variant in (LINEAR, THESIS) else PACKETS
         value = cost_ns(meter, sockets[variant], loads[traffic, variant], packets)
@@ -138,7 +148,7 @@ def _egress_rounds(devices: dict[str, str], size: int, family: int, rounds: int,
 def _check_that_classes_counted(host: Namespace, size: int) -> None:
     """Without it a filter that matches nothing would look fast."""
     found = classes(host, NIC)
-    counted = [found[f"1:{0x1000 + number:x}"].sent_packets for number in (1, (size + 1) // 2, size)]
+    counted = [found[f"1:{DATA_OFFSET + number:x}"].sent_packets for number in (1, (size + 1) // 2, size)]
     if min(counted) == 0:
         raise RuntimeError(f"packets missed the classes of their links: {counted}")
 
@@ -197,7 +207,7 @@ def tables(outcome: Outcome) -> list[Table]:
         Table(
             f"CPU time per packet to the user AS, {words}, ns",
             ["links", *VARIANTS],
-            pivot(outcome, "size", "variant", row_order=sizes, column_order=VARIANTS, family=4, traffic=traffic),
+            [[str(size), *(_cell(outcome, traffic, 4, size, variant=one) for one in VARIANTS)] for size in sizes],
         )
         for traffic, words in (
             ("hot", "all packets on one link (the worst placed)"),
@@ -208,14 +218,27 @@ def tables(outcome: Outcome) -> list[Table]:
     return [*found, *_v6_table(outcome), *_ingress_table(outcome)]
 
 
+def given(outcome: Outcome, traffic: str, family: int, size: int) -> float | None:
+    """Our classes without any lookup, without what it costs to name the class; None where it was not measured."""
+    where: dict[str, Label] = {"family": family, "size": size}
+    raw = outcome.median(traffic=traffic, variant=NO_LOOKUP, **where)
+    floors = [outcome.median(traffic="hot", variant=one, **where) for one in (FLOOR, FLOOR_GIVEN)]
+    if raw is None or floors[0] is None or floors[1] is None:
+        return None
+    return raw - (floors[1] - floors[0])
+
+
 def _v6_table(outcome: Outcome) -> list[Table]:
     sizes = sorted(int(one) for one in outcome.values("size", family=6))
     rows = [
-        [f"{size}, {traffic}", *(_cell(outcome, traffic, 6, size, variant) for variant in (FLOOR, SHAPE, OURS))]
+        [
+            f"{size}, {traffic}",
+            *(_cell(outcome, traffic, 6, size, variant=variant) for variant in (FLOOR, SHAPE, NO_LOOKUP, OURS)),
+        ]
         for size in sizes
         for traffic in TRAFFIC
     ]
-    return [Table("The same over IPv6, ns", ["links, traffic", FLOOR, SHAPE, OURS], rows)] if rows else []
+    return [Table("The same over IPv6, ns", ["links, traffic", FLOOR, SHAPE, NO_LOOKUP, OURS], rows)] if rows else []
 
 
 def _ingress_table(outcome: Outcome) -> list[Table]:
@@ -225,15 +248,19 @@ def _ingress_table(outcome: Outcome) -> list[Table]:
     return [Table("CPU time per received packet (sending it included), ns", ["links", *order], rows)] if rows else []
 
 
-def _cell(outcome: Outcome, traffic: str, family: int, size: int, variant: str) -> str:
-    value = outcome.median(traffic=traffic, family=family, size=size, variant=variant)
+def _cell(outcome: Outcome, traffic: str, family: int, size: int, *, variant: str) -> str:
+    value = (
+        given(outcome, traffic, family, size)
+        if variant == NO_LOOKUP
+        else outcome.median(traffic=traffic, family=family, size=size, variant=variant)
+    )
     return NOTHING if value is None else figure(value)
 
 
 def plots(outcome: Outcome) -> list[Plot]:
     """Cost over the number of links, all packets on the worst placed link."""
     lines: dict[str, list[tuple[float, float]]] = {}
-    for variant in VARIANTS:
+    for variant in (FLOOR, OURS, LINEAR, THESIS):
         series = outcome.find(traffic="hot", family=4, variant=variant)
         points = sorted((float(one.labels["size"]), one.median) for one in series)
         if points:
