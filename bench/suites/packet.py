@@ -5,8 +5,8 @@ No class is ever short of rate, so that no packet waits.
 
 - `hot`: all packets belong to one link, the one whose filter stands worst. `random`: all links in random order.
   `unmatched`: an address that has no link.
-- `class given` is the floor for our own tree: each packet names its class (SO_PRIORITY), so that HTB looks up nothing and
-  touches the same classes in the same order. What naming it costs is measured with one class, and subtracted.
+- `class given` is the floor of our own tree: each packet names its class (SO_PRIORITY), so that HTB looks up nothing
+  and touches the same classes in the same order. What naming it costs is measured with one class, and subtracted.
 - Ingress: frames arrive through a veth pair and are dropped by the receiving IP layer, so the figure holds sending,
   receiving, and between them the hook.
 """

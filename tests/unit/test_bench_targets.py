@@ -18,6 +18,14 @@ def packet_outcome(hot_ns: float) -> Outcome:
     return outcome
 
 
+def test_the_cost_of_the_classes_themselves_is_told_beside_the_target() -> None:
+    outcome = packet_outcome(1100.0)
+    for variant, cost in ((packet.NO_LOOKUP, 1090.0), (packet.FLOOR_GIVEN, 1090.0)):
+        outcome.add(cost, "ns", traffic="hot", family=4, size=4000, variant=variant)
+    (verdict,) = targets.verdicts([outcome])
+    assert verdict.measured == "1.10x (1,100 to 1,000 ns); 1.10x of the same classes without any lookup"
+
+
 def install_outcome(*, writes: int = 0, sends: int = 2, until_s: float = 0.004) -> Outcome:
     outcome = Outcome("install")
     for what, ours, kernel in ((install.INSTALL, 12.9, 10.0), (install.NO_OP, 0.19, 0.1)):
