@@ -7,35 +7,42 @@ longer than the one before, and the fight is a problem with a name.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from ap_agent.events import Change, Heard
 from ap_agent.model import Problem
 
-T = TypeVar("T")
-
 SETTLE_S = 0.02  # one command of somebody's is several messages, and a device that comes up speaks for a while
 REST_S = 0.1  # between two looks
+WINDOW_S = 60.0
 BUDGET_S = 12.0  # of looking because of events, within the window; then the rest is four times as long as the look
 REST_PER_WORK = 4
 FAILED_REST_S = 5.0  # after a look that could not be finished: everything counts as an occasion then
-WINDOW_S = 60.0
-PATIENCE = 5  # repairs of one device within the window before they slow down
+PATIENCE = 5  # repairs of one device, none a minute after the one before, until the next ones slow down
 LONGEST_REST_S = 10.0
 ROUTING = "routing"  # the subject of changes that belong to no device
 
 
+@dataclass
+class _Streak:
+    """Repairs of one device, each less than a window after the one before."""
+
+    times: int = 0
+    last: float = 0.0
+    whats: set[str] = field(default_factory=set)
+
+
 class Attention:
-    """What was heard and not yet looked at, and what was repaired in the last minute."""
+    """What was heard and not yet looked at, and what has been repaired lately."""
 
     def __init__(self) -> None:
         self._due: float | None = None
         self._causes: set[Change] = set()
         self._rested_at = 0.0
-        self._work: deque[tuple[float, float]] = deque()  # when, and how long it took
-        self._repairs: dict[str, deque[tuple[float, frozenset[str]]]] = defaultdict(deque)
+        self._work: deque[tuple[float, float]] = deque()  # when a look because of events ended, and how long it took
+        self._streaks: dict[str, _Streak] = {}
 
     @property
     def due(self) -> float | None:
@@ -57,46 +64,39 @@ class Attention:
         causes, self._causes, self._due = self._causes, set(), None
         devices = set(written)
         guilty = sorted(one for one in causes if one.device in devices or (not one.device and devices))
-        for subject in {one.device or ROUTING for one in guilty}:
-            whats = frozenset(one.what for one in guilty if (one.device or ROUTING) == subject)
-            self._repairs[subject].append((ended, whats))
         self._forget(ended)
-        rest_s = REST_S if is_finished else FAILED_REST_S
-        if sum(work_s for _, work_s in self._work) > BUDGET_S:
-            rest_s = max(rest_s, REST_PER_WORK * (ended - began))
-        self._rested_at = ended + max(rest_s, self._penance_s())
+        for subject in {one.device or ROUTING for one in guilty}:
+            streak = self._streaks.setdefault(subject, _Streak())
+            streak.times, streak.last = streak.times + 1, ended
+            streak.whats |= {one.what for one in guilty if (one.device or ROUTING) == subject}
+        self._rested_at = ended + self._rest_s(ended - began, is_finished)
         return guilty
+
+    def _rest_s(self, work_s: float, is_finished: bool) -> float:
+        rest_s = REST_S if is_finished else FAILED_REST_S
+        if sum(spent_s for _, spent_s in self._work) > BUDGET_S:
+            rest_s = max(rest_s, REST_PER_WORK * work_s)
+        beyond = max((streak.times for streak in self._streaks.values()), default=0) - PATIENCE
+        return max(rest_s, min(LONGEST_REST_S, REST_S * 2.0 ** min(beyond, 40))) if beyond > 0 else rest_s
 
     def problems(self, now: float) -> tuple[Problem, ...]:
         """The fights that go on."""
         self._forget(now)
-        return tuple(
-            _problem(subject, [whats for _, whats in repairs])
-            for subject, repairs in sorted(self._repairs.items())
-            if len(repairs) > PATIENCE
-        )
-
-    def _penance_s(self) -> float:
-        times = max((len(repairs) for repairs in self._repairs.values()), default=0)
-        return min(LONGEST_REST_S, REST_S * 2.0 ** (times - PATIENCE)) if times > PATIENCE else 0.0
+        return tuple(_problem(subject, one) for subject, one in sorted(self._streaks.items()) if one.times > PATIENCE)
 
     def _forget(self, now: float) -> None:
-        _forget_before(now - WINDOW_S, self._work)
-        for repairs in self._repairs.values():
-            _forget_before(now - WINDOW_S, repairs)
+        while self._work and self._work[0][0] <= now - WINDOW_S:
+            self._work.popleft()
+        for subject in [subject for subject, one in self._streaks.items() if one.last <= now - WINDOW_S]:
+            del self._streaks[subject]
 
 
-def _forget_before(moment: float, rows: deque[tuple[float, T]]) -> None:
-    while rows and rows[0][0] <= moment:
-        rows.popleft()
-
-
-def _problem(subject: str, whats: list[frozenset[str]]) -> Problem:
-    what = ", ".join(sorted(frozenset().union(*whats)))
+def _problem(subject: str, streak: _Streak) -> Problem:
+    what = ", ".join(sorted(streak.whats))
     changed = f"The {what} of the links" if subject == ROUTING else f"On {subject}: {what}"
     return Problem(
         "repeatedly_changed",
         subject,
-        f"{changed} changed {len(whats)} times within the last minute and had to be put right each time, now at most "
-        f"every {LONGEST_REST_S:g} s; find the other program that does it.",
+        f"{changed} changed {streak.times} times, never a minute after the time before, and had to be put right each "
+        f"time; repairs now wait up to {LONGEST_REST_S:g} s. Find the other program that does it.",
     )

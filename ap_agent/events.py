@@ -8,6 +8,7 @@ Not here: how soon and how often to look (`attention`).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import struct
@@ -41,7 +42,7 @@ _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 _IFADDR = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, index
 _RTMSG = struct.Struct("=BBBB")  # family, destination bits; the rest does not matter here
 _RTMSG_BYTES = 12
-_TCMSG = struct.Struct("=Bxxxi")  # family, index; the rest does not matter here
+_TCMSG = struct.Struct("=BxxxI")  # family, index (2^32-1: a shared block); the rest does not matter here
 _ATTRIBUTE = struct.Struct("=HH")
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_IFALIAS = 3, 4, 10, 20
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
@@ -86,7 +87,7 @@ class Prefixes:
         self._by_length: dict[tuple[int, int], set[int]] = {}
 
     def __contains__(self, address: bytes) -> bool:
-        return int.from_bytes(address) in self._exact[len(address) * 8]
+        return int.from_bytes(address) in self._exact.get(len(address) * 8, ())
 
     def covers(self, bits: int, length: int, destination: bytes) -> bool:
         """Whether one of our addresses of that family (32 or 128 bits) lies in destination/length."""
@@ -194,10 +195,11 @@ class Listener:
                 return
             body = data[position + _HEADER.size : position + length]
             position += (length + 3) & ~3
-            if kind in _LINK:
-                yield from self._devices.hear(kind, body, interest)
-            elif port not in self._own:
-                yield from _judge(kind, body, interest)
+            with contextlib.suppress(struct.error):  # too short to say anything: not from the kernel
+                if kind in _LINK:
+                    yield from self._devices.hear(kind, body, interest)
+                elif port not in self._own:
+                    yield from _judge(kind, body, interest)
 
 
 class _Devices:

@@ -1,0 +1,107 @@
+"""Waiting for a moment, a wake-up or a descriptor; errands beside. Real threads and pipes, no clock to believe in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from ap_agent.waiting import Errands, Waker
+
+LONG_S = 20.0  # nobody waits so long unless something is broken
+
+
+def timed(waker: Waker, seconds: float, listen_to: int | None = None) -> float:
+    began = time.monotonic()
+    waker.wait(seconds, listen_to=listen_to)
+    return time.monotonic() - began
+
+
+def test_a_wait_ends_at_its_moment_and_not_before() -> None:
+    assert 0.05 <= timed(Waker(), 0.05) < LONG_S / 2
+
+
+def test_a_wake_up_just_before_the_wait_ends_it_and_only_it() -> None:
+    waker = Waker()
+    for _ in range(100_000):  # more than a pipe holds
+        waker.wake()
+    while timed(waker, 0.2) < 0.2:
+        pass  # what the pipe held is read in pieces
+    assert timed(waker, 0.05) >= 0.05
+
+
+def test_a_signal_handler_ends_the_wait() -> None:
+    waker = Waker()
+    before = signal.signal(signal.SIGUSR1, lambda *_: waker.wake())
+    try:
+        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        assert timed(waker, LONG_S) < LONG_S / 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_descriptor_ends_the_wait_only_while_it_is_listened_to() -> None:
+    waker = Waker()
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    assert timed(waker, LONG_S, reader) < LONG_S / 2
+    assert timed(waker, 0.05) >= 0.05
+    for one in (reader, writer):
+        os.close(one)
+
+
+def finished(errands: Errands, waker: Waker) -> None:
+    while not errands.has_outcome:
+        waker.wait(LONG_S)
+    errands.finish()
+
+
+def test_an_errand_runs_beside_and_its_outcome_is_handed_over_here() -> None:
+    waker = Waker()
+    errands = Errands(waker.wake)
+    seen: list[object] = []
+    errands.send(threading.get_ident, lambda outcome: seen.extend([outcome, threading.get_ident()]))
+    assert not errands.is_free
+    finished(errands, waker)
+
+    there, here = seen
+    assert here == threading.get_ident()
+    assert there != here
+    assert errands.is_free
+    errands.finish()  # nothing more comes of it
+    assert len(seen) == 2
+
+
+def test_what_an_errand_raises_is_handed_over_too() -> None:
+    waker = Waker()
+    errands = Errands(waker.wake)
+    seen: list[object] = []
+    errands.send(lambda: 1 // 0, seen.append)
+    finished(errands, waker)
+    assert [type(one) for one in seen] == [ZeroDivisionError]
+
+
+def test_the_outcome_of_an_abandoned_errand_is_nobodys() -> None:
+    waker = Waker()
+    errands = Errands(waker.wake)
+    seen: list[object] = []
+    gate = threading.Event()
+    errands.send(lambda: gate.wait(LONG_S), lambda _: seen.append("old"))
+    errands.abandon()
+    assert errands.is_free
+    errands.send(lambda: None, lambda _: seen.append("new"))
+    gate.set()
+    finished(errands, waker)
+    waker.wait(0.05)
+    assert not errands.has_outcome
+    assert seen == ["new"]
+
+
+def test_wakers_leave_no_descriptors_behind() -> None:
+    descriptors = Path("/proc/self/fd")
+    before = len(list(descriptors.iterdir()))
+    for _ in range(50):
+        Waker()
+    assert len(list(descriptors.iterdir())) <= before
