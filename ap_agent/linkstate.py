@@ -6,7 +6,8 @@ is the same as: no operation that concerns this link remains to be done, and not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ap_agent.model import (
     EMPTY_TREE,
@@ -18,6 +19,7 @@ from ap_agent.model import (
     Device,
     DirectionState,
     Finding,
+    Handle,
     LinkState,
     TcState,
     Tree,
@@ -29,29 +31,83 @@ from ap_agent.model import (
 from ap_agent.ops import Op
 from bandwidth_config import LinkInfo
 
+NOTHING_YET = Counters()
 
-def link_states(
+
+@dataclass(frozen=True)
+class Place:
+    """Where one direction of a link is in the kernel, and its rate; the counters are read there, later."""
+
+    ifindex: int
+    dev: str
+    rate_kbit: int
+    inner: Handle
+    parts: tuple[Handle, Handle]
+
+    def state(self, counters: Mapping[Handle, Counters]) -> DirectionState:
+        """Drops and queues are those of the leaves."""
+        passed = counters.get(self.inner, NOTHING_YET)
+        first, second = (counters.get(part, NOTHING_YET) for part in self.parts)
+        return DirectionState(
+            dev=self.dev,
+            rate_kbit=self.rate_kbit,
+            bytes=passed.bytes,
+            packets=passed.packets,
+            drops=first.drops + second.drops,
+            backlog_bytes=first.backlog_bytes + second.backlog_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is to be said about a link, but for its counters."""
+
+    interface_id: int
+    kbit: int
+    problem: str | None
+    to_user: Place | None
+    from_user: Place | None
+
+
+def link_states(said: Iterable[Verdict], state: TcState) -> tuple[LinkState, ...]:
+    """With the counters of `state`, which has the trees that the verdicts are about."""
+    counters = {ifindex: tree.counters for ifindex, tree in state.trees.items()}
+
+    def direction(place: Place | None) -> DirectionState | None:
+        return place.state(counters[place.ifindex]) if place is not None else None
+
+    return tuple(
+        LinkState(
+            one.interface_id,
+            one.kbit,
+            "enforced" if one.problem is None else "error",
+            one.problem,
+            direction(one.to_user),
+            direction(one.from_user),
+        )
+        for one in said
+    )
+
+
+def verdicts(
     links: Iterable[LinkInfo], state: TcState, wanted: Desired, remaining: Sequence[Op], findings: Iterable[Finding]
-) -> tuple[LinkState, ...]:
+) -> tuple[Verdict, ...]:
     """`remaining` is what a plan made from `state` would still do."""
     sentences = _sentences(findings)
     by_link, structural = _remaining_of(remaining)
     homes = _homes(state, wanted)
     ifb = _View(state.ifb, state.trees.get(state.ifb.ifindex, EMPTY_TREE), IFB_MAJOR) if state.ifb else None
-    states = []
+    said = []
     for link in links:
         number = link.interface_id
         home = homes.get(number)
-        to_user = home.direction(number) if home is not None else None
-        from_user = ifb.direction(number) if ifb is not None else None
+        to_user = home.place(number) if home is not None else None
+        from_user = ifb.place(number) if ifb is not None else None
         problem = sentences.get(number) or by_link.get(number) or structural
         if problem is None and (to_user is None or from_user is None):
             problem = "The kernel has no class for this link."
-        is_enforced = problem is None
-        states.append(
-            LinkState(number, link.bandwidth_kbit, "enforced" if is_enforced else "error", problem, to_user, from_user)
-        )
-    return tuple(states)
+        said.append(Verdict(number, link.bandwidth_kbit, problem, to_user, from_user))
+    return tuple(said)
 
 
 def _sentences(findings: Iterable[Finding]) -> dict[int, str]:
@@ -93,24 +149,16 @@ class _View:
     """One device's tree, by handle."""
 
     def __init__(self, device: Device, tree: Tree, major: int) -> None:
-        self.device, self.major, self.counters = device, major, tree.counters
+        self.device, self.major = device, major
         self.classes = {one.handle: one for one in tree.classes}
         self.limits = {one.parent: one.limit_bytes for one in tree.leaves}
 
-    def direction(self, number: int) -> DirectionState | None:
-        """The rate is the inner class's; 0 if both leaves drop everything. Drops and queues are those of the leaves."""
+    def place(self, number: int) -> Place | None:
+        """The rate is the inner class's; 0 if both leaves drop everything."""
         inner = self.classes.get(inner_class(self.major, number))
         if inner is None:
             return None
         parts = (heartbeat_class(self.major, number), data_class(self.major, number))
         is_blocked = all(self.limits.get(part) == 0 for part in parts)
-        passed = self.counters.get(inner.handle, Counters())
-        queues = [self.counters.get(part, Counters()) for part in parts]
-        return DirectionState(
-            dev=self.device.name,
-            rate_kbit=0 if is_blocked else inner.rate_bytes_s * 8 // 1000,
-            bytes=passed.bytes,
-            packets=passed.packets,
-            drops=sum(one.drops for one in queues),
-            backlog_bytes=sum(one.backlog_bytes for one in queues),
-        )
+        rate_kbit = 0 if is_blocked else inner.rate_bytes_s * 8 // 1000
+        return Place(self.device.ifindex, self.device.name, rate_kbit, inner.handle, parts)

@@ -14,7 +14,9 @@ import struct
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -85,13 +87,18 @@ def ifb_in_service() -> int | None:
     """
     asker = RtSocket()
     try:
+        return _ask_for_ifb(asker)
+    finally:
+        asker.close()
+
+
+def _ask_for_ifb(asker: RtSocket) -> int | None:
+    try:
         return _parse_ifb(asker.ask(RTM_GETLINK, _link_question(IFB_NAME)))
     except RefusedError as exc:
         if exc.number == errno.ENODEV:
             return None
         raise AgentError(f"The kernel does not say whether {IFB_NAME} is there ({exc.text or exc.number}).") from exc
-    finally:
-        asker.close()
 
 
 def _link_question(name: str) -> bytes:
@@ -113,8 +120,28 @@ def _parse_ifb(data: bytes) -> int | None:
     return ifindex if device.is_up and is_our_ifb(device) else None
 
 
-def _handle_of(one: HtbClass | None) -> Handle | None:
-    return one.handle if one is not None else None
+@dataclass(frozen=True)
+class _Qdiscs:
+    """What one device has; `ingress` is the kind of what sits at its ingress."""
+
+    root: Qdisc | None
+    ingress: str | None
+    leaves: tuple[Qdisc, ...]
+
+
+def _by_device(found: Iterable[tuple[int, Qdisc]]) -> dict[int, _Qdiscs]:
+    grouped: dict[int, list[Qdisc]] = defaultdict(list)
+    for ifindex, qdisc in found:
+        if qdisc.handle.major:  # handle 0: the kernel's own default
+            grouped[ifindex].append(qdisc)
+    return {
+        ifindex: _Qdiscs(
+            root=next((one for one in qdiscs if one.parent == AT_ROOT), None),
+            ingress=next((one.kind for one in qdiscs if one.parent == AT_INGRESS), None),
+            leaves=tuple(one for one in qdiscs if one.parent not in (AT_ROOT, AT_INGRESS)),
+        )
+        for ifindex, qdiscs in grouped.items()
+    }
 
 
 class RtNetlink:
@@ -125,7 +152,9 @@ class RtNetlink:
         self._iproute: Any = IPRoute()
         self._names: dict[int, str] = {}
         self._qdiscs = DumpMemory(tcmsg.parse_qdisc)
-        self._classes: dict[int, DumpMemory[HtbClass | None]] = {}
+        self._last_qdiscs: tuple[tuple[int, Qdisc], ...] = ()
+        self._by_device: dict[int, _Qdiscs] = {}
+        self._classes: dict[int, DumpMemory[HtbClass]] = {}
         self._hooks: dict[tuple[int, Handle], DumpMemory[InstalledFilter]] = {}
 
     def __enter__(self) -> RtNetlink:
@@ -144,6 +173,10 @@ class RtNetlink:
     def ports(self) -> frozenset[int]:
         """Of the sockets that this kernel is changed through."""
         return frozenset({self._socket.port})
+
+    def ifb_in_service(self) -> int | None:
+        """As the function of this name."""
+        return _ask_for_ifb(self._socket)
 
     # --- observing ---
 
@@ -192,31 +225,25 @@ class RtNetlink:
         return {address: tuple(indexes) for address, indexes in found.items()}
 
     def _trees(self, devices: tuple[Device, ...]) -> dict[int, Tree]:
-        by_device: dict[int, list[Qdisc]] = defaultdict(list)
-        for ifindex, qdisc in self._read(self._qdiscs, tcmsg.RTM_GETQDISC, 0):
-            if qdisc.handle.major:  # handle 0: the kernel's own default
-                by_device[ifindex].append(qdisc)
+        found = self._read(self._qdiscs, tcmsg.RTM_GETQDISC, 0)
+        if found is not self._last_qdiscs:
+            self._last_qdiscs, self._by_device = found, _by_device(found)
+        by_device = self._by_device
         self._hooks = {name: memory for name, memory in self._hooks.items() if name[0] in by_device}
         self._classes = {ifindex: memory for ifindex, memory in self._classes.items() if ifindex in by_device}
         return {one.ifindex: self._tree(one, by_device[one.ifindex]) for one in devices if one.ifindex in by_device}
 
-    def _tree(self, device: Device, qdiscs: list[Qdisc]) -> Tree:
-        root = next((one for one in qdiscs if one.parent == AT_ROOT), None)
-        ingress = next((one.kind for one in qdiscs if one.parent == AT_INGRESS), None)
+    def _tree(self, device: Device, qdiscs: _Qdiscs) -> Tree:
+        root, ingress = qdiscs.root, qdiscs.ingress
         hooks = [INGRESS_HOOK] if ingress is not None else []
         hooks += [EGRESS_HOOK] if ingress == "clsact" else []
         if root is None or not root_is_ours(root, IFB_MAJOR if device.name == IFB_NAME else NIC_MAJOR):
             return Tree(root, ingress, filters=self._filters(device.ifindex, hooks))
-        classes = self._classes.setdefault(device.ifindex, DumpMemory(tcmsg.parse_class))
-        found = self._read(classes, tcmsg.RTM_GETTCLASS, device.ifindex)
-        return Tree(
-            root=root,
-            ingress=ingress,
-            classes=tuple(one for one in found if one is not None),
-            leaves=tuple(one for one in qdiscs if one.parent not in (AT_ROOT, AT_INGRESS)),
-            filters=self._filters(device.ifindex, [*hooks, root.handle]),
-            counters=DumpCounters(classes.places, classes.raws, _handle_of),
-        )
+        memory = self._classes.setdefault(device.ifindex, DumpMemory(tcmsg.parse_class))
+        classes = self._read(memory, tcmsg.RTM_GETTCLASS, device.ifindex)
+        filters = self._filters(device.ifindex, [*hooks, root.handle])
+        counters = DumpCounters(memory.places, memory.raws, attrgetter("handle"))
+        return Tree(root, ingress, classes, qdiscs.leaves, filters, counters)
 
     def _filters(self, ifindex: int, hooks: Iterable[Handle]) -> tuple[InstalledFilter, ...]:
         found: list[InstalledFilter] = []

@@ -148,13 +148,16 @@ class _Piece(Generic[T]):
 
 
 class DumpMemory(Generic[T]):
-    """The messages of one dump, parsed by `parse` from their bodies. `parse` must not look at counters."""
+    """The messages of one dump, parsed by `parse` from their bodies; None is left out.
 
-    def __init__(self, parse: Callable[[bytes], T]) -> None:
+    `parse` must not look at counters.
+    """
+
+    def __init__(self, parse: Callable[[bytes], T | None]) -> None:
         self._parse = parse
         self._pieces: list[_Piece[T]] = []
         self._shapes: dict[int, list[tuple[Shape, int]]] = {}
-        self._known: dict[int, tuple[T, Shape]] = {}
+        self._known: dict[int, tuple[T | None, Shape]] = {}
         self._places: Places[T] | None = None
         self.objects: tuple[T, ...] = ()
 
@@ -204,11 +207,13 @@ class DumpMemory(Generic[T]):
                 continue
             one, shape = self._message(message)
             shapes.append(shape)
+            if one is None:
+                continue
             objects.append(one)
             spots.append((start + shape.basic if shape.basic else 0, start + shape.queue if shape.queue else 0))
         return _Piece(raw, shapes, objects, spots)
 
-    def _message(self, message: bytes) -> tuple[T, Shape]:
+    def _message(self, message: bytes) -> tuple[T | None, Shape]:
         number = _number(message)
         shapes = self._shapes.setdefault(len(message), [])
         for _, mask in shapes:
@@ -238,13 +243,12 @@ class Places(Generic[T]):
         self._spots = [(piece.objects, piece.spots) for piece in pieces]
         self._by_handle: dict[Handle, tuple[int, int, int]] | None = None
 
-    def by_handle(self, handle_of: Callable[[T], Handle | None]) -> dict[Handle, tuple[int, int, int]]:
+    def by_handle(self, handle_of: Callable[[T], Handle]) -> dict[Handle, tuple[int, int, int]]:
         if self._by_handle is None:
             self._by_handle = {
-                handle: (number, basic, queue)
+                handle_of(one): (number, basic, queue)
                 for number, (objects, spots) in enumerate(self._spots)
                 for one, (basic, queue) in zip(objects, spots, strict=True)
-                if (handle := handle_of(one)) is not None
             }
         return self._by_handle
 
@@ -252,7 +256,7 @@ class Places(Generic[T]):
 class DumpCounters(Mapping[Handle, Counters], Generic[T]):
     """The counters of one dump, decoded when asked for."""
 
-    def __init__(self, places: Places[T], raws: Sequence[bytes], handle_of: Callable[[T], Handle | None]) -> None:
+    def __init__(self, places: Places[T], raws: Sequence[bytes], handle_of: Callable[[T], Handle]) -> None:
         self._places, self._raws, self._handle_of = places, raws, handle_of
 
     def __getitem__(self, handle: Handle) -> Counters:
