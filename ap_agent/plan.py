@@ -309,6 +309,7 @@ class _Planner:
             blocked = self._foreign_prefs(draft, hook, dict.fromkeys(index.prefs, index.protocol))
             if len(blocked) == len(index.prefs):
                 self._blocked(draft, hook, min(blocked), index.links, want)
+                self.reported |= {(id(draft), hook, pref) for pref in blocked}
                 continue
             avoid = frozenset(number for dev, at, number in self.avoid if (dev, at) == (draft.device.name, hook))
             planner = IndexPlanner(draft, index, lambda op: self._do(draft, op), blocked=blocked, avoid=avoid)

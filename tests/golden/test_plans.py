@@ -20,8 +20,8 @@ from ap_agent.plan import plan
 from ap_agent.reconcile import reconcile
 from bandwidth_config import LinkInfo, parse_ip
 from tests.golden import codec
-from tests.property.fake_kernel import FakeKernel
-from tests.property.test_plan_properties import IFB_INDEX, fresh_kernel, plant_foreign
+from tests.property.fake_kernel import IFB_INDEX, FakeKernel
+from tests.property.test_plan_properties import fresh_kernel, plant_foreign
 
 FOLDER = Path(__file__).parent / "plans"
 REGENERATES = os.environ.get("SLBW_REGENERATE") == "1"

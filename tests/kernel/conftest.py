@@ -85,13 +85,16 @@ class Host:
 
 
 def _filters(text: str) -> list[str]:
-    """Each filter as one line: tables, nodes and action numbers are the kernel's choice."""
-    joined = re.sub(r"\n\s+", " ", text)
+    """Each filter as one line, and each table; their numbers, nodes and actions are the kernel's choice or history's,
+    and so is at which of its two preferences an index lives.
+    """
+    joined = re.sub(r"\n[ \t]+", " ", text)
     lines = [
-        re.sub(r"( fh \S+| order \d+ key ht \S+ bkt \S+| index \d+ ref \d+ bind \d+)", "", line)
+        re.sub(r"( fh \S+| order \d+ key ht \S+ bkt \S+| link \S+| index \d+ ref \d+ bind \d+)", "", line)
         for line in joined.splitlines()
     ]
-    return [line for line in lines if " ht divisor " not in line and line.strip()]
+    lines = [re.sub(r" pref (1[1-4]\d) ", lambda found: f" pref {int(found[1]) & ~1} ", line) for line in lines]
+    return [line for line in lines if line.strip()]
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ap_agent.model import EngineSettings
 from lab import witness
 from tests.kernel.conftest import Host, entry, links
 from tests.kernel.packets import Datagram, classified
@@ -132,14 +133,51 @@ def test_other_ifb_devices_are_never_touched(host: Host) -> None:
     assert host.snapshot() == before
 
 
-def test_a_filter_on_our_preference_is_reported_and_not_deleted(host: Host) -> None:
+THEIRS = "tc filter add dev eth0 parent 1: pref {} protocol ipv6 u32 match ip6 dst ::1 flowid 1:5000"
+
+
+def with_our_root(host: Host) -> None:
     host.reconcile(links(l2=entry("198.51.100.11", 600)))
     host.tc("qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", "0xfffe")
-    shell(host, "tc filter add dev eth0 parent 1: pref 117 protocol ipv6 u32 match ip6 dst ::1 flowid 1:5000")
+
+
+def test_filters_on_both_of_our_preferences_are_reported_and_not_deleted(host: Host) -> None:
+    with_our_root(host)
+    for pref in (112, 113):
+        shell(host, THEIRS.format(pref))
     result = host.reconcile(BOTH)
     assert codes(result) == ["foreign_filter"]
+    assert "preference 112 at 1: of eth0" in result.problems[0].message
     assert {one.interface_id: one.state for one in result.links} == {1: "error", 2: "enforced"}
-    assert "protocol ipv6 pref 117" in host.tc("filter", "show", "dev", "eth0")
+    for pref in (112, 113):
+        assert f"protocol ipv6 pref {pref}" in host.tc("filter", "show", "dev", "eth0")
+
+
+@pytest.mark.parametrize("pref", [112, 113])
+def test_a_filter_on_one_of_our_preferences_leaves_us_the_other(host: Host, pref: int) -> None:
+    with_our_root(host)
+    shell(host, THEIRS.format(pref))
+    result = host.reconcile(BOTH)
+    # It is in front of ours, or among them; that is all.
+    assert codes(result) == ["foreign_filter_in_front"]
+    assert result.ok
+    assert {one.interface_id: one.state for one in result.links} == {1: "enforced", 2: "enforced"}
+    shown = host.tc("filter", "show", "dev", "eth0")
+    assert f"protocol ipv6 pref {pref}" in shown
+    assert f"protocol ip pref {113 + 112 - pref}" in shown
+    assert f"protocol ip pref {pref}" not in shown
+    assert classified(host.ap, "eth0", host.ap, TO_U1.send) == {"1:1001": 1}
+    assert host.reconcile(BOTH).writes == 0
+
+
+def test_a_list_of_one_filter_after_the_other_is_reported_when_somebody_has_its_preference(host: Host) -> None:
+    with_our_root(host)
+    shell(host, THEIRS.format(101))
+    host.settings = EngineSettings(unmatched="default")
+    result = host.reconcile(BOTH)
+    assert codes(result) == ["foreign_filter"]
+    assert "preference 101 at 1: of eth0" in result.problems[0].message
+    assert "protocol ipv6 pref 101" in host.tc("filter", "show", "dev", "eth0")
 
 
 def test_a_filter_in_front_of_ours_is_a_warning(host: Host) -> None:

@@ -31,14 +31,33 @@ BREAKS = {
     "a blocked link's queue lets packets through": [
         "tc qdisc change dev eth1 parent 1:1003 handle 1003: bfifo limit 9000"
     ],
-    "filters are missing": ["tc filter del dev eth0 parent 1: pref 117 protocol ip"],
+    "filters are missing, and their tables cannot be seen": ["tc filter del dev eth0 parent 1: pref 112 protocol ip"],
+    "the redirects are missing, and their tables cannot be seen": ["tc filter del dev eth0 ingress pref 130"],
+    "nothing leads into an index": ["tc filter del dev eth0 parent 1: pref 112 protocol ip handle 801::800 u32"],
+    "something else leads into an index": [
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip u32 match u8 0 0 link 1:"
+    ],
+    "one rule of an index is missing": ["tc filter del dev eth0 parent 1: pref 112 protocol ip handle 4:b:600 u32"],
+    "one redirect is missing": ["tc filter del dev eth0 ingress pref 110 protocol ip handle 4:2:10 u32"],
+    "a table is not led to": ["tc filter del dev slbw0 parent 3: pref 112 protocol ip handle 3:2:1 u32"],
+    "there is a table that nobody needs": [
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip handle 77: u32 divisor 256"
+    ],
+    "there is an index that nobody needs": [
+        "tc filter add dev eth0 parent 1: pref 119 protocol ip handle 78: u32 divisor 16",
+        "tc filter add dev eth0 parent 1: pref 119 protocol ip u32 ht 78:3: match ip dst 192.0.2.11 flowid 1:1001",
+        "tc filter add dev eth0 parent 1: pref 119 protocol ip u32 match u8 0 0 link 78:",
+    ],
     "filters are missing on the IFB": ["tc filter del dev slbw0 parent 3:"],
     "a filter is there twice": [
-        "tc filter add dev eth0 parent 1: pref 121 protocol ip u32 match u8 17 0xff at 9 match ip dst 192.0.2.11 "
-        "flowid 1:1001"
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip u32 ht 4:b: match ip dst 192.0.2.11 "
+        "match u8 17 0xff at 9 flowid 1:1001"
     ],
     "a filter of ours leads elsewhere": [
-        "tc filter add dev eth0 parent 1: pref 117 protocol ip u32 match ip dst 192.0.2.77 flowid 1:1001"
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip u32 match ip dst 192.0.2.77 flowid 1:1001"
+    ],
+    "a rule of ours is where nobody looks for it": [
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip u32 ht 4:c: match ip dst 192.0.2.77 flowid 1:1001"
     ],
     "the root is missing": ["tc qdisc del dev eth0 root"],
     "the root of the IFB is missing": ["tc qdisc del dev slbw0 root"],
@@ -50,12 +69,12 @@ BREAKS = {
         "tc filter del dev eth0 parent 1:",
         "tc class del dev eth0 classid 1:1001",
         "tc class add dev eth0 parent 1: classid 1:1001 htb rate 484kbit ceil 500kbit",
-        "tc filter add dev eth0 parent 1: pref 117 protocol ip u32 match ip dst 192.0.2.11 flowid 1:1001",
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip u32 match ip dst 192.0.2.11 flowid 1:1001",
     ],
     "a link that nobody has": [
         "tc class add dev eth0 parent 1: classid 1:77 htb rate 1mbit",
         "tc class add dev eth0 parent 1:77 classid 1:1077 htb rate 1mbit",
-        "tc filter add dev eth0 parent 1: pref 117 protocol ip u32 match ip dst 192.0.2.77 flowid 1:1077",
+        "tc filter add dev eth0 parent 1: pref 112 protocol ip u32 match ip dst 192.0.2.77 flowid 1:1077",
     ],
 }
 
@@ -99,9 +118,13 @@ def test_after_the_ifb_was_deleted_packets_arrive_again_and_are_limited(host: Ho
     result = host.reconcile(WANTED)
 
     assert result.ok, result.problems
-    kinds = [str(op) for op in result.plan.ops]
-    assert all("redirect to" not in text for text in kinds[: kinds.index("slbw0: add root 3: htb, default 0xfffe")])
-    assert kinds[0].startswith("eth0: delete all filters of ip")
+    texts = [str(op) for op in result.plan.ops]
+    dead = [number for number, text in enumerate(texts) if text.endswith("redirect to *")]
+    alive = [number for number, text in enumerate(texts) if text.endswith("redirect to slbw0")]
+    built = [number for number, text in enumerate(texts) if text.startswith("slbw0: ")]
+    # On each of two interfaces: UDP, all of an address, and of IPv6 UDP and the four headers that may hide it.
+    assert len(alive) == len(dead) == 2 * (1 + 1 + 5)
+    assert max(dead) < min(built) < max(built) < min(alive)
     assert arrivals(host.ap, back.destination, lambda: host.u1.call(lambda: back.send(3))) == 3
     assert classified(host.ap, "slbw0", host.u1, back.send) == {"3:1001": 1}
 

@@ -115,9 +115,12 @@ def test_an_interface_without_links_gets_no_root_unless_everything_shares_a_clas
     placed = [PlacedLink(link(1, 500), ETH0)]
     unlimited = desired(placed, [ETH0, TUN0], EngineSettings())
     assert [one.has_root for one in unlimited.nics] == [True, False]
-    assert all(one.redirects for one in unlimited.nics)
+    assert [len(one.redirect_indexes) for one in unlimited.nics] == [1, 1]
+    assert [len(one.redirects) for one in unlimited.nics] == [0, 0]
     shared = desired(placed, [ETH0, TUN0], EngineSettings(unmatched="default"))
     assert [one.has_root for one in shared.nics] == [True, True]
+    assert [(len(one.redirects), one.redirect_indexes) for one in shared.nics] == [(1, ()), (1, ())]
+    assert [len(one.indexes) for one in shared.nics] == [2, 0]  # heartbeats and exact, where the link is
     assert [one.handle for one in shared.nics[1].classes] == [Handle(1, 0xFFFD), Handle(1, 0xFFFE)]
 
 

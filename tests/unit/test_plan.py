@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections import Counter
 
 import pytest
 
-from ap_agent.model import EngineSettings
-from ap_agent.ops import ClassChange
+from ap_agent.model import INGRESS_HOOK, EngineSettings, Handle
+from ap_agent.ops import ClassChange, FilterAdd, TableAdd
 from ap_agent.plan import Plan
 from ap_agent.reconcile import plan_cycle, reconcile
 from bandwidth_config import LinkInfo
@@ -68,14 +67,40 @@ def test_a_new_link_gets_the_ifb_before_the_interface_and_the_redirect_last() ->
     order = [(op.device.name, op.kind) for op in plan.ops]
     assert order[0] == ("slbw0", "ifb-add")
     assert order[1] == ("slbw0", "root-add")
-    assert order[-2:] == [("eth0", "clsact-add"), ("eth0", "filter-add")]
-    assert [dev for dev, _ in order] == ["slbw0"] * 11 + ["eth0"] * 12
+    assert order[-8:] == [("eth0", kind) for kind in ["clsact-add"] + ["table-add"] * 3 + ["filter-add"] * 4]
+    assert [dev for dev, _ in order] == ["slbw0"] * 19 + ["eth0"] * 26
+
+
+@pytest.mark.parametrize("hook", [Handle(1), Handle(3), INGRESS_HOOK])
+def test_what_leads_into_an_index_is_added_when_everything_behind_it_is_there(hook: Handle) -> None:
+    ops = plan_of(fresh_kernel(), link(1, 500), link(2, 600, remote="192.0.2.12")).ops
+    own = [op for op in ops if isinstance(op, TableAdd | FilterAdd) and op.new.hook == hook]
+    heads = [number for number, op in enumerate(own) if isinstance(op, FilterAdd) and op.is_head]
+    assert len(heads) == (1 if hook == INGRESS_HOOK else 2)
+    first = 0
+    for number in heads:
+        assert {op.new.pref for op in own[first : number + 1]} == {own[number].new.pref}
+        first = number + 1
+    assert first == len(own)
+
+
+def test_a_table_is_added_before_its_filters_and_they_before_what_leads_to_it() -> None:
+    ops = plan_of(fresh_kernel(), link(1, 500), link(2, 600, remote="192.0.2.12")).ops
+    there: set[tuple[str, Handle, int]] = set()
+    for op in ops:
+        if isinstance(op, TableAdd):
+            there.add((op.device.name, op.new.hook, op.new.table))
+        elif isinstance(op, FilterAdd):
+            assert not op.handle or (op.device.name, op.new.hook, op.handle >> 20) in there
+            assert op.new.table is None or (op.device.name, op.new.hook, op.new.table) in there
+    # Per device two indexes of two tables; on ingress one with a table for the redirects.
+    assert len(there) == 2 * 2 * 2 + 3
 
 
 def test_a_removed_link_loses_its_redirect_then_filters_then_leaves_then_the_inner_class() -> None:
     kernel = after(link(1, 500), link(2, 600, remote="192.0.2.12"))
     ops = plan_of(kernel, link(2, 600, remote="192.0.2.12")).ops
-    assert str(ops[0]) == ("eth0: delete filter ip pref 110 at ffff:fff2 src 192.0.2.11 udp -> redirect to slbw0")
+    assert str(ops[0]) == "eth0: delete filter ip pref 110 at ffff:fff2 3:b:10 src 192.0.2.11 -> table 1:"
     on_eth0 = [op for op in ops[1:] if op.device.name == "eth0"]
     assert [op.kind for op in on_eth0] == ["filter-del"] * 4 + ["class-del"] * 3
     assert [str(op).split()[3] for op in on_eth0[-3:]] == ["1:1001", "1:2001", "1:1"]
@@ -141,19 +166,3 @@ def test_a_cycle_without_kernel_changes_reports_what_is_there_now() -> None:
     assert result.links[0].problem == (
         "Not enforced yet: slbw0: class 3:1 rate 500 -> 800 kbit/s (link 1, from the user AS)."
     )
-
-
-def test_a_full_list_loses_its_old_filters_before_the_new_ones_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """u32 accepts more than 4095 filters in one list and mixes them up."""
-    monkeypatch.setattr("ap_agent.plan.MAX_LIST_FILTERS", 3)
-    before = [link(number, 500, 50000 + number) for number in (1, 2)]
-    moved = [link(number, 500, 51000 + number) for number in (1, 2)]
-    kernel = after(*before)
-    longest = 0
-    for op in plan_of(kernel, *moved).ops:
-        kernel.apply_one(op)
-        for tree in kernel.trees.values():
-            lists = Counter(one.list_key for one in tree.filters if one.handle)
-            longest = max(longest, *lists.values(), 0)
-    assert longest == 3
-    assert plan_of(kernel, *moved).is_empty
