@@ -21,7 +21,7 @@ from bench.core import REPOSITORY, Outcome, Progress, Scale, Step, machine
 from bench.plots import Plot
 from bench.report import Table, write_json
 from bench.world import PREFIX
-from lab.netns import available, cleanup_stale
+from lab.netns import RUN_NETNS, available, cleanup_stale
 
 SUITES = ("packet", "install", "hitless", "accuracy", "memory")
 
@@ -82,6 +82,10 @@ def main(argv: Sequence[str]) -> int:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
     cleanup_stale(PREFIX)
+    others = sorted(path.name for path in RUN_NETNS.iterdir()) if RUN_NETNS.is_dir() else []
+    if others:
+        warning = "the kernel makes classes more slowly the more there are on the whole machine"
+        print(f"bench: there are other network namespaces ({', '.join(others[:5])}); {warning}", file=sys.stderr)
     command = " ".join(["./dev bench", *argv])
     before = machine()
     suites = [load(name) for name in given.suites or SUITES]

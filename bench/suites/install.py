@@ -32,7 +32,8 @@ OURS, KERNEL, BATCH, ONE_BY_ONE, SHOW = "ours", "kernel only", "tc -batch", "tc 
 UNTIL, APPLY = "ours, until the kernel has it", "ours, applying alone"
 INSTALL, CHANGE, NO_OP, READ = "install from nothing", "change one limit", "nothing to do", "read back"
 WAIT, IDLE = "wait", "idle kernel"
-KBIT, OTHER_KBIT = 2_000, 5_000
+KBIT = 2_000
+CHANGES = (5_000, KBIT)
 MAX_ONE_BY_ONE = 100
 DEVICES = (NIC, IFB)
 
@@ -59,66 +60,82 @@ def _measure(size: int, repetitions: int, outcome: Outcome) -> None:
 
 
 class _Round:
-    """Every variant once, each on a host of its own."""
+    """Every variant once, one after the other: to make a class the kernel walks over those of the *whole machine*, so
+    that what another host has would be counted as well."""
 
     def __init__(self, lab: Lab, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
         self._lab, self._links, self._outcome = lab, links, outcome
         self._size = len(links)
+        self._number = (self._size + 1) // 2  # the link that changes
 
     def run(self) -> None:
         ours = attachment_point(self._lab, "ours")
-        recorded = self._install_ours(ours)
+        installed = self._install_ours(ours)
         lines = retell.retell(ours, DEVICES)
-        replayed = self._timed_host("kernel", lambda host: host.call(lambda: rtnl.replay(recorded.writes)), KERNEL)
-        batched = self._timed_host("batch", lambda host: _batch(host, lines), BATCH)
-        for host in (replayed, batched):
-            if (found := len(retell.retell(host, DEVICES))) != len(lines):
-                raise RuntimeError(f"{host.short} has {found} objects, ours {len(lines)}")
-        if self._size <= MAX_ONE_BY_ONE:
-            single = self._timed_host("single", lambda host: _one_by_one(host, lines), ONE_BY_ONE)
-            tear_down(single, *DEVICES)
-        self._change(ours, replayed, batched)
+        changes = [self._change_ours(ours, kbit) for kbit in CHANGES]
         self._look(ours)
-        for host in (ours, replayed, batched):
+        tear_down(ours, *DEVICES)
+        self._replay(installed, changes, len(lines))
+        self._batch(lines)
+        if self._size <= MAX_ONE_BY_ONE:
+            host = self._host_with_ifb("single")
+            self._add(_one_by_one(host, lines), INSTALL, ONE_BY_ONE)
             tear_down(host, *DEVICES)
 
     def _add(self, seconds: float, what: str, variant: str) -> None:
         self._outcome.add(seconds, "s", what=what, size=self._size, variant=variant)
 
+    # --- ours ---
+
     def _install_ours(self, host: Namespace) -> rtnl.Recording:
-        with rtnl.recording() as record:
-            began = time.perf_counter()
-            enforce(host, self._links)
-            ended = time.perf_counter()
-        self._add(ended - began, INSTALL, OURS)
-        self._add(record.last_write_s - began, INSTALL, UNTIL)
-        self._add(record.last_write_s - record.first_write_s, INSTALL, APPLY)
+        record = self._cycle(host, self._links, INSTALL)
         self._outcome.add(record.write_sends, "sends", what="install sends", size=self._size, variant=OURS)
         return record
 
-    def _timed_host(self, short: str, install: Callable[[Namespace], float], variant: str) -> Namespace:
+    def _change_ours(self, host: Namespace, kbit: int) -> rtnl.Recording:
+        """The link in the middle, up and down again."""
+        record = self._cycle(host, with_limit(self._links, self._number, kbit), CHANGE)
+        self._outcome.add(record.write_sends, "sends", what="change sends", size=self._size, variant=OURS)
+        return record
+
+    def _cycle(self, host: Namespace, links: Mapping[int, LinkInfo], what: str) -> rtnl.Recording:
+        with rtnl.recording() as record:
+            began = time.perf_counter()
+            enforce(host, links)
+            ended = time.perf_counter()
+        self._add(ended - began, what, OURS)
+        self._add(record.last_write_s - began, what, UNTIL)
+        self._add(record.last_write_s - record.first_write_s, what, APPLY)
+        return record
+
+    # --- the others ---
+
+    def _replay(self, installed: rtnl.Recording, changes: list[rtnl.Recording], objects: int) -> None:
+        host = attachment_point(self._lab, "kernel")  # the messages make the IFB
+        self._add(host.call(lambda: rtnl.replay(installed.writes)), INSTALL, KERNEL)
+        for record in changes:
+            self._add(host.call(partial(rtnl.replay, record.writes)), CHANGE, KERNEL)
+        self._check(host, objects)
+        tear_down(host, *DEVICES)
+
+    def _batch(self, lines: list[str]) -> None:
+        host = self._host_with_ifb("batch")
+        self._add(_batch(host, lines), INSTALL, BATCH)
+        for kbit in CHANGES:
+            changed = [flat.change_of_ours(dev, major, self._number, kbit) for dev, major in ((NIC, 1), (IFB, 3))]
+            self._add(_batch(host, [line for one in changed for line in one]), CHANGE, BATCH)
+        self._check(host, len(lines))
+        tear_down(host, *DEVICES)
+
+    def _host_with_ifb(self, short: str) -> Namespace:
         host = attachment_point(self._lab, short)
-        if variant != KERNEL:  # there the messages make the IFB
-            sink(host, IFB)
-        self._add(install(host), INSTALL, variant)
+        sink(host, IFB)
         return host
 
-    def _change(self, ours: Namespace, replayed: Namespace, batched: Namespace) -> None:
-        """The link in the middle, up and down again."""
-        number = (self._size + 1) // 2
-        for kbit in (OTHER_KBIT, KBIT):
-            wanted = with_limit(self._links, number, kbit)
-            with rtnl.recording() as record:
-                began = time.perf_counter()
-                enforce(ours, wanted)
-                ended = time.perf_counter()
-            self._add(ended - began, CHANGE, OURS)
-            self._add(record.last_write_s - began, CHANGE, UNTIL)
-            self._add(record.last_write_s - record.first_write_s, CHANGE, APPLY)
-            self._outcome.add(record.write_sends, "sends", what="change sends", size=self._size, variant=OURS)
-            self._add(replayed.call(lambda: rtnl.replay(record.writes)), CHANGE, KERNEL)
-            lines = [*flat.change_of_ours(NIC, 1, number, kbit), *flat.change_of_ours(IFB, 3, number, kbit)]
-            self._add(_batch(batched, lines), CHANGE, BATCH)
+    def _check(self, host: Namespace, objects: int) -> None:
+        """Otherwise something else was timed."""
+        if (found := len(retell.retell(host, DEVICES))) != objects:
+            raise RuntimeError(f"{host.short} has {found} objects, ours {objects}")
 
     def _look(self, host: Namespace) -> None:
         with rtnl.recording() as record:
@@ -167,14 +184,15 @@ def _measure_waiting(size: int, outcome: Outcome) -> None:
     links = make_links(size, kbit=KBIT)
     with Lab(PREFIX) as lab:
         other = lab.namespace("other")
-        ours, batched = attachment_point(lab, "ours"), attachment_point(lab, "batch")
-        sink(batched, IFB)
         _while_waiting(other, lambda: time.sleep(3.0), IDLE, size, outcome)
+        ours = attachment_point(lab, "ours")
         _while_waiting(other, lambda: enforce(ours, links), OURS, size, outcome)
         lines = retell.retell(ours, DEVICES)
+        tear_down(ours, *DEVICES)
+        batched = attachment_point(lab, "batch")
+        sink(batched, IFB)
         _while_waiting(other, lambda: _batch(batched, lines), BATCH, size, outcome)
-        for host in (ours, batched):
-            tear_down(host, *DEVICES)
+        tear_down(batched, *DEVICES)
 
 
 def _while_waiting(other: Namespace, action: Callable[[], object], variant: str, size: int, outcome: Outcome) -> None:
