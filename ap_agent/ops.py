@@ -279,6 +279,10 @@ class TableAdd(Op):
     new: InstalledFilter
     kind: ClassVar[str] = "table-add"
 
+    def is_blocked_by(self, failed: frozenset[int]) -> bool:
+        """Any link that may go on needs it."""
+        return bool(self.links) and self.links <= failed
+
     @property
     def what(self) -> str:
         return f"add table {self.new.table:x}: of {self.new.buckets} buckets to {_list_of(self.new)}"

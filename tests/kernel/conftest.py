@@ -65,8 +65,11 @@ class Host:
     def tc(self, *arguments: str) -> str:
         return self.ap.run("tc", *arguments)
 
-    def snapshot(self) -> list[str]:
-        """Everything that we could have left behind, as tc and ip print it, without numbers that the kernel picks."""
+    def snapshot(self, *, has_tables: bool = False) -> list[str]:
+        """Everything that we could have left behind, as tc and ip print it, without numbers that the kernel picks.
+
+        Hash tables and what leads to them only if asked for: they may stay from what was there before.
+        """
         shown = []
         for name in self.devices():
             shown += [f"device {name}", *self.tc("qdisc", "show", "dev", name).splitlines()]
@@ -74,7 +77,7 @@ class Host:
             for hook in ("root", "ingress", "egress"):
                 at = [] if hook == "root" else [hook]  # tc's word "root" asks for something else
                 text = self.tc("filter", "show", "dev", name, *at) if self.has_hook(name, hook) else ""
-                shown += [f"{name} {hook} {one}" for one in _filters(text)]
+                shown += [f"{name} {hook} {one}" for one in _filters(text) if has_tables or not _is_of_tables(one)]
         return sorted(re.sub(r" direct_packets_stat \d+", "", line).strip() for line in shown)
 
     def devices(self) -> list[str]:
@@ -95,6 +98,10 @@ def _filters(text: str) -> list[str]:
     ]
     lines = [re.sub(r" pref (1[1-4]\d) ", lambda found: f" pref {int(found[1]) & ~1} ", line) for line in lines]
     return [line for line in lines if line.strip()]
+
+
+def _is_of_tables(line: str) -> bool:
+    return " ht divisor " in line or " hash mask " in line
 
 
 @pytest.fixture(scope="session")
