@@ -87,6 +87,13 @@ def test_accuracy_is_missed_on_either_side(long_run: float, window: float, held:
     assert [one.is_held for one in targets.verdicts([accuracy_outcome(long_run, window)])] == held
 
 
+def test_the_worst_rate_is_the_farthest_from_its_limit() -> None:
+    outcome = accuracy_outcome(1.002, 0.9)
+    labels = {"tool": accuracy.OURS, "protocol": accuracy.UDP, "kbit": 500, "direction": accuracy.FROM_USER}
+    outcome.add(0.97, "of the limit", what="long run", **labels)  # type: ignore[arg-type]
+    assert targets.verdicts([outcome])[0].measured == "worst -3.00%"
+
+
 def test_a_peer_that_misses_is_no_miss_of_ours() -> None:
     assert targets.verdicts([accuracy_outcome(0.5, 9.0, tool=accuracy.THESIS)]) == []
 
