@@ -124,13 +124,13 @@ class EventSource(Protocol):
 class Listener:
     """The socket, for the network namespace that the calling thread is in. A plain one: see docs/adr/0008."""
 
-    def __init__(self, receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES) -> None:
+    def __init__(self) -> None:
         """Raises `AgentError`."""
         try:
             self._socket = socket.socket(
                 socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
             )
-            self._enlarge(receive_buffer_bytes)
+            self._enlarge(RECEIVE_BUFFER_BYTES)
             self._socket.bind((0, 0))
             for group in _GROUPS:
                 self._socket.setsockopt(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, group)

@@ -225,6 +225,8 @@ class Loop:
         heard = self._events.drain(self.agent.interest())
         if heard.messages or heard.is_lost:
             self._deaf_until = self._monotonic() + _DEAF_S
+        if heard.is_lost:
+            self._log.debug("kernel.events_lost", look="at everything")
         self._attention.hear(heard, self._monotonic())
         return heard.is_all
 

@@ -31,6 +31,7 @@ from lab.netns import Lab, LabError, Namespace
 from lab.traffic import Endpoint, data
 
 IFB = "slbw0"
+HOST_ID = "lab"
 NETS = {"eth0": "192.0.2", "eth1": "198.51.100"}
 LIMIT_KBIT = {1: 1_000, 2: 4_000, 3: 1_000}
 OFFERED_KBIT = {1: 8_000, 2: 400, 3: 4_000}
@@ -51,9 +52,9 @@ poll_interval_s = 3600
 class FaultWorld:
     """Context manager: the hosts, the tunnel, and the agent once every link is limited. Raises `LabError`."""
 
-    def __init__(self, prefix: str, *, agent: bool = True) -> None:
+    def __init__(self, prefix: str, *, starts_agent: bool = True) -> None:
         self._prefix = prefix
-        self._starts_agent = agent
+        self._starts_agent = starts_agent
         self._tunnels: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> FaultWorld:
@@ -69,7 +70,8 @@ class FaultWorld:
             for host in (self.ap, self.user):
                 self.open_tunnel(host)
             self.folder = Path(self._folder.name)
-            self._configure()
+            self._store_bundle()
+            self.configure()
             if self._starts_agent:
                 self.start_agent()
         except BaseException:
@@ -117,12 +119,18 @@ class FaultWorld:
 
     # --- the agent ------------------------------------------------------------------------------------------
 
-    def _configure(self) -> None:
+    def configure(self, more: str = "") -> None:
+        """Write agent.toml; `more` are further lines of it."""
+        config = self.folder / "agent.toml"
+        config.write_text(_CONFIG.format(folder=self.folder) + more, encoding="utf-8")
+        config.chmod(0o600)
+
+    def _store_bundle(self) -> None:
         entries = {str(number): _entry(number) for number in LIMIT_KBIT}
         members = {LINK_INFO_PATH: json.dumps(entries).encode()}
         hashes = {name: hashlib.sha1(content).hexdigest() for name, content in members.items()}  # noqa: S324 - the field's
         manifest = {
-            "host_id": "lab",
+            "host_id": HOST_ID,
             "host_secret": "none",
             "url": "",
             "version": "1.1",
@@ -131,14 +139,13 @@ class FaultWorld:
         }
         members[MANIFEST] = json.dumps(manifest).encode()
         Store(self.folder / "state").save(check_members(members, host_id=None))
-        (self.folder / "agent.toml").write_text(_CONFIG.format(folder=self.folder), encoding="utf-8")
 
-    def start_agent(self) -> None:
-        """Returns when every link is limited both ways."""
+    def start_agent(self, *, first: str = "") -> None:
+        """Returns when every link is limited both ways. `first` is Python that the process runs before."""
+        program = f"import sys\nfrom ap_agent import __main__ as agent\n{first}\nsys.exit(agent.main(sys.argv[1:]))\n"
+        argv = [sys.executable, "-c", program, "run", "--config", str(self.folder / "agent.toml")]
         with (self.folder / "agent.log").open("w", encoding="utf-8") as log:
-            self.agent = self.ap.python(
-                "ap_agent", "run", "--config", str(self.folder / "agent.toml"), stdout=log, stderr=subprocess.STDOUT
-            )
+            self.agent = self.ap.popen(argv, stdout=log, stderr=subprocess.STDOUT)
         self.until(lambda: self.health().get("links", {}).get("enforced") == len(LIMIT_KBIT), _START_DEADLINE_S)
 
     def log(self) -> list[str]:

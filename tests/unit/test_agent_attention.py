@@ -90,6 +90,7 @@ def fight(attention: Attention, start: float, end: float, change: Change = CLASS
         assert attention.due is not None
         now = attention.due
         if now > end:
+            looked(attention, now)
             return repairs
         looked(attention, now, written=("eth0",))
         repairs.append(now)

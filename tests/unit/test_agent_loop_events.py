@@ -1,0 +1,323 @@
+"""The loop between the kernel's events and a slow service: one cycle at a time, nobody waits for anybody else."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.errors import FetchError
+from ap_agent.events import Change, Heard, Interest
+from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified
+from ap_agent.health import read_health
+from ap_agent.log import configure
+from ap_agent.loop import Loop
+from ap_agent.model import EngineSettings
+from ap_agent.reconcile import CycleResult
+from ap_agent.settings import Settings
+from ap_agent.waiting import Errands
+from bandwidth_config import LinkInfo
+from tests.agent_clock import V8, Clock, FakeClient, loop_of, settings_in, store_v7
+from tests.agent_engine import FakeEngine
+
+CLASS = Change("eth0", "class")
+OURS = 4001
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    configure("debug", under_systemd=True)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Polls and receipts far apart, so that what happens, happens because of events."""
+    return replace(settings_in(tmp_path), poll_interval_s=1000, receipt_interval_s=3600, audit_interval_s=3600)
+
+
+@dataclass
+class EventClock(Clock):
+    """Time that passes while somebody waits, and stops at the next moment of which something is told."""
+
+    moments: list[float] = field(default_factory=list)
+
+    def wait(self, seconds: float) -> None:
+        until = min([self.now + seconds, *(one for one in self.moments if one > self.now)])
+        super().wait(until - self.now)
+
+
+@dataclass
+class FakeEvents:
+    """What the kernel says at which moment."""
+
+    clock: EventClock
+    told: list[tuple[float, Heard]] = field(default_factory=list)
+    owned: list[frozenset[int]] = field(default_factory=list)
+    interests: list[Interest] = field(default_factory=list)
+
+    def at(self, moment: float, heard: Heard | Change) -> None:
+        self.told.append((moment, heard if isinstance(heard, Heard) else Heard(frozenset({heard}), messages=1)))
+        self.clock.moments.append(moment)
+
+    def fileno(self) -> int:
+        raise AssertionError("a fake clock waits for no descriptor")
+
+    def own(self, ports: Iterable[int]) -> None:
+        self.owned.append(frozenset(ports))
+
+    def drain(self, interest: Interest) -> Heard:
+        self.interests.append(interest)
+        now = [heard for moment, heard in self.told if moment <= self.clock.now]
+        self.told = [one for one in self.told if one[0] > self.clock.now]
+        changes = frozenset().union(*(one.changes for one in now))
+        return Heard(changes, any(one.is_lost for one in now), sum(one.messages for one in now))
+
+
+class Kernel(FakeEngine):
+    """Its cycles write through a port, look after eth0, and let something happen meanwhile."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def reconcile(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
+        found = super().reconcile(links, settings)
+        if self.meanwhile is not None:
+            happens, self.meanwhile = self.meanwhile, None
+            happens()
+        return replace(found, ports=frozenset({OURS}), devices=frozenset({2}))
+
+
+class HeldErrands(Errands):
+    """An errand has its outcome when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(wake=lambda: None)
+        self.under_way: list[Callable[[], None]] = []
+
+    def _begin(self, run: Callable[[], None]) -> None:
+        self.under_way.append(run)
+
+    def end(self) -> None:
+        self.under_way.pop(0)()
+
+
+@dataclass
+class World:
+    """An agent with one link that is enforced, whose first poll is done."""
+
+    clock: EventClock
+    events: FakeEvents
+    engine: Kernel
+    loop: Loop
+
+    def run_until(self, moment: float) -> list[str]:
+        """What the engine was asked for meanwhile."""
+        before = len(self.engine.calls)
+        while self.clock.now < moment:
+            due = self.loop.step()
+            self.loop._sleep_until(min(due, moment))
+        return self.engine.calls[before:]
+
+
+def world_of(settings: Settings, client: FakeClient | None = None, **options: Any) -> World:
+    clock = client.clock if client is not None and isinstance(client.clock, EventClock) else EventClock()
+    store_v7(settings)
+    events, engine = FakeEvents(clock), Kernel()
+    loop = loop_of(settings, engine, client, clock, events=events, **options)
+    loop.start()
+    loop.step()
+    return World(clock, events, engine, loop)
+
+
+# --- when somebody changes the kernel ---------------------------------------------------------------------------------
+
+
+def test_a_change_is_put_right_within_milliseconds(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    world = world_of(settings)
+    world.events.at(1100.0, CLASS)
+    world.run_until(1100.0)
+    world.engine.kernel = {1: 9000}
+    assert world.run_until(1100.03) == ["reconcile"]
+    assert world.engine.kernel == {1: 500}
+    assert "kernel.drift device=eth0 what=class" in capsys.readouterr().out
+
+
+def test_what_was_lost_is_an_occasion_for_one_cycle(settings: Settings) -> None:
+    world = world_of(settings)
+    world.events.at(1100.0, Heard(is_lost=True))
+    assert world.run_until(1200.0) == ["reconcile"]
+
+
+def test_what_does_not_concern_us_makes_no_cycle(settings: Settings) -> None:
+    world = world_of(settings)
+    for number in range(1000):
+        world.events.at(1100.0 + number / 1000, Heard(messages=100))
+    assert world.run_until(1200.0) == []
+
+
+def test_a_cycle_says_which_ports_were_its_own_and_what_concerns_us(settings: Settings) -> None:
+    world = world_of(replace(settings, interfaces=("eth0",)))
+    world.events.owned.clear()
+    world.events.at(1100.0, CLASS)
+    world.run_until(1101.0)
+    assert world.events.owned == [frozenset({OURS})]
+    interest = world.events.interests[-1]
+    assert interest.devices == {2}
+    assert interest.names == {"eth0", "slbw0"}
+    assert interest.ifb == world.engine.ifb
+    assert interest.addresses.covers(32, 24, bytes([192, 0, 2, 0]))
+    assert not interest.addresses.covers(32, 24, bytes([192, 0, 3, 0]))
+
+
+def test_after_a_cycle_that_failed_everything_concerns_us_and_it_is_not_repeated_at_once(settings: Settings) -> None:
+    world = world_of(settings)
+    world.engine.error = ZeroDivisionError("oops")
+    for number in range(100):
+        world.events.at(1100.0 + number / 10, CLASS)
+    assert world.run_until(1110.0) == ["reconcile"] * 2
+    assert world.events.interests[-1].devices is None
+
+
+def test_a_change_during_a_cycle_leads_to_another_look(settings: Settings) -> None:
+    world = world_of(settings)
+    world.events.at(1100.0, CLASS)
+    world.engine.meanwhile = lambda: world.events.at(world.clock.now, CLASS)
+    assert world.run_until(1100.5) == ["reconcile"] * 2
+    assert world.run_until(1200.0) == []
+
+
+def test_a_storm_neither_keeps_the_agent_busy_nor_from_its_polls(settings: Settings) -> None:
+    """A neighbour that changes filters of its own on our interface, 50 times a second, for a minute."""
+    clock = EventClock()
+    client = FakeClient([NotModified()], clock)
+    world = world_of(replace(settings, poll_interval_s=10, audit_interval_s=60), client)
+    for number in range(3000):
+        world.events.at(1000.5 + number / 50, CLASS)
+    cycles = world.run_until(1060.5)
+
+    assert 300 <= len(cycles) <= 605
+    assert [moment for moment, _ in client.asked] == pytest.approx([1000 + 10 * one for one in range(7)], abs=0.1)
+
+
+def test_a_fight_is_reported_slows_down_and_ends(settings: Settings) -> None:
+    world = world_of(replace(settings, poll_interval_s=10))
+    world.engine.kernel = {}
+    world.events.at(1100.0, CLASS)
+
+    def undo() -> None:
+        world.engine.kernel = {}
+        world.engine.meanwhile = undo
+        if world.clock.now < 1200:
+            world.events.at(world.clock.now, CLASS)
+
+    world.engine.meanwhile = undo
+    cycles = world.run_until(1200.0)
+    assert len(cycles) < 25
+    (problem,) = world.loop.agent.problems
+    assert (problem.code, problem.subject) == ("repeatedly_changed", "eth0")
+    world.engine.meanwhile = None
+    world.run_until(1290.0)
+    assert world.loop.agent.problems == ()
+
+
+def test_nothing_concerns_an_agent_without_a_bundle(tmp_path: Path) -> None:
+    clock = EventClock()
+    events = FakeEvents(clock)
+    engine = Kernel()
+    loop = loop_of(settings_in(tmp_path), engine, FakeClient([FetchError("away")], clock), clock, events=events)
+    loop.start()
+    loop.step()
+    assert events.interests[-1].devices == frozenset()
+    assert engine.calls == []
+
+
+# --- while the service takes its time ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(settings: Settings) -> tuple[World, HeldErrands, FakeClient]:
+    """The first poll is under way, like a long poll."""
+    client = FakeClient([NewBundle(V8)], EventClock())
+    errands = HeldErrands()
+    world = world_of(replace(settings, poll_interval_s=10), client, errands=errands)
+    assert len(errands.under_way) == 1
+    return world, errands, client
+
+
+Held = tuple[World, HeldErrands, FakeClient]
+
+
+def test_a_change_is_put_right_while_a_poll_is_under_way(held: Held) -> None:
+    world, errands, client = held
+    world.events.at(1005.0, CLASS)
+    assert world.run_until(1005.1) == ["reconcile"]
+    assert (client.asked, len(errands.under_way)) == ([], 1)
+
+
+def test_the_answer_is_taken_up_as_soon_as_it_is_there_and_told_of_then(held: Held) -> None:
+    world, errands, client = held
+    world.run_until(1005.0)
+    errands.end()
+    world.run_until(1005.1)
+    assert world.engine.kernel == {1: 900}
+    assert client.receipts == []  # on its way
+    errands.end()
+    world.run_until(1005.2)
+    assert client.receipts[0][1]["limits_version"] == 8
+    assert world.run_until(1014.0) == []
+    assert errands.under_way == []  # the next poll comes after its interval, counted from the answer
+    world.run_until(1016.0)
+    assert len(errands.under_way) == 1
+
+
+def test_the_loop_does_not_spin_while_a_poll_is_under_way_and_its_health_stays_fresh(held: Held) -> None:
+    world, _errands, _client = held
+    world.clock.waits.clear()
+    world.run_until(1060.0)
+    assert len(world.clock.waits) <= 12
+    health = read_health(world.loop.agent.settings.run_dir)
+    assert health is not None
+    assert 0 < health["next_cycle_in_s"] <= 11
+
+
+def test_a_reload_drops_the_answer_that_the_former_client_waits_for(held: Held) -> None:
+    world, errands, client = held
+    other = FakeClient([NotModified()], world.clock)
+    world.loop._reload = lambda: (world.loop.agent.settings, other)
+    world.loop._on_reload(signal.SIGHUP, None)
+    world.run_until(1000.1)
+    assert client.closed
+    errands.end()  # the former one's
+    world.run_until(1000.2)
+    assert world.engine.kernel == {1: 500}
+    errands.end()
+    world.run_until(1000.3)
+    assert len(other.asked) == 1
+
+
+def test_stop_does_not_wait_for_the_service(settings: Settings) -> None:
+    client = FakeClient([NotModified()], EventClock())
+    world = world_of(settings, client, errands=HeldErrands())
+    world.loop.stop()
+    world.loop.run()  # starts, and ends at once
+    assert client.asked == []
+
+
+def test_a_receipt_that_failed_is_not_sent_again_and_again(settings: Settings) -> None:
+    class Deaf(FakeClient):
+        tries = 0
+
+        def send_receipt(self, receipt: Mapping[str, Any]) -> None:
+            self.tries += 1
+            raise FetchError("The service answered 500.")
+
+        def fetch_config(self, have: Have | None) -> FetchResult:
+            return NotModified()
+
+    client = Deaf([], EventClock())
+    world = world_of(replace(settings, poll_interval_s=10, receipt_interval_s=60), client)
+    world.run_until(1059.0)
+    assert client.tries <= 7  # with each poll
