@@ -11,14 +11,17 @@ from ap_agent.model import (
     AT_ROOT,
     GONE,
     IFB_ALIAS,
+    INDEX_PREFS,
     INGRESS_HOOK,
     MARKER_CHAIN,
     OUR_PREFS,
     Device,
     Filter,
     Handle,
+    Index,
     InstalledFilter,
     Qdisc,
+    Selector,
     TcState,
     data_class,
     filter_is_ours,
@@ -102,6 +105,32 @@ def test_frames_count_the_ethernet_header_only_where_there_is_one() -> None:
 NIC_HOOK = Handle(1)
 
 
+def test_a_filters_handle_is_table_bucket_and_node() -> None:
+    one = installed(None, handle=0x7FFA1B23)
+    assert (one.table, one.bucket, one.node) == (0x7FF, 0xA1, 0xB23)
+
+
+def test_only_what_somebody_made_counts_as_a_table() -> None:
+    """The first table of a preference comes and goes with it, and cannot be deleted."""
+    assert installed(None, handle=0x7FF00000, buckets=256).is_table
+    assert not installed(None, handle=0x80000000, buckets=1).is_table
+    assert not installed(None, handle=0x00100010).is_table
+
+
+@pytest.mark.parametrize(
+    ("position", "offset", "mask"), [(16, 16, 0xFF000000), (17, 16, 0xFF0000), (18, 16, 0xFF00), (39, 36, 0xFF)]
+)
+def test_a_selector_is_one_byte_of_an_aligned_word(position: int, offset: int, mask: int) -> None:
+    assert (Selector(position).offset, Selector(position).mask) == (offset, mask)
+
+
+def test_an_index_has_two_preferences_and_all_of_them_are_ours() -> None:
+    index = Index(NIC_HOOK, 0x800, 112, (), (16, 17, 18, 19), {}, (), ())
+    assert index.prefs == (112, 113)
+    assert INDEX_PREFS <= set(OUR_PREFS)
+    assert not INDEX_PREFS & {100, 101, 102, 150}  # lists of one filter after the other
+
+
 def installed(
     meaning: Filter | None, *, handle: int = 0x80000800, kind: str = "u32", **place: object
 ) -> InstalledFilter:
@@ -126,6 +155,10 @@ def redirect(device: str) -> Filter:
         (installed(to(Handle(1, 0x5000))), False),
         (installed(to(Handle(3, 0x1001))), False),
         (installed(None), False),
+        (installed(Filter(NIC_HOOK, 117, 0x800, (), table=5)), True),
+        (installed(Filter(NIC_HOOK, 117, 0x800, (), table=5), pref=7), False),
+        (installed(None, handle=0x00500000, buckets=256), True),
+        (installed(None, handle=0x00500000, buckets=256, pref=7), False),
         (installed(None, handle=0), True),
         (installed(None, handle=0, kind="flower"), False),
         (installed(to(Handle(1, 0x1001)), pref=OUR_PREFS[-1] + 1), False),

@@ -8,24 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ap_agent import tcmsg, u32msg
+from ap_agent import tcmsg
 from ap_agent.desired import link_classes
 from ap_agent.messages import messages
-from ap_agent.model import (
-    AT_ROOT,
-    GONE,
-    INGRESS_HOOK,
-    Device,
-    Filter,
-    Handle,
-    HtbClass,
-    Key,
-    Qdisc,
-)
+from ap_agent.model import AT_ROOT, Device, Handle, HtbClass, Qdisc
 from ap_agent.ops import IfbAdd, LeafReplace, Op
 from bandwidth_config import LinkInfo, parse_ip
-
-NAMES = {2: "eth0", 9: "slbw0"}
 
 
 @given(st.integers(0, 100_000_000), st.integers(1, 4094))
@@ -51,41 +39,6 @@ def test_a_class_directly_under_the_root_reads_like_it_was_written() -> None:
     parsed = tcmsg.parse_class(bytes(packed))
     assert parsed is not None
     assert parsed.parent == Handle(1)
-
-
-FILTERS = [
-    Filter(Handle(1), 111, 0x0800, (Key(8, 0x110000, 0xFF0000), Key(16, 0xC000020B, 0xFFFFFFFF)), Handle(1, 0x1001)),
-    Filter(Handle(3), 139, 0x86DD, (Key(4, 0x1100, 0xFF00),), Handle(3)),
-    Filter(INGRESS_HOOK, 110, 0x0800, (Key(12, 0xC000020B, 0xFFFFFFFF),), redirect_to="slbw0"),
-    Filter(INGRESS_HOOK, 150, 0x0003, (Key(0, 0, 0),), redirect_to="slbw0"),
-    u32msg.MARKER,
-]
-
-
-@pytest.mark.parametrize("one", FILTERS)
-def test_a_filter_survives_packing(one: Filter) -> None:
-    packed = bytearray(u32msg.pack_filter(2, one, 9 if one.redirect_to else None))
-    struct.pack_into("=I", packed, 8, 0x80000800)  # the kernel numbers it
-    parsed = u32msg.parse_filter(bytes(packed), NAMES)
-    assert parsed.meaning == one
-    assert (parsed.hook, parsed.chain, parsed.pref, parsed.protocol) == (one.hook, one.chain, one.pref, one.protocol)
-    assert parsed.redirects_to == (("slbw0",) if one.redirect_to else ())
-
-
-def test_a_redirect_to_a_device_that_is_gone_is_recognised() -> None:
-    packed = bytearray(u32msg.pack_filter(2, FILTERS[2], 0))
-    struct.pack_into("=I", packed, 8, 0x80000800)
-    parsed = u32msg.parse_filter(bytes(packed), NAMES)
-    assert parsed.meaning is not None
-    assert parsed.meaning.redirect_to == GONE
-
-
-def test_a_filter_with_an_offset_is_nothing_that_we_made() -> None:
-    packed = bytearray(u32msg.pack_filter(2, FILTERS[0], None))
-    struct.pack_into("=I", packed, 8, 0x80000800)
-    selector = bytes(packed).index(struct.pack("=BBB", 1, 0, 2))
-    packed[selector + 1] = 6  # offshift
-    assert u32msg.parse_filter(bytes(packed), NAMES).meaning is None
 
 
 @pytest.mark.parametrize(
