@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 from ap_agent import __version__, commands
 from ap_agent.commands import Outcome
@@ -74,9 +73,9 @@ def print_outcome(outcome: Outcome) -> int:
 
 def real_engine() -> Engine:
     """The tc engine; imported late, so that `--help` and a wrong configuration do not need pyroute2."""
-    from ap_agent import reconcile  # noqa: PLC0415
+    from ap_agent.reconcile import TcEngine  # noqa: PLC0415
 
-    return cast("Engine", reconcile)
+    return TcEngine()
 
 
 def settings_in_force(config: Path | None, environment: Mapping[str, str]) -> Settings:

@@ -28,7 +28,8 @@ from ap_agent.model import (
     inner_class,
     is_inner,
 )
-from ap_agent.ops import Op
+from ap_agent.ops import ListDel, Op, Stage
+from ap_agent.readback import is_uncounted
 from bandwidth_config import LinkInfo
 
 NOTHING_YET = Counters()
@@ -89,6 +90,24 @@ def link_states(said: Iterable[Verdict], state: TcState) -> tuple[LinkState, ...
     )
 
 
+class StateMemory:
+    """The link states of the last cycle, which hold as long as nothing changed and nothing was counted."""
+
+    def __init__(self) -> None:
+        self._said: tuple[Verdict, ...] = ()
+        self._counters: list[Mapping[Handle, Counters]] = []
+        self._states: tuple[LinkState, ...] = ()
+
+    def link_states(self, said: tuple[Verdict, ...], state: TcState) -> tuple[LinkState, ...]:
+        """As the function of this name."""
+        counters = [tree.counters for tree in state.trees.values()]
+        is_known = said is self._said and len(counters) == len(self._counters)
+        if not is_known or not all(map(is_uncounted, counters, self._counters)):
+            self._states = link_states(said, state)
+        self._said, self._counters = said, counters
+        return self._states
+
+
 def verdicts(
     links: Iterable[LinkInfo], state: TcState, wanted: Desired, remaining: Sequence[Op], findings: Iterable[Finding]
 ) -> tuple[Verdict, ...]:
@@ -126,9 +145,14 @@ def _remaining_of(remaining: Sequence[Op]) -> tuple[dict[int, str], str | None]:
         sentence = f"Not enforced yet: {op}."
         for number in op.links:
             by_link.setdefault(number, sentence)
-        if not op.links and structural is None:
+        if not op.links and structural is None and not _concerns_nobody(op):
             structural = sentence
     return by_link, structural
+
+
+def _concerns_nobody(op: Op) -> bool:
+    """Whether it only tidies up: a table that nothing leads to, a preference without filters."""
+    return op.stage is Stage.CLEAR or (isinstance(op, ListDel) and op.count == 0)
 
 
 def _homes(state: TcState, wanted: Desired) -> dict[int, _View]:

@@ -11,11 +11,12 @@ import errno
 import ipaddress
 import socket
 import struct
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -53,9 +54,9 @@ from ap_agent.model import (
     root_is_ours,
 )
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
-from ap_agent.placement import Route, RouteQuery
+from ap_agent.placement import Route, RouteKind, RouteQuery
 from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError
-from ap_agent.rtsocket import Refusal, RefusedError, RtSocket
+from ap_agent.rtsocket import PIECE_BYTES, Refusal, RefusedError, RtSocket
 from bandwidth_config import IPAddress
 
 RTM_GETLINK, RTM_GETROUTE = 18, 26
@@ -67,6 +68,7 @@ BUSY_PAUSE_S = 0.005  # between two tries of what is still in use
 
 T = TypeVar("T")
 
+_ATTRIBUTE = struct.Struct("=HH")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 
@@ -120,6 +122,29 @@ def _parse_ifb(data: bytes) -> int | None:
     return ifindex if device.is_up and is_our_ifb(device) else None
 
 
+def _devices(iproute: Any) -> Iterator[Device]:
+    for link in iproute.get_links():
+        yield Device(
+            ifindex=link["index"],
+            name=link.get_attr("IFLA_IFNAME"),
+            mtu_bytes=link.get_attr("IFLA_MTU"),
+            arphrd=link["ifi_type"],
+            kind=link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or "",
+            alias=link.get_attr("IFLA_IFALIAS") or "",
+            is_up=bool(link["flags"] & IFF_UP),
+        )
+
+
+def _addresses(iproute: Any) -> dict[IPAddress, tuple[int, ...]]:
+    found: dict[IPAddress, list[int]] = defaultdict(list)
+    for one in iproute.get_addr():
+        # On a point-to-point device IFA_ADDRESS is the other end.
+        text = one.get_attr("IFA_LOCAL") or one.get_attr("IFA_ADDRESS")
+        if text:
+            found[ipaddress.ip_address(text)].append(one["index"])
+    return {address: tuple(indexes) for address, indexes in found.items()}
+
+
 @dataclass(frozen=True)
 class _Qdiscs:
     """What one device has; `ingress` is the kind of what sits at its ingress."""
@@ -147,11 +172,12 @@ def _by_device(found: Iterable[tuple[int, Qdisc]]) -> dict[int, _Qdiscs]:
 class RtNetlink:
     """The `Kernel` of `reconcile`, for the network namespace that the process is in; to be used in a `with`."""
 
-    def __init__(self) -> None:
-        self._socket = RtSocket()
-        self._iproute: Any = IPRoute()
+    def __init__(self, *, piece_bytes: int = PIECE_BYTES) -> None:
+        self._socket = RtSocket(piece_bytes=piece_bytes)
         self._names: dict[int, str] = {}
         self._qdiscs = DumpMemory(tcmsg.parse_qdisc)
+        self._queries: Sequence[RouteQuery] = ()
+        self._questions: list[bytes] = []
         self._last_qdiscs: tuple[tuple[int, Qdisc], ...] = ()
         self._by_device: dict[int, _Qdiscs] = {}
         self._classes: dict[int, DumpMemory[HtbClass]] = {}
@@ -167,7 +193,6 @@ class RtNetlink:
 
     def close(self) -> None:
         self._socket.close()
-        self._iproute.close()
 
     @property
     def ports(self) -> frozenset[int]:
@@ -183,9 +208,10 @@ class RtNetlink:
     def observe(self) -> TcState:
         """Raises `AgentError` when the kernel refuses to be read."""
         try:
-            devices = tuple(self._devices())
+            with IPRoute() as iproute:  # opened for each look: it is bound to the thread that made it
+                devices, addresses = tuple(_devices(iproute)), _addresses(iproute)
             self._know({one.ifindex: one.name for one in devices})
-            return TcState(devices, self._addresses(), self._trees(devices))
+            return TcState(devices, addresses, self._trees(devices))
         except RefusedError as exc:
             if exc.number in (errno.EPERM, errno.EACCES):
                 raise AgentError(
@@ -202,27 +228,6 @@ class RtNetlink:
         if names != self._names:
             self._names = names
             self._hooks = {}  # filters name the devices to which they redirect
-
-    def _devices(self) -> Iterator[Device]:
-        for link in self._iproute.get_links():
-            yield Device(
-                ifindex=link["index"],
-                name=link.get_attr("IFLA_IFNAME"),
-                mtu_bytes=link.get_attr("IFLA_MTU"),
-                arphrd=link["ifi_type"],
-                kind=link.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or "",
-                alias=link.get_attr("IFLA_IFALIAS") or "",
-                is_up=bool(link["flags"] & IFF_UP),
-            )
-
-    def _addresses(self) -> dict[IPAddress, tuple[int, ...]]:
-        found: dict[IPAddress, list[int]] = defaultdict(list)
-        for one in self._iproute.get_addr():
-            # On a point-to-point device IFA_ADDRESS is the other end.
-            text = one.get_attr("IFA_LOCAL") or one.get_attr("IFA_ADDRESS")
-            if text:
-                found[ipaddress.ip_address(text)].append(one["index"])
-        return {address: tuple(indexes) for address, indexes in found.items()}
 
     def _trees(self, devices: tuple[Device, ...]) -> dict[int, Tree]:
         found = self._read(self._qdiscs, tcmsg.RTM_GETQDISC, 0)
@@ -268,7 +273,9 @@ class RtNetlink:
 
     def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
         """How the kernel would send UDP packets, policy rules included; in the order of the questions."""
-        answers = self._socket.ask_all(RTM_GETROUTE, [_route_question(one) for one in queries])
+        if queries is not self._queries:  # the same ones come with every cycle
+            self._queries, self._questions = queries, [_route_question(one) for one in queries]
+        answers = self._socket.ask_all(RTM_GETROUTE, self._questions)
         return [
             Route(_ROUTE_ERRORS.get(one.number, "other")) if isinstance(one, Refusal) else _parse_route(one)
             for one in answers
@@ -359,6 +366,7 @@ def _apply_error(op: Op, number: int, text: str) -> ApplyError:
     return ApplyError(str(op), number, text, links=op.links)
 
 
+_ROUTE_KIND = 7  # byte of rtmsg
 _ROUTE_KINDS: dict[int, Any] = {1: "unicast", 2: "local", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
 # What the kernel answers instead of a route (fib_props in fib_semantics.c, ip6_route.c).
 _ROUTE_ERRORS: dict[int, Any] = {
@@ -384,7 +392,18 @@ def _route_question(query: RouteQuery) -> bytes:
 
 
 def _parse_route(data: bytes) -> Route:
-    kind = _RTMSG.unpack_from(data)[7]
-    found = dict(tcmsg.attributes(data[_RTMSG.size :]))
-    ifindex = struct.unpack("=i", found[RTA_OIF])[0] if RTA_OIF in found else 0
-    return Route(_ROUTE_KINDS.get(kind, "other"), ifindex)
+    """Thousands of these come in every cycle, so only what decides is looked at."""
+    ifindex, position = 0, _RTMSG.size
+    while position + 4 <= len(data):
+        length, number = _ATTRIBUTE.unpack_from(data, position)
+        if number == RTA_OIF or length < _ATTRIBUTE.size:
+            ifindex = int.from_bytes(data[position + 4 : position + length], sys.byteorder)
+            break
+        position += length + 3 & ~3
+    return _route(_ROUTE_KINDS.get(data[_ROUTE_KIND], "other"), ifindex)
+
+
+@lru_cache(maxsize=1024)
+def _route(kind: RouteKind, ifindex: int) -> Route:
+    """Thousands of answers name a handful of ways."""
+    return Route(kind, ifindex)

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from ap_agent.applying import Failures, apply_plan, not_permitted
 from ap_agent.errors import VerifyError
-from ap_agent.linkstate import link_states
+from ap_agent.linkstate import StateMemory
 from ap_agent.look import Kernel, Look, TableName, take_look
 from ap_agent.model import EngineSettings, LinkState, Problem
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
@@ -68,6 +68,7 @@ class TcEngine:
         self._given = kernel
         self._own: RtNetlink | None = None
         self._last: Look | None = None
+        self._states = StateMemory()
 
     def __enter__(self) -> TcEngine:
         return self
@@ -79,7 +80,7 @@ class TcEngine:
 
     def close(self) -> None:
         """Give up the sockets and all that was remembered; the next cycle opens new ones."""
-        self._last = None
+        self._last, self._states = None, StateMemory()
         if self._own is not None:
             self._own.close()
             self._own = None
@@ -175,7 +176,7 @@ class TcEngine:
         return CycleResult(
             plan=first,
             writes=writes,
-            links=link_states(look.verdicts, look.state),
+            links=self._states.link_states(look.verdicts, look.state),
             problems=unique,
             ok=all(one.code in WARNINGS for one in unique),
             ifb=ifb.ifindex if ifb is not None and ifb.is_up else None,

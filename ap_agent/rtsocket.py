@@ -24,6 +24,7 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSGERR_ATTR_MSG = 1
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+MSG_TRUNC, MSG_DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # Python's enums are slow to combine
 
 PIECE_BYTES = 64 * 1024
 BUFFER_BYTES = 8 * 1024 * 1024  # twice that is granted: enough for a refusal of every message of a piece
@@ -145,7 +146,13 @@ class RtSocket:
             except _OverrunError:
                 is_complete = False
                 continue
-            said.update({number: _error(flags, body) for _, flags, number, body in answers if number in wanted})
+            said.update(
+                {
+                    number: _error(flags, body)
+                    for kind, flags, number, body in answers
+                    if kind == NLMSG_ERROR and number in wanted
+                }
+            )
             if not is_complete:
                 break
         return said, is_complete
@@ -155,7 +162,7 @@ class RtSocket:
         found: list[_Answer] = []
         while True:
             try:
-                found += self._receive(socket.MSG_DONTWAIT)
+                found += self._receive(MSG_DONTWAIT)
             except _NothingThereError:
                 return found
             except _OverrunError:
@@ -248,9 +255,9 @@ class RtSocket:
 
     def _receive_bytes(self, flags: int = 0) -> bytes:
         try:
-            size = self._socket.recv_into(self._buffer, 0, flags | socket.MSG_TRUNC)
+            size = self._socket.recv_into(self._buffer, 0, flags | MSG_TRUNC)
         except BlockingIOError as exc:
-            if flags & socket.MSG_DONTWAIT:
+            if flags & MSG_DONTWAIT:
                 raise _NothingThereError from exc
             message = f"The kernel did not answer within {REPLY_TIMEOUT_S} s; try again."
             raise AgentError(message, retryable=True) from exc

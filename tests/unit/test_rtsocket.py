@@ -1,0 +1,172 @@
+"""Many requests in few pieces: nothing is torn apart, every answer finds its request, no lost answer passes for a yes.
+
+The kernel here is a real one, and nothing of it is changed: it is asked to delete devices and addresses that do not
+exist, and to show the loopback device.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ap_agent import tcmsg
+from ap_agent.messages import Message
+from ap_agent.rtsocket import LOST, Refusal, RefusedError, RtSocket, messages_of
+
+RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_GETSTATS, RTM_NO_SUCH = 16, 17, 18, 94, 254
+IFLA_IFNAME = 3
+NO_DEVICE = 0x7FFF_FFF0
+
+IS_ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not IS_ROOT, reason="without CAP_NET_ADMIN the kernel refuses every request unread")
+
+
+@pytest.fixture
+def rt() -> Iterator[RtSocket]:
+    one = RtSocket()
+    yield one
+    one.close()
+
+
+def ask_for(ifindex: int) -> Message:
+    """A request that does nothing: a question is answered with a message, or refused like any request."""
+    return (RTM_GETLINK, 0, struct.pack("=BxHiII", 0, 0, ifindex, 0, 0))
+
+
+def delete(ifindex: int) -> Message:
+    return (RTM_DELLINK, 0, struct.pack("=BxHiII", 0, 0, ifindex, 0, 0))
+
+
+def test_what_is_done_is_not_said_and_what_is_refused_is_named(rt: RtSocket) -> None:
+    answers = rt.send([[ask_for(1)], [ask_for(NO_DEVICE)], [ask_for(1), ask_for(1)], [ask_for(1), ask_for(NO_DEVICE)]])
+    assert [one and (one.index, one.number) for one in answers] == [None, (0, errno.ENODEV), None, (1, errno.ENODEV)]
+
+
+def test_the_first_refusal_of_a_group_counts(rt: RtSocket) -> None:
+    (answer,) = rt.send([[ask_for(1), ask_for(NO_DEVICE), ask_for(NO_DEVICE)]])
+    assert answer is not None
+    assert answer.index == 1
+
+
+@needs_root
+def test_the_kernels_own_words_come_along(rt: RtSocket) -> None:
+    request = tcmsg.tcmsg(1, 0, 0xFFFFFFF2) + tcmsg.text(tcmsg.TCA_KIND, "u32")
+    (answer,) = rt.send([[(tcmsg.RTM_GETTFILTER, 0, request)]])
+    assert answer is not None
+    assert answer.text
+
+
+def test_nothing_to_send_is_answered_with_nothing(rt: RtSocket) -> None:
+    assert rt.send([]) == []
+    assert rt.send([[], [ask_for(NO_DEVICE)], []])[1] is not None
+    assert rt.send([[]]) == [None]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([1, NO_DEVICE]), max_size=5), max_size=40),
+    st.integers(32, 2000),
+)
+def test_any_division_into_pieces_gives_the_same_answers(groups: list[list[int]], piece_bytes: int) -> None:
+    wanted = [Refusal(group.index(NO_DEVICE), errno.ENODEV, "") if NO_DEVICE in group else None for group in groups]
+    rt = RtSocket(piece_bytes=piece_bytes)
+    try:
+        answers = rt.send([[ask_for(one) for one in group] for group in groups])
+    finally:
+        rt.close()
+    assert [one and (one.index, one.number) for one in answers] == [one and (one.index, one.number) for one in wanted]
+
+
+class Recorded(RtSocket):
+    """Notes the length of every send."""
+
+    def __init__(self, piece_bytes: int) -> None:
+        self.sent: list[int] = []
+        super().__init__(piece_bytes=piece_bytes)
+
+    def _transmit(self, messages: object) -> None:
+        data = b"".join(messages)  # type: ignore[call-overload]
+        self.sent.append(len(data))
+        super()._transmit([data])
+
+
+def test_a_group_is_never_torn_apart_and_a_piece_is_no_longer_than_allowed() -> None:
+    rt = Recorded(piece_bytes=100)
+    length = 32  # header and body of one question
+    rt.send([[ask_for(1)]] * 7)
+    rt.send([[ask_for(1)] * 5])
+    rt.close()
+    assert rt.sent == [2 * length] * 3 + [length] + [5 * length]
+
+
+@needs_root
+def test_more_refusals_than_the_receive_buffer_holds_are_all_accounted_for() -> None:
+    """The first ones arrive, the rest is lost with the acknowledgement, and none of them passes for done."""
+    rt = RtSocket(buffer_bytes=2048)
+    count = 500
+    answers = rt.send([[delete(NO_DEVICE)]] * count)
+    numbers = [one.number for one in answers if one is not None]
+    assert len(numbers) == count
+    lost = [one for one in answers if one == Refusal(0, errno.ENOBUFS, LOST)]
+    assert 0 < len(lost) < count
+    assert {one.number for one in answers if one is not None and one not in lost} == {errno.ENODEV}
+    # Nothing old is left over: the next request gets its own answer.
+    assert rt.send([[ask_for(1)]]) == [None]
+    rt.close()
+
+
+def test_answers_that_do_not_fit_are_asked_for_again_in_smaller_numbers() -> None:
+    rt = RtSocket(buffer_bytes=4096)
+    body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + tcmsg.text(IFLA_IFNAME, "lo")
+    answers = rt.ask_all(RTM_GETLINK, [body] * 300)
+    rt.close()
+    assert len(answers) == 300
+    assert all(isinstance(one, bytes) and struct.unpack_from("=i", one, 4)[0] == 1 for one in answers)
+
+
+def test_each_question_gets_its_own_answer(rt: RtSocket) -> None:
+    def named(name: str) -> bytes:
+        return struct.pack("=BxHiII", 0, 0, 0, 0, 0) + tcmsg.text(IFLA_IFNAME, name)
+
+    first, second, third = rt.ask_all(RTM_GETLINK, [named("lo"), named("no-such"), named("lo")])
+    assert isinstance(first, bytes)
+    assert isinstance(second, Refusal)
+    assert second.number == errno.ENODEV
+    assert isinstance(third, bytes)
+    assert rt.ask_all(RTM_GETLINK, []) == []
+    with pytest.raises(RefusedError):
+        rt.ask(RTM_GETLINK, named("no-such"))
+
+
+def test_a_dump_comes_in_whole_messages_and_the_same_way_each_time(rt: RtSocket) -> None:
+    body = struct.pack("=BxHiII", 0, 0, 0, 0, 0) + tcmsg.u32(29, 1 << 3)
+    pieces = rt.dump(RTM_GETLINK, body)
+    kinds = [kind for piece in pieces for kind, _, _, _ in messages_of(piece)]
+    assert kinds[-1] == 3  # done
+    assert set(kinds[:-1]) == {RTM_NEWLINK}
+    names = {index for index, _ in socket.if_nameindex()}
+    assert len(kinds) - 1 == len(names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "number"),
+    [(RTM_NO_SUCH, b"\0" * 4, errno.EOPNOTSUPP), (RTM_GETSTATS, b"\0" * 12, errno.EINVAL)],
+    ids=["at once", "with the word that it is over"],
+)
+def test_a_refused_dump_is_an_error(rt: RtSocket, kind: int, body: bytes, number: int) -> None:
+    with pytest.raises(RefusedError) as caught:
+        rt.dump(kind, body)
+    assert caught.value.number == number
+
+
+def test_the_port_is_the_one_that_the_kernel_knows(rt: RtSocket) -> None:
+    other = RtSocket()
+    assert rt.port != other.port != 0
+    other.close()
