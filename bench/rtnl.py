@@ -1,6 +1,6 @@
 """The kernel's own time for what the engine asks of it: record its messages, then send the same ones and nothing else.
 
-`recording` watches the netlink sockets of this process from outside, so that it need not know how the engine sends.
+`Recorder` watches the netlink sockets of this process from outside, so that it need not know how the engine sends.
 A replay into a fresh namespace needs no translation: device numbers there are handed out in the same order.
 """
 
@@ -10,7 +10,6 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,15 +82,32 @@ def parse(data: bytes) -> Iterator[Message]:
         position += (length + 3) & ~3
 
 
-@contextmanager
-def recording() -> Iterator[Recording]:
-    """Record every netlink socket that is opened meanwhile, in any thread of this process."""
-    record = Recording()
-    original = socket.socket
+class Recorder:
+    """Watches every netlink socket that is opened while it is entered, in any thread of this process, for its life.
+
+    `start` begins a new recording; what the sockets do from then on belongs to it.
+    """
+
+    def __init__(self) -> None:
+        self.current = Recording()
+        self._original = socket.socket
+
+    def __enter__(self) -> Recorder:
+        socket.socket = _watched(self, self._original)  # type: ignore[misc]  # every module takes it from there
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        socket.socket = self._original  # type: ignore[misc]
+
+    def start(self) -> Recording:
+        self.current = Recording()
+        return self.current
+
+
+def _watched(recorder: Recorder, original: type[socket.socket]) -> type[socket.socket]:
+    """A socket class that notes what it sends and how long it waits."""
 
     class Watched(original):  # type: ignore[misc, valid-type]  # a class made from a variable
-        """A socket that notes what it sends and how long it waits."""
-
         _wrote = False
 
         def _timed(self, call: Any, *arguments: Any) -> Any:
@@ -99,17 +115,18 @@ def recording() -> Iterator[Recording]:
             try:
                 return call(*arguments)
             finally:
-                record.kernel_s += time.perf_counter() - began
+                recorder.current.kernel_s += time.perf_counter() - began
                 if self._wrote:  # an answer to a write is the end of that write
-                    record.last_write_s = time.perf_counter()
+                    recorder.current.last_write_s = time.perf_counter()
 
         def _send(self, call: Any, data: Any, *arguments: Any) -> Any:
             if self.family != socket.AF_NETLINK:
                 return call(data, *arguments)
             began = time.perf_counter()
+            self._wrote = False
             result = self._timed(call, data, *arguments)
             joined = b"".join(map(bytes, data)) if isinstance(data, (list, tuple)) else bytes(data)
-            self._wrote = record.sent(joined, began)
+            self._wrote = recorder.current.sent(joined, began)
             return result
 
         def send(self, data: Any, *arguments: Any) -> Any:
@@ -133,11 +150,7 @@ def recording() -> Iterator[Recording]:
         def recvmsg(self, *arguments: Any) -> Any:
             return self._timed(super().recvmsg, *arguments)
 
-    socket.socket = Watched  # type: ignore[misc]
-    try:
-        yield record
-    finally:
-        socket.socket = original  # type: ignore[misc]
+    return Watched
 
 
 # --- the same again, and nothing else ---------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import random
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
-from ap_agent.model import EngineSettings
-from ap_agent.reconcile import CycleResult, reconcile
+from ap_agent.model import EngineSettings, LinkState
+from ap_agent.reconcile import CycleResult, TcEngine, reconcile
 from bandwidth_config import LinkInfo, check_link_info
-from lab.netns import Lab, Namespace
+from lab.netns import Lab, Namespace, enter
 
 PREFIX = "slbench"
 NIC = "nic0"
@@ -86,8 +87,39 @@ def attachment_point(lab: Lab, short: str = "ap") -> Namespace:
 
 
 def enforce(host: Namespace, links: Mapping[int, LinkInfo], settings: EngineSettings | None = None) -> CycleResult:
-    """One cycle of the real engine on this host. Raises `RuntimeError` when it left anything undone."""
-    result = host.call(lambda: reconcile(links, settings or EngineSettings()))
+    """One cycle of a fresh engine on this host. Raises `RuntimeError` when it left anything undone."""
+    return complete(host.call(lambda: reconcile(links, settings or EngineSettings())))
+
+
+class RunningEngine:
+    """The engine of an agent that runs on this host: one thread, which keeps what it learned from cycle to cycle."""
+
+    def __init__(self, host: Namespace) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, initializer=enter, initargs=(host.name,))
+        self._engine = TcEngine()
+
+    def __enter__(self) -> RunningEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.submit(self._engine.close).result()
+        self._thread.shutdown()
+
+    def enforce(self, links: Mapping[int, LinkInfo]) -> CycleResult:
+        """One cycle. Raises `RuntimeError` when it left anything undone."""
+        return complete(self._thread.submit(self._engine.reconcile, links, EngineSettings()).result())
+
+    def reset(self) -> CycleResult:
+        """Remove everything of ours. Raises `RuntimeError` when anything is left."""
+        return complete(self._thread.submit(self._engine.reset, EngineSettings()).result())
+
+    def read_links(self, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]:
+        """What the kernel has now."""
+        return self._thread.submit(self._engine.read_links, EngineSettings(), links).result()
+
+
+def complete(result: CycleResult) -> CycleResult:
+    """The same result. Raises `RuntimeError` when something was left undone."""
     if not result.ok:
         raise RuntimeError(f"the engine reports: {result.problems[:3]}")
     return result

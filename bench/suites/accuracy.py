@@ -100,7 +100,7 @@ class Case:
 def steps(scale: Scale) -> list[Step]:
     """A gigabit goes alone and one way at a time: two processors send, shape and receive it."""
     slow = tuple(scale.pick(RATES[:-1], (1_000, 10_000)))
-    seconds = scale.pick(6.0, 2.5)
+    seconds = scale.pick(6.0, 2.0)
     groups: list[tuple[str, tuple[int, ...], tuple[str, ...], float]] = [(UDP, slow, DIRECTIONS, seconds)]
     groups += [(TCP, slow, (one,), seconds) for one in DIRECTIONS]
     if not scale.quick:

@@ -16,15 +16,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from ap_agent.model import EngineSettings
-from ap_agent.reconcile import reset
 from bandwidth_config import LinkInfo, check_link_info
-from bench.core import Label, Outcome, Scale, Step
+from bench.core import Label, Outcome, Scale, Step, interleave
 from bench.peers import retell, thesis, wondershaper
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from bench.windows import allowed_bytes
-from bench.world import IFB, LOCAL, PREFIX, enforce, entry, local_port, make_links, remote_port, tear_down, with_limit
+from bench.world import (
+    IFB,
+    LOCAL,
+    PREFIX,
+    RunningEngine,
+    entry,
+    local_port,
+    make_links,
+    remote_port,
+    tear_down,
+    with_limit,
+)
 from lab.netns import Lab, Namespace
 from lab.traffic import Endpoint, Results, TrafficRun, data, ends
 
@@ -35,11 +44,11 @@ A, B, C = 2001, 2002, 2003  # interface ids of the two flows, and of a link that
 USER = {A: "192.0.2.11", B: "192.0.2.12", C: "192.0.2.13"}
 A_LIMIT, B_LIMIT = 12_000, 1_000
 A_OFFERED, B_OFFERED, A_PAYLOAD = 10_000, 20_000, 958  # A: 1000 bytes on the wire, 1250 packets per second
-SECONDS, CHANGE_AT_S = 4.0, 1.5
-ATTEMPTS = 3
+CHANGE_AT_S = 1.0
+ATTACHMENTS = 5
 TO_USER, FROM_USER = "to user", "from user"
 DIRECTIONS = (TO_USER, FROM_USER)
-ATTACH = "ours: attach and remove the root"
+ATTACH = "ours: attach and remove the root, 5 times"
 NOTHING_DONE = "ours: nothing"
 
 
@@ -49,19 +58,19 @@ class Situation:
 
     name: str
     links: int
-    prepare: Callable[[Namespace], None]
-    act: Callable[[Namespace], None]
+    prepare: Callable[[Namespace, RunningEngine], None]
+    act: Callable[[Namespace, RunningEngine], None]
     b_limit: int = B_LIMIT
 
 
 def steps(scale: Scale) -> list[Step]:
     crowd = scale.pick(1000, 20)
     situations = [*_ours(crowd), *_peers(crowd), _attaching()]
+    times, seconds, attempts = scale.pick((3, 4.0, 3), (1, 2.2, 1))
     return [
-        Step(f"{one.name} (run {number} of {times})", 7.5, partial(_measure, one))
-        for times in [scale.pick(3, 1)]
+        Step(f"{one.name} (run {number} of {times})", seconds + 2.5, partial(_measure, one, seconds, attempts))
         for number in range(1, times + 1)
-        for one in situations
+        for one in interleave(situations, 1, seed=number)
     ]
 
 
@@ -91,8 +100,8 @@ def _ours(crowd: int) -> list[Situation]:
     ]
 
 
-def _enforce(links: Mapping[int, LinkInfo], host: Namespace) -> None:
-    enforce(host, links)
+def _enforce(links: Mapping[int, LinkInfo], _: Namespace, engine: RunningEngine) -> None:
+    engine.enforce(links)
 
 
 def _peers(crowd: int) -> list[Situation]:
@@ -116,9 +125,9 @@ def _tree_of_ours(links: int) -> dict[int, LinkInfo]:
 _TOLD: dict[int, list[str]] = {}
 
 
-def _retold(links: int, host: Namespace) -> None:
+def _retold(links: int, host: Namespace, engine: RunningEngine) -> None:
     """Our tree, and kept in mind how to say it again."""
-    enforce(host, _tree_of_ours(links))
+    engine.enforce(_tree_of_ours(links))
     _TOLD[links] = retell.retell(host, [DEV, IFB])
 
 
@@ -126,11 +135,11 @@ def _removal() -> list[str]:
     return [f"qdisc del dev {DEV} clsact", f"qdisc del dev {DEV} root", f"qdisc del dev {IFB} root"]
 
 
-def _rebuild_in_one_batch(links: int, host: Namespace) -> None:
+def _rebuild_in_one_batch(links: int, host: Namespace, _: RunningEngine) -> None:
     host.run("tc", "-batch", "-", stdin="\n".join([*_removal(), *_TOLD[links]]) + "\n", timeout_s=60)
 
 
-def _rebuild_one_by_one(links: int, host: Namespace) -> None:
+def _rebuild_one_by_one(links: int, host: Namespace, _: RunningEngine) -> None:
     _shell(host, [f"tc {line}" for line in [*_removal(), *_TOLD[links]]])
 
 
@@ -138,7 +147,7 @@ def _shell(host: Namespace, commands: list[str]) -> None:
     host.run("sh", "-s", stdin="\n".join(commands) + "\n", timeout_s=60, check=False)
 
 
-def _thesis(links: int, host: Namespace) -> None:
+def _thesis(links: int, host: Namespace, _: RunningEngine) -> None:
     """Its numbers are decimal words that tc reads as hexadecimal; below 9999 that only renames the classes."""
     listed = [
         thesis.ThesisLink(number, str(link.remote_ip), link.bandwidth_kbit)
@@ -147,13 +156,13 @@ def _thesis(links: int, host: Namespace) -> None:
     _shell(host, [f"{' '.join(command)} 2>/dev/null" for command in thesis.enforce_commands(DEV, listed)])
 
 
-def _wondershaper(host: Namespace) -> None:
+def _wondershaper(host: Namespace, _: RunningEngine) -> None:
     """It has one pair of numbers for the interface: room for both flows, and no limit for B."""
     host.ip_batch([f"link add {thesis.IFB} type ifb", f"link set {thesis.IFB} up"])
     _shell(host, [f"tc {line}" for line in wondershaper.scheme(DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED))])
 
 
-def _wondershaper_again(host: Namespace) -> None:
+def _wondershaper_again(host: Namespace, _: RunningEngine) -> None:
     lines = wondershaper.clear_lines(DEV, thesis.IFB) + wondershaper.scheme(
         DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED)
     )
@@ -161,49 +170,54 @@ def _wondershaper_again(host: Namespace) -> None:
 
 
 def _attaching() -> Situation:
-    """Ten other links come and go; neither flow belongs to any, so that B is a bystander like A."""
+    """Ten other links come and go, a few times; neither flow belongs to any, so that B is a bystander like A."""
     others = make_links(10, kbit=2_000)
 
-    def act(host: Namespace) -> None:
-        enforce(host, others)
-        host.call(lambda: reset(EngineSettings()))
+    def nothing(_host: Namespace, _engine: RunningEngine) -> None:
+        """Nobody is limited before."""
 
-    return Situation(ATTACH, 10, lambda _: None, act, b_limit=A_OFFERED + B_OFFERED)
+    def act(_host: Namespace, engine: RunningEngine) -> None:
+        for _ in range(ATTACHMENTS):
+            engine.enforce(others)
+            engine.reset()
+
+    return Situation(ATTACH, 10, nothing, act, b_limit=A_OFFERED + B_OFFERED)
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
 
 
-def _measure(situation: Situation, outcome: Outcome) -> None:
+def _measure(situation: Situation, seconds: float, attempts: int, outcome: Outcome) -> None:
     """Again, a few times, when the machine stood still so long that a sender lost its pace: it makes up in a burst
     then, which no limit lets through, and a loss says nothing about the change."""
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         with Lab(PREFIX) as lab:
             ap, user = lab.namespace("ap"), lab.namespace("user")
             users = (f"{address}/24" for address in USER.values())
             lab.veth(ap.nic(DEV, f"{LOCAL[4]}/24"), user.nic("eth0", *users))
             ap.ip("route", "add", "10.0.0.0/8", "dev", DEV)
-            results, took_s = _run(situation, ap, user)
+            results, took_s = _run(situation, seconds, ap, user)
             tear_down(ap, DEV, IFB)
             is_steady = _kept_pace(results)
-            if is_steady or attempt == ATTEMPTS:
+            if is_steady or attempt == attempts:
                 _note(situation, results, {TO_USER: user, FROM_USER: ap}, took_s, outcome)
             if situation.name == wondershaper.SCHEME:
                 outcome.note(wondershaper.effect(ap, DEV, B_LIMIT))
         if is_steady:
             return
-    outcome.note(f"{situation.name}: a sender could not keep its pace in {ATTEMPTS} tries; the machine is too busy.")
+    outcome.note(f"{situation.name}: a sender could not keep its pace in {attempts} tries; the machine is too busy.")
 
 
-def _run(situation: Situation, ap: Namespace, user: Namespace) -> tuple[Results, float]:
+def _run(situation: Situation, seconds: float, ap: Namespace, user: Namespace) -> tuple[Results, float]:
     """The results, and how long the change took in seconds."""
-    situation.prepare(ap)
-    run = TrafficRun({ap: _endpoints(0), user: _endpoints(1)}, seconds=SECONDS).go()
-    run.sleep_until(CHANGE_AT_S)
-    began = time.perf_counter()
-    situation.act(ap)
-    took_s = time.perf_counter() - began
-    return run.finish(), took_s
+    with RunningEngine(ap) as engine:
+        situation.prepare(ap, engine)
+        run = TrafficRun({ap: _endpoints(0), user: _endpoints(1)}, seconds=seconds).go()
+        run.sleep_until(CHANGE_AT_S)
+        began = time.perf_counter()
+        situation.act(ap, engine)
+        took_s = time.perf_counter() - began
+        return run.finish(), took_s
 
 
 def _endpoints(side: int) -> list[Endpoint]:
@@ -255,7 +269,8 @@ def lost_by_changes(outcome: Outcome) -> tuple[float, float]:
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    actions = list(dict.fromkeys((str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series))
+    measured = {(str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series}
+    actions = sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] == ATTACH, one))
     rows = [_row(outcome, action, links) for action, links in actions]
     header = ["what is done", "links", "took, ms", "runs", "A sent", "A lost to / from user", "A longest gap, ms"]
     title = "Two flows, both directions, while something is changed"

@@ -1,6 +1,7 @@
 """How long it takes until the kernel has what it should have: installing, changing one limit, looking, reading back.
 
-`ours` is the whole cycle of the real engine in this process: look, plan, apply, look again. `kernel only` is the same
+`ours` is the whole cycle of a running agent's engine, in this process: look, plan, apply, look again. An agent that was
+just started knows nothing from the cycle before. `kernel only` is the same
 messages, packed beforehand and sent in pieces of 64 kB (or, for reading, the same questions with answers that nobody
 parses): what no program can do without. `tc -batch` makes the same objects from a prepared file, one process; `tc` one
 by one starts a process per object, as the thesis' program does. Both directions always.
@@ -15,20 +16,30 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ap_agent.model import EngineSettings
-from ap_agent.reconcile import read_links
 from bandwidth_config import LinkInfo
 from bench import rtnl
-from bench.core import Outcome, Scale, Series, Step, percentile
+from bench.core import Label, Outcome, Scale, Series, Step, percentile
 from bench.peers import flat, retell
 from bench.plots import Plot
 from bench.report import Table, figure, pivot
-from bench.world import IFB, NIC, PREFIX, attachment_point, enforce, make_links, sink, tear_down, with_limit
+from bench.world import (
+    IFB,
+    NIC,
+    PREFIX,
+    RunningEngine,
+    attachment_point,
+    enforce,
+    make_links,
+    sink,
+    tear_down,
+    with_limit,
+)
 from lab.netns import Lab, Namespace
 
 NAME = "install"
 TITLE = "Installing, changing, looking"
 OURS, KERNEL, BATCH, ONE_BY_ONE, SHOW = "ours", "kernel only", "tc -batch", "tc one by one", "tc show"
+STARTED = "ours, just started"
 UNTIL, APPLY = "ours, until the kernel has it", "ours, applying alone"
 INSTALL, CHANGE, NO_OP, READ = "install from nothing", "change one limit", "nothing to do", "read back"
 WAIT, IDLE = "wait", "idle kernel"
@@ -41,8 +52,8 @@ DEVICES = (NIC, IFB)
 def steps(scale: Scale) -> list[Step]:
     """Size, repetitions and expected seconds; the kernel is quadratic in classes, so large ones repeat little."""
     full = [(1, 7, 2.0), (10, 7, 4.0), (100, 5, 12.0), (1000, 5, 20.0), (4000, 3, 120.0)]
-    sizes = scale.pick(full, [(1, 2, 1.0), (100, 2, 4.0)])
-    crowd, crowd_s = scale.pick((4000, 60.0), (300, 4.0))
+    sizes = scale.pick(full, [(1, 2, 1.0), (20, 2, 3.0)])
+    crowd, crowd_s = scale.pick((4000, 60.0), (100, 4.0))
     return [
         *(Step(f"{size} links", seconds, partial(_measure, size, times)) for size, times, seconds in sizes),
         Step(f"who waits while {crowd} links are installed", crowd_s, partial(_measure_waiting, crowd)),
@@ -70,10 +81,11 @@ class _Round:
 
     def run(self) -> None:
         ours = attachment_point(self._lab, "ours")
-        installed = self._install_ours(ours)
-        lines = retell.retell(ours, DEVICES)
-        changes = [self._change_ours(ours, kbit) for kbit in CHANGES]
-        self._look(ours)
+        with rtnl.Recorder() as recorder, RunningEngine(ours) as engine:
+            installed = self._install_ours(recorder, engine)
+            lines = retell.retell(ours, DEVICES)
+            changes = [self._change_ours(recorder, engine, kbit) for kbit in CHANGES]
+            self._look(recorder, engine, ours)
         tear_down(ours, *DEVICES)
         self._replay(installed, changes, len(lines))
         self._batch(lines)
@@ -87,26 +99,52 @@ class _Round:
 
     # --- ours ---
 
-    def _install_ours(self, host: Namespace) -> rtnl.Recording:
-        record = self._cycle(host, self._links, INSTALL)
+    def _install_ours(self, recorder: rtnl.Recorder, engine: RunningEngine) -> rtnl.Recording:
+        record = self._cycle(recorder, engine, self._links, INSTALL)
         self._outcome.add(record.write_sends, "sends", what="install sends", size=self._size, variant=OURS)
         return record
 
-    def _change_ours(self, host: Namespace, kbit: int) -> rtnl.Recording:
+    def _change_ours(self, recorder: rtnl.Recorder, engine: RunningEngine, kbit: int) -> rtnl.Recording:
         """The link in the middle, up and down again."""
-        record = self._cycle(host, with_limit(self._links, self._number, kbit), CHANGE)
+        record = self._cycle(recorder, engine, with_limit(self._links, self._number, kbit), CHANGE)
         self._outcome.add(record.write_sends, "sends", what="change sends", size=self._size, variant=OURS)
         return record
 
-    def _cycle(self, host: Namespace, links: Mapping[int, LinkInfo], what: str) -> rtnl.Recording:
-        with rtnl.recording() as record:
-            began = time.perf_counter()
-            enforce(host, links)
-            ended = time.perf_counter()
+    def _cycle(
+        self, recorder: rtnl.Recorder, engine: RunningEngine, links: Mapping[int, LinkInfo], what: str
+    ) -> rtnl.Recording:
+        record = recorder.start()
+        began = time.perf_counter()
+        engine.enforce(links)
+        ended = time.perf_counter()
         self._add(ended - began, what, OURS)
         self._add(record.last_write_s - began, what, UNTIL)
         self._add(record.last_write_s - record.first_write_s, what, APPLY)
         return record
+
+    def _look(self, recorder: rtnl.Recorder, engine: RunningEngine, host: Namespace) -> None:
+        """By the agent that runs, and by one that was just started and finds everything in place."""
+        with RunningEngine(host) as fresh:
+            for variant, one in ((OURS, engine), (OURS, engine), (OURS, engine), (STARTED, fresh)):
+                record = recorder.start()
+                began = time.perf_counter()
+                result = one.enforce(self._links)
+                self._add(time.perf_counter() - began, NO_OP, variant)
+                writes: dict[str, Label] = {"what": "writes with nothing to do", "size": self._size, "variant": variant}
+                self._outcome.add(result.writes, "writes", **writes)
+        self._read_back(record, engine, host)
+
+    def _read_back(self, record: rtnl.Recording, engine: RunningEngine, host: Namespace) -> None:
+        seconds, size = host.call(lambda: rtnl.read_dumps(record.dumps))
+        for what in (NO_OP, READ):
+            self._add(seconds, what, KERNEL)
+        self._outcome.add(size, "bytes", what="dump bytes", size=self._size, variant=KERNEL)
+        began = time.perf_counter()
+        states = engine.read_links(self._links)
+        self._add(time.perf_counter() - began, READ, OURS)
+        if sum(one.state == "enforced" for one in states) != self._size:
+            raise RuntimeError("not every link is enforced")
+        self._add(_show_all(host), READ, SHOW)
 
     # --- the others ---
 
@@ -136,24 +174,6 @@ class _Round:
         """Otherwise something else was timed."""
         if (found := len(retell.retell(host, DEVICES))) != objects:
             raise RuntimeError(f"{host.short} has {found} objects, ours {objects}")
-
-    def _look(self, host: Namespace) -> None:
-        with rtnl.recording() as record:
-            began = time.perf_counter()
-            result = enforce(host, self._links)
-            ended = time.perf_counter()
-        self._add(ended - began, NO_OP, OURS)
-        self._outcome.add(result.writes, "writes", what="writes with nothing to do", size=self._size, variant=OURS)
-        seconds, size = host.call(lambda: rtnl.read_dumps(record.dumps))
-        for what in (NO_OP, READ):
-            self._add(seconds, what, KERNEL)
-        self._outcome.add(size, "bytes", what="dump bytes", size=self._size, variant=KERNEL)
-        began = time.perf_counter()
-        states = host.call(lambda: read_links(EngineSettings(), self._links))
-        self._add(time.perf_counter() - began, READ, OURS)
-        if sum(one.state == "enforced" for one in states) != self._size:
-            raise RuntimeError("not every link is enforced")
-        self._add(_show_all(host), READ, SHOW)
 
 
 def _batch(host: Namespace, lines: list[str]) -> float:
@@ -213,7 +233,7 @@ def _while_waiting(other: Namespace, action: Callable[[], object], variant: str,
 COLUMNS = {
     INSTALL: (OURS, UNTIL, APPLY, KERNEL, BATCH, ONE_BY_ONE),
     CHANGE: (OURS, UNTIL, APPLY, KERNEL, BATCH),
-    NO_OP: (OURS, KERNEL),
+    NO_OP: (OURS, STARTED, KERNEL),
     READ: (OURS, KERNEL, SHOW),
 }
 
