@@ -1,0 +1,107 @@
+"""Sets of links that are hard for hash tables, as an attachment point could have them: up to 4094 of one kind."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import TypeVar
+
+from bandwidth_config import MAX_INTERFACE_ID, IPAddress, LinkInfo
+
+T = TypeVar("T")
+
+ONE_REMOTE, ONE_LOCAL = ipaddress.ip_address("192.0.2.11"), ipaddress.ip_address("192.0.2.1")
+MANY = MAX_INTERFACE_ID
+
+
+def link(number: int, remote: IPAddress, port: int | None = 50000, **more: object) -> LinkInfo:
+    """Of 1000 kbit/s and a little more for each, so that no two are equally strict."""
+    return LinkInfo(number, 0xB6, True, 1000 + number, remote, remote_port=port, **more)  # type: ignore[arg-type]
+
+
+def sample(population: Sequence[T], count: int) -> list[T]:
+    """The same ones every time."""
+    return Random(1).sample(population, count)  # noqa: S311 - nothing is kept secret by it
+
+
+def _links(remotes: Iterable[IPAddress]) -> list[LinkInfo]:
+    return [link(number, remote) for number, remote in enumerate(remotes, start=1)]
+
+
+def random_addresses(count: int) -> list[LinkInfo]:
+    return _links(ipaddress.IPv4Address(number) for number in sample(range(0x01000000, 0xDF000000), count))
+
+
+def one_subnet(count: int) -> list[LinkInfo]:
+    """One after the other, of a /20, like the clients of a VPN."""
+    first = int(ipaddress.IPv4Address("10.10.0.0")) + 1
+    return _links(ipaddress.IPv4Address(first + number) for number in range(count))
+
+
+def ipv6_subnets(count: int) -> list[LinkInfo]:
+    """Every one ends in ::1; they differ in the last two bytes of their /56."""
+    first = int(ipaddress.IPv6Address("2001:db8:1::1"))
+    return _links(ipaddress.IPv6Address(first + (number << 72)) for number in range(count))
+
+
+def ipv6_interface_ids(count: int) -> list[LinkInfo]:
+    """One /64 with random interface ids."""
+    net = int(ipaddress.IPv6Address("2001:db8:1:2::"))
+    return _links(ipaddress.IPv6Address(net | number) for number in sample(range(1, 1 << 62), count))
+
+
+def remote_ports(count: int) -> list[LinkInfo]:
+    """Behind one address."""
+    return [link(number, ONE_REMOTE, 50000 + number) for number in range(1, count + 1)]
+
+
+def local_ports(count: int) -> list[LinkInfo]:
+    """Behind one remote address and port."""
+    return [link(number, ONE_REMOTE, local_ip=ONE_LOCAL, local_port=50000 + number) for number in range(1, count + 1)]
+
+
+def local_addresses(count: int) -> list[LinkInfo]:
+    """Behind one remote address and port, at one local port of many addresses."""
+    first = int(ipaddress.IPv4Address("203.0.112.0"))
+    return [
+        link(number, ONE_REMOTE, local_ip=ipaddress.IPv4Address(first + number), local_port=50100)
+        for number in range(1, count + 1)
+    ]
+
+
+def mixed_exactness(count: int) -> list[LinkInfo]:
+    """Behind one address: rules of every order, many of which match the same packets; one link owns the rest."""
+    found = [link(1, ONE_REMOTE, None)]
+    for number in range(2, count + 1):
+        kind, port = number % 4, 50000 + number // 4
+        local_ip = ONE_LOCAL if kind in (0, 2) else None
+        local_port = 50100 if kind in (0, 1) else None
+        found.append(link(number, ONE_REMOTE, port, local_ip=local_ip, local_port=local_port))
+    return found
+
+
+def two_families(count: int) -> list[LinkInfo]:
+    """Half and half, several ports behind each address."""
+    found = []
+    for number in range(1, count + 1):
+        address = number // 40
+        four, six = ipaddress.ip_address("198.51.100.0"), ipaddress.ip_address("2001:db8:2::")
+        found.append(link(number, (four if number % 2 else six) + address, 50000 + number % 40))
+    return found
+
+
+CROWDS: dict[str, Callable[[int], list[LinkInfo]]] = {
+    one.__name__: one
+    for one in (
+        random_addresses,
+        one_subnet,
+        ipv6_subnets,
+        ipv6_interface_ids,
+        remote_ports,
+        local_ports,
+        local_addresses,
+        mixed_exactness,
+        two_families,
+    )
+}
