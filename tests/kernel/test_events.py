@@ -150,7 +150,7 @@ def test_a_request_that_hangs_delays_neither_a_repair_nor_the_end(without_agent:
     manager = svc.service()
     service = world.ap.call(manager.__enter__)
     try:
-        service.answers["/config"] = svc.never()
+        service.answers[f"/api/v4/host/{HOST_ID}/config"] = svc.never()
         world.configure(
             f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "none"\nread_timeout_s = 300\n'
             "fetch_deadline_s = 300\n"
