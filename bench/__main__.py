@@ -21,6 +21,7 @@ from bench.core import REPOSITORY, Outcome, Progress, Scale, Step, machine
 from bench.plots import Plot
 from bench.report import Table, write_json
 from bench.world import PREFIX
+from lab import iperf
 from lab.netns import RUN_NETNS, available, cleanup_stale
 
 SUITES = ("packet", "install", "hitless", "accuracy", "memory")
@@ -77,7 +78,8 @@ def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
 
 def main(argv: Sequence[str]) -> int:
     given = parse(argv)
-    problem = available() or plots.missing()
+    names = given.suites or SUITES
+    problem = available() or plots.missing() or (iperf.available() if "accuracy" in names else None)
     if problem is not None:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
@@ -88,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"bench: there are other network namespaces ({', '.join(others[:5])}); {warning}", file=sys.stderr)
     command = " ".join(["./dev bench", *argv])
     before = machine()
-    suites = [load(name) for name in given.suites or SUITES]
+    suites = [load(name) for name in names]
     outcomes = run(suites, Scale(quick=given.quick))
     given.results.mkdir(parents=True, exist_ok=True)
     stem = before["date"].removesuffix(" UTC").replace(" ", "T").replace(":", "")

@@ -12,22 +12,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Point = tuple[float, float]
-OURS_COLOUR = "#0b6e4f"
+OURS, OURS_COLOUR = "ours", "#0b6e4f"
 COLOURS = ("#5b7db1", "#c1666b", "#d4a72c", "#7a5195", "#888888", "#444444")
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over a number (`lines`), or bars by name (`bars`: group, then bar); values in the unit of `y_label`."""
+    """Lines over a number (`lines`), or one bar per name (`bars`); values in the unit of `value_label`.
+
+    Lines whose names begin with the same words before a comma share a colour; what stands behind it may be `dashed`.
+    """
 
     name: str
     title: str
-    y_label: str
+    value_label: str
     x_label: str = ""
     lines: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    bars: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    bars: Mapping[str, float] = field(default_factory=dict)
     is_log: bool = True
     mark_y: float | None = None
+    dashed: Sequence[str] = ()
 
     @property
     def file_name(self) -> str:
@@ -57,33 +61,46 @@ def _draw(plot: Plot, path: Path) -> None:
 
     figure = Figure(figsize=(7.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    names = list(plot.lines) or list(dict.fromkeys(name for group in plot.bars.values() for name in group))
-    others = iter(COLOURS)
-    colours = {name: OURS_COLOUR if name.startswith("ours") else next(others, "#bbbbbb") for name in names}
-    for name, points in plot.lines.items():
-        width = 2.4 if name.startswith("ours") else 1.4
-        x, y = zip(*points, strict=True)
-        axes.plot(x, y, marker="o", markersize=4, label=name, color=colours[name], linewidth=width)
-    for index, name in enumerate(names if plot.bars else []):
-        heights = [group.get(name, 0.0) for group in plot.bars.values()]
-        width = 0.8 / len(names)
-        places = [group + (index + 0.5) * width - 0.4 for group in range(len(heights))]  # side by side in each group
-        axes.bar(places, heights, width, label=name, color=colours[name])
-    _finish(axes, plot)
+    axes.set_title(plot.title, fontsize=11)
+    if plot.lines:
+        _draw_lines(axes, plot)
+    else:
+        _draw_bars(axes, plot)
     figure.savefig(path, metadata={"Date": None})
 
 
-def _finish(axes: Axes, plot: Plot) -> None:
-    axes.set_title(plot.title, fontsize=11)
-    axes.set_ylabel(plot.y_label)
+def _draw_lines(axes: Axes, plot: Plot) -> None:
+    others = iter(COLOURS)
+    colours = {OURS: OURS_COLOUR}
+    for name, points in plot.lines.items():
+        who, _, which = name.partition(", ")
+        colour = colours.get(who) or colours.setdefault(who, next(others, "#bbbbbb"))
+        style = "--" if which in plot.dashed else "-"
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, style, marker="o", markersize=4, label=name, color=colour, lw=2.2 if who == OURS else 1.4)
+    axes.set_xscale("log")
+    axes.set_xlabel(plot.x_label)
+    axes.set_ylabel(plot.value_label)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     if plot.is_log:
-        axes.set_yscale("log" if plot.lines else "symlog")
-    if plot.lines:
-        axes.set_xlabel(plot.x_label)
-        axes.set_xscale("log")
-    else:
-        axes.set_xticks(range(len(plot.bars)), list(plot.bars))
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:,.6g}")
     if plot.mark_y is not None:
-        axes.axhline(plot.mark_y, color="#000000", linewidth=0.8, linestyle="--")
-    axes.grid(visible=True, axis="y", alpha=0.3)
+        axes.axhline(plot.mark_y, color="#000000", linewidth=0.8, linestyle=":")
+    axes.grid(visible=True, axis="y", which="both", alpha=0.25)
     axes.legend(fontsize=8)
+
+
+def _draw_bars(axes: Axes, plot: Plot) -> None:
+    """The first name at the top, each with its figure."""
+    names = list(plot.bars)
+    colours = [OURS_COLOUR if name.startswith(OURS) else COLOURS[0] for name in names]
+    bars = axes.barh(range(len(names)), list(plot.bars.values()), color=colours)
+    axes.bar_label(bars, fmt="{:,.3g}", padding=3, fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(plot.value_label)
+    if plot.is_log:
+        axes.set_xscale("symlog")
+        axes.set_xlim(right=10 * max([1.0, *plot.bars.values()]))
+        axes.xaxis.set_major_formatter("{x:,.0f}")

@@ -316,4 +316,15 @@ def plots(outcome: Outcome) -> list[Plot]:
             if points:
                 lines[f"{tool}, {direction}"] = points
     title = "TCP: rate on the wire over the limit"
-    return [Plot("accuracy", title, "of the limit", "limit, kbit/s", lines=lines, is_log=False, mark_y=1.0)]
+    return [
+        Plot(
+            "accuracy",
+            title,
+            "of the limit",
+            "limit, kbit/s",
+            lines=lines,
+            is_log=False,
+            mark_y=1.0,
+            dashed=[FROM_USER],
+        )
+    ]

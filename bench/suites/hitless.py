@@ -268,10 +268,14 @@ def lost_by_changes(outcome: Outcome) -> tuple[float, float]:
     return lost, sent
 
 
-def tables(outcome: Outcome) -> list[Table]:
+def _actions(outcome: Outcome) -> list[tuple[str, int]]:
+    """What was measured, with its number of links; ours first, attaching at their end."""
     measured = {(str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series}
-    actions = sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] == ATTACH, one))
-    rows = [_row(outcome, action, links) for action, links in actions]
+    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] == ATTACH, one))
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    rows = [_row(outcome, action, links) for action, links in _actions(outcome)]
     header = ["what is done", "links", "took, ms", "runs", "A sent", "A lost to / from user", "A longest gap, ms"]
     title = "Two flows, both directions, while something is changed"
     remark = "Lost and sent are sums over all runs, the others medians; bytes above the limit are the worst run."
@@ -300,12 +304,10 @@ def _row(outcome: Outcome, action: str, links: int) -> list[str]:
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    bars: dict[str, dict[str, float]] = {}
-    for action in outcome.values("action"):
-        for links in outcome.values("links", action=action):
-            lost = sum(sum(one.samples) for one in outcome.find(action=action, links=links, what="lost"))
-            runs = len(outcome.find(action=action, links=links, what="took")[0].samples)
-            name = f"{action}, {links} links".replace(": ", ":\n").replace(", ", ",\n")
-            bars[name] = {"packets of A lost": lost / runs}
-    title = "Packets of a bystander lost by one change, both directions"
-    return [Plot("hitless", title, "packets per change", bars=bars)] if bars else []
+    bars = {}
+    for action, links in _actions(outcome):
+        lost = sum(sum(one.samples) for one in outcome.find(action=action, links=links, what="lost"))
+        runs = len(outcome.find(action=action, links=links, what="took")[0].samples)
+        bars[f"{action} ({links} links)"] = lost / runs
+    title = "Packets that a bystander loses by one change"
+    return [Plot("hitless", title, "packets per change, mean of all runs", bars=bars)] if bars else []
