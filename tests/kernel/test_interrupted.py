@@ -1,4 +1,4 @@
-"""Killed after any operation, refused at any operation: the next cycle converges, and nothing passes unlimited."""
+"""Operations that the kernel refuses: the other links are enforced, the next cycle converges. Crashes: test_crash."""
 
 from __future__ import annotations
 
@@ -19,20 +19,13 @@ from tests.kernel.conftest import Host, entry, links
 pytestmark = pytest.mark.kernel
 
 FEW = links(l1=entry("192.0.2.11", 500), l2=entry("2001:db8:1::11", 800))
-MORE = links(l1=entry("192.0.2.11", 0), l2=entry("2001:db8:1::11", 900, 50009), l3=entry("198.51.100.11", 100, None))
 
 
-class KilledError(BaseException):
-    """Like SIGKILL: nobody catches it."""
+class Refusing:
+    """The real kernel, but for operations of one kind that concern link 1 or all links."""
 
-
-class Disturbed:
-    """The real kernel, until `writes` operations are done; then we are dead, or one operation is refused."""
-
-    def __init__(
-        self, real: RtNetlink, writes: int | None = None, refuse: type[Op] | None = None, number: int = 0
-    ) -> None:
-        self.real, self.left, self.refuse, self.number = real, writes, refuse, number
+    def __init__(self, real: RtNetlink, refuse: type[Op], number: int) -> None:
+        self.real, self.refuse, self.number = real, refuse, number
 
     def observe(self) -> TcState:
         return self.real.observe()
@@ -43,57 +36,19 @@ class Disturbed:
     def apply(self, ops: Sequence[Op]) -> list[ApplyError | None]:
         answers: list[ApplyError | None] = []
         for op in ops:
-            if self.left == 0:
-                raise KilledError
-            if self.left is not None:
-                self.left -= 1
-            if self.refuse is not None and isinstance(op, self.refuse) and (1 in op.links or not op.links):
+            if isinstance(op, self.refuse) and (1 in op.links or not op.links):
                 answers.append(ApplyError(str(op), self.number or errno.ENOMEM, links=op.links))
             else:
                 answers += self.real.apply([op])
         return answers
 
 
-def killed_after(host: Host, wanted: dict[int, LinkInfo], writes: int) -> bool:
-    """Whether the cycle was still at work after that many operations."""
-
-    def cycle() -> bool:
-        with RtNetlink() as real:
-            try:
-                reconcile(wanted, host.settings, kernel=Disturbed(real, writes))
-            except KilledError:
-                return True
-        return False
-
-    return host.inside(cycle)
-
-
 def refused(host: Host, wanted: dict[int, LinkInfo], kind: type[Op], number: int = 0) -> CycleResult:
     def cycle() -> CycleResult:
         with RtNetlink() as real:
-            return reconcile(wanted, host.settings, kernel=Disturbed(real, refuse=kind, number=number))
+            return reconcile(wanted, host.settings, kernel=Refusing(real, kind, number))
 
     return host.inside(cycle)
-
-
-@pytest.mark.parametrize("step", ["build", "change", "remove"])
-def test_killed_between_two_operations_the_next_cycle_converges(host: Host, step: str) -> None:
-    start, end = {"build": ({}, FEW), "change": (FEW, MORE), "remove": (FEW, {})}[step]
-    host.reconcile(end)
-    whole = host.snapshot()
-    host.reset()
-    writes = expected = 0
-    while True:
-        assert host.reconcile(start).ok
-        expected = len(host.plan(end).plan.ops)
-        if not killed_after(host, end, writes):
-            break
-        result = host.reconcile(end)
-        assert result.ok, (writes, result.problems)
-        assert host.snapshot() == whole, writes
-        host.reset()
-        writes += 1
-    assert writes == expected > 0
 
 
 def test_a_refused_class_leaves_the_other_links_enforced(host: Host) -> None:
