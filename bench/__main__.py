@@ -24,7 +24,7 @@ from bench.world import PREFIX
 from lab import iperf
 from lab.netns import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "hitless", "accuracy", "memory")
+SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory")
 
 
 class Suite(Protocol):

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from bench.core import Label, Outcome
 from bench.report import Table, figure
-from bench.suites import accuracy, hitless, install, packet
+from bench.suites import accuracy, faults, heartbeats, hitless, install, packet
+from bench.wires import OURS
 
 HOT_FACTOR, RANDOM_FACTOR, INSTALL_FACTOR, NO_OP_FACTOR = 1.10, 1.25, 1.3, 2.0
 CHANGE_MS = 5.0
 LONG_RUN_TOLERANCE = 0.01
-JUDGED = {packet.NAME, install.NAME, hitless.NAME, accuracy.NAME}
+JUDGED = {packet.NAME, install.NAME, hitless.NAME, accuracy.NAME, heartbeats.NAME, faults.NAME}
+REPAIR_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ def verdicts(outcomes: Sequence[Outcome]) -> list[Verdict]:
         install.NAME: _install,
         hitless.NAME: _hitless,
         accuracy.NAME: _accuracy,
+        heartbeats.NAME: _heartbeats,
+        faults.NAME: _faults,
     }
     return [verdict for name, judge in judges.items() if name in by_name for verdict in judge(by_name[name])]
 
@@ -129,3 +133,18 @@ def _accuracy(outcome: Outcome) -> Iterator[Verdict]:
     if shares:
         target = "any window T: bytes <= rate*T + both bursts + 2 frames"
         yield Verdict(target, f"at most {max(shares):.3f} of that", max(shares) <= 1)
+
+
+def _heartbeats(outcome: Outcome) -> Iterator[Verdict]:
+    due, arrived, down = heartbeats.totals(outcome, OURS)
+    if due:
+        target = f"heartbeats at {heartbeats.OVERLOAD}-fold overload: all arrive, no link is taken down"
+        yield Verdict(target, f"{arrived:.0f} of {due:.0f}, {down:.0f} times down", arrived >= due and not down)
+
+
+def _faults(outcome: Outcome) -> Iterator[Verdict]:
+    slowest_s = faults.slowest_s(outcome)
+    if slowest_s is not None:
+        count = len(outcome.values("fault", what="healed"))
+        measured = f"the slowest of {count} faults: {figure(slowest_s)} s"
+        yield Verdict(f"drift repaired (or reported): < {REPAIR_S:g} s", measured, slowest_s < REPAIR_S)

@@ -14,18 +14,29 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bandwidth_config import check_link_info
 from bench import tap
 from bench.core import Label, Outcome, Scale, Series, Step, interleave
-from bench.peers import thesis, wondershaper
 from bench.plots import Plot
 from bench.report import NOTHING, Table
 from bench.windows import allowed_bytes, busiest_window_bytes, long_run_kbit
-from bench.world import IFB, PREFIX, enforce, tear_down
+from bench.wires import (
+    DIRECTIONS,
+    FROM_USER,
+    NO_LIMIT,
+    OURS,
+    SCHEME,
+    TCP,
+    THESIS,
+    TO_USER,
+    UDP,
+    Wire,
+    install,
+)
+from bench.world import IFB, PREFIX, tear_down
 from lab.judge import NS
 from lab.netns import Lab, LabError, Namespace
 from lab.traffic import Endpoint, TrafficRun, data, ends
@@ -36,49 +47,11 @@ RATES = (100, 500, 1_000, 10_000, 100_000, 1_000_000)
 GIGABIT = 1_000_000
 FULL_PAYLOAD_BYTES = 1472
 WINDOWS_MS = (10, 100, 1_000)
-OURS, THESIS, SCHEME = "ours", "the thesis' sequence", wondershaper.SCHEME
 TOOLS = (OURS, THESIS, SCHEME)
-NO_LIMIT = "no limit"  # what the machine can do at all; only where that may be less than the limit
-UDP, TCP = "UDP", "TCP"
-TO_USER, FROM_USER = "to user", "from user"
-DIRECTIONS = (TO_USER, FROM_USER)
 WARM_UP_S, WIND_DOWN_S = 1.0, 0.2
 IPERF_PORT = 5201
 AHEAD = ("nice", "-n", "-20")  # a flow that has to wait for the processor looks like one that is limited too much
 ENOUGH_OFFERED = 1.02
-
-
-@dataclass(frozen=True)
-class Wire:
-    """One interface of the attachment point with the link behind it."""
-
-    number: int
-    kbit: int
-
-    @property
-    def dev(self) -> str:
-        return f"eth{self.number}"
-
-    @property
-    def ap_address(self) -> str:
-        return f"192.0.2.{self.number * 4 + 1}"
-
-    @property
-    def user_address(self) -> str:
-        return f"192.0.2.{self.number * 4 + 2}"
-
-    @property
-    def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
-        return (self.ap_address, 51_000 + self.number), (self.user_address, 50_000 + self.number)
-
-    def ifb(self, tool: str) -> str:
-        return IFB if tool == OURS else f"ifb{self.number}"
-
-    def entry(self, protocol: str) -> dict[str, object]:
-        """For TCP only the thesis' four keys: a link is UDP otherwise."""
-        four = {"AS_ID": 182, "IsUserAS": True, "Bandwidth": self.kbit, "IP-Address": self.user_address}
-        (local, local_port), (_, port) = self.ends
-        return four if protocol == TCP else four | {"Port": port, "Local-IP": local, "Local-Port": local_port}
 
 
 @dataclass(frozen=True)
@@ -107,32 +80,9 @@ def steps(scale: Scale) -> list[Step]:
         groups += [(protocol, (GIGABIT,), (one,), 4.0) for protocol in (UDP, TCP) for one in DIRECTIONS]
     cases = [Case(tool, *group) for tool in TOOLS for group in groups]
     cases += [Case(NO_LIMIT, *group) for group in groups if group[0] == TCP and group[1] == (GIGABIT,)]
-    rounds = {UDP: scale.pick(3, 1), TCP: scale.pick(2, 1)}
     return [
-        Step(str(case), case.seconds + 2.5, partial(_measure, case))
-        for number in range(max(rounds.values()))
-        for case in interleave([one for one in cases if number < rounds[one.protocol]], 1, seed=number)
+        Step(str(case), case.seconds + 2.0, partial(_measure, case)) for case in interleave(cases, scale.pick(2, 1))
     ]
-
-
-# --- the tools --------------------------------------------------------------------------------------------------
-
-
-def _install(tool: str, protocol: str, ap: Namespace, wires: Iterable[Wire]) -> None:
-    if tool == NO_LIMIT:
-        return
-    if tool == OURS:
-        enforce(ap, check_link_info({str(wire.number): wire.entry(protocol) for wire in wires}))
-        return
-    for wire in wires:
-        ifb = wire.ifb(tool)
-        if tool == THESIS:
-            links = [thesis.ThesisLink(wire.number, wire.user_address, wire.kbit)]
-            for command in thesis.enforce_commands(wire.dev, links, ifb=ifb)[len(thesis.remove_commands("", "")) :]:
-                ap.run(*command)
-        else:
-            ap.ip_batch([f"link add {ifb} type ifb", f"link set {ifb} up"])
-            ap.run("tc", "-batch", "-", stdin="\n".join(wondershaper.scheme(wire.dev, ifb, wire.kbit)) + "\n")
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -144,7 +94,7 @@ def _measure(case: Case, outcome: Outcome) -> None:
         ap, user = lab.namespace("ap"), lab.namespace("user")
         for wire in wires:
             lab.veth(ap.nic(wire.dev, f"{wire.ap_address}/30"), user.nic(wire.dev, f"{wire.user_address}/30"))
-        _install(case.tool, case.protocol, ap, wires)
+        install(case.tool, case.protocol, ap, wires)
         run = _run_udp if case.protocol == UDP else _run_tcp
         for flow in run(case, wires, ap, user):
             _judge(case, flow, outcome)

@@ -66,7 +66,7 @@ class Situation:
 def steps(scale: Scale) -> list[Step]:
     crowd = scale.pick(1000, 20)
     situations = [*_ours(crowd), *_peers(crowd), _attaching()]
-    times, seconds, attempts = scale.pick((3, 4.0, 3), (1, 2.2, 1))
+    times, seconds, attempts = scale.pick((3, 3.2, 3), (1, 2.2, 1))
     return [
         Step(f"{one.name} (run {number} of {times})", seconds + 2.5, partial(_measure, one, seconds, attempts))
         for number in range(1, times + 1)

@@ -23,7 +23,7 @@ AGENT_FIELDS = ("before", "after", "peak")
 
 
 def steps(scale: Scale) -> list[Step]:
-    full = [(1000, 2, 6.0), (4000, 1, 25.0)]
+    full = [(1000, 1, 3.0), (4000, 1, 20.0)]
     return [
         Step(f"{size} links", seconds, partial(_measure, size, times))
         for size, times, seconds in scale.pick(full, [(200, 1, 3.0)])

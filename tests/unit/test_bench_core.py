@@ -121,5 +121,5 @@ def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: 
 
 def test_the_page_in_docs_has_a_place_for_every_suite() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
-    for name in ("targets", "packet", "install", "hitless", "accuracy", "memory"):
+    for name in ("targets", "packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory"):
         assert replace_between(page, name, "x") != page

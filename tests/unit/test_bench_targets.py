@@ -6,7 +6,8 @@ import pytest
 
 from bench import targets
 from bench.core import Outcome
-from bench.suites import accuracy, hitless, install, packet
+from bench.suites import hitless, install, packet
+from bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
 
 
 def packet_outcome(hot_ns: float) -> Outcome:
@@ -71,9 +72,9 @@ def test_losses_count_only_where_something_was_changed_in_place() -> None:
     assert (verdict.measured, verdict.is_held) == ("1 of 5,000 packets lost", False)
 
 
-def accuracy_outcome(long_run: float, window: float, tool: str = accuracy.OURS) -> Outcome:
+def accuracy_outcome(long_run: float, window: float, tool: str = OURS) -> Outcome:
     outcome = Outcome("accuracy")
-    labels = {"tool": tool, "protocol": accuracy.UDP, "kbit": 1000, "direction": accuracy.TO_USER}
+    labels = {"tool": tool, "protocol": UDP, "kbit": 1000, "direction": TO_USER}
     outcome.add(long_run, "of the limit", what="long run", **labels)  # type: ignore[arg-type]  # labels are fine
     outcome.add(window, "of what may pass", what="window 10 ms", **labels)  # type: ignore[arg-type]
     return outcome
@@ -89,13 +90,32 @@ def test_accuracy_is_missed_on_either_side(long_run: float, window: float, held:
 
 def test_the_worst_rate_is_the_farthest_from_its_limit() -> None:
     outcome = accuracy_outcome(1.002, 0.9)
-    labels = {"tool": accuracy.OURS, "protocol": accuracy.UDP, "kbit": 500, "direction": accuracy.FROM_USER}
+    labels = {"tool": OURS, "protocol": UDP, "kbit": 500, "direction": FROM_USER}
     outcome.add(0.97, "of the limit", what="long run", **labels)  # type: ignore[arg-type]
     assert targets.verdicts([outcome])[0].measured == "worst -3.00%"
 
 
 def test_a_peer_that_misses_is_no_miss_of_ours() -> None:
-    assert targets.verdicts([accuracy_outcome(0.5, 9.0, tool=accuracy.THESIS)]) == []
+    assert targets.verdicts([accuracy_outcome(0.5, 9.0, tool=THESIS)]) == []
+
+
+@pytest.mark.parametrize(("arrived", "down", "is_held"), [(40, 0, True), (39, 0, False), (40, 1, False)])
+def test_one_missing_heartbeat_misses_the_target(arrived: int, down: int, is_held: bool) -> None:
+    outcome = Outcome("heartbeats")
+    for tool, count in ((OURS, arrived), (THESIS, 1)):
+        for what, value in (("due", 40), ("arrived", count), ("down", down)):
+            outcome.add(value, "packets", what=what, tool=tool, kbit=100, payload=200, direction="to user")
+    (verdict,) = targets.verdicts([outcome])
+    assert (verdict.measured, verdict.is_held) == (f"{arrived} of 40, {down} times down", is_held)
+
+
+def test_the_slowest_repair_counts() -> None:
+    outcome = Outcome("faults")
+    outcome.add(50.0, "ms", what="healed", fault="a", left="no")
+    assert targets.verdicts([outcome])[0].is_held
+    outcome.add(1001.0, "ms", what="healed", fault="b", left="no")
+    (verdict,) = targets.verdicts([outcome])
+    assert (verdict.measured, verdict.is_held) == ("the slowest of 2 faults: 1 s", False)
 
 
 def test_the_table_marks_what_was_missed() -> None:
