@@ -17,8 +17,8 @@ from ap_agent.model import Problem
 SETTLE_S = 0.02  # one command of somebody's is several messages, and a device that comes up speaks for a while
 REST_S = 0.1  # between two looks
 WINDOW_S = 60.0
-BUDGET_S = 12.0  # of looking because of events, within the window; then the rest is four times as long as the look
-REST_PER_WORK = 4
+BUDGET_S = 12.0  # of looking because of events, within the window; then the rest is four times as long as the look,
+REST_PER_WORK = 4  # up to the longest rest: thousands of links must not wait for minutes
 FAILED_REST_S = 5.0  # after a look that could not be finished: everything counts as an occasion then
 PATIENCE = 5  # repairs of one device, none a minute after the one before, until the next ones slow down
 LONGEST_REST_S = 10.0
@@ -75,7 +75,7 @@ class Attention:
     def _rest_s(self, work_s: float, is_finished: bool) -> float:
         rest_s = REST_S if is_finished else FAILED_REST_S
         if sum(spent_s for _, spent_s in self._work) > BUDGET_S:
-            rest_s = max(rest_s, REST_PER_WORK * work_s)
+            rest_s = max(rest_s, min(LONGEST_REST_S, REST_PER_WORK * work_s))
         beyond = max((streak.times for streak in self._streaks.values()), default=0) - PATIENCE
         return max(rest_s, min(LONGEST_REST_S, REST_S * 2.0 ** min(beyond, 40))) if beyond > 0 else rest_s
 

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TypeVar
 
 from ap_agent.attention import Attention
+from ap_agent.backoff import POLL_JITTER, Backoff
 from ap_agent.cycle import PASSING_CODES, Agent, Client, Enforced, Letter, Pulled
 from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.events import EventSource
@@ -35,35 +36,10 @@ from ap_agent.waiting import Errands, Waker
 
 T = TypeVar("T")
 
-_POLL_JITTER = 0.1
 _SLICE_S = 1.0  # while waiting for the first links to come up
 _FIGHT = "fight over "
 _DEAF_S = 0.02  # after something was heard: in a flood the socket is read fifty times a second, not at each message
 _DRAINS = 16  # more than its receive buffer holds
-
-
-class Backoff:
-    """How long to wait before asking again: ~`interval_s` normally; full jitter below a doubling cap after failures."""
-
-    def __init__(self, interval_s: float, cap_s: float, uniform: Callable[[float, float], float]) -> None:
-        self._interval_s = interval_s
-        self._cap_s = max(cap_s, interval_s)
-        self._uniform = uniform
-        self.failures = 0
-
-    def next_delay_s(self, pulled: Pulled) -> float:
-        """Seconds until the next request, given how the last one went."""
-        if pulled.error is None:
-            self.failures = 0
-            return self._interval_s * self._uniform(1 - _POLL_JITTER, 1 + _POLL_JITTER)
-        self.failures = self.failures + 1
-        cap_s = self._cap_s
-        if pulled.error.retryable:
-            cap_s = min(cap_s, self._interval_s * 2.0 ** min(self.failures, 40))
-        # Hosts that failed together must not come back together: anything below the cap, but no busy loop.
-        delay_s = max(self._uniform(0.0, cap_s), min(self._interval_s, cap_s) / 2)
-        asked_s = pulled.error.retry_after_s if isinstance(pulled.error, FetchError) else None
-        return max(delay_s, asked_s or 0.0)
 
 
 def _expected(outcome: T | Exception) -> T | AgentError:
@@ -102,6 +78,7 @@ class Loop:
         self._conditions = Conditions(logger)
         self._attention = Attention()
         self._deaf_until = 0.0
+        self._fed_at = 0.0
         self._is_stopping = False
         self._is_reloading = False
         self._is_reachable = True
@@ -151,13 +128,15 @@ class Loop:
         agent.load()
         deadline = self._monotonic() + agent.settings.start_wait_s
         while agent.bundle is not None and not self._is_stopping:
+            if self._is_reloading:
+                self._reread()
             self._enforce()
             if agent.enforced is None or agent.enforced.ok or not self._notifier.is_listening:
                 break
             # At boot an interface may be seconds away from its address. The router waits for us, so not for long.
             if self._monotonic() >= deadline:
                 break
-            self._wait(_SLICE_S)
+            self._sleep_until(self._monotonic() + _SLICE_S)
         self._report()
         self._notifier.send("READY=1", f"STATUS={self._status()}")
 
@@ -196,7 +175,7 @@ class Loop:
 
     def _glance(self) -> None:
         # Just longer than a poll's pause with its jitter, so that it costs no waking of its own while polls go on.
-        self._next_glance = self._monotonic() + self.agent.settings.poll_interval_s * (1 + _POLL_JITTER)
+        self._next_glance = self._monotonic() + self.agent.settings.poll_interval_s * (1 + POLL_JITTER)
         if self.agent.has_lost_ifb():
             self._enforce()
 
@@ -317,7 +296,9 @@ class Loop:
             if left_s <= 0:
                 break
             self._wait(left_s if watchdog_s is None else min(left_s, watchdog_s / 3))
-            self._notifier.send("WATCHDOG=1")
+            if watchdog_s is not None and self._monotonic() >= self._fed_at + watchdog_s / 3:
+                self._fed_at = self._monotonic()
+                self._notifier.send("WATCHDOG=1")
 
     def _wait(self, seconds: float) -> None:
         """Until then, or a signal, or the end of an errand. What the kernel says is listened to, except while a look is

@@ -65,6 +65,15 @@ def test_looks_because_of_events_take_a_fifth_of_a_minute_and_not_more() -> None
     assert spent / now < 0.25
 
 
+def test_even_then_no_rest_is_longer_than_ten_seconds() -> None:
+    attention = Attention()
+    for now in (100.0, 120.0, 140.0):
+        attention.hear(of(ROUTE), now)
+        looked(attention, now + 0.02, took=9.0)
+    attention.hear(of(ROUTE), 149.1)
+    assert attention.due == pytest.approx(159.02)
+
+
 def test_a_look_that_could_not_be_finished_is_not_repeated_at_once() -> None:
     attention = Attention()
     looked(attention, 10.0, is_finished=False)

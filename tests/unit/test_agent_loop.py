@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.backoff import Backoff
 from ap_agent.cycle import Pulled
 from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified
 from ap_agent.log import configure
-from ap_agent.loop import Backoff, Loop
+from ap_agent.loop import Loop
 from ap_agent.settings import Settings
 from tests.agent_clock import V7, V8, Clock, FakeClient, loop_of, run_for, settings_in, store_v7
 from tests.agent_engine import FakeEngine

@@ -19,6 +19,7 @@ from ap_agent.loop import Loop
 from ap_agent.model import EngineSettings
 from ap_agent.reconcile import CycleResult
 from ap_agent.settings import Settings
+from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands
 from bandwidth_config import LinkInfo
 from tests.agent_clock import V8, Clock, FakeClient, loop_of, settings_in, store_v7
@@ -221,6 +222,28 @@ def test_a_fight_is_reported_slows_down_and_ends(settings: Settings) -> None:
     world.engine.meanwhile = None
     world.run_until(1290.0)
     assert world.loop.agent.problems == ()
+
+
+def test_an_interface_that_comes_up_late_is_seen_at_once_while_the_router_waits(settings: Settings) -> None:
+    clock = EventClock()
+    store_v7(settings)
+    events, engine = FakeEvents(clock), Kernel()
+    engine.refused = frozenset({1})
+    events.at(1003.3, Change("", "address"))
+    wait = clock.wait
+
+    def come_up(seconds: float) -> None:
+        wait(seconds)
+        if clock.now >= 1003.3:
+            engine.refused = frozenset()
+
+    clock.wait = come_up  # type: ignore[method-assign]  # the interface gets its address meanwhile
+    loop = loop_of(settings, engine, None, clock, events=events, notifier=Notifier({"NOTIFY_SOCKET": "/nobody"}))
+    loop.start()
+
+    assert engine.kernel == {1: 500}
+    assert clock.now == pytest.approx(1003.32)
+    assert engine.calls == ["reconcile"] * 5
 
 
 def test_nothing_concerns_an_agent_without_a_bundle(tmp_path: Path) -> None:
