@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ap_agent.limits import limits_of
 from ap_agent.model import (
     ETH_P_ALL,
     ETH_P_ARP,
@@ -200,10 +201,10 @@ def match_key(link: LinkInfo) -> tuple[object, ...]:
     return link.remote_ip, link.remote_port, link.local_ip, link.local_port
 
 
-def strictest(links: Iterable[LinkInfo]) -> LinkInfo:
-    """The link that takes what cannot be told apart: the lowest limit; blocked ones only if all are blocked."""
-    ranked = sorted(links, key=lambda link: (link.bandwidth_kbit, link.interface_id))
-    return next((link for link in ranked if link.bandwidth_kbit > 0), ranked[0])
+def strictest(links: Iterable[LinkInfo], major: int) -> LinkInfo:
+    """The link that takes what cannot be told apart: the lowest limit there; blocked ones only if all are blocked."""
+    ranked = sorted(links, key=lambda link: (limits_of(link).kbit(major), link.interface_id))
+    return next((link for link in ranked if limits_of(link).kbit(major) > 0), ranked[0])
 
 
 def link_indexes(links: Sequence[LinkInfo], side: Side) -> tuple[Index, ...]:
@@ -267,7 +268,7 @@ class _AddressRules:
     def _rest_rules(self, rest: Handle, *, is_owned: bool) -> Iterator[Rule]:
         """What is no link's: plain datagrams to other ports, and what cannot be told apart."""
         family, everybody = self.family, frozenset(link.interface_id for link in self.links)
-        odd = data_class(self.side.major, strictest(self.links).interface_id)
+        odd = data_class(self.side.major, strictest(self.links, self.side.major).interface_id)
         yield Rule(Order.PLAIN_UDP, self._plain_udp(), rest, everybody)
         for header in family.odd_headers:
             keys = merged((*self._remote, byte(family.next_header, header)))

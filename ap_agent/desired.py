@@ -16,6 +16,7 @@ from ap_agent.classify import (
     redirect_everything,
     redirect_indexes,
 )
+from ap_agent.limits import limits_of
 from ap_agent.model import (
     EXEMPT_MINOR,
     IFB_ALIAS,
@@ -94,7 +95,7 @@ def _leaf(parent: Handle, limit_bytes: int) -> Qdisc:
 
 def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass, HtbClass, HtbClass]:
     """Inner, heartbeat, data."""
-    rates, number = rates_of(link.bandwidth_kbit), link.interface_id
+    rates, number = rates_of(limits_of(link).kbit(major)), link.interface_id
     inner = inner_class(major, number)
     return (
         replace(_class(inner, Handle(major), rates.limit, rates.limit, frame_bytes), quantum_bytes=0),
@@ -105,7 +106,8 @@ def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass
 
 def link_leaves(major: int, link: LinkInfo, frame_bytes: int) -> tuple[Qdisc, Qdisc]:
     """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it."""
-    rates, blocked = rates_of(link.bandwidth_kbit), link.bandwidth_kbit == 0
+    kbit = limits_of(link).kbit(major)
+    rates, blocked = rates_of(kbit), kbit == 0
     return (
         _leaf(heartbeat_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.heartbeat, frame_bytes)),
         _leaf(data_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.limit, frame_bytes)),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ap_agent.classify import strictest
+from ap_agent.classify import Order, strictest
 from ap_agent.desired import (
     PlacedLink,
     desired,
@@ -17,7 +17,8 @@ from ap_agent.desired import (
     rates_of,
     without_ambiguous,
 )
-from ap_agent.model import Desired, Device, EngineSettings, Handle
+from ap_agent.limits import Limits
+from ap_agent.model import IFB_MAJOR, NIC_MAJOR, Desired, Device, EngineSettings, Handle
 from ap_agent.tcmsg import MAX_U32, bytes_of_ticks, kept_bytes, ticks
 from bandwidth_config import MAX_BANDWIDTH_KBIT, LinkInfo
 
@@ -83,9 +84,10 @@ def test_bursts_and_queues_follow_the_rate(kbit: int, frame: int, burst: int, qu
 
 
 def test_the_strictest_link_is_never_a_blocked_one_unless_all_are() -> None:
-    assert strictest([link(1, 500), link(2, 0), link(3, 300)]).interface_id == 3
-    assert strictest([link(4, 0), link(2, 0)]).interface_id == 2
-    assert strictest([link(4, 300), link(2, 300)]).interface_id == 2
+    for major in (NIC_MAJOR, IFB_MAJOR):
+        assert strictest([link(1, 500), link(2, 0), link(3, 300)], major).interface_id == 3
+        assert strictest([link(4, 0), link(2, 0)], major).interface_id == 2
+        assert strictest([link(4, 300), link(2, 300)], major).interface_id == 2
 
 
 def test_of_links_that_match_the_same_packets_the_strictest_is_kept_and_the_others_named() -> None:
@@ -139,3 +141,23 @@ def test_unmatched_traffic_at_0_is_blocked_like_a_link() -> None:
     limits = {one.parent.minor: one.limit_bytes for one in wanted.nics[0].leaves}
     assert limits[0xFFFE] == 0
     assert limits[0xFFFD] == 125_000
+
+
+def test_each_direction_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here link 1 has 500 kbit/s to and 2000 from the user AS, link 2 the other way round."""
+
+    def limits_of(one: LinkInfo) -> Limits:
+        return Limits(500, 2000) if one.interface_id == 1 else Limits(2000, 500)
+
+    for user in ("desired", "classify"):
+        monkeypatch.setattr(f"ap_agent.{user}.limits_of", limits_of)
+    both = [link(1, 1), link(2, 1, port=50001)]
+    found = desired([PlacedLink(one, ETH0) for one in both], [ETH0], EngineSettings())
+    assert found.ifb is not None
+    to_user, from_user = found.nics[0], found.ifb
+    for tree, major, rates in ((to_user, NIC_MAJOR, (500, 2000)), (from_user, IFB_MAJOR, (2000, 500))):
+        ceilings = {one.handle: one.ceil_bytes_s for one in tree.classes}
+        assert [ceilings[Handle(major, number)] for number in (1, 2)] == [kbit * 125 for kbit in rates]
+        # Fragments go to whichever is the stricter in that direction.
+        odd = {rule.flowid for index in tree.indexes for rule in index.rules if rule.order == Order.ODD_UDP}
+        assert odd == {Handle(major, 0x1001 if rates[0] == 500 else 0x1002)}
