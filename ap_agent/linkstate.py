@@ -6,8 +6,11 @@ is the same as: no operation that concerns this link remains to be done, and not
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 from ap_agent.model import (
     EMPTY_TREE,
@@ -90,6 +93,17 @@ def link_states(said: Iterable[Verdict], state: TcState) -> tuple[LinkState, ...
     )
 
 
+S = TypeVar("S", Verdict, LinkState)
+
+
+def with_news(said: tuple[S, ...], news: Iterable[S]) -> tuple[S, ...]:
+    """Some replaced by newer ones of the same link; all are in the order of their links."""
+    result = list(said)
+    for one in news:
+        result[bisect_left(result, one.interface_id, key=attrgetter("interface_id"))] = one
+    return tuple(result)
+
+
 class StateMemory:
     """The link states of the last cycle, which hold as long as nothing changed and nothing was counted."""
 
@@ -105,6 +119,12 @@ class StateMemory:
         if not is_known or not all(map(is_uncounted, counters, self._counters)):
             self._states = link_states(said, state)
         self._said, self._counters = said, counters
+        return self._states
+
+    def with_news(self, said: tuple[Verdict, ...], news: tuple[Verdict, ...], part: TcState) -> tuple[LinkState, ...]:
+        """Some links anew, with the counters of `part`; the others as they were. `said` is what holds for all now."""
+        self._states = with_news(self._states, link_states(news, part))
+        self._said, self._counters = said, []
         return self._states
 
 

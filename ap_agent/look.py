@@ -6,18 +6,19 @@ counters, what it had at the look before, the conclusions of that look hold: pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
-from ap_agent.desired import desired
+from ap_agent.desired import PlacedLink, desired
 from ap_agent.errors import ApplyError
 from ap_agent.linkstate import Verdict, verdicts
-from ap_agent.model import Desired, EngineSettings, Finding, Handle, TcState, Tree
+from ap_agent.model import EngineSettings, Finding, Handle, HtbClass, Qdisc, TcState, Tree
 from ap_agent.ops import Op
 from ap_agent.placement import Placements, Route, RouteQuery, limited, place, route_queries
 from ap_agent.plan import Plan, plan
-from bandwidth_config import LinkInfo
+from bandwidth_config import IPAddress, LinkInfo
 
 TableName = tuple[str, Handle, int]  # of a device, at a hook
 
@@ -44,10 +45,12 @@ class Look:
     queries: Sequence[RouteQuery]
     routes: Sequence[Route]
     avoid: frozenset[TableName]
-    wanted: Desired
     placements: Placements
     plan: Plan
     verdicts: tuple[Verdict, ...]
+    placed: Mapping[int, PlacedLink]
+    sharing: Mapping[IPAddress, tuple[int, ...]]  # the numbers of the placed links behind each address
+    overlay: Mapping[int, Tree] = field(default_factory=dict)  # read since, in parts
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -63,6 +66,7 @@ def take_look(
 ) -> Look:
     """`avoid` are table numbers that the kernel refused; `last` is a look at the same kernel."""
     state = kernel.observe()
+    last = _settled(last) if last is not None else None
     is_same_question = last is not None and links == last.links and state.addresses == last.state.addresses
     queries = last.queries if last is not None and is_same_question else route_queries(links, state)
     routes = tuple(kernel.routes(queries))
@@ -77,7 +81,17 @@ def take_look(
     wanted = desired(placements.placed, placements.managed, settings)
     todo = plan(state, wanted, avoid)
     said = verdicts(limited(links), state, wanted, todo.ops, (*placements.findings, *todo.findings))
-    return Look(links, settings, state, queries, routes, avoid, wanted, placements, todo, said)
+    placed = {one.link.interface_id: one for one in placements.placed}
+    return Look(
+        links, settings, state, queries, routes, avoid, placements, todo, said, placed, _sharing(placements.placed)
+    )
+
+
+def _sharing(placed: Iterable[PlacedLink]) -> dict[IPAddress, tuple[int, ...]]:
+    found: dict[IPAddress, list[int]] = defaultdict(list)
+    for one in placed:
+        found[one.link.remote_ip].append(one.link.interface_id)
+    return {address: tuple(numbers) for address, numbers in found.items()}
 
 
 def _is_same_but_counters(one: TcState, other: TcState) -> bool:
@@ -89,5 +103,34 @@ def _is_same_but_counters(one: TcState, other: TcState) -> bool:
 
 
 def _has_same_objects(one: Tree, other: Tree) -> bool:
-    names = (field.name for field in fields(Tree) if field.name != "counters")
-    return all(getattr(one, name) == getattr(other, name) for name in names)
+    names = (each.name for each in fields(Tree) if each.name not in ("classes", "leaves", "counters"))
+    return (
+        all(getattr(one, name) == getattr(other, name) for name in names)
+        and _are_same(one.classes, other.classes)
+        and _are_same(one.leaves, other.leaves)
+    )
+
+
+def _are_same(some: tuple[HtbClass | Qdisc, ...], others: tuple[HtbClass | Qdisc, ...]) -> bool:
+    """In any order: a leaf that was replaced comes elsewhere in the dump."""
+    return some == others or (len(some) == len(others) and set(some) == set(others))
+
+
+def _settled(look: Look) -> Look:
+    """With what was read in parts in its place among the rest, to be compared with a whole look."""
+    if not look.overlay:
+        return look
+    trees = dict(look.state.trees)
+    for ifindex, tree in look.overlay.items():
+        trees[ifindex] = _patched(trees[ifindex], tree)
+    return replace(look, state=replace(look.state, trees=trees), overlay={})
+
+
+def _patched(whole: Tree, part: Tree) -> Tree:
+    classes = {one.handle: one for one in part.classes}
+    leaves = {one.parent: one for one in part.leaves}
+    return replace(
+        whole,
+        classes=tuple(classes.get(one.handle, one) for one in whole.classes),
+        leaves=tuple(leaves.get(one.parent, one) for one in whole.leaves),
+    )

@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
@@ -50,12 +50,13 @@ from ap_agent.model import (
     Qdisc,
     TcState,
     Tree,
+    is_inner,
     is_our_ifb,
     root_is_ours,
 )
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
 from ap_agent.placement import Route, RouteKind, RouteQuery
-from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError
+from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError, counters_of
 from ap_agent.rtsocket import PIECE_BYTES, Refusal, RefusedError, RtSocket
 from bandwidth_config import IPAddress
 
@@ -270,6 +271,23 @@ class RtNetlink:
                     return memory.take([])
                 raise
         raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
+
+    def read_part(self, names: Mapping[int, Sequence[Handle]]) -> dict[int, Tree]:
+        """These classes with their leaves and counters, by device; what is not there is left out."""
+        return {ifindex: self._part(ifindex, handles) for ifindex, handles in names.items()}
+
+    def _part(self, ifindex: int, handles: Sequence[Handle]) -> Tree:
+        by_class = [tcmsg.tcmsg(ifindex, handle=int(one)) for one in handles]
+        bodies = [one for one in self._socket.ask_all(tcmsg.RTM_GETTCLASS, by_class) if isinstance(one, bytes)]
+        classes = [one for one in map(tcmsg.parse_class, bodies) if one is not None]
+        by_parent = [tcmsg.tcmsg(ifindex, parent=int(one)) for one in handles if not is_inner(one)]
+        answers = self._socket.ask_all(tcmsg.RTM_GETQDISC, by_parent)
+        leaves = [tcmsg.parse_qdisc(one)[1] for one in answers if isinstance(one, bytes)]
+        return Tree(
+            classes=tuple(classes),
+            leaves=tuple(one for one in leaves if one.handle.major),
+            counters={one.handle: counters_of(body) for one, body in zip(classes, bodies, strict=True)},
+        )
 
     def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
         """How the kernel would send UDP packets, policy rules included; in the order of the questions."""

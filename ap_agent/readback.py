@@ -253,6 +253,19 @@ class Places(Generic[T]):
         return self._by_handle
 
 
+def counters_of(body: bytes) -> Counters:
+    """Of a single message of traffic control, without its header."""
+    shape = Shape.of(bytes(_HEADER_BYTES) + body)
+    return _decoded(body, shape.basic - _HEADER_BYTES, shape.queue - _HEADER_BYTES)
+
+
+def _decoded(data: bytes, basic: int, queue: int) -> Counters:
+    """From these places; there is nothing at 0 and below."""
+    size, packets = _BASIC.unpack_from(data, basic) if basic > 0 else (0, 0)
+    backlog, drops = _QUEUE.unpack_from(data, queue) if queue > 0 else (0, 0)
+    return Counters(size, packets, drops, backlog)
+
+
 class DumpCounters(Mapping[Handle, Counters], Generic[T]):
     """The counters of one dump, decoded when asked for."""
 
@@ -261,10 +274,7 @@ class DumpCounters(Mapping[Handle, Counters], Generic[T]):
 
     def __getitem__(self, handle: Handle) -> Counters:
         piece, basic, queue = self._places.by_handle(self._handle_of)[handle]
-        raw = self._raws[piece]
-        size, packets = _BASIC.unpack_from(raw, basic) if basic else (0, 0)
-        backlog, drops = _QUEUE.unpack_from(raw, queue) if queue else (0, 0)
-        return Counters(size, packets, drops, backlog)
+        return _decoded(self._raws[piece], basic, queue)
 
     def __iter__(self) -> Iterator[Handle]:
         return iter(self._places.by_handle(self._handle_of))

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from ap_agent.applying import Failures, apply_plan, not_permitted
 from ap_agent.errors import VerifyError
 from ap_agent.linkstate import StateMemory
 from ap_agent.look import Kernel, Look, TableName, take_look
-from ap_agent.model import EngineSettings, LinkState, Problem
+from ap_agent.model import EngineSettings, LinkState, Problem, TcState
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.plan import Plan
+from ap_agent.shortcut import Changed, change_limits
 from bandwidth_config import LinkInfo
 
 __all__ = [
@@ -93,25 +94,42 @@ class TcEngine:
             look = self._look(kernel, links, settings)
             return self._result(look, look.plan, 0, [])
 
-    def reconcile(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
+    def reconcile(
+        self, links: Mapping[int, LinkInfo], settings: EngineSettings, *, is_settled: bool = False
+    ) -> CycleResult:
         """Make the kernel agree, and say what it has then.
+
+        `is_settled`: nobody else changed anything since the last cycle, so far as the kernel's events say. Then a few
+        new limits are set without reading everything else, whose state and counters are those of the last cycle.
 
         Raises `AgentError` when nothing sensible can be said: no permission, no htb or ifb in the kernel, unreadable.
         """
-        self._require_net_admin()
         with self._kernel() as kernel:
-            look = first = self._look(kernel, links, settings)
-            writes, failures, avoid = 0, Failures(), set[TableName]()
-            for _ in range(ATTEMPTS):
-                if look.plan.is_empty:
-                    break
-                failures = Failures()
-                writes += apply_plan(kernel, look.plan, failures)
-                avoid |= failures.unseen_tables
-                before, look = look, self._look(kernel, links, settings, frozenset(avoid))
-                if look.plan == before.plan:  # no progress: the same again would be refused again
-                    break
-            return self._result(look, first.plan, writes, failures.errors)
+            changed = Changed(Plan(), 0)
+            if is_settled and self._last is not None:
+                changed = change_limits(kernel, self._last, links, settings)
+            if changed.look is not None and changed.part is not None:
+                return self._result_of_change(changed, changed.look, changed.part)
+            self._require_net_admin()
+            result = self._whole_cycle(kernel, links, settings)
+            if not changed.writes:
+                return result
+            done = Plan((*changed.plan.ops, *result.plan.ops), result.plan.findings)
+            return replace(result, plan=done, writes=changed.writes + result.writes)
+
+    def _whole_cycle(self, kernel: Kernel, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
+        look = first = self._look(kernel, links, settings)
+        writes, failures, avoid = 0, Failures(), set[TableName]()
+        for _ in range(ATTEMPTS):
+            if look.plan.is_empty:
+                break
+            failures = Failures()
+            writes += apply_plan(kernel, look.plan, failures)
+            avoid |= failures.unseen_tables
+            before, look = look, self._look(kernel, links, settings, frozenset(avoid))
+            if look.plan == before.plan:  # no progress: the same again would be refused again
+                break
+        return self._result(look, first.plan, writes, failures.errors)
 
     def reset(self, settings: EngineSettings) -> CycleResult:
         """Remove everything of ours and nothing else."""
@@ -171,12 +189,23 @@ class TcEngine:
         if remaining and not failures:
             error = VerifyError(look.plan.render_text())
             problems.append(Problem("verify_failed", "kernel", error.message))
+        return self._told(look, first, writes, problems, self._states.link_states(look.verdicts, look.state))
+
+    def _result_of_change(self, changed: Changed, look: Look, part: TcState) -> CycleResult:
+        self._last = look
+        problems = [finding.problem for finding in look.findings]
+        states = self._states.with_news(look.verdicts, changed.verdicts, part)
+        return self._told(look, changed.plan, changed.writes, problems, states)
+
+    def _told(
+        self, look: Look, first: Plan, writes: int, problems: list[Problem], states: tuple[LinkState, ...]
+    ) -> CycleResult:
         unique = tuple(dict.fromkeys(problems))
         ifb = look.state.ifb
         return CycleResult(
             plan=first,
             writes=writes,
-            links=self._states.link_states(look.verdicts, look.state),
+            links=states,
             problems=unique,
             ok=all(one.code in WARNINGS for one in unique),
             ifb=ifb.ifindex if ifb is not None and ifb.is_up else None,

@@ -18,7 +18,7 @@ from ap_agent import tcmsg
 from ap_agent.errors import AgentError
 from ap_agent.messages import Message
 
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x1, 0x4, 0x300, 0x10
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_ECHO, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x1, 0x4, 0x8, 0x300, 0x10
 NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLMSGERR_ATTR_MSG = 1
@@ -186,7 +186,9 @@ class RtSocket:
 
     def _ask_some(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
         numbers = [self._next_number() for _ in bodies]
-        self._transmit(_pack(kind, NLM_F_REQUEST, number, body) for number, body in zip(numbers, bodies, strict=True))
+        # Traffic control answers everybody who listens to it, and the one who asks only if he wants the echo.
+        flags = NLM_F_REQUEST | NLM_F_ECHO
+        self._transmit(_pack(kind, flags, number, body) for number, body in zip(numbers, bodies, strict=True))
         answers: dict[int, bytes | Refusal] = {}
         wanted = set(numbers)
         try:

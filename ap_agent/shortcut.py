@@ -1,0 +1,183 @@
+"""A few limits changed among thousands, and nothing else: only these links are read, changed in place and read back.
+
+That takes milliseconds, a whole look at 4000 links a tenth of a second. It is allowed right after a look that found
+everything as it should be, and only for what that look says: as soon as anything is unlike expected, the caller takes
+the whole way.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Protocol, runtime_checkable
+
+from ap_agent.applying import Failures, apply_plan
+from ap_agent.desired import PlacedLink, desired
+from ap_agent.linkstate import Verdict, verdicts, with_news
+from ap_agent.look import Kernel, Look
+from ap_agent.model import (
+    Desired,
+    DesiredTree,
+    EngineSettings,
+    Handle,
+    TcState,
+    Tree,
+    link_of_class,
+)
+from ap_agent.ops import ClassChange, LeafChange, LeafReplace
+from ap_agent.plan import Plan, plan
+from bandwidth_config import LinkInfo
+
+MAX_CHANGED = 64  # beyond, reading everything costs less than reading one by one
+MAX_SHARING = 256  # links behind the addresses of the changed ones, whose filters are worked out
+_IN_PLACE = (ClassChange, LeafChange, LeafReplace)
+
+
+@runtime_checkable
+class PartReader(Protocol):
+    """A kernel that can be asked for single objects."""
+
+    def ifb_in_service(self) -> int | None: ...
+
+    def read_part(self, names: Mapping[int, Sequence[Handle]]) -> dict[int, Tree]:
+        """These classes with their leaves, by device; what is not there is left out."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What was done, and the look as it would be found now; its counters of other links are those of the look before.
+
+    `look` is None where the whole way must be gone.
+    """
+
+    plan: Plan
+    writes: int
+    look: Look | None = None
+    part: TcState | None = None
+    verdicts: tuple[Verdict, ...] = ()
+
+
+def change_limits(kernel: Kernel, last: Look, links: Mapping[int, LinkInfo], settings: EngineSettings) -> Changed:
+    """Raises what the kernel raises."""
+    nothing = Changed(Plan(), 0)
+    numbers = changed_limits(last.links, links)
+    if not numbers or not isinstance(kernel, PartReader) or settings != last.settings or not last.plan.is_empty:
+        return nothing
+    wanted = _wanted(last, links, numbers)
+    ifb = last.state.ifb
+    if wanted is None or ifb is None or kernel.ifb_in_service() != ifb.ifindex:
+        return nothing
+    names = {tree.device.ifindex or ifb.ifindex: _handles(tree) for tree in _trees(wanted)}
+    todo = plan(_part(last, kernel.read_part(names)), wanted)
+    if todo.findings or not all(isinstance(op, _IN_PLACE) and op.links <= numbers for op in todo.ops):
+        return nothing
+    failures = Failures()
+    writes = apply_plan(kernel, todo, failures)
+    part = _part(last, kernel.read_part(names))
+    left = plan(part, wanted)
+    if failures.errors or left.ops or left.findings:
+        return Changed(todo, writes)
+    said = verdicts([links[number] for number in sorted(numbers)], part, wanted, (), ())
+    return Changed(todo, writes, _look_after(last, links, part, said), part, said)
+
+
+def changed_limits(before: Mapping[int, LinkInfo], after: Mapping[int, LinkInfo]) -> frozenset[int]:
+    """The user ASes' links that differ, if they differ in nothing but their limit; else none at all."""
+    if before.keys() != after.keys():
+        return frozenset()
+    old = map(before.__getitem__, after)
+    changed = list(compress(after, map(operator.ne, after.values(), old)))
+    if len(changed) > MAX_CHANGED:
+        return frozenset()
+    for number in changed:
+        new = after[number]
+        if not new.is_user_as or replace(before[number], bandwidth_kbit=new.bandwidth_kbit) != new:
+            return frozenset()
+    return frozenset(changed)
+
+
+# --- what should be there --------------------------------------------------------------------------------------
+
+
+def _wanted(last: Look, links: Mapping[int, LinkInfo], numbers: frozenset[int]) -> Desired | None:
+    """Classes and leaves of the changed links alone. None where more than these would change: a link without a place,
+    or filters, because fragments go to the strictest link of their address."""
+    addresses = {last.links[number].remote_ip for number in numbers}
+    sharing = {one for address in addresses for one in last.sharing.get(address, ())}
+    # What was found about a link of these addresses may be about its limit: which of two alike is the stricter.
+    troubled = {last.links[number].remote_ip for finding in last.findings for number in finding.links}
+    if len(sharing) > MAX_SHARING or not numbers <= sharing or addresses & troubled:
+        return None
+    before = [last.placed[number] for number in sorted(sharing)]
+    after = [_with_limit(one, links[one.link.interface_id].bandwidth_kbit) for one in before]
+    managed = last.placements.managed
+    old, new = desired(before, managed, last.settings), desired(after, managed, last.settings)
+    if _filters(old) != _filters(new):
+        return None
+    return Desired(
+        nics=tuple(tree for one in new.nics if (tree := _only(one, numbers)).classes),
+        ifb=_only(new.ifb, numbers) if new.ifb is not None else None,
+    )
+
+
+def _with_limit(one: PlacedLink, bandwidth_kbit: int) -> PlacedLink:
+    return replace(one, link=replace(one.link, bandwidth_kbit=bandwidth_kbit))
+
+
+def _filters(wanted: Desired) -> list[object]:
+    return [(one.filters, one.indexes, one.redirects, one.redirect_indexes) for one in _trees(wanted)]
+
+
+def _trees(wanted: Desired) -> Iterable[DesiredTree]:
+    return (*wanted.nics, *([wanted.ifb] if wanted.ifb is not None else []))
+
+
+def _only(tree: DesiredTree, numbers: frozenset[int]) -> DesiredTree:
+    return DesiredTree(
+        device=tree.device,
+        major=tree.major,
+        has_root=True,
+        classes=tuple(one for one in tree.classes if link_of_class(one.handle) in numbers),
+        leaves=tuple(one for one in tree.leaves if link_of_class(one.parent) in numbers),
+    )
+
+
+def _handles(tree: DesiredTree) -> list[Handle]:
+    return [one.handle for one in tree.classes]
+
+
+# --- what is there ---------------------------------------------------------------------------------------------
+
+
+def _part(last: Look, found: Mapping[int, Tree]) -> TcState:
+    """As if the host had nothing but these links."""
+    trees = {ifindex: replace(tree, root=last.state.trees[ifindex].root) for ifindex, tree in found.items()}
+    return TcState(last.state.devices, trees=trees)
+
+
+def _look_after(last: Look, links: Mapping[int, LinkInfo], part: TcState, said: Iterable[Verdict]) -> Look:
+    """The last look with these links as they were read back, so that the next whole look need not plan anew."""
+    news = tuple(said)
+    placed = dict(last.placed)
+    for one in news:
+        placed[one.interface_id] = _with_limit(placed[one.interface_id], links[one.interface_id].bandwidth_kbit)
+    return replace(
+        last,
+        links=links,
+        placed=placed,
+        verdicts=with_news(last.verdicts, news),
+        overlay=_laid_over(last.overlay, part.trees),
+    )
+
+
+def _laid_over(old: Mapping[int, Tree], new: Mapping[int, Tree]) -> dict[int, Tree]:
+    """The parts of several changes as one, the newest on top."""
+    merged = dict(old)
+    for ifindex, tree in new.items():
+        below = old.get(ifindex, Tree())
+        classes = {one.handle: one for one in (*below.classes, *tree.classes)}
+        leaves = {one.parent: one for one in (*below.leaves, *tree.leaves)}
+        merged[ifindex] = replace(tree, classes=tuple(classes.values()), leaves=tuple(leaves.values()))
+    return merged
