@@ -229,9 +229,8 @@ class _Devices:
                 is_ours = _text(found.get(_IFLA_IFALIAS, b"")) == IFB_ALIAS and bool(flags & _IFF_UP)
                 self._ifbs[ifindex] = (is_ours, found.get(_IFLA_MTU))
             return
-        if not (
-            interest.devices is None or ifindex in interest.devices or name in interest.names or before is not None
-        ):
+        names = {name, before[0] if before is not None else name}  # also one that gives up a name that matters
+        if interest.devices is not None and ifindex not in interest.devices and not names & interest.names:
             return
         if kind == _RTM_DELLINK:
             yield Change(name, "device deleted")

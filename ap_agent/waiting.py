@@ -79,7 +79,11 @@ class Errands:
             task.hand_over = lambda: then(outcome)
             self._wake()
 
-        self._begin(run)
+        try:
+            self._begin(run)
+        except RuntimeError as exc:  # no thread to be had: the outcome of an errand like any other
+            failure = exc
+            task.hand_over = lambda: then(failure)
 
     def _begin(self, run: Callable[[], None]) -> None:
         threading.Thread(target=run, name="errand", daemon=True).start()

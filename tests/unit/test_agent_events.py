@@ -172,6 +172,17 @@ def test_devices_of_others_do_not_count_but_a_configured_name_does(kernel: Kerne
     assert kernel.says(link(11, "wan0")) == {("wan0", "device")}
 
 
+def test_a_device_that_gives_up_a_configured_name_counts(kernel: Kernel) -> None:
+    kernel.says(link(11, "wan0"))
+    assert kernel.says(link(11, "spare")) == {("spare", "device")}
+    assert kernel.says(link(11, "spare", up=False)) == set()
+
+
+def test_what_was_heard_while_everything_counted_does_not_count_for_ever(kernel: Kernel) -> None:
+    assert kernel.says(link(ETH9, "veth1234"), interest=Interest(devices=None)) == {("veth1234", "device")}
+    assert kernel.says(link(ETH9, "veth1234", up=False)) == set()
+
+
 def test_a_bridge_that_speaks_of_its_port_deletes_no_device(kernel: Kernel) -> None:
     assert kernel.says(link(ETH0, "eth0", kind=DELLINK, family=7)) == set()
 

@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from ap_agent.waiting import Errands, Waker
 
 LONG_S = 20.0  # nobody waits so long unless something is broken
@@ -81,6 +83,19 @@ def test_what_an_errand_raises_is_handed_over_too() -> None:
     errands.send(lambda: 1 // 0, seen.append)
     finished(errands, waker)
     assert [type(one) for one in seen] == [ZeroDivisionError]
+
+
+def test_no_thread_to_be_had_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    errands = Errands(lambda: None)
+    seen: list[object] = []
+    errands.send(lambda: None, seen.append)
+    errands.finish()
+    assert [str(one) for one in seen] == ["can't start new thread"]
+    assert errands.is_free
 
 
 def test_the_outcome_of_an_abandoned_errand_is_nobodys() -> None:
