@@ -70,6 +70,20 @@ def local_addresses(count: int) -> list[LinkInfo]:
     ]
 
 
+def a_little_of_everything(count: int) -> list[LinkInfo]:
+    """Behind one address, and no byte has more than 16 values."""
+    return [
+        link(
+            number,
+            ONE_REMOTE,
+            50000 + number % 16,
+            local_ip=ipaddress.IPv4Address(int(ONE_LOCAL) + number // 256),
+            local_port=50100 + number // 16 % 16,
+        )
+        for number in range(1, count + 1)
+    ]
+
+
 def mixed_exactness(count: int) -> list[LinkInfo]:
     """Behind one address: rules of every order, many of which match the same packets; one link owns the rest."""
     found = [link(1, ONE_REMOTE, None)]
@@ -101,6 +115,7 @@ CROWDS: dict[str, Callable[[int], list[LinkInfo]]] = {
         remote_ports,
         local_ports,
         local_addresses,
+        a_little_of_everything,
         mixed_exactness,
         two_families,
     )

@@ -184,56 +184,79 @@ def test_links_come_before_rules_and_rules_by_their_order() -> None:
 # --- sets that nobody thought of ---------------------------------------------------------------------------------
 
 # Few values for each byte that is looked at: links share addresses, bytes of addresses, ports and bytes of ports.
-ADDRESSES = [ipaddress.IPv4Address(f"192.0.{a}.{b}") for a in (2, 3) for b in (11, 12, 13)]
-ADDRESSES6 = [ipaddress.IPv6Address(f"2001:db8:{a:x}::{b:x}") for a in (1, 0x100) for b in (1, 0x101)]
-PORTS = [50000 + step for step in (0, 1, 2, 3, 256, 257, 512)]
+REMOTES = [ipaddress.IPv4Address(f"192.0.{a}.{b}") for a in (2, 3) for b in (11, 12, 13)]
+REMOTES6 = [ipaddress.IPv6Address(f"2001:db8:{a:x}::{b:x}") for a in (1, 0x100) for b in (1, 0x101)]
+LOCALS = [ipaddress.IPv4Address(int(ONE_LOCAL) + number) for number in range(30)]
+LOCALS6 = [ipaddress.IPv6Address(f"2001:db8:1::{number:x}") for number in range(30)]
+PORTS = [50000 + step for step in (0, 1, 2, 3, 256, 257, 512, *range(512, 520))]
 
 
 @st.composite
 def crowded(draw: st.DrawFn, most: int = 90) -> list[LinkInfo]:
     """Links that are easily confused, none of them twice."""
-    sets: list[list[IPAddress]] = [[*ADDRESSES[:1]], [*ADDRESSES], [*ADDRESSES6[:1]], [*ADDRESSES6]]
-    addresses = st.sampled_from(draw(st.sampled_from(sets)))
-    ports = st.one_of(st.sampled_from(PORTS), st.integers(50000, 50000 + 40))
-    wanted = draw(
-        st.lists(st.tuples(addresses, st.one_of(st.none(), ports), st.booleans(), st.one_of(st.none(), ports)),
-                 min_size=1, max_size=most)
-    )  # fmt: skip
-    found = []
-    for number, (remote, port, has_local, local_port) in enumerate(wanted, start=1):
-        local = (ONE_LOCAL if remote.version == 4 else ipaddress.ip_address("2001:db8:1::2")) if has_local else None
-        found.append(link(number, remote, port, local_ip=local, local_port=local_port if port is not None else None))
+    sets: list[tuple[list[IPAddress], list[IPAddress]]] = [([*REMOTES], [*LOCALS]), ([*REMOTES6], [*LOCALS6])]
+    remotes, locals_ = draw(st.sampled_from(sets))
+    # How many of each there are decides what they crowd by.
+    remote = st.sampled_from(remotes[: draw(st.sampled_from([1, 6]))])
+    port = st.one_of(st.none(), st.sampled_from(PORTS[: draw(st.sampled_from([1, 15]))]))
+    local = st.one_of(st.none(), st.sampled_from(locals_[: draw(st.sampled_from([1, 30]))]))
+    local_port = st.one_of(st.none(), st.sampled_from(PORTS[: draw(st.sampled_from([1, 15]))]))
+    count = draw(st.integers(1, most))  # a list of its own choice is seldom longer than ten
+    wanted = draw(st.lists(st.tuples(remote, port, local, local_port), min_size=count, max_size=count))
+    found = [
+        link(number, remote, port, local_ip=local, local_port=local_port if port is not None else None)
+        for number, (remote, port, local, local_port) in enumerate(wanted, start=1)
+    ]
     winners, _ = without_ambiguous(found)
     return winners
 
 
-@settings(max_examples=80, deadline=None)
+def check(found: Found) -> None:
+    """Of packets that match a rule, and of such that match two if any packet can, the lowest order decides."""
+    rules = found.index.rules
+    for number, rule in enumerate(rules):
+        for other in (rule, *(rules[(number * 7 + step) % len(rules)] for step in range(1, 9))):
+            packet = packet_of((*rule.keys, *other.keys))
+            wanted = expected(found.index, packet)
+            assert (found.decisive(packet) in wanted) if wanted else (found.decisive(packet) is None), packet.hex()
+
+
+@settings(max_examples=60, deadline=None)
 @given(links=crowded(), side=st.sampled_from(sorted(SIDES)))
 def test_whatever_the_links_the_rule_of_the_lowest_order_decides(links: list[LinkInfo], side: str) -> None:
     for index in (*link_indexes(links, SIDES[side]), *redirect_indexes(links)):
         top = design(index)
-        found = Found(index, top)
+        check(Found(index, top))
         assert depth(top) <= 2 + MAX_SPLITS
-        for rule in index.rules:
-            packet = packet_of(rule.keys)
-            assert found.decisive(packet) in expected(index, packet)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(before=crowded(), after=crowded(), side=st.sampled_from(sorted(SIDES)))
 def test_tables_that_were_designed_for_other_links_lead_as_well(
     before: list[LinkInfo], after: list[LinkInfo], side: str
 ) -> None:
     old = {(one.pref, one.hook): design(one) for one in link_indexes(before, SIDES[side])}
     for index in link_indexes(after, SIDES[side]):
-        top = old.get((index.pref, index.hook))
-        if top is None:
-            continue
-        found = Found(index, top)
-        assert sum(len(spot.rules) for spot in found.spots) == len(index.rules)
+        if (index.pref, index.hook) in old:
+            found = Found(index, old[index.pref, index.hook])
+            assert sum(len(spot.rules) for spot in found.spots) == len(index.rules)
+            check(found)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_rules_that_may_not_be_passed_stay_where_they_are(version: int) -> None:
+    """Twenty links by their local addresses, which a link that names a local port must be asked before."""
+    remote, locals_ = (REMOTES[0], LOCALS) if version == 4 else (REMOTES6[0], LOCALS6)
+    by_address = [link(number + 1, remote, local_ip=locals_[number]) for number in range(20)]
+    both = [link(number + 101, remote, local_ip=locals_[number], local_port=50100) for number in range(20)]
+    by_port = link(99, remote, local_port=50100)
+    for index in link_indexes([*by_address, *both, by_port], SIDES["to the user AS"]):
+        found = Found(index, design(index))
+        assert len(list(found.top.walk())) == 3  # split, and not only by addresses
         for rule in index.rules:
-            packet = packet_of(rule.keys)
-            assert found.decisive(packet) in expected(index, packet)
+            for other in index.rules:
+                packet = packet_of((*rule.keys, *other.keys))
+                assert found.decisive(packet) in {*expected(index, packet)}
 
 
 @given(links=crowded(20), data=st.data())
