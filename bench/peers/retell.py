@@ -28,7 +28,8 @@ def retell(host: Namespace, devices: Sequence[str]) -> list[str]:
         lines += [line for one in qdiscs if (line := _qdisc(dev, one, is_leaf=True))]
         for hook in ("parent 1:", "parent 3:", "ingress"):
             if _has(qdiscs, hook):
-                lines += filters(host.run("tc", "filter", "show", "dev", dev, *hook.split()), dev, hook)
+                text = host.run("tc", "filter", "show", "dev", dev, *hook.split(), timeout_s=120)
+                lines += filters(text, dev, hook)
     return lines
 
 

@@ -13,175 +13,46 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
-from bandwidth_config import LinkInfo, check_link_info
+from bench import changes
+from bench.changes import (
+    A_OFFERED,
+    A_PAYLOAD,
+    B_LIMIT,
+    B_OFFERED,
+    DEV,
+    NOTHING_DONE,
+    ROOT_CHANGES,
+    USER,
+    A,
+    B,
+    Situation,
+)
 from bench.core import Label, Outcome, Scale, Step, interleave
-from bench.peers import retell, thesis, wondershaper
+from bench.peers import wondershaper
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from bench.windows import allowed_bytes
-from bench.world import (
-    IFB,
-    LOCAL,
-    PREFIX,
-    RunningEngine,
-    entry,
-    local_port,
-    make_links,
-    remote_port,
-    tear_down,
-    with_limit,
-)
+from bench.wires import DIRECTIONS, FROM_USER, TO_USER
+from bench.world import IFB, LOCAL, PREFIX, RunningEngine, local_port, remote_port, tear_down
 from lab.netns import Lab, Namespace
 from lab.traffic import Endpoint, Results, TrafficRun, data, ends
 
 NAME = "hitless"
 TITLE = "Changes under traffic"
-DEV = "eth0"
-A, B, C = 2001, 2002, 2003  # interface ids of the two flows, and of a link that comes
-USER = {A: "192.0.2.11", B: "192.0.2.12", C: "192.0.2.13"}
-A_LIMIT, B_LIMIT = 12_000, 1_000
-A_OFFERED, B_OFFERED, A_PAYLOAD = 10_000, 20_000, 958  # A: 1000 bytes on the wire, 1250 packets per second
 CHANGE_AT_S = 1.0
-ATTACHMENTS = 5
-TO_USER, FROM_USER = "to user", "from user"
-DIRECTIONS = (TO_USER, FROM_USER)
-ATTACH = "ours: attach and remove the root, 5 times"
-NOTHING_DONE = "ours: nothing"
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What is there before (`prepare`), and what is done under traffic (`act`); `b_limit` is the higher one of B."""
-
-    name: str
-    links: int
-    prepare: Callable[[Namespace, RunningEngine], None]
-    act: Callable[[Namespace, RunningEngine], None]
-    b_limit: int = B_LIMIT
 
 
 def steps(scale: Scale) -> list[Step]:
     crowd = scale.pick(1000, 20)
-    situations = [*_ours(crowd), *_peers(crowd), _attaching()]
+    situations = changes.situations(crowd)
     times, seconds, attempts = scale.pick((3, 3.2, 3), (1, 2.2, 1))
     return [
         Step(f"{one.name} (run {number} of {times})", seconds + 2.5, partial(_measure, one, seconds, attempts))
         for number in range(1, times + 1)
         for one in interleave(situations, 1, seed=number)
     ]
-
-
-# --- what is done -----------------------------------------------------------------------------------------------
-
-
-def flows(kbit_a: int = A_LIMIT, kbit_b: int = B_LIMIT) -> dict[int, LinkInfo]:
-    wanted = {A: kbit_a, B: kbit_b}
-    return check_link_info({str(number): entry(USER[number], kbit, number) for number, kbit in wanted.items()})
-
-
-def _ours(crowd: int) -> list[Situation]:
-    idle = make_links(crowd, kbit=2_000)
-    before = {**idle, **flows()}
-    coming = check_link_info({str(C): entry(USER[C], 3_000, C)})
-    without = {number: link for number, link in before.items() if number != crowd // 2}
-    actions: list[tuple[str, Mapping[int, LinkInfo], int]] = [
-        (NOTHING_DONE, before, B_LIMIT),
-        ("ours: change B", with_limit(before, B, 2 * B_LIMIT), 2 * B_LIMIT),
-        ("ours: add a link", {**before, **coming}, B_LIMIT),
-        ("ours: delete a link", without, B_LIMIT),
-        ("ours: change A itself", with_limit(before, A, A_LIMIT + 2_000), B_LIMIT),
-    ]
-    return [
-        Situation(name, crowd, partial(_enforce, before), partial(_enforce, after), limit)
-        for name, after, limit in actions
-    ]
-
-
-def _enforce(links: Mapping[int, LinkInfo], _: Namespace, engine: RunningEngine) -> None:
-    engine.enforce(links)
-
-
-def _peers(crowd: int) -> list[Situation]:
-    few = [("tc -batch: remove and rebuild", crowd, _rebuild_in_one_batch)]
-    few += [("tc commands: remove and rebuild", 3, _rebuild_one_by_one)]
-    many = min(crowd, 100)
-    return [
-        *(Situation(name, links, partial(_retold, links), partial(act, links)) for name, links, act in few),
-        *(
-            Situation("the thesis' sequence", links, partial(_thesis, links), partial(_thesis, links))
-            for links in (3, many)
-        ),
-        Situation(wondershaper.SCHEME, 0, _wondershaper, _wondershaper_again, b_limit=A_OFFERED + B_OFFERED),
-    ]
-
-
-def _tree_of_ours(links: int) -> dict[int, LinkInfo]:
-    return {**make_links(links - 2, kbit=2_000), **flows()} if links > 2 else flows()
-
-
-_TOLD: dict[int, list[str]] = {}
-
-
-def _retold(links: int, host: Namespace, engine: RunningEngine) -> None:
-    """Our tree, and kept in mind how to say it again."""
-    engine.enforce(_tree_of_ours(links))
-    _TOLD[links] = retell.retell(host, [DEV, IFB])
-
-
-def _removal() -> list[str]:
-    return [f"qdisc del dev {DEV} clsact", f"qdisc del dev {DEV} root", f"qdisc del dev {IFB} root"]
-
-
-def _rebuild_in_one_batch(links: int, host: Namespace, _: RunningEngine) -> None:
-    host.run("tc", "-batch", "-", stdin="\n".join([*_removal(), *_TOLD[links]]) + "\n", timeout_s=60)
-
-
-def _rebuild_one_by_one(links: int, host: Namespace, _: RunningEngine) -> None:
-    _shell(host, [f"tc {line}" for line in [*_removal(), *_TOLD[links]]])
-
-
-def _shell(host: Namespace, commands: list[str]) -> None:
-    host.run("sh", "-s", stdin="\n".join(commands) + "\n", timeout_s=60, check=False)
-
-
-def _thesis(links: int, host: Namespace, _: RunningEngine) -> None:
-    """Its numbers are decimal words that tc reads as hexadecimal; below 9999 that only renames the classes."""
-    listed = [
-        thesis.ThesisLink(number, str(link.remote_ip), link.bandwidth_kbit)
-        for number, link in _tree_of_ours(links).items()
-    ]
-    _shell(host, [f"{' '.join(command)} 2>/dev/null" for command in thesis.enforce_commands(DEV, listed)])
-
-
-def _wondershaper(host: Namespace, _: RunningEngine) -> None:
-    """It has one pair of numbers for the interface: room for both flows, and no limit for B."""
-    host.ip_batch([f"link add {thesis.IFB} type ifb", f"link set {thesis.IFB} up"])
-    _shell(host, [f"tc {line}" for line in wondershaper.scheme(DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED))])
-
-
-def _wondershaper_again(host: Namespace, _: RunningEngine) -> None:
-    lines = wondershaper.clear_lines(DEV, thesis.IFB) + wondershaper.scheme(
-        DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED)
-    )
-    _shell(host, [f"tc {line}" for line in lines])
-
-
-def _attaching() -> Situation:
-    """Ten other links come and go, a few times; neither flow belongs to any, so that B is a bystander like A."""
-    others = make_links(10, kbit=2_000)
-
-    def nothing(_host: Namespace, _engine: RunningEngine) -> None:
-        """Nobody is limited before."""
-
-    def act(_host: Namespace, engine: RunningEngine) -> None:
-        for _ in range(ATTACHMENTS):
-            engine.enforce(others)
-            engine.reset()
-
-    return Situation(ATTACH, 10, nothing, act, b_limit=A_OFFERED + B_OFFERED)
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
@@ -262,16 +133,16 @@ def lost_by_changes(outcome: Outcome) -> tuple[float, float]:
     lost = sent = 0.0
     for one in outcome.series:
         action = str(one.labels["action"])
-        if action.startswith("ours") and action not in (ATTACH, NOTHING_DONE):
+        if action.startswith("ours") and action not in (*ROOT_CHANGES, NOTHING_DONE):
             lost += sum(one.samples) if one.labels["what"] == "lost" else 0
             sent += sum(one.samples) if one.labels["what"] == "sent" else 0
     return lost, sent
 
 
 def _actions(outcome: Outcome) -> list[tuple[str, int]]:
-    """What was measured, with its number of links; ours first, attaching at their end."""
+    """What was measured, with its number of links; ours first, the root at their end."""
     measured = {(str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series}
-    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] == ATTACH, one))
+    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] in ROOT_CHANGES, one))
 
 
 def tables(outcome: Outcome) -> list[Table]:
@@ -288,7 +159,7 @@ def _row(outcome: Outcome, action: str, links: int) -> list[str]:
         return " / ".join(figure(how(one[0].samples) * scale) if one else NOTHING for one in found)
 
     took = outcome.find(action=action, links=links, what="took")[0]
-    is_limited = action not in (ATTACH, wondershaper.SCHEME)
+    is_limited = action not in (*ROOT_CHANGES, wondershaper.SCHEME)
     sent = sum(sum(one.samples) for one in outcome.find(action=action, links=links, what="sent"))
     gaps = [outcome.median(action=action, links=links, what="longest gap", direction=one) or 0 for one in DIRECTIONS]
     return [

@@ -1,4 +1,4 @@
-"""The peers get what they ask for, and a replay sends what was recorded."""
+"""The peers get what they ask for."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ import pytest
 from bench import tap
 from bench.packets import FRAME_BYTES, udp_frame
 from bench.peers import flat, retell, thesis, wondershaper
-from bench.rtnl import Message, Recording, parse, pieces
 from bench.world import make_links, remote_port, user_addresses, with_limit
 from lab.scion_packet import recognise
-
-HEADER = struct.Struct("=IHHII")
-ADD_CLASS, GET_CLASS = 40, 42
 
 
 def test_the_thesis_sequence_is_that_of_its_listing() -> None:
@@ -81,27 +77,6 @@ def test_frames_of_the_load_are_full_and_carry_the_ports(source: str, destinatio
     assert struct.unpack_from("!HH", frame, ports_at) == (56_001, 50_001)
     assert frame[ports_at + 8 + 4] == 17  # SCION's next header: data, not a heartbeat
     assert recognise(frame[ports_at + 8 :]) is None
-
-
-def test_a_replay_packs_pieces_and_asks_once_for_an_answer() -> None:
-    messages = [Message(ADD_CLASS, 0x5 | 0x600, bytes(84)) for _ in range(10)]
-    packed = pieces(messages, piece_bytes=310)  # three messages of 100 bytes
-    assert [len(one) for one in packed] == [300, 300, 300, 100]
-    found = [one for piece in packed for one in parse(piece)]
-    assert [one.flags & 0x4 for one in found] == [0] * 9 + [4]
-    assert [one.body for one in found] == [bytes(84)] * 10
-    assert pieces([]) == []
-
-
-def test_a_recording_tells_writes_from_questions() -> None:
-    record = Recording()
-    question = HEADER.pack(20, GET_CLASS, 0x301, 1, 0) + b"abcd"
-    assert record.sent(question, 1.0) is False
-    assert record.sent(question, 2.0) is False
-    assert record.sent(HEADER.pack(18, ADD_CLASS, 5, 2, 0) + b"xy\0\0" + question, 3.0) is True
-    assert (record.write_sends, len(record.messages), len(record.writes)) == (1, 4, 1)
-    assert record.dumps == [Message(GET_CLASS, 0x301, b"abcd")]
-    assert record.first_write_s == 3.0
 
 
 SHOWN = """\

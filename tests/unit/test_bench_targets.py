@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench import targets
+from bench.changes import ATTACH
 from bench.core import Outcome
-from bench.suites import hitless, install, packet
+from bench.suites import install, packet
 from bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
 
 
@@ -62,12 +63,12 @@ def test_one_write_one_send_or_a_millisecond_too_many_misses_a_target(broken: di
 
 def test_losses_count_only_where_something_was_changed_in_place() -> None:
     outcome = Outcome("hitless")
-    for action, lost in (("ours: change B", 0), (hitless.ATTACH, 3), ("the thesis' sequence", 20)):
-        outcome.add(5_000, "packets", what="sent", action=action, links=3, direction=hitless.TO_USER)
-        outcome.add(lost, "packets", what="lost", action=action, links=3, direction=hitless.TO_USER)
+    for action, lost in (("ours: change B", 0), (ATTACH, 3), ("the thesis' sequence", 20)):
+        outcome.add(5_000, "packets", what="sent", action=action, links=3, direction=TO_USER)
+        outcome.add(lost, "packets", what="lost", action=action, links=3, direction=TO_USER)
     (verdict,) = targets.verdicts([outcome])
     assert (verdict.measured, verdict.is_held) == ("0 of 5,000 packets lost", True)
-    outcome.add(1, "packets", what="lost", action="ours: add a link", links=3, direction=hitless.TO_USER)
+    outcome.add(1, "packets", what="lost", action="ours: add a link", links=3, direction=TO_USER)
     (verdict,) = targets.verdicts([outcome])
     assert (verdict.measured, verdict.is_held) == ("1 of 5,000 packets lost", False)
 
