@@ -6,30 +6,58 @@ import pytest
 
 from lab import iperf, probes
 from lab.judge import Wire
-from lab.traffic import data, run_traffic
+from lab.traffic import data, ends, run_traffic
 from lab.witness import classes
 from tests.measured.testbed import Testbed, TestLink, assert_limit, assert_never_exceeded, document, report
 
+# Issue 3: the long run within 1 %. What remains is a frame more or less in the window and the machine's own pauses.
+LONG_RUN = 0.01
 
-@pytest.mark.parametrize("family", [4, 6])
-def test_limits_from_500_kbit_to_50_mbit_hold_in_both_directions(bed: Testbed, family: int) -> None:
-    links = [
-        TestLink(number, kbit=kbit, user=number, family=family)
-        for number, kbit in enumerate((500, 1_000, 10_000, 50_000), start=1)
-    ]
+
+@pytest.mark.parametrize(
+    ("family", "rates_kbit"), [(4, (100, 1_000, 10_000, 100_000)), (6, (500, 2_000, 10_000, 50_000))]
+)
+def test_limits_from_100_kbit_to_100_mbit_hold_in_both_directions(
+    bed: Testbed, family: int, rates_kbit: tuple[int, ...]
+) -> None:
+    links = [TestLink(number, kbit=kbit, user=number, family=family) for number, kbit in enumerate(rates_kbit, start=1)]
     bed.enforce(links)
-    results = run_traffic(bed.flood(links, times=2), seconds=4)
+    results = run_traffic(bed.flood(links, times=1.5), seconds=6)
     for link in links:
-        to_user = assert_limit(results, bed.user(link.user), link)
-        from_user = assert_limit(results, bed.ap, link)
+        to_user = assert_limit(results, bed.user(link.user), link, tolerance=LONG_RUN)
+        from_user = assert_limit(results, bed.ap, link, tolerance=LONG_RUN)
         worst = [assert_never_exceeded(results, host, link) for host in (bed.user(link.user), bed.ap)]
         report(
             limit=link.kbit,
             family=family,
-            to_user=f"{to_user:.1f}",
-            from_user=f"{from_user:.1f}",
+            to_user=f"{to_user:.2f}",
+            from_user=f"{from_user:.2f}",
             excess=[round(one) for one in worst],
         )
+
+
+@pytest.mark.parametrize("direction", ["to_user", "from_user"])
+@pytest.mark.usefixtures("_namespaces")
+def test_a_gigabit_is_never_exceeded(direction: str) -> None:
+    """In jumbo frames, one direction at a time: two processors then offer more than the limit. How near the rate comes
+    from below depends on them, and is measured by the bench."""
+    mtu, payload = 9000, 8972
+    link = TestLink(1, kbit=1_000_000, user=1)
+    with Testbed(users=1, mtu_bytes=mtu) as bed:
+        bed.enforce([link])
+        sending, nothing = (data(1_400_000, payload),), ()
+        streams = (sending, nothing) if direction == "to_user" else (nothing, sending)
+        at_ap, at_user = ends(link.name, link.local, link.remote, streams[0], right_streams=streams[1])
+        results = run_traffic(bed.plan([(link, (at_ap, at_user))]), seconds=2.5)
+        receiver = bed.user(1) if direction == "to_user" else bed.ap
+        wire = Wire(4, mtu_bytes=mtu)
+        offered_kbit = results.other_end(receiver, link.name).sent() * wire.bytes(payload) * 8 / 2.5 / 1000
+        measured = results.rate_kbit(receiver, link.name, wire=wire)
+        excess = assert_never_exceeded(
+            results, receiver, link, wire=wire, largest_bytes=wire.bytes(payload), mtu_bytes=mtu
+        )
+        report(direction=direction, offered=f"{offered_kbit:.0f}", kbit=f"{measured:.0f}", excess=round(excess))
+        assert 0 < measured <= link.kbit * (1 + LONG_RUN)
 
 
 def test_iperf3_says_the_same_in_both_directions(bed: Testbed) -> None:

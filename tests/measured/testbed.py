@@ -19,8 +19,8 @@ from typing import Any
 from ap_agent import reconcile
 from ap_agent.model import EngineSettings
 from bandwidth_config import check_link_info
-from lab.judge import NS, bucket_bytes
-from lab.netns import Lab, Namespace
+from lab.judge import NS, Wire, bucket_bytes
+from lab.netns import Lab, Namespace, Nic
 from lab.traffic import Address, Endpoint, Results, Stream, data, ends
 
 PREFIX = "sltest"
@@ -95,6 +95,7 @@ class Testbed:
     __test__ = False
 
     users: int = 4
+    mtu_bytes: int = 1500
     unlimited: EngineSettings = field(default_factory=EngineSettings)
 
     def __enter__(self) -> Testbed:
@@ -102,11 +103,11 @@ class Testbed:
         try:
             self.switch = self.lab.switch("net")
             self.ap = self.lab.namespace("ap")
-            self.switch.plug(self.ap.nic("eth0", f"{AP_ADDRESS[4]}/24", f"{AP_ADDRESS[6]}/64"))
+            self._plug(self.ap.nic("eth0", f"{AP_ADDRESS[4]}/24", f"{AP_ADDRESS[6]}/64"))
             self._hosts = {}
             for number in range(1, self.users + 1):
                 host = self.lab.namespace(f"u{number}")
-                self.switch.plug(host.nic("eth0", f"{user_address(number)}/24", f"{user_address(number, 6)}/64"))
+                self._plug(host.nic("eth0", f"{user_address(number)}/24", f"{user_address(number, 6)}/64"))
                 self._hosts[number] = host
         except BaseException:
             self.lab.__exit__(None, None, None)
@@ -117,6 +118,9 @@ class Testbed:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.lab.__exit__(kind, value, trace)
+
+    def _plug(self, nic: Nic) -> None:
+        self.switch.plug(nic, mtu_bytes=self.mtu_bytes)
 
     def user(self, number: int) -> Namespace:
         """The host of the n-th user."""
@@ -154,30 +158,34 @@ class Testbed:
 
 
 def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int | None = None, **window: Any) -> float:
-    """The steady rate at this end is the limit, within 2 %; returns what was measured in kbit/s."""
+    """The steady rate at this end is the limit, within 2 % or the `tolerance` given; returns it in kbit/s."""
     verdict = results.judge_rate(host, link.name, kbit or link.kbit, **window)
     sender = results.other_end(host, link.name)
     assert verdict.holds, f"{link.name} at {host.short}: {verdict}; sender: {sender.sent_streams}"
     return verdict.measured_kbit
 
 
-def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES) -> float:
+def allowed_excess_bytes(
+    kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES, mtu_bytes: int = 1500
+) -> float:
     """What a window of any length may carry above rate*T: bucket and frame (twice with the heartbeats' class).
 
     `largest_bytes` is what counts as one: a datagram in fragments arrives whole, at the moment of its last fragment.
     """
-    allowed = bucket_bytes(kbit) + largest_bytes + kbit * 125 * CLOCK_SLACK_S
+    allowed = bucket_bytes(kbit, mtu_bytes) + largest_bytes + kbit * 125 * CLOCK_SLACK_S
     if with_heartbeats:
         allowed += bucket_bytes(HEARTBEAT_SHARE_KBIT) + FRAME_BYTES
     return allowed
 
 
-def assert_never_exceeded(results: Results, host: Namespace, link: TestLink, **what: Any) -> float:
+def assert_never_exceeded(
+    results: Results, host: Namespace, link: TestLink, *, wire: Wire | None = None, **what: Any
+) -> float:
     """No window of the run carried more than rate*T + bucket + frame; returns the worst excess in bytes.
 
     `what`: see `allowed_excess_bytes`.
     """
-    excess = results.excess_bytes(host, link.name, link.kbit)
+    excess = results.excess_bytes(host, link.name, link.kbit, wire=wire)
     allowed = allowed_excess_bytes(link.kbit, **what)
     assert excess <= allowed, f"{link.name} at {host.short}: {excess:.0f} B above rate*T, allowed {allowed:.0f}"
     return excess
