@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ap_agent.draft import Draft, FilterList
 from ap_agent.hashing import (
@@ -19,6 +20,7 @@ from ap_agent.hashing import (
     REBUILD_ABOVE,
     Spot,
     Table,
+    byte_of,
     design,
     guard_of,
     longest,
@@ -108,7 +110,7 @@ class IndexPlanner:
         self._sinks: dict[int, int] = {}
         self._kept_tables: set[int] = set()
         self._kept_nodes: set[int] = set()
-        self._is_built = False
+        self._is_built = self._is_switching = False
 
     # --- building ---
 
@@ -140,18 +142,18 @@ class IndexPlanner:
             better = design(self._index)
             if 2 * longest(spread(self._index, better)) <= longest(spots):
                 del shelves[pref]
-                self._build_anew(shelves, better, head=HeadSwitch)
+                self._is_switching = True
+                self._build_anew(shelves, better)
                 return
         self._grow(shelves[pref], top, spots)
 
-    def _build_anew(
-        self, shelves: dict[int, _Shelf], top: Table | None = None, head: type[FilterAdd] = FilterAdd
-    ) -> None:
+    def _build_anew(self, shelves: dict[int, _Shelf], top: Table | None = None) -> None:
         pref = min(shelves, key=lambda one: (not shelves[one].is_empty, one))
         # Left there by somebody who was killed: nothing leads into it, or it is nothing that we build.
         clear_shelf(self._draft, shelves[pref].key, self._do)
         top = top or design(self._index)
         self._grow(_Shelf(shelves[pref].key), top, spread(self._index, top))
+        head = HeadSwitch if self._is_switching else FilterAdd
         self._todo.append(head(self._draft.device, self._everybody, self._link_to(top, self._index.head)))
 
     def _grow(self, shelf: _Shelf, top: Table, spots: list[Spot]) -> None:
@@ -273,15 +275,28 @@ class IndexPlanner:
             if key == self._shelf.key:
                 self._strip_shelf(key)
             else:
-                clear_shelf(self._draft, key, self._do)
+                clear_shelf(self._draft, key, self._do, self._everybody if self._is_switching else NOBODY)
 
     def _strip_shelf(self, key: FilterList) -> None:
         doomed = set(self._draft.tables.get(key, {})) - self._kept_tables
         for one in list(self._draft.lists.get(key, ())):
             is_kept = is_root(one) or one.handle in self._kept_nodes or one.table in doomed
             if not is_kept and filter_is_ours(one):
-                self._do(FilterDel(self._draft.device, links_of_filter(one), one))
+                rests_on = self._successors.get(self._address_of(one.meaning.keys if one.meaning else ()), NOBODY)
+                self._do(FilterDel(self._draft.device, links_of_filter(one), one, rests_on))
         _delete_tables(self._draft, key, doomed, self._do)
+
+    @cached_property
+    def _successors(self) -> dict[tuple[int | None, ...], frozenset[int]]:
+        """The links that have rules now, by remote address: what such a rule replaces goes only when that is there."""
+        found: dict[tuple[int | None, ...], frozenset[int]] = {}
+        for rule in self._index.rules:
+            address = self._address_of(rule.keys)
+            found[address] = found.get(address, NOBODY) | rule.links
+        return found
+
+    def _address_of(self, keys: tuple[Key, ...]) -> tuple[int | None, ...]:
+        return tuple(byte_of(keys, position) for position in self._index.address)
 
 
 def is_root(one: InstalledFilter) -> bool:
@@ -296,7 +311,7 @@ def _free(nodes: range, used: set[int], links: frozenset[int]) -> int:
     return node
 
 
-def clear_shelf(draft: Draft, key: FilterList, do: Callable[[Op], None]) -> None:
+def clear_shelf(draft: Draft, key: FilterList, do: Callable[[Op], None], rests_on: frozenset[int] = NOBODY) -> None:
     """Remove what is ours at one preference: first what leads into tables, then these, then the preference itself."""
     if key not in draft.lists or not filter_is_ours(draft.headers[key]):
         return
@@ -304,18 +319,20 @@ def clear_shelf(draft: Draft, key: FilterList, do: Callable[[Op], None]) -> None
     filters = draft.lists[key]
     if tables:
         for one in [one for one in filters if one.table not in tables and filter_is_ours(one)]:
-            do(FilterDel(draft.device, links_of_filter(one), one))
-        _delete_tables(draft, key, tables, do)
+            do(FilterDel(draft.device, links_of_filter(one), one, rests_on))
+        _delete_tables(draft, key, tables, do, rests_on)
     left = draft.lists[key]
     if all(filter_is_ours(one) for one in left) and not draft.tables.get(key):
         links = NOBODY.union(*(links_of_filter(one) for one in left))
-        do(ListDel(draft.device, links, draft.headers[key], len(left)))
+        do(ListDel(draft.device, links, draft.headers[key], len(left), rests_on))
         return
     for one in [one for one in left if filter_is_ours(one)]:
-        do(FilterDel(draft.device, links_of_filter(one), one))
+        do(FilterDel(draft.device, links_of_filter(one), one, rests_on))
 
 
-def _delete_tables(draft: Draft, key: FilterList, doomed: set[int], do: Callable[[Op], None]) -> None:
+def _delete_tables(
+    draft: Draft, key: FilterList, doomed: set[int], do: Callable[[Op], None], rests_on: frozenset[int] = NOBODY
+) -> None:
     """Those that lead to others first. One in which somebody else has a filter stays."""
     inside: dict[int, list[InstalledFilter]] = defaultdict(list)
     for one in draft.lists.get(key, ()):
@@ -337,7 +354,7 @@ def _delete_tables(draft: Draft, key: FilterList, doomed: set[int], do: Callable
         visit(number)
     for number in reversed(ordered):
         if all(filter_is_ours(one) for one in inside[number]):
-            do(TableDel(draft.device, NOBODY, draft.tables[key][number]))
+            do(TableDel(draft.device, NOBODY, draft.tables[key][number], rests_on))
 
 
 def links_of_filter(one: InstalledFilter) -> frozenset[int]:

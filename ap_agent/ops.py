@@ -75,7 +75,9 @@ class Op(ABC):
         return f"{self.device.name}: {self.what}"
 
     def to_json(self) -> dict[str, object]:
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("device", "links")}
+        own = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("device", "links", "rests_on")
+        }
         return {
             "op": self.kind,
             "dev": self.device.name,
@@ -272,6 +274,15 @@ class ClassDel(Op):
 # --- filters ---------------------------------------------------------------------------------------------------
 
 
+class _Successor(Op):
+    """Takes away what another step has replaced: not before that was done for every link in `rests_on`."""
+
+    rests_on: frozenset[int]
+
+    def is_blocked_by(self, failed: frozenset[int]) -> bool:
+        return bool((self.links | self.rests_on) & failed)
+
+
 @dataclass(frozen=True)
 class TableAdd(Op):
     """A hash table; nothing leads to it yet."""
@@ -289,10 +300,11 @@ class TableAdd(Op):
 
 
 @dataclass(frozen=True)
-class TableDel(Op):
+class TableDel(_Successor):
     """With the filters in it. The kernel calls it busy for some milliseconds after the last filter that led there."""
 
     old: InstalledFilter
+    rests_on: frozenset[int] = frozenset()
     kind: ClassVar[str] = "table-del"
     busy_wait_s: ClassVar[float] = 2.0
 
@@ -343,8 +355,9 @@ class HeadSwitch(FilterAdd):
 
 
 @dataclass(frozen=True)
-class FilterDel(Op):
+class FilterDel(_Successor):
     old: InstalledFilter
+    rests_on: frozenset[int] = frozenset()
     kind: ClassVar[str] = "filter-del"
 
     @property
@@ -354,11 +367,12 @@ class FilterDel(Op):
 
 
 @dataclass(frozen=True)
-class ListDel(Op):
+class ListDel(_Successor):
     """A whole preference: all of its filters are ours and none is wanted (the kernel keeps empty lists otherwise)."""
 
     old: InstalledFilter
     count: int
+    rests_on: frozenset[int] = frozenset()
     kind: ClassVar[str] = "list-del"
 
     @property
