@@ -11,12 +11,11 @@ import errno
 import ipaddress
 import socket
 import struct
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +23,7 @@ from typing import Any, TypeVar
 
 from pyroute2 import IPRoute
 
-from ap_agent import tcmsg, u32msg
+from ap_agent import routemsg, tcmsg, u32msg
 from ap_agent.errors import AgentError, ApplyError
 from ap_agent.messages import (
     IFF_UP,
@@ -55,22 +54,19 @@ from ap_agent.model import (
     root_is_ours,
 )
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
-from ap_agent.placement import Route, RouteKind, RouteQuery
+from ap_agent.placement import Route, RouteQuery
 from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError, counters_of
 from ap_agent.rtsocket import PIECE_BYTES, Refusal, RefusedError, RtSocket
 from bandwidth_config import IPAddress
 
-RTM_GETLINK, RTM_GETROUTE = 18, 26
+RTM_GETLINK = 18
 IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS = 29, 1 << 3
-RTA_DST, RTA_SRC, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 4, 27, 28, 29
 CAP_NET_ADMIN = 12
 DUMP_ATTEMPTS = 5
 BUSY_PAUSE_S = 0.005  # between two tries of what is still in use
 
 T = TypeVar("T")
 
-_ATTRIBUTE = struct.Struct("=HH")
-_RTMSG = struct.Struct("=BBBBBBBBI")
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
 
 
@@ -292,10 +288,10 @@ class RtNetlink:
     def routes(self, queries: Sequence[RouteQuery]) -> list[Route]:
         """How the kernel would send UDP packets, policy rules included; in the order of the questions."""
         if queries is not self._queries:  # the same ones come with every cycle
-            self._queries, self._questions = queries, [_route_question(one) for one in queries]
-        answers = self._socket.ask_all(RTM_GETROUTE, self._questions)
+            self._queries, self._questions = queries, [routemsg.pack_question(one) for one in queries]
+        answers = self._socket.ask_all(routemsg.RTM_GETROUTE, self._questions)
         return [
-            Route(_ROUTE_ERRORS.get(one.number, "other")) if isinstance(one, Refusal) else _parse_route(one)
+            routemsg.route_of_refusal(one.number) if isinstance(one, Refusal) else routemsg.parse_answer(one)
             for one in answers
         ]
 
@@ -373,55 +369,8 @@ class _Names:
 
 
 def _is_worth_waiting(op: Op, answer: ApplyError | None, started: float) -> bool:
-    return (
-        answer is not None
-        and answer.errno == errno.EBUSY
-        and time.monotonic() - started < getattr(op, "busy_wait_s", 0.0)
-    )
+    return answer is not None and answer.errno == errno.EBUSY and time.monotonic() - started < op.busy_wait_s
 
 
 def _apply_error(op: Op, number: int, text: str) -> ApplyError:
     return ApplyError(str(op), number, text, links=op.links)
-
-
-_ROUTE_KIND = 7  # byte of rtmsg
-_ROUTE_KINDS: dict[int, Any] = {1: "unicast", 2: "local", 6: "blackhole", 7: "unreachable", 8: "prohibit"}
-# What the kernel answers instead of a route (fib_props in fib_semantics.c, ip6_route.c).
-_ROUTE_ERRORS: dict[int, Any] = {
-    errno.ENETUNREACH: "none",
-    errno.EHOSTUNREACH: "unreachable",
-    errno.EINVAL: "blackhole",
-    errno.EACCES: "prohibit",
-}
-
-
-def _route_question(query: RouteQuery) -> bytes:
-    bits = query.destination.max_prefixlen
-    family = socket.AF_INET if query.destination.version == 4 else socket.AF_INET6
-    body = _RTMSG.pack(family, bits, bits if query.source else 0, 0, 0, 0, 0, 0, 0)
-    body += tcmsg.attribute(RTA_DST, query.destination.packed)
-    if query.source is not None:
-        body += tcmsg.attribute(RTA_SRC, query.source.packed)
-    body += tcmsg.attribute(RTA_IP_PROTO, bytes([socket.IPPROTO_UDP]))
-    for number, port in ((RTA_SPORT, query.source_port), (RTA_DPORT, query.destination_port)):
-        if port is not None:
-            body += tcmsg.attribute(number, port.to_bytes(2))
-    return body
-
-
-def _parse_route(data: bytes) -> Route:
-    """Thousands of these come in every cycle, so only what decides is looked at."""
-    ifindex, position = 0, _RTMSG.size
-    while position + 4 <= len(data):
-        length, number = _ATTRIBUTE.unpack_from(data, position)
-        if number == RTA_OIF or length < _ATTRIBUTE.size:
-            ifindex = int.from_bytes(data[position + 4 : position + length], sys.byteorder)
-            break
-        position += length + 3 & ~3
-    return _route(_ROUTE_KINDS.get(data[_ROUTE_KIND], "other"), ifindex)
-
-
-@lru_cache(maxsize=1024)
-def _route(kind: RouteKind, ifindex: int) -> Route:
-    """Thousands of answers name a handful of ways."""
-    return Route(kind, ifindex)

@@ -84,6 +84,7 @@ def test_another_socket_and_another_request_change_nothing() -> None:
     reader = Reader()
     first = reader.memory.take([class_message(1, 500, IDLE, port=1)])
     assert reader.memory.take([class_message(1, 500, IDLE, port=2)]) is first
+    assert reader.parsed == 1
 
 
 def test_fewer_and_more_pieces_are_news() -> None:
