@@ -39,7 +39,7 @@ def user_address(user: int, family: int = 4) -> str:
 
 @dataclass(frozen=True)
 class TestLink:
-    """A Link of the testbed; `user` is the host at its other end, the ports default to 50000 + interface id."""
+    """A Link of the testbed; `user` is the host at its other end, the ports default to 50000 and 51000 + its id."""
 
     __test__ = False  # a value, not a test class
 
@@ -48,6 +48,7 @@ class TestLink:
     user: int
     family: int = 4
     port: int = 0
+    local_port: int = 0
     local_address: str = ""
     remote_address: str = ""
     is_user_as: bool = True
@@ -58,7 +59,7 @@ class TestLink:
 
     @property
     def local(self) -> Address:
-        return self.local_address or AP_ADDRESS[self.family], 51_000 + self.interface_id
+        return self.local_address or AP_ADDRESS[self.family], self.local_port or 51_000 + self.interface_id
 
     @property
     def remote(self) -> Address:
