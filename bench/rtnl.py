@@ -42,13 +42,20 @@ class Message:
 
 @dataclass
 class Recording:
-    """What went to the kernel. Times are those of `time.perf_counter`, in seconds."""
+    """What went to the kernel. Times are those of `time.perf_counter`, in seconds.
 
-    messages: list[Message] = field(default_factory=list)
+    What was sent is taken apart when somebody asks, so that watching costs the watched little.
+    """
+
+    sends: list[bytes] = field(default_factory=list)
     write_sends: int = 0
     first_write_s: float = 0.0
     last_write_s: float = 0.0  # when the kernel had answered the last write
     kernel_s: float = 0.0  # spent inside system calls on netlink sockets
+
+    @property
+    def messages(self) -> list[Message]:
+        return [one for data in self.sends for one in parse(data)]
 
     @property
     def writes(self) -> list[Message]:
@@ -60,10 +67,9 @@ class Recording:
         return list(dict.fromkeys(one for one in self.messages if one.is_dump))
 
     def sent(self, data: bytes, began_s: float) -> bool:
-        """Note one send; says whether there was a write in it."""
-        found = list(parse(data))
-        self.messages += found
-        if not any(one.is_write for one in found):
+        """Note one send; says whether it is a write, which its first message shows: nobody mixes both."""
+        self.sends.append(data)
+        if not next(parse(data)).is_write:
             return False
         self.write_sends += 1
         self.first_write_s = self.first_write_s or began_s

@@ -10,10 +10,12 @@ by one starts a process per object, as the thesis' program does. Both directions
 from __future__ import annotations
 
 import json
+import resource
 import select
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from bandwidth_config import LinkInfo
@@ -21,7 +23,7 @@ from bench import rtnl
 from bench.core import Label, Outcome, Scale, Series, Step, percentile
 from bench.peers import flat, retell
 from bench.plots import Plot
-from bench.report import Table, figure, pivot
+from bench.report import NOTHING, Table, figure, pivot
 from bench.world import (
     IFB,
     NIC,
@@ -43,6 +45,7 @@ STARTED = "ours, just started"
 UNTIL, APPLY = "ours, until the kernel has it", "ours, applying alone"
 INSTALL, CHANGE, NO_OP, READ = "install from nothing", "change one limit", "nothing to do", "read back"
 WAIT, IDLE = "wait", "idle kernel"
+CPU = ", CPU"
 KBIT = 2_000
 CHANGES = (5_000, KBIT)
 MAX_ONE_BY_ONE = 100
@@ -97,6 +100,14 @@ class _Round:
     def _add(self, seconds: float, what: str, variant: str) -> None:
         self._outcome.add(seconds, "s", what=what, size=self._size, variant=variant)
 
+    @contextmanager
+    def _cpu(self, what: str, variant: str) -> Iterator[None]:
+        """Note the CPU time of this process and of those that it starts, in the kernel and outside: on a busy machine
+        everybody waits longer, but works hardly more."""
+        began = _cpu_s()
+        yield
+        self._add(_cpu_s() - began, f"{what}{CPU}", variant)
+
     # --- ours ---
 
     def _install_ours(self, recorder: rtnl.Recorder, engine: RunningEngine) -> rtnl.Recording:
@@ -114,9 +125,10 @@ class _Round:
         self, recorder: rtnl.Recorder, engine: RunningEngine, links: Mapping[int, LinkInfo], what: str
     ) -> rtnl.Recording:
         record = recorder.start()
-        began = time.perf_counter()
-        engine.enforce(links)
-        ended = time.perf_counter()
+        with self._cpu(what, OURS):
+            began = time.perf_counter()
+            engine.enforce(links)
+            ended = time.perf_counter()
         self._add(ended - began, what, OURS)
         self._add(record.last_write_s - began, what, UNTIL)
         self._add(record.last_write_s - record.first_write_s, what, APPLY)
@@ -127,15 +139,17 @@ class _Round:
         with RunningEngine(host) as fresh:
             for variant, one in ((OURS, engine), (OURS, engine), (OURS, engine), (STARTED, fresh)):
                 record = recorder.start()
-                began = time.perf_counter()
-                result = one.enforce(self._links)
-                self._add(time.perf_counter() - began, NO_OP, variant)
+                with self._cpu(NO_OP, variant):
+                    began = time.perf_counter()
+                    result = one.enforce(self._links)
+                    self._add(time.perf_counter() - began, NO_OP, variant)
                 writes: dict[str, Label] = {"what": "writes with nothing to do", "size": self._size, "variant": variant}
                 self._outcome.add(result.writes, "writes", **writes)
         self._read_back(record, engine, host)
 
     def _read_back(self, record: rtnl.Recording, engine: RunningEngine, host: Namespace) -> None:
-        seconds, size = host.call(lambda: rtnl.read_dumps(record.dumps))
+        with self._cpu(NO_OP, KERNEL):
+            seconds, size = host.call(lambda: rtnl.read_dumps(record.dumps))
         for what in (NO_OP, READ):
             self._add(seconds, what, KERNEL)
         self._outcome.add(size, "bytes", what="dump bytes", size=self._size, variant=KERNEL)
@@ -150,15 +164,18 @@ class _Round:
 
     def _replay(self, installed: rtnl.Recording, changes: list[rtnl.Recording], objects: int) -> None:
         host = attachment_point(self._lab, "kernel")  # the messages make the IFB
-        self._add(host.call(lambda: rtnl.replay(installed.writes)), INSTALL, KERNEL)
+        with self._cpu(INSTALL, KERNEL):
+            self._add(host.call(lambda: rtnl.replay(installed.writes)), INSTALL, KERNEL)
         for record in changes:
-            self._add(host.call(partial(rtnl.replay, record.writes)), CHANGE, KERNEL)
+            with self._cpu(CHANGE, KERNEL):
+                self._add(host.call(partial(rtnl.replay, record.writes)), CHANGE, KERNEL)
         self._check(host, objects)
         tear_down(host, *DEVICES)
 
     def _batch(self, lines: list[str]) -> None:
         host = self._host_with_ifb("batch")
-        self._add(_batch(host, lines), INSTALL, BATCH)
+        with self._cpu(INSTALL, BATCH):
+            self._add(_batch(host, lines), INSTALL, BATCH)
         for kbit in CHANGES:
             changed = [flat.change_of_ours(dev, major, self._number, kbit) for dev, major in ((NIC, 1), (IFB, 3))]
             self._add(_batch(host, [line for one in changed for line in one]), CHANGE, BATCH)
@@ -174,6 +191,11 @@ class _Round:
         """Otherwise something else was timed."""
         if (found := len(retell.retell(host, DEVICES))) != objects:
             raise RuntimeError(f"{host.short} has {found} objects, ours {objects}")
+
+
+def _cpu_s() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _batch(host: Namespace, lines: list[str]) -> float:
@@ -252,7 +274,19 @@ def tables(outcome: Outcome) -> list[Table]:
         )
         for what, columns in COLUMNS.items()
     ]
+    columns = (OURS, STARTED, KERNEL, BATCH)
+    rows = [
+        [f"{what}, {size}", *(_cpu_cell(outcome, what, size, one) for one in columns)]
+        for what in (INSTALL, CHANGE, NO_OP)
+        for size in sizes
+    ]
+    found.append(Table("CPU time of the same, in the kernel and outside, ms", ["what, links", *columns], rows))
     return [*found, _waiting_table(outcome)]
+
+
+def _cpu_cell(outcome: Outcome, what: str, size: int, variant: str) -> str:
+    seconds = outcome.median(what=f"{what}{CPU}", size=size, variant=variant)
+    return NOTHING if seconds is None else figure(seconds * 1000)
 
 
 def _waiting_table(outcome: Outcome) -> Table:
