@@ -54,6 +54,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=REPOSITORY / "bench" / "results", help="folder for results")
     given = parser.parse_args([word for word in argv if word not in ("QUICK=1", "QUICK=0")])
     given.quick = given.quick or "QUICK=1" in argv
+    if given.quick and given.publish:
+        parser.error("a quick run is not worth publishing; leave one of them out")
     unknown = [name for name in given.suites if name not in SUITES]
     if unknown:
         parser.error(f"no such suite: {', '.join(unknown)}; there are {', '.join(SUITES)}")

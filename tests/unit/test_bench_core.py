@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import parse
 from bench.core import Outcome, Progress, Scale, Step, interleave, median, percentile, quartiles
 from bench.plots import Plot
 from bench.publish import Page, into_docs
@@ -117,6 +118,21 @@ def test_targets_are_published_only_from_a_run_of_all_that_they_judge(tmp_path: 
     assert "-->\nold\n<!--" in text
     assert "![Cost](img/bench-packet.svg)\n\n- Beside it.\n<!--" in text
     assert "Measured by `./dev bench packet` on ?" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["nosuch"], "no such suite: nosuch"), (["QUICK=1", "--publish"], "not worth publishing")],
+)
+def test_a_wrong_command_line_is_refused_in_words(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert parse(["QUICK=1", "packet"]).quick
+    assert not parse(["packet"]).quick
 
 
 def test_the_page_in_docs_has_a_place_for_every_suite() -> None:
