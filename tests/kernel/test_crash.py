@@ -43,10 +43,10 @@ from tests.kernel.flows import FASTEST_KBIT, Flow, Prober, Way
 from tests.kernel.meaning import meanings
 from tests.kernel.reach import Reach
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]  # ten seconds each on an idle machine
 
-EVERY_CUT_UP_TO = 140
-CUTS_OF_A_LONG_PLAN = 20
+EVERY_CUT_UP_TO = 70
+CUTS_OF_A_LONG_PLAN = 15
 WITNESS_EVERY = 8  # cuts; `tc` needs 50 ms to print everything
 UNLIMITED, DEFAULT = EngineSettings(), EngineSettings(unmatched="default", default_bandwidth_kbit=5000)
 
@@ -221,6 +221,8 @@ class Crashes:
     def converge(self, where: object, whole: list[str] | None) -> None:
         result = reconcile(self.step.after, self.step.settings)
         assert result.ok, (where, result.problems)
+        # Nothing that no dump shows, such as a table whose preference is gone, stood in the way.
+        assert result.writes == len(result.plan.ops), where
         if whole is not None:
             assert meanings() == whole, where
 
