@@ -70,7 +70,7 @@ def change(before: dict[int, LinkInfo], after: dict[int, LinkInfo]) -> tuple[Par
     """(kernel, engine, result of the second cycle, how often everything was read for it)."""
     kernel = PartKernel()
     engine = TcEngine(kernel)
-    assert engine.reconcile(before, SETTINGS).ok
+    engine.reconcile(before, SETTINGS)
     looks = kernel.looks
     result = engine.reconcile(after, SETTINGS, is_settled=True)
     return kernel, engine, result, kernel.looks - looks
@@ -131,6 +131,23 @@ def test_where_fragments_go_to_another_link_the_whole_way_is_gone(number: int, k
     _, engine, result, taken = change(SHARED, after)
     assert (taken, result.ok) == (looks, True)
     assert engine.reconcile(after, SETTINGS).writes == 0
+
+
+def test_of_two_links_that_match_the_same_the_stricter_may_be_another_one_now() -> None:
+    alike = of(link(1, 500, port=50001), link(2, 800, port=50001))
+    _, engine, result, looks = change(alike, {**alike, 1: link(1, 900, port=50001)})
+    assert looks > 0
+    assert [(one.interface_id, one.state) for one in result.links] == [(1, "error"), (2, "error")]
+    assert "800" in str(result.problems)
+    assert engine.reconcile({**alike, 1: link(1, 900, port=50001)}, SETTINGS).writes == 0
+
+
+def test_a_step_that_is_refused_again_and_again_is_not_tried_for_ever() -> None:
+    kernel = PartKernel()
+    kernel.refuse = lambda op: op.kind == "root-add" and op.device.name == "eth0"
+    result = TcEngine(kernel).reconcile(TWO, SETTINGS)
+    assert not result.ok
+    assert kernel.looks == 3  # before, after the first attempt, and after the second, which was like the first
 
 
 @pytest.mark.parametrize(
@@ -211,6 +228,8 @@ def test_a_refusal_is_followed_by_the_whole_way_and_every_write_is_counted() -> 
     result = engine.reconcile(after, SETTINGS, is_settled=True)
     assert result.ok, result.problems
     assert result.writes == len(result.plan.ops) - 1
+    assert kernel.kernel.trees[2].classes[Handle(1, 1)].rate_bytes_s == 900 * 125
+    assert [one.to_user and one.to_user.rate_kbit for one in result.links] == [900, 800]
     assert engine.reconcile(after, SETTINGS).writes == 0
 
 
