@@ -39,11 +39,12 @@ from ap_agent.rtsocket import Refusal, RtSocket
 from bandwidth_config import LinkInfo
 from lab.netns import Namespace
 from tests.kernel.conftest import Host, entry, links
-from tests.kernel.flows import FASTEST_KBIT, Flow, Prober, Way
+from tests.kernel.flows import DIRECTIONS, FASTEST_KBIT, Flow, Prober, Way
 from tests.kernel.meaning import meanings
 from tests.kernel.reach import Reach
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]  # ten seconds each on an idle machine
+EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
 
 EVERY_CUT_UP_TO = 70
 CUTS_OF_A_LONG_PLAN = 15
@@ -122,6 +123,13 @@ class Step:
     broken: str = ""
     is_fresh: bool = False  # what is there before must not remember what was there later
 
+    @property
+    def moved(self) -> list[tuple[Flow, Flow]]:
+        """The packets of each link that stays, before and after, where they are not the same."""
+        staying = sorted(self.before.keys() & self.after.keys())
+        pairs = [(Flow.of(self.before[number]), Flow.of(self.after[number])) for number in staying]
+        return [(old, new) for old, new in pairs if old != new]
+
 
 STEPS = {
     "small build": Step({}, THREE),
@@ -153,7 +161,7 @@ class CutSocket(RtSocket):
     """
 
     messages_left = sys.maxsize
-    sent: list[Sequence[Message]] = []  # all groups so far
+    sent: dict[tuple[Message, ...], int] = {}  # all groups so far, with the number of their messages
 
     def send(self, groups: Sequence[Sequence[Message]]) -> list[Refusal | None]:
         allowed = list(itertools.takewhile(_is_allowed, groups))
@@ -164,11 +172,11 @@ class CutSocket(RtSocket):
 
 
 def _is_allowed(group: Sequence[Message]) -> bool:
-    if group not in CutSocket.sent:
+    if tuple(group) not in CutSocket.sent:
         if len(group) > CutSocket.messages_left:
             return False
         CutSocket.messages_left -= len(group)
-        CutSocket.sent.append(group)
+        CutSocket.sent[tuple(group)] = len(group)
     return True
 
 
@@ -181,7 +189,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def killed_after(messages: int, wanted: Links, settings: EngineSettings) -> bool:
     """Whether a cycle died; it was a process of its own, with nothing remembered and nothing left."""
-    CutSocket.messages_left, CutSocket.sent = messages, []
+    CutSocket.messages_left, CutSocket.sent = messages, {}
     with RtNetlink() as kernel:
         try:
             reconcile(wanted, settings, kernel=kernel)
@@ -213,9 +221,9 @@ class Crashes:
     def undisturbed(self) -> tuple[list[str], list[int]]:
         """What `tc` says after it, and the sizes of the messages' groups."""
         self.prepare()
-        CutSocket.sent = []
+        CutSocket.sent = {}
         assert reconcile(self.step.after, self.step.settings).ok
-        sizes = [len(group) for group in CutSocket.sent]
+        sizes = list(CutSocket.sent.values())
         return meanings(), sizes
 
     def converge(self, where: object, whole: list[str] | None) -> None:
@@ -231,7 +239,7 @@ class Crashes:
         clean = meanings()
         self.converge("the first time", None)
         whole, groups = self.undisturbed()
-        limits = _Limits(self.prober, is_ifb_gone=bool(self.step.broken))
+        limits = _Limits(self.prober, self.step)
         self.prepare()
         limits.see_before()
         self.converge("before", whole)
@@ -255,7 +263,7 @@ class Crashes:
 def _cuts(groups: Sequence[int]) -> Iterator[int]:
     """Numbers of messages after which to die: between groups, never at the end."""
     ends = [sum(groups[:number]) for number in range(len(groups))]
-    if len(ends) <= EVERY_CUT_UP_TO or os.environ.get("SLBW_EVERY_CUT"):
+    if len(ends) <= EVERY_CUT_UP_TO or EVERY_CUT:
         return iter(ends)
     stride = -(-len(ends) // CUTS_OF_A_LONG_PLAN)
     first = random.randrange(stride)  # noqa: S311 - so that many runs see every place
@@ -269,8 +277,8 @@ class _Limits:
     the users is limited again from some message on.
     """
 
-    def __init__(self, prober: Prober, *, is_ifb_gone: bool) -> None:
-        self._prober, self._is_ifb_gone = prober, is_ifb_gone
+    def __init__(self, prober: Prober, step: Step) -> None:
+        self._prober, self._moved, self._is_ifb_gone = prober, step.moved, bool(step.broken)
         self._reached: dict[str, set[Way]] = {"data": set(), "heartbeats": set()}
 
     def see_before(self) -> None:
@@ -289,6 +297,9 @@ class _Limits:
         limited = set(self._prober.ways) - found.free
         assert self._limited & self.after[0] <= limited, (where, self._limited & self.after[0] - limited)
         assert self._blocked & self.after[1] <= found.blocked(self._prober.ways), where
+        for old, new in self._moved:  # the old packets are set free only when the new ones are limited
+            for direction in DIRECTIONS:
+                assert limited & {(old, direction), (new, direction)}, (where, old, new, direction)
         # What this step limits is not set free again by its later messages.
         reached = self._reached[found.kind]
         assert reached <= limited, (where, found.kind, reached - limited)
