@@ -70,7 +70,9 @@ class Engine(Protocol):
     """The tc engine, as `ap_agent.reconcile` offers it. Only these functions touch the kernel."""
 
     def plan_cycle(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult: ...
-    def reconcile(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult: ...
+    def reconcile(
+        self, links: Mapping[int, LinkInfo], settings: EngineSettings, *, is_settled: bool = False
+    ) -> CycleResult: ...
     def plan_reset(self, settings: EngineSettings) -> CycleResult: ...
     def reset(self, settings: EngineSettings) -> CycleResult: ...
     def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]: ...
@@ -223,14 +225,17 @@ class Agent:
 
     # --- from the disk to the kernel --------------------------------------------------------------------------------
 
-    def enforce(self) -> Enforced | None:
-        """Make the kernel agree with the bundle and read it back. None while there is no bundle: nothing is touched."""
+    def enforce(self, *, is_settled: bool = False) -> Enforced | None:
+        """Make the kernel agree with the bundle and read it back. None while there is no bundle: nothing is touched.
+
+        `is_settled`: nobody else changed anything since the last time, so far as the kernel's events say.
+        """
         if self.bundle is None:
             self.enforced = None
             return None
         started = time.monotonic()
         try:
-            self.enforced = enforce_links(self._engine, self.bundle.links, self.settings)
+            self.enforced = enforce_links(self._engine, self.bundle.links, self.settings, is_settled=is_settled)
         except Exception as exc:
             # Not ours to handle, but what was read back before the bug must not be claimed any longer.
             states = unread_links(self.bundle.links, f"the agent failed: {type(exc).__name__}")
@@ -343,11 +348,12 @@ def enforce_links(
     links: Mapping[int, LinkInfo],
     settings: Settings,
     *,
+    is_settled: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Enforced:
     """One reconcile with its outcome as a value. A programming error is not caught here: it must be seen."""
     try:
-        result = engine.reconcile(links, settings.engine())
+        result = engine.reconcile(links, settings.engine(), is_settled=is_settled)
     except AgentError as exc:
         problem = problem_of(exc, "kernel")
         states = _read_anyway(engine, links, settings, problem)

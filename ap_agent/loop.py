@@ -155,8 +155,10 @@ class Loop:
         is_receipt_due = self._can_tell and now >= self._next_receipt
         was_wrong = self.agent.enforced is not None and not self.agent.enforced.ok
         is_called = self._attention.due is not None and now >= self._attention.due
-        if self._is_new or (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due or is_called:
+        if (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due or is_called:
             self._enforce()
+        elif self._is_new:
+            self._enforce(only_new=True)
         if self._can_tell and (self._may_tell or is_receipt_due):
             self._tell(even_if_old=is_receipt_due)
         self._report()
@@ -179,15 +181,18 @@ class Loop:
         if self.agent.has_lost_ifb():
             self._enforce()
 
-    def _enforce(self) -> None:
+    def _enforce(self, *, only_new: bool = False) -> None:
+        """`only_new`: for no other reason than that the service had something new."""
         self._is_new, self._may_tell = False, True
         self._hear_all()
+        is_settled = only_new and self._events is not None and self._attention.due is None
         began = self._monotonic()
         enforced: Enforced | None = None
         with self._loudly("enforce"):
-            enforced = self.agent.enforce()
+            enforced = self.agent.enforce(is_settled=is_settled)
         ended = self._monotonic()
-        self._next_audit = ended + self.agent.settings.audit_interval_s
+        if not is_settled:  # who saves a limit every few seconds must not put the comparison off for ever
+            self._next_audit = ended + self.agent.settings.audit_interval_s
         result = enforced.result if enforced is not None else None
         written = {op.device.name for op in result.plan.ops} if result is not None and result.writes else set()
         is_finished = result is not None or self.agent.bundle is None

@@ -27,6 +27,7 @@ class FakeEngine:
     refused: frozenset[int] = frozenset()  # links that the kernel does not take
     calls: list[str] = field(default_factory=list)
     settings: list[EngineSettings] = field(default_factory=list)
+    settled: list[bool] = field(default_factory=list)  # what was said of each reconcile
     ifb: int | None = None  # its number while it is there and up
     glances: int = 0
 
@@ -35,8 +36,11 @@ class FakeEngine:
         ops = self._ops(links)
         return self._result(links, ops, 0)
 
-    def reconcile(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
+    def reconcile(
+        self, links: Mapping[int, LinkInfo], settings: EngineSettings, *, is_settled: bool = False
+    ) -> CycleResult:
         self._called("reconcile", settings)
+        self.settled.append(is_settled)
         ops = self._ops(links)
         wanted = {number: link.bandwidth_kbit for number, link in links.items() if link.is_user_as}
         kept = {number: kbit for number, kbit in self.kernel.items() if number in self.refused}

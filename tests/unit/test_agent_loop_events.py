@@ -83,8 +83,10 @@ class Kernel(FakeEngine):
 
     meanwhile: Callable[[], None] | None = None
 
-    def reconcile(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
-        found = super().reconcile(links, settings)
+    def reconcile(
+        self, links: Mapping[int, LinkInfo], settings: EngineSettings, *, is_settled: bool = False
+    ) -> CycleResult:
+        found = super().reconcile(links, settings, is_settled=is_settled)
         if self.meanwhile is not None:
             happens, self.meanwhile = self.meanwhile, None
             happens()
@@ -166,7 +168,7 @@ def test_a_cycle_says_which_ports_were_its_own_and_what_concerns_us(settings: Se
     world.run_until(1101.0)
     assert world.events.owned == [frozenset({OURS})]
     interest = world.events.interests[-1]
-    assert interest.devices == {2}
+    assert interest.devices == frozenset({2})
     assert interest.names == {"eth0", "slbw0"}
     assert interest.ifb == world.engine.ifb
     assert interest.addresses.covers(32, 24, bytes([192, 0, 2, 0]))
@@ -344,3 +346,34 @@ def test_a_receipt_that_failed_is_not_sent_again_and_again(settings: Settings) -
     world = world_of(replace(settings, poll_interval_s=10, receipt_interval_s=60), client)
     world.run_until(1059.0)
     assert client.tries <= 7  # with each poll
+
+
+# --- a new limit, with and without news from the kernel -----------------------------------------------------------------
+
+
+def world_with_news_at_1100(settings: Settings, **options: Any) -> World:
+    """The service has a new limit at moment 1100; nothing else is due near it."""
+    client = FakeClient([NotModified(), NewBundle(V8), NotModified()], EventClock())
+    world = world_of(replace(settings, poll_interval_s=100, **options), client)
+    world.run_until(1099.0)
+    world.engine.settled.clear()
+    return world
+
+
+def test_a_new_limit_alone_is_set_without_reading_everything(settings: Settings) -> None:
+    world = world_with_news_at_1100(settings)
+    world.run_until(1101.0)
+    assert world.engine.settled == [True]
+
+
+def test_a_new_limit_after_an_event_is_set_with_a_whole_look(settings: Settings) -> None:
+    world = world_with_news_at_1100(settings)
+    world.events.at(1099.99, CLASS)
+    world.run_until(1101.0)
+    assert world.engine.settled == [False]
+
+
+def test_new_limits_do_not_put_the_comparison_off(settings: Settings) -> None:
+    world = world_with_news_at_1100(settings, audit_interval_s=150)
+    world.run_until(1160.0)
+    assert world.engine.settled == [True, False]
