@@ -11,14 +11,17 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from types import TracebackType
 
 from bandwidth_config import LinkInfo
 from lab.netns import Namespace
+from tests.kernel.conftest import Host
 from tests.kernel.packets import SCION_DATA, SCION_HEARTBEAT, Address, _family
+from tests.kernel.reach import Reach
 
 BURST = 10
 FASTEST_KBIT = 40
@@ -132,3 +135,23 @@ class Prober:
                 way = self._way_of.get((own, sender[:2]))
                 if way is not None:
                     self._bursts[_STAMP.unpack_from(data, len(data) - _STAMP.size)[0]].arrived[way] += 1
+
+
+USERS = {"192.0.2.": "u1", "2001:db8:1:": "u1", "198.51.100.": "u2", "2001:db8:2:": "u2"}
+
+
+@contextmanager
+def observers(host: Host, *documents: Mapping[int, LinkInfo]) -> Iterator[tuple[Prober, Reach]]:
+    """Of all links of these documents, whose addresses the users get."""
+    found = [link for document in documents for link in document.values()]
+    for user in (host.u1, host.u2):
+        own = {link.remote_ip for link in found if _user_of(host, str(link.remote_ip)) is user}
+        user.ip_batch(f"addr add {one}/{24 if one.version == 4 else 64} dev eth0 nodad" for one in sorted(own, key=str))
+    users = {start: _user_of(host, start) for start in USERS}
+    flows = sorted({Flow.of(link) for link in found}, key=str)
+    with Prober(host.ap, users, flows) as prober, Reach(host.ap, host.u1, "192.0.2.1", "2001:db8:1::1") as reach:
+        yield prober, reach
+
+
+def _user_of(host: Host, address: str) -> Namespace:
+    return next(host.lab.namespaces[short] for start, short in USERS.items() if address.startswith(start))
