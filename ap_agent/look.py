@@ -14,7 +14,7 @@ from typing import Protocol
 from ap_agent.desired import PlacedLink, desired
 from ap_agent.errors import ApplyError
 from ap_agent.linkstate import Verdict, verdicts
-from ap_agent.model import EngineSettings, Finding, Handle, HtbClass, Qdisc, TcState, Tree
+from ap_agent.model import Desired, EngineSettings, Finding, Handle, HtbClass, Qdisc, TcState, Tree
 from ap_agent.ops import Op
 from ap_agent.placement import Placements, Route, RouteQuery, limited, place, route_queries
 from ap_agent.plan import Plan, plan
@@ -46,6 +46,7 @@ class Look:
     routes: Sequence[Route]
     avoid: frozenset[TableName]
     placements: Placements
+    wanted: Desired  # what follows from the placements
     plan: Plan
     verdicts: tuple[Verdict, ...]
     placed: Mapping[int, PlacedLink]
@@ -62,28 +63,37 @@ def take_look(
     links: Mapping[int, LinkInfo],
     settings: EngineSettings,
     avoid: frozenset[TableName] = frozenset(),
-    last: Look | None = None,
+    earlier: Sequence[Look] = (),
 ) -> Look:
-    """`avoid` are table numbers that the kernel refused; `last` is a look at the same kernel."""
+    """`avoid` are table numbers that the kernel refused; `earlier` are looks at the same kernel."""
     state = kernel.observe()
-    last = _settled(last) if last is not None else None
-    is_same_question = last is not None and links == last.links and state.addresses == last.state.addresses
-    queries = last.queries if last is not None and is_same_question else route_queries(links, state)
+    earlier = [_settled(one) for one in earlier]
+    alike = [one for one in earlier if links == one.links and state.addresses == one.state.addresses]
+    queries = alike[0].queries if alike else route_queries(links, state)
     routes = tuple(kernel.routes(queries))
-    if (
-        last is not None
-        and is_same_question
-        and (settings, routes, avoid) == (last.settings, last.routes, last.avoid)
-        and _is_same_but_counters(state, last.state)
-    ):
-        return replace(last, state=state)
+    for one in alike:
+        is_same = (settings, routes, avoid) == (one.settings, one.routes, one.avoid)
+        if is_same and _is_same_but_counters(state, one.state):
+            return replace(one, state=state)
     placements = place(links, state, dict(zip(queries, routes, strict=True)).__getitem__, settings)
-    wanted = desired(placements.placed, placements.managed, settings)
+    known = next((one.wanted for one in earlier if (settings, placements) == (one.settings, one.placements)), None)
+    wanted = known or desired(placements.placed, placements.managed, settings)
     todo = plan(state, wanted, avoid)
     said = verdicts(limited(links), state, wanted, todo.ops, (*placements.findings, *todo.findings))
     placed = {one.link.interface_id: one for one in placements.placed}
     return Look(
-        links, settings, state, queries, routes, avoid, placements, todo, said, placed, _sharing(placements.placed)
+        links,
+        settings,
+        state,
+        queries,
+        routes,
+        avoid,
+        placements,
+        wanted,
+        todo,
+        said,
+        placed,
+        _sharing(placements.placed),
     )
 
 

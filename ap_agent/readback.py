@@ -9,7 +9,7 @@ read in this cycle; counters are decoded when somebody asks for them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
@@ -52,10 +52,15 @@ class InterruptedDumpError(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """Messages of one layout. `mask` is 0 where counters and clocks are; `basic` and `queue` are the places of the
-    counters of what passed and of what waits (0: there are none)."""
+    """Messages of one layout: `frame` is 0xff where their attributes' headers and kinds are, `framed` what is there.
+
+    `mask` is 0 where counters and clocks are; `basic` and `queue` are the places of the counters of what passed and of
+    what waits (0: there are none).
+    """
 
     mask: bytes
+    frame: bytes = b""
+    framed: int = 0
     basic: int = 0
     queue: int = 0
 
@@ -65,66 +70,77 @@ class Shape:
         such a message is parsed whenever it changed."""
         mask = bytearray(b"\xff" * len(message))
         _hide(mask, *_REQUEST)
+        frame = bytearray(len(message))
         places = {TCA_STATS_BASIC: 0, TCA_STATS_QUEUE: 0}
-        top = list(_attributes(message, _HEADER_BYTES + _TCMSG_BYTES, len(message)))
-        kind = next((text_of(message[start:end]) for number, start, end in top if number == TCA_KIND), "")
+        top = list(_attributes(message, _HEADER_BYTES + _TCMSG_BYTES, len(message), frame))
+        kind = _kind(message, top, TCA_KIND, frame)
         for number, start, end in top:
             if number in (TCA_STATS, TCA_XSTATS):
                 _hide(mask, start, end)
             elif number == TCA_STATS2:
-                for inner, inner_start, inner_end in _attributes(message, start, end):
+                for inner, inner_start, inner_end in _attributes(message, start, end, frame):
                     _hide(mask, inner_start, inner_end)
                     places[inner] = inner_start
             elif number == TCA_OPTIONS:
-                for hidden in _hidden_options(message, kind, start, end):
+                for hidden in _hidden_options(message, kind, start, end, frame):
                     _hide(mask, *hidden)
-        return cls(bytes(mask), places[TCA_STATS_BASIC], places[TCA_STATS_QUEUE])
+        framed = _number(message) & _number(bytes(frame))
+        return cls(bytes(mask), bytes(frame), framed, places[TCA_STATS_BASIC], places[TCA_STATS_QUEUE])
 
 
 def _hide(mask: bytearray, start: int, end: int) -> None:
     mask[start:end] = bytes(end - start)
 
 
-def _attributes(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, begin and end of each."""
+def _attributes(data: bytes, position: int, end: int, frame: bytearray) -> Iterator[tuple[int, int, int]]:
+    """Number, begin and end of each; their headers belong to the frame."""
     while position + _ATTRIBUTE.size <= end:
         length, number = _ATTRIBUTE.unpack_from(data, position)
         if length < _ATTRIBUTE.size or position + length > end:
             return
+        frame[position : position + _ATTRIBUTE.size] = b"\xff" * _ATTRIBUTE.size
         yield number & 0x3FFF, position + _ATTRIBUTE.size, position + length
         position += length + 3 & ~3
 
 
-def _hidden_options(data: bytes, kind: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    for number, inner, inner_end in _attributes(data, start, end):
+def _kind(data: bytes, among: Iterable[tuple[int, int, int]], wanted: int, frame: bytearray) -> str:
+    """The text of the attribute that says what the others mean; so it belongs to the frame."""
+    for number, start, end in among:
+        if number == wanted:
+            frame[start:end] = b"\xff" * (end - start)
+            return text_of(data[start:end])
+    return ""
+
+
+def _hidden_options(data: bytes, kind: str, start: int, end: int, frame: bytearray) -> Iterator[tuple[int, int]]:
+    for number, inner, inner_end in _attributes(data, start, end, frame):
         if kind == "htb" and number == TCA_HTB_INIT and inner_end - inner >= _HTB_DIRECT_PACKETS.stop:
             yield inner + _HTB_DIRECT_PACKETS.start, inner + _HTB_DIRECT_PACKETS.stop
         if kind == "u32" and number == TCA_U32_PCNT:
             yield inner, inner_end
         if kind == "u32" and number == TCA_U32_ACT:
-            for _, action, action_end in _attributes(data, inner, inner_end):
-                yield from _hidden_in_action(data, action, action_end)
+            for _, action, action_end in _attributes(data, inner, inner_end, frame):
+                yield from _hidden_in_action(data, action, action_end, frame)
 
 
-def _hidden_in_action(data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    kind = ""
-    for number, inner, inner_end in _attributes(data, start, end):
-        if number == TCA_ACT_KIND:
-            kind = text_of(data[inner:inner_end])
-        elif number == TCA_ACT_STATS:
+def _hidden_in_action(data: bytes, start: int, end: int, frame: bytearray) -> Iterator[tuple[int, int]]:
+    parts = list(_attributes(data, start, end, frame))
+    kind = _kind(data, parts, TCA_ACT_KIND, frame)
+    for number, inner, inner_end in parts:
+        if number == TCA_ACT_STATS:
             yield inner, inner_end
         elif number == TCA_ACT_OPTIONS and kind == "mirred":
-            for option, option_start, option_end in _attributes(data, inner, inner_end):
+            for option, option_start, option_end in _attributes(data, inner, inner_end, frame):
                 if option == TCA_MIRRED_TM:
                     yield option_start, option_end
-
-
-# --- one dump --------------------------------------------------------------------------------------------------
 
 
 def _number(data: bytes) -> int:
     """As an integer: Python masks and compares these far faster than it can walk through bytes."""
     return int.from_bytes(data, "little")
+
+
+# --- one dump --------------------------------------------------------------------------------------------------
 
 
 class _Piece(Generic[T]):
@@ -156,7 +172,7 @@ class DumpMemory(Generic[T]):
     def __init__(self, parse: Callable[[bytes], T | None]) -> None:
         self._parse = parse
         self._pieces: list[_Piece[T]] = []
-        self._shapes: dict[int, list[tuple[Shape, int]]] = {}
+        self._shapes: dict[int, list[tuple[Shape, int, int]]] = {}
         self._known: dict[int, tuple[T | None, Shape]] = {}
         self._places: Places[T] | None = None
         self.objects: tuple[T, ...] = ()
@@ -215,18 +231,24 @@ class DumpMemory(Generic[T]):
 
     def _message(self, message: bytes) -> tuple[T | None, Shape]:
         number = _number(message)
-        shapes = self._shapes.setdefault(len(message), [])
-        for _, mask in shapes:
+        for _, mask, _ in self._shapes.get(len(message), ()):
             found = self._known.get(number & mask)
             if found is not None:
                 return found
-        shape = Shape.of(message)
-        known = next((one for one, _ in shapes if one == shape), None)
-        if known is None:
-            shapes.append((shape, _number(shape.mask)))
-        found = self._parse(message[_HEADER_BYTES:]), known or shape
-        self._known[number & _number(shape.mask)] = found
+        shape, mask = self._shape(message, number)
+        found = self._parse(message[_HEADER_BYTES:]), shape
+        self._known[number & mask] = found
         return found
+
+    def _shape(self, message: bytes, number: int) -> tuple[Shape, int]:
+        shapes = self._shapes.setdefault(len(message), [])
+        for shape, mask, frame in shapes:
+            if number & frame == shape.framed:
+                return shape, mask
+        shape = Shape.of(message)
+        mask = _number(shape.mask)
+        shapes.append((shape, mask, _number(shape.frame)))
+        return shape, mask
 
 
 def _is(one: object, other: object) -> bool:

@@ -70,6 +70,7 @@ class TcEngine:
         self._given = kernel
         self._own: RtNetlink | None = None
         self._last: Look | None = None
+        self._good: Look | None = None  # the last at which there was nothing to do: what a repair leads back to
         self._states = StateMemory()
 
     def __enter__(self) -> TcEngine:
@@ -82,7 +83,7 @@ class TcEngine:
 
     def close(self) -> None:
         """Give up the sockets and all that was remembered; the next cycle opens new ones."""
-        self._last, self._states = None, StateMemory()
+        self._last, self._good, self._states = None, None, StateMemory()
         if self._own is not None:
             self._own.close()
             self._own = None
@@ -183,7 +184,11 @@ class TcEngine:
         settings: EngineSettings,
         avoid: frozenset[TableName] = frozenset(),
     ) -> Look:
-        self._last = take_look(kernel, links, settings, avoid, self._last)
+        others = [self._good] if self._good is not self._last else []
+        earlier = [one for one in (self._last, *others) if one is not None]
+        self._last = take_look(kernel, links, settings, avoid, earlier)
+        if self._last.plan.is_empty:
+            self._good = self._last
         return self._last
 
     def _require_net_admin(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from functools import lru_cache
 from socket import htonl, htons, ntohl, ntohs
 
 from ap_agent.model import (
@@ -97,13 +97,14 @@ def parse_filter(data: bytes, names: dict[int, str]) -> InstalledFilter:
     redirects = [_redirect(action, names) for action in _actions(kind, options)]
     targets = tuple(name for name in redirects if name is not None)
     buckets = struct.unpack_from("=I", options[TCA_U32_DIVISOR])[0] if TCA_U32_DIVISOR in options else None
-    one = InstalledFilter(hook, chain, pref, protocol, kind, handle, None, targets, buckets)
-    if kind != "u32" or handle == 0 or buckets is not None:
-        return one
-    return replace(one, meaning=_u32_meaning(one, options, redirects))
+    is_rule = kind == "u32" and handle != 0 and buckets is None
+    meaning = _u32_meaning((hook, chain, pref, protocol), options, redirects) if is_rule else None
+    return InstalledFilter(hook, chain, pref, protocol, kind, handle, meaning, targets, buckets)
 
 
-def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: list[str | None]) -> Filter | None:
+def _u32_meaning(
+    place: tuple[Handle, int, int, int], options: dict[int, bytes], redirects: list[str | None]
+) -> Filter | None:
     """What it does, or None when it has anything that ours never have (offsets, other actions, other hashes)."""
     data = options.get(TCA_U32_SEL, b"")
     if len(data) < _U32_SEL.size or len(redirects) > 1 or None in redirects:
@@ -119,19 +120,21 @@ def _u32_meaning(one: InstalledFilter, options: dict[int, bytes], redirects: lis
     flowid = struct.unpack_from("=I", options[TCA_U32_CLASSID])[0] if TCA_U32_CLASSID in options else None
     if is_link and (redirects or flowid is not None):
         return None
+    hook, chain, pref, protocol = place
     return Filter(
-        hook=one.hook,
-        pref=one.pref,
-        protocol=one.protocol,
+        hook=hook,
+        pref=pref,
+        protocol=protocol,
         keys=keys,
         flowid=None if flowid is None else Handle.from_int(flowid),
         redirect_to=redirects[0] if redirects else None,
-        chain=one.chain,
+        chain=chain,
         table=struct.unpack_from("=I", options[TCA_U32_LINK])[0] >> 20 if is_link else None,
         selector=selector,
     )
 
 
+@lru_cache(maxsize=4096)
 def _selector(offset: int, mask: int) -> Selector | None:
     """None for no hash at all, and for one that is not of a single byte of an aligned word."""
     for place in range(4):
@@ -146,7 +149,13 @@ def _keys(selector: bytes, count: int) -> Iterator[Key]:
         mask, value, offset, offset_mask = _KEY.unpack_from(selector, position)
         if offset_mask:
             return
-        yield Key(offset, ntohl(value), ntohl(mask))
+        yield _key(offset, value, mask)
+
+
+@lru_cache(maxsize=1 << 16)
+def _key(offset: int, value: int, mask: int) -> Key:
+    """One object for all filters that have it: thousands of links ask for UDP at the same place."""
+    return Key(offset, ntohl(value), ntohl(mask))
 
 
 def _actions(kind: str, options: dict[int, bytes]) -> Iterable[bytes]:
