@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import signal
@@ -30,6 +31,7 @@ sys.stdin.readline()
 sys.exit(main(sys.argv[1:]))
 """
 KILLS = 15
+RTMGRP_TC = 8  # <linux/rtnetlink.h>
 MANY = links(**{f"l{n}": entry(f"192.0.2.{n}", 8 + n % 32, 50_000 + n) for n in range(20, 140)})
 SOME_OF_MANY = {number: link for number, link in MANY.items() if number % 11 == 0}
 
@@ -61,54 +63,88 @@ class AgentProcess:
         self._process.stdin.write("\n")
         self._process.stdin.flush()
 
-    def kill_after(self, seconds: float) -> bool:
+    def kill(self) -> bool:
         """Whether it was still at work."""
-        time.sleep(seconds)
         was_alive = self._process.poll() is None
         self._process.kill()
         self._process.wait(10)
         self._out.close()
         return was_alive
 
-    def finish(self) -> str:
+    def finish(self) -> None:
         said = self._out.read()
         assert self._process.wait(60) == 0, said
-        return said
 
 
-def test_killed_with_kill_9_at_random_moments_it_converges_at_the_next_start(host: Host, tmp_path: Path) -> None:
-    """A hundred and twenty links, so that the build lasts long enough to be hit; packets of some of them."""
+class Writes:
+    """What somebody writes into traffic control of a namespace, as the kernel tells it."""
+
+    def __init__(self, host: Host) -> None:
+        self._socket = host.inside(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE))
+        self._socket.bind((0, RTMGRP_TC))
+
+    def forget(self) -> None:
+        """What came so far, and what did not fit into the buffer."""
+        while self._heard(0) is not None:
+            pass
+
+    def wait_for_the_first(self) -> None:
+        assert self._heard(60)
+
+    def seconds_to_the_last(self, silence_s: float = 0.3) -> float:
+        began = last = time.monotonic()
+        while self._heard(silence_s) is not None:
+            last = time.monotonic()
+        return last - began
+
+    def _heard(self, patience_s: float) -> bool | None:
+        """None: silence."""
+        self._socket.settimeout(patience_s)
+        try:
+            return bool(self._socket.recv(65_536))
+        except (TimeoutError, BlockingIOError):
+            return None
+        except OSError as exc:
+            if exc.errno != errno.ENOBUFS:
+                raise
+            return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def test_killed_with_kill_9_while_it_writes_it_converges_at_the_next_start(host: Host, tmp_path: Path) -> None:
+    """At random moments between the first write of a build and its last: of 120 links from nothing, or onto ten."""
     clean = host.inside(meanings)
-    agent = AgentProcess(host, tmp_path, MANY)
-    began = time.monotonic()
+    agent, writes = AgentProcess(host, tmp_path, MANY), Writes(host)
     agent.begin()
+    writes.wait_for_the_first()
+    lasts_s = writes.seconds_to_the_last()
     agent.finish()
-    lasts_s = time.monotonic() - began
     whole = host.inside(meanings)
     at_work = torn = 0
-    assert host.reset().ok
-    whole_plan = {False: host.plan(MANY).plan.ops}
-    assert host.reconcile(SOME_OF_MANY).ok
-    whole_plan[True] = host.plan(MANY).plan.ops
     with observers(host, SOME_OF_MANY) as (prober, reach):
         for number in range(KILLS):
             assert host.reset().ok
-            if number % 3:  # else from nothing
-                assert host.reconcile(SOME_OF_MANY).ok
+            is_from_nothing = number % 3 == 0
+            assert is_from_nothing or host.reconcile(SOME_OF_MANY).ok
             agent = AgentProcess(host, tmp_path, MANY)
+            writes.forget()
             agent.begin()
-            at_work += agent.kill_after(lasts_s * random.uniform(0.3, 0.9))  # noqa: S311
-            free = prober.ask().free
-            assert number % 3 == 0 or free == set()
+            writes.wait_for_the_first()
+            time.sleep(lasts_s * random.random())  # noqa: S311 - any moment will do
+            at_work += agent.kill()
+            assert is_from_nothing or prober.ask().free == set()
             assert reach.failures() == []
             result = host.reconcile(MANY)
             assert result.ok, result.problems
-            torn += 0 < len(result.plan.ops) < len(whole_plan[bool(number % 3)])
+            torn += not result.plan.is_empty
             assert host.inside(meanings) == whole
             assert prober.ask().free == set()
             assert reach.failures() == []
-    print(f"  measured: kills={KILLS} at_work={at_work} torn={torn} undisturbed_s={lasts_s:.2f}")
-    assert at_work > KILLS // 2
+    writes.close()
+    print(f"  measured: kills={KILLS} at_work={at_work} torn={torn} writing_ms={lasts_s * 1000:.0f}")
+    assert torn > 0
     assert host.reset().ok
     assert host.inside(meanings) == clean
 
