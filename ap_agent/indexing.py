@@ -36,6 +36,7 @@ from ap_agent.model import (
     Index,
     InstalledFilter,
     Key,
+    Rule,
     Selector,
     filter_is_ours,
     link_of_class,
@@ -78,8 +79,8 @@ class _Shelf:
 
 def _shelf(draft: Draft, hook: Handle, pref: int) -> _Shelf:
     shelf = _Shelf((hook, 0, pref))
-    shelf.tables = {number: one.buckets or 1 for number, one in draft.tables.get(shelf.key, {}).items()}
-    for one in draft.lists.get(shelf.key, ()):
+    shelf.tables = {number: one.buckets or 1 for number, one in draft.filters.tables.get(shelf.key, {}).items()}
+    for one in draft.filters.lists.get(shelf.key, {}).values():
         if is_root(one):
             shelf.roots.append(one)
         else:
@@ -122,7 +123,7 @@ class IndexPlanner:
             self._build_anew(shelves)
         else:
             # Two: killed while switching over. Either was complete, so which one stays does not matter to any packet.
-            pref = min(living, key=lambda one: (self._misses(shelves[one]), one))
+            pref = min(living, key=lambda one: (self._misses(shelves[one]) if len(living) > 1 else 0, one))
             self._build_upon(shelves, pref, living[pref])
         for op in self._todo:
             self._do(op)
@@ -173,11 +174,12 @@ class IndexPlanner:
         if table.number is None:
             table.number = self._add_table(BUCKETS, self._served_by(table, spots))
         self._kept_tables.add(table.number)
-        for spot in sorted(spots.get(id(table), ()), key=lambda one: one.bucket):
-            self._fill_bucket(table.number, spot)
+        # What is asked first comes first: with the rest in front, packets of a new link would meet that for a moment.
         for bucket, branch in sorted(table.branches.items()):
             self._grow_table(branch, spots)
             self._link(table.number, bucket, branch, spots)
+        for spot in sorted(spots.get(id(table), ()), key=lambda one: one.bucket):
+            self._fill_bucket(table.number, spot)
 
     def _served_by(self, table: Table, spots: dict[int, list[Spot]]) -> frozenset[int]:
         """The links whose packets may come through that table."""
@@ -195,17 +197,16 @@ class IndexPlanner:
 
     def _fill_bucket(self, number: int, spot: Spot) -> None:
         there = self._shelf.nodes.get((number, spot.bucket), [])
-        found = {(one.meaning, one.node // NODES_PER_ORDER): one for one in there if one.node not in LINK_NODES}
         used = {one.node for one in there}
-        for rule in spot.rules:
+        for rule in sorted(spot.rules, key=lambda one: one.order):
             table = self._sinks[rule.order] if rule.flowid is None else None
-            wanted = self._filter(keys=rule.keys, flowid=rule.flowid, table=table)
-            old = found.get((wanted, rule.order))
+            old = next((one for one in there if _does(one, rule, table)), None)
             if old is not None:
                 self._kept_nodes.add(old.handle)
                 continue
             node = _free(nodes_of(rule.order), used, rule.links)
             used.add(node)
+            wanted = self._filter(keys=rule.keys, flowid=rule.flowid, table=table)
             self._add(wanted, number, spot.bucket, node, rule.links)
 
     # --- redirects ---
@@ -278,8 +279,9 @@ class IndexPlanner:
                 clear_shelf(self._draft, key, self._do, self._everybody if self._is_switching else NOBODY)
 
     def _strip_shelf(self, key: FilterList) -> None:
-        doomed = set(self._draft.tables.get(key, {})) - self._kept_tables
-        for one in list(self._draft.lists.get(key, ())):
+        doomed = set(self._draft.filters.tables.get(key, {})) - self._kept_tables
+        # What is asked last goes first: nothing that was in its shadow is ever asked in its place.
+        for one in sorted(self._draft.filters.lists.get(key, {}).values(), key=lambda one: -one.node):
             is_kept = is_root(one) or one.handle in self._kept_nodes or one.table in doomed
             if not is_kept and filter_is_ours(one):
                 rests_on = self._successors.get(self._address_of(one.meaning.keys if one.meaning else ()), NOBODY)
@@ -299,6 +301,20 @@ class IndexPlanner:
         return tuple(byte_of(keys, position) for position in self._index.address)
 
 
+def _does(one: InstalledFilter, rule: Rule, table: int | None) -> bool:
+    """Whether a filter in the rule's bucket is that rule, at a node of its order."""
+    meaning = one.meaning
+    return (
+        meaning is not None
+        and meaning.keys == rule.keys
+        and meaning.flowid == rule.flowid
+        and meaning.table == table
+        and meaning.selector is None
+        and meaning.redirect_to is None
+        and one.node in nodes_of(rule.order)
+    )
+
+
 def is_root(one: InstalledFilter) -> bool:
     """Whether a filter is in the first table of its preference."""
     return one.handle < 0 or one.table >= FIRST_ROOT_TABLE
@@ -313,18 +329,19 @@ def _free(nodes: range, used: set[int], links: frozenset[int]) -> int:
 
 def clear_shelf(draft: Draft, key: FilterList, do: Callable[[Op], None], rests_on: frozenset[int] = NOBODY) -> None:
     """Remove what is ours at one preference: first what leads into tables, then these, then the preference itself."""
-    if key not in draft.lists or not filter_is_ours(draft.headers[key]):
+    book = draft.filters
+    if key not in book.lists or not filter_is_ours(book.headers[key]):
         return
-    tables = set(draft.tables.get(key, {}))
-    filters = draft.lists[key]
+    tables = set(book.tables.get(key, {}))
+    filters = list(book.lists[key].values())
     if tables:
         for one in [one for one in filters if one.table not in tables and filter_is_ours(one)]:
             do(FilterDel(draft.device, links_of_filter(one), one, rests_on))
         _delete_tables(draft, key, tables, do, rests_on)
-    left = draft.lists[key]
-    if all(filter_is_ours(one) for one in left) and not draft.tables.get(key):
+    left = list(book.lists[key].values())
+    if all(filter_is_ours(one) for one in left) and not book.tables.get(key):
         links = NOBODY.union(*(links_of_filter(one) for one in left))
-        do(ListDel(draft.device, links, draft.headers[key], len(left), rests_on))
+        do(ListDel(draft.device, links, book.headers[key], len(left), rests_on))
         return
     for one in [one for one in left if filter_is_ours(one)]:
         do(FilterDel(draft.device, links_of_filter(one), one, rests_on))
@@ -334,10 +351,7 @@ def _delete_tables(
     draft: Draft, key: FilterList, doomed: set[int], do: Callable[[Op], None], rests_on: frozenset[int] = NOBODY
 ) -> None:
     """Those that lead to others first. One in which somebody else has a filter stays."""
-    inside: dict[int, list[InstalledFilter]] = defaultdict(list)
-    for one in draft.lists.get(key, ()):
-        if one.table in doomed:
-            inside[one.table].append(one)
+    inside = {number: draft.filters.inside(key, number) for number in doomed}
     leads_to = {
         number: {one.meaning.table for one in inside[number] if one.meaning is not None} & doomed for number in doomed
     }
@@ -354,7 +368,7 @@ def _delete_tables(
         visit(number)
     for number in reversed(ordered):
         if all(filter_is_ours(one) for one in inside[number]):
-            do(TableDel(draft.device, NOBODY, draft.tables[key][number], rests_on))
+            do(TableDel(draft.device, NOBODY, draft.filters.tables[key][number], rests_on))
 
 
 def links_of_filter(one: InstalledFilter) -> frozenset[int]:

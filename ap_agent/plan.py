@@ -20,7 +20,6 @@ from ap_agent.model import (
     ETH_P_IP,
     ETH_P_IPV6,
     EXEMPT_MINOR,
-    GONE,
     IFB_MAJOR,
     IFB_NAME,
     INDEX_PREFS,
@@ -292,8 +291,7 @@ class _Planner:
     def _delete_class(self, draft: Draft, handle: Handle) -> None:
         number = link_of_class(handle)
         links = NOBODY if number is None else frozenset({number})
-        children = [one for one in draft.classes.values() if one.parent == handle]
-        if children or draft.filters_into([handle]):
+        if draft.is_in_use(handle):
             message = (
                 f"Class {handle} of {draft.device.name} cannot be deleted because classes or filters that are not ours "
                 f"use it; remove them."
@@ -346,7 +344,7 @@ class _Planner:
             by_list.setdefault(one.list_key, []).append(one)
         for key in sorted(by_list, key=lambda one: one[2], reverse=True):
             going = by_list[key]
-            if len(going) == len(draft.lists[key]) and key[2] not in INDEX_PREFS:
+            if len(going) == len(draft.filters.lists[key]) and key[2] not in INDEX_PREFS:
                 links = NOBODY.union(*(links_of_filter(one) for one in going))
                 self._do(draft, ListDel(draft.device, links, going[0], len(going)))
                 continue
@@ -411,8 +409,7 @@ class _Planner:
     # --- redirects ---
 
     def _drop_dead_redirects(self, draft: Draft) -> None:
-        dead = [one for one in draft.our_filters(INGRESS_HOOK) if one.meaning and one.meaning.redirect_to == GONE]
-        self._delete_filters(draft, dead)
+        self._delete_filters(draft, draft.dead_redirects())
 
     def _redirect(self, draft: Draft, want: DesiredTree) -> None:
         if not (want.redirects or want.redirect_indexes):
