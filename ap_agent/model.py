@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bandwidth_config import MAX_INTERFACE_ID, IPAddress
 
@@ -111,9 +111,11 @@ class LinkState:
 # --- handles ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Handle:
-    """A qdisc or class id, written in hexadecimal like tc does: `1:1001`, `1:`."""
+class Handle(NamedTuple):
+    """A qdisc or class id, written in hexadecimal like tc does: `1:1001`, `1:`.
+
+    A tuple, as `Key` is, because hundreds of thousands are made, hashed and compared.
+    """
 
     major: int
     minor: int = 0
@@ -209,8 +211,7 @@ class Qdisc:
     default_minor: int | None = None
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A u32 key: the 32-bit word at `offset` from the network header, masked, equals `value`."""
 
     offset: int
