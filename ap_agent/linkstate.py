@@ -32,10 +32,8 @@ from ap_agent.model import (
     is_inner,
 )
 from ap_agent.ops import ListDel, Op, Stage
-from ap_agent.readback import is_uncounted
+from ap_agent.readback import is_uncounted, sums
 from bandwidth_config import LinkInfo
-
-NOTHING_YET = Counters()
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,8 @@ class Place:
 
     def state(self, counters: Mapping[Handle, Counters]) -> DirectionState:
         """Drops and queues are those of the leaves."""
-        passed = counters.get(self.inner, NOTHING_YET)
-        first, second = (counters.get(part, NOTHING_YET) for part in self.parts)
-        return DirectionState(
-            dev=self.dev,
-            rate_kbit=self.rate_kbit,
-            bytes=passed.bytes,
-            packets=passed.packets,
-            drops=first.drops + second.drops,
-            backlog_bytes=first.backlog_bytes + second.backlog_bytes,
-        )
+        size, packets, drops, backlog_bytes = sums(counters, self.inner, self.parts)
+        return DirectionState(self.dev, self.rate_kbit, size, packets, drops, backlog_bytes)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ _REQUEST = (8, 16)  # number and port of the request, in the header
 _ATTRIBUTE = struct.Struct("=HH")
 _BASIC = struct.Struct("=QI")
 _QUEUE = struct.Struct("=4xII")  # after the length of the queue: its bytes, what was dropped
+_NOWHERE = (0, 0, 0)
 _SPARE = 4096  # messages that are remembered although they are gone, besides as many as there are
 
 
@@ -298,11 +299,38 @@ class DumpCounters(Mapping[Handle, Counters], Generic[T]):
         piece, basic, queue = self._places.by_handle(self._handle_of)[handle]
         return _decoded(self._raws[piece], basic, queue)
 
+    def sums(self, inner: Handle, leaves: Iterable[Handle]) -> tuple[int, int, int, int]:
+        """As the function of this name, without making thousands of objects."""
+        where = self._places.by_handle(self._handle_of)
+        piece, basic, _ = where.get(inner, _NOWHERE)
+        size, packets = _BASIC.unpack_from(self._raws[piece], basic) if basic else (0, 0)
+        drops = backlog = 0
+        for leaf in leaves:
+            piece, _, queue = where.get(leaf, _NOWHERE)
+            if queue:
+                waiting, dropped = _QUEUE.unpack_from(self._raws[piece], queue)
+                drops, backlog = drops + dropped, backlog + waiting
+        return size, packets, drops, backlog
+
     def __iter__(self) -> Iterator[Handle]:
         return iter(self._places.by_handle(self._handle_of))
 
     def __len__(self) -> int:
         return len(self._places.by_handle(self._handle_of))
+
+
+def sums(counters: Mapping[Handle, Counters], inner: Handle, leaves: Iterable[Handle]) -> tuple[int, int, int, int]:
+    """Bytes and packets of a class, drops and backlog of its leaves together; 0 for what is not there."""
+    if isinstance(counters, DumpCounters):
+        return counters.sums(inner, leaves)
+    nothing = Counters()
+    passed, queues = counters.get(inner, nothing), [counters.get(leaf, nothing) for leaf in leaves]
+    return (
+        passed.bytes,
+        passed.packets,
+        sum(one.drops for one in queues),
+        sum(one.backlog_bytes for one in queues),
+    )
 
 
 def is_uncounted(one: Mapping[Handle, Counters], other: Mapping[Handle, Counters]) -> bool:

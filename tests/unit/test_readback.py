@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ap_agent import tcmsg
 from ap_agent.model import Counters, Handle, HtbClass
-from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError, Shape
+from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError, Shape, sums
 from ap_agent.rtsocket import NLM_F_DUMP_INTR
 
 RTM_NEWTCLASS, NLMSG_DONE = 40, 3
@@ -60,6 +60,16 @@ def test_moving_counters_are_no_news_and_are_read_all_the_same() -> None:
     assert reader.counters()[Handle(1, 1)] == IDLE
     assert reader.counters()[Handle(1, 2)] == BUSY
     assert len(reader.counters()) == 2
+
+
+def test_what_a_link_passed_and_what_waits_in_its_leaves() -> None:
+    reader = Reader()
+    counted = {1: Counters(10, 1, 900, 901), 2: Counters(20, 2, 3, 400), 3: BUSY}
+    reader.memory.take([piece([class_message(minor, 500, one) for minor, one in counted.items()])])
+    inner, leaves = Handle(1, 1), (Handle(1, 2), Handle(1, 3), Handle(1, 4))
+    plain = {Handle(1, minor): one for minor, one in counted.items()}
+    assert sums(reader.counters(), inner, leaves) == sums(plain, inner, leaves) == (10, 1, 8, 4642)
+    assert sums(reader.counters(), Handle(1, 9), ()) == sums({}, Handle(1, 9), ()) == (0, 0, 0, 0)
 
 
 def test_a_changed_rate_is_news_of_one_message() -> None:
