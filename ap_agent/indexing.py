@@ -113,6 +113,11 @@ class IndexPlanner:
         self._kept_nodes: set[int] = set()
         self._is_built = self._is_switching = False
 
+    @property
+    def pref(self) -> int:
+        """The first of the two preferences that it may live at."""
+        return self._index.pref
+
     # --- building ---
 
     def build(self) -> None:

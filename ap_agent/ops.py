@@ -290,9 +290,9 @@ class TableAdd(Op):
     new: InstalledFilter
     kind: ClassVar[str] = "table-add"
 
-    def is_blocked_by(self, failed: frozenset[int]) -> bool:
-        """Any link that may go on needs it."""
-        return bool(self.links) and self.links <= failed
+    def is_blocked_by(self, failed: frozenset[int]) -> bool:  # noqa: ARG002 - what every operation is asked
+        """Never: it leads nowhere yet, and the numbers that the kernel does not give are best known all at once."""
+        return False
 
     @property
     def what(self) -> str:

@@ -322,12 +322,15 @@ class _Planner:
                 self._found("too_many_alike", draft.device.name, message, exc.links)
 
     def _strip_indexes(self, draft: Draft, hook: Handle, wanted: Iterable[Index]) -> None:
-        for planner in self.indexes.get((id(draft), hook), []):
-            planner.strip()
+        """What is asked last goes first: nothing that was in its shadow is ever asked in its place."""
+        planners = {planner.pref: planner for planner in self.indexes.get((id(draft), hook), [])}
         prefs = {pref for index in wanted for pref in index.prefs}
-        for key in draft.index_lists(hook):
-            if key[2] not in prefs:
-                clear_shelf(draft, key, lambda op: self._do(draft, op))
+        unwanted = {key[2]: key for key in draft.index_lists(hook) if key[2] not in prefs}
+        for pref in sorted({*planners, *unwanted}, reverse=True):
+            if pref in planners:
+                planners[pref].strip()
+            else:
+                clear_shelf(draft, unwanted[pref], lambda op: self._do(draft, op))
 
     def _add_filters(
         self, draft: Draft, hook: Handle, wanted: Mapping[Filter, frozenset[int]], blocked: frozenset[int]

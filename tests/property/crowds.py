@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import TypeVar
 
+from hypothesis import strategies as st
+
+from ap_agent.desired import without_ambiguous
 from bandwidth_config import MAX_INTERFACE_ID, IPAddress, LinkInfo
 
 T = TypeVar("T")
 
-ONE_REMOTE, ONE_LOCAL = ipaddress.ip_address("192.0.2.11"), ipaddress.ip_address("192.0.2.1")
+ONE_REMOTE, ONE_LOCAL = ipaddress.ip_address("192.0.2.11"), ipaddress.ip_address("203.0.113.1")
 MANY = MAX_INTERFACE_ID
 
 
@@ -120,3 +123,33 @@ CROWDS: dict[str, Callable[[int], list[LinkInfo]]] = {
         two_families,
     )
 }
+
+
+# --- sets that nobody thought of ---------------------------------------------------------------------------------
+
+# Few values for each byte that is looked at: links share addresses, bytes of addresses, ports and bytes of ports.
+REMOTES = [ipaddress.IPv4Address(f"192.0.{a}.{b}") for a in (2, 3) for b in (11, 12, 13)]
+REMOTES6 = [ipaddress.IPv6Address(f"2001:db8:{a:x}::{b:x}") for a in (1, 0x100) for b in (1, 0x101)]
+LOCALS = [ipaddress.IPv4Address(int(ONE_LOCAL) + number) for number in range(30)]
+LOCALS6 = [ipaddress.IPv6Address(f"2001:db8:ffff::{number:x}") for number in range(1, 31)]
+PORTS = [50000 + step for step in (0, 1, 2, 3, 256, 257, 512, *range(512, 520))]
+
+
+@st.composite
+def crowded(draw: st.DrawFn, most: int = 90) -> list[LinkInfo]:
+    """Links that are easily confused, none of them twice."""
+    sets: list[tuple[list[IPAddress], list[IPAddress]]] = [([*REMOTES], [*LOCALS]), ([*REMOTES6], [*LOCALS6])]
+    remotes, locals_ = draw(st.sampled_from(sets))
+    # How many of each there are decides what they crowd by.
+    remote = st.sampled_from(remotes[: draw(st.sampled_from([1, 6]))])
+    port = st.one_of(st.none(), st.sampled_from(PORTS[: draw(st.sampled_from([1, 15]))]))
+    local = st.one_of(st.none(), st.sampled_from(locals_[: draw(st.sampled_from([1, 30]))]))
+    local_port = st.one_of(st.none(), st.sampled_from(PORTS[: draw(st.sampled_from([1, 15]))]))
+    count = draw(st.integers(1, most))  # a list of its own choice is seldom longer than ten
+    wanted = draw(st.lists(st.tuples(remote, port, local, local_port), min_size=count, max_size=count))
+    found = [
+        link(number, remote, port, local_ip=local, local_port=local_port if port is not None else None)
+        for number, (remote, port, local, local_port) in enumerate(wanted, start=1)
+    ]
+    winners, _ = without_ambiguous(found)
+    return winners

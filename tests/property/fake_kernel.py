@@ -115,9 +115,8 @@ class FakeKernel:
         self.devices = {one.ifindex: one for one in devices}
         self.trees = {one.ifindex: FakeTree() for one in devices}
         self._routes, self.addresses = dict(routes or {}), dict(addresses or {})
-        self.orphans: set[tuple[int, Handle, int]] = (
-            set()
-        )  # tables whose preference somebody deleted: no dump shows them
+        # Tables whose preference somebody deleted: no dump shows them, and their numbers stay taken.
+        self.orphans: set[tuple[int, Handle, int]] = set()
 
     # --- the protocol ---
 
@@ -264,7 +263,20 @@ class FakeKernel:
     def ifb(self) -> FakeTree | None:
         return self.trees.get(IFB_INDEX)
 
+    def delete_list(self, index: int, key: tuple[Handle, int, int]) -> None:
+        """A whole preference, without asking what is in it."""
+        tree = self.trees[index]
+        tables = {(index, one.hook, one.table) for one in tree.filters if one.list_key == key and one.is_table}
+        tree.filters = [one for one in tree.filters if one.list_key != key]
+        self.orphans |= tables
+        if not any(one.hook == key[0] and one.kind == "u32" for one in tree.filters):
+            self._free_orphans(index, key[0])  # the kernel keeps tables until the last preference at a hook is gone
+
+    def _free_orphans(self, index: int, *hooks: Handle) -> None:
+        self.orphans = {one for one in self.orphans if one[0] != index or (hooks and one[1] not in hooks)}
+
     def delete_ifb(self) -> None:
+        self._free_orphans(IFB_INDEX)
         self.devices.pop(IFB_INDEX, None)
         self.trees.pop(IFB_INDEX, None)
         for tree in self.trees.values():
@@ -278,11 +290,13 @@ class FakeKernel:
 
     def delete_root(self, index: int) -> None:
         tree = self.trees[index]
+        self._free_orphans(index, *(() if tree.root is None else (tree.root.handle,)))
         tree.root, tree.classes, tree.leaves = None, {}, {}
         tree.filters = [one for one in tree.filters if one.hook.major == 0xFFFF]
 
     def delete_ingress(self, index: int) -> None:
         tree = self.trees[index]
+        self._free_orphans(index, INGRESS_HOOK)
         tree.ingress = None
         tree.filters = [one for one in tree.filters if one.hook.major != 0xFFFF]
 
@@ -297,44 +311,73 @@ def foreign_objects(kernel: FakeKernel) -> set[object]:
     return found
 
 
+class Walker:
+    """One hook of a tree as a packet meets it, by the rules of u32; a picture of the moment when it was made."""
+
+    def __init__(self, tree: FakeTree, hook: Handle) -> None:
+        self._roots: dict[int, tuple[int, int]] = {}  # the protocol and the first table of a preference
+        self._buckets: dict[tuple[int, int], list[InstalledFilter]] = {}
+        for one in tree.filters:
+            if one.hook != hook or one.chain != 0 or one.kind != "u32":
+                continue
+            if one.table >= FIRST_ROOT_TABLE:
+                self._roots[one.pref] = (one.protocol, one.table)
+            if one.node:
+                self._buckets.setdefault((one.table, one.bucket), []).append(one)
+        for nodes in self._buckets.values():
+            assert len({one.node for one in nodes}) == len(nodes)
+            nodes.sort(key=lambda one: one.node)
+
+    def verdict(self, protocol: int, packet: bytes) -> Filter | None:
+        """The filter that decides. One that reads behind the packet's end ends the search in its preference."""
+        for pref in sorted(self._roots):
+            wanted, first = self._roots[pref]
+            if wanted not in (protocol, ETH_P_ALL):
+                continue
+            try:
+                found = self._walk(first, 0, packet, depth=0)
+            except IndexError:
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def _walk(self, table: int, bucket: int, packet: bytes, *, depth: int) -> Filter | None:
+        """Raises `IndexError` where the packet ends before a key or hash does."""
+        assert depth <= 8, "TC_U32_MAXDEPTH"
+        for one in self._buckets.get((table, bucket), ()):
+            meaning = one.meaning
+            if meaning is None or not all(_word(packet, key.offset) & key.mask == key.value for key in meaning.keys):
+                continue
+            if meaning.table is None:
+                return meaning
+            below = 0
+            if meaning.selector is not None:
+                _word(packet, meaning.selector.offset)
+                below = packet[meaning.selector.position]
+            found = self._walk(meaning.table, below, packet, depth=depth + 1)
+            if found is not None:
+                return found
+        return None
+
+
 def verdict(tree: FakeTree, hook: Handle, protocol: int, packet: bytes) -> Filter | None:
-    """The filter that decides about a packet, by the rules of u32: one that is too short for a key leaves the list."""
-    prefs = {one.pref: one for one in tree.filters if one.hook == hook and one.chain == 0 and one.kind == "u32"}
-    for pref in sorted(prefs):
-        if prefs[pref].protocol not in (protocol, ETH_P_ALL):
-            continue
-        roots = {one.table for one in tree.filters if one.hook == hook and one.pref == pref}
-        first = next((table for table in roots if table >= FIRST_ROOT_TABLE), None)
-        if first is None:
-            continue
-        try:
-            found = _walk(tree, hook, first, 0, packet, depth=0)
-        except IndexError:
-            continue
-        if found is not None:
-            return found
-    return None
+    """The filter that decides about one packet."""
+    return Walker(tree, hook).verdict(protocol, packet)
 
 
-def _walk(tree: FakeTree, hook: Handle, table: int, bucket: int, packet: bytes, *, depth: int) -> Filter | None:
-    """Raises `IndexError` where the packet ends before a key or hash does."""
-    assert depth <= 8, "TC_U32_MAXDEPTH"
-    nodes = [f for f in tree.filters if f.hook == hook and f.table == table and f.bucket == bucket and f.node]
-    assert len({f.node for f in nodes}) == len(nodes)
-    for one in sorted(nodes, key=lambda f: f.node):
-        meaning = one.meaning
-        if meaning is None or not all(_word(packet, key.offset) & key.mask == key.value for key in meaning.keys):
-            continue
-        if meaning.table is None:
-            return meaning
-        below = 0
-        if meaning.selector is not None:
-            _word(packet, meaning.selector.offset)
-            below = packet[meaning.selector.position]
-        found = _walk(tree, hook, meaning.table, below, packet, depth=depth + 1)
-        if found is not None:
-            return found
-    return None
+def tables_without_use(kernel: FakeKernel) -> list[InstalledFilter]:
+    """Tables to which no packet can come."""
+    found = []
+    for tree in kernel.trees.values():
+        for hook in {one.hook for one in tree.filters}:
+            own = [one for one in tree.filters if one.hook == hook]
+            links = [(one.table, one.meaning.table) for one in own if one.meaning and one.meaning.table is not None]
+            reached = {one.table for one in own if one.table >= FIRST_ROOT_TABLE}
+            while more := {to for at, to in links if at in reached} - reached:
+                reached |= more
+            found += [one for one in own if one.is_table and one.table not in reached]
+    return found
 
 
 def _word(packet: bytes, offset: int) -> int:

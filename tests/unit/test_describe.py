@@ -49,11 +49,11 @@ def test_the_filters_of_an_ipv6_link_read_like_sentences() -> None:
         f"ipv6 pref 130 at 1: 2:11:600 {user} udp dport 50000 heartbeat -> {beats}",
         f"{place}600 {user} udp dport 50000 -> {data}",
         f"{place}800 {user} udp -> 1: (passes directly)",
+        f"{place}a00 {user} hop-by-hop before icmpv6 -> 1: (passes directly)",
         f"{place}c00 {user} fragment -> {data}",
         f"{place}c01 {user} hop-by-hop -> {data}",
         f"{place}c02 {user} routing -> {data}",
         f"{place}c03 {user} destination-options -> {data}",
-        f"{place}a00 {user} hop-by-hop before icmpv6 -> 1: (passes directly)",
     ]
 
 
