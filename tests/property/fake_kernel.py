@@ -84,7 +84,8 @@ class FakeTree:
             number = roots.get(key) or max(roots.values(), default=FIRST_ROOT_TABLE - 1) + 1
             if key not in roots:
                 self._add_first_table(new, number)
-            handle = number << 20 | 0x800 | sum(one.table == number for one in self.filters)
+            taken = {one.handle for one in self.filters if one.table == number}
+            handle = next(one for one in itertools.count(number << 20 | 0x800) if one not in taken)
         targets = (new.redirect_to,) if new.redirect_to else ()
         self.filters.append(InstalledFilter(new.hook, new.chain, new.pref, new.protocol, kind, handle, new, targets))
 
