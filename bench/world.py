@@ -6,6 +6,7 @@ import ipaddress
 import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from ap_agent.model import EngineSettings, LinkState
 from ap_agent.reconcile import CycleResult, TcEngine, reconcile
@@ -105,9 +106,11 @@ class RunningEngine:
         self._thread.submit(self._engine.close).result()
         self._thread.shutdown()
 
-    def enforce(self, links: Mapping[int, LinkInfo]) -> CycleResult:
-        """One cycle. Raises `RuntimeError` when it left anything undone."""
-        return complete(self._thread.submit(self._engine.reconcile, links, EngineSettings()).result())
+    def enforce(self, links: Mapping[int, LinkInfo], *, is_settled: bool = False) -> CycleResult:
+        """One cycle; `is_settled` as after a cycle since which the agent heard of no change. Raises `RuntimeError` when
+        it left anything undone."""
+        cycle = partial(self._engine.reconcile, links, EngineSettings(), is_settled=is_settled)
+        return complete(self._thread.submit(cycle).result())
 
     def reset(self) -> CycleResult:
         """Remove everything of ours. Raises `RuntimeError` when anything is left."""

@@ -116,18 +116,25 @@ class _Round:
         return record
 
     def _change_ours(self, recorder: rtnl.Recorder, engine: RunningEngine, kbit: int) -> rtnl.Recording:
-        """The link in the middle, up and down again."""
-        record = self._cycle(recorder, engine, with_limit(self._links, self._number, kbit), CHANGE)
+        """The link in the middle, up and down again, by an agent that heard of no other change."""
+        links = with_limit(self._links, self._number, kbit)
+        record = self._cycle(recorder, engine, links, CHANGE, is_settled=True)
         self._outcome.add(record.write_sends, "sends", what="change sends", size=self._size, variant=OURS)
         return record
 
     def _cycle(
-        self, recorder: rtnl.Recorder, engine: RunningEngine, links: Mapping[int, LinkInfo], what: str
+        self,
+        recorder: rtnl.Recorder,
+        engine: RunningEngine,
+        links: Mapping[int, LinkInfo],
+        what: str,
+        *,
+        is_settled: bool = False,
     ) -> rtnl.Recording:
         record = recorder.start()
         with self._cpu(what, OURS):
             began = time.perf_counter()
-            engine.enforce(links)
+            engine.enforce(links, is_settled=is_settled)
             ended = time.perf_counter()
         self._add(ended - began, what, OURS)
         self._add(record.last_write_s - began, what, UNTIL)
