@@ -152,11 +152,12 @@ def _remaining_of(remaining: Sequence[Op]) -> tuple[dict[int, str], str | None]:
     by_link: dict[int, str] = {}
     structural = None
     for op in remaining:
-        sentence = f"Not enforced yet: {op}."
-        for number in op.links:
-            by_link.setdefault(number, sentence)
-        if not op.links and structural is None and not _concerns_nobody(op):
-            structural = sentence
+        is_structural = not op.links and structural is None and not _concerns_nobody(op)
+        unnamed = [number for number in op.links if number not in by_link]
+        if unnamed or is_structural:
+            sentence = f"Not enforced yet: {op}."
+            by_link.update(dict.fromkeys(unnamed, sentence))
+            structural = sentence if is_structural else structural
     return by_link, structural
 
 
