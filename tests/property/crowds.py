@@ -33,7 +33,7 @@ def _links(remotes: Iterable[IPAddress]) -> list[LinkInfo]:
 
 
 def random_addresses(count: int) -> list[LinkInfo]:
-    return _links(ipaddress.IPv4Address(number) for number in sample(range(0x01000000, 0xDF000000), count))
+    return _links(ipaddress.IPv4Address(number) for number in sample(range(0x80000000, 0xC0000000), count))
 
 
 def one_subnet(count: int) -> list[LinkInfo]:
@@ -44,7 +44,7 @@ def one_subnet(count: int) -> list[LinkInfo]:
 
 def ipv6_subnets(count: int) -> list[LinkInfo]:
     """Every one ends in ::1; they differ in the last two bytes of their /56."""
-    first = int(ipaddress.IPv6Address("2001:db8:1::1"))
+    first = int(ipaddress.IPv6Address("2001:db8:100::1"))
     return _links(ipaddress.IPv6Address(first + (number << 72)) for number in range(count))
 
 
@@ -103,7 +103,7 @@ def two_families(count: int) -> list[LinkInfo]:
     found = []
     for number in range(1, count + 1):
         address = number // 40
-        four, six = ipaddress.ip_address("198.51.100.0"), ipaddress.ip_address("2001:db8:2::")
+        four, six = ipaddress.ip_address("198.18.0.0"), ipaddress.ip_address("2001:db8:3::")
         found.append(link(number, (four if number % 2 else six) + address, 50000 + number % 40))
     return found
 
