@@ -17,6 +17,7 @@ from ap_agent.events import Listener
 from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
+from ap_agent.progress import Progress, for_person, for_service
 from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier, is_under_systemd
@@ -43,7 +44,8 @@ def main(
     environment = environment if environment is not None else os.environ
     try:
         settings = settings_in_force(given.config, environment)
-        used = engine if engine is not None else real_engine()
+        progress = for_service(environment) if given.command == "run" else for_person()
+        used = engine if engine is not None else real_engine(progress)
         if given.command == "run":
             return _run(given.config, settings, environment, used)
         configure("error", under_systemd=False)  # the commands by hand say everything themselves
@@ -71,11 +73,11 @@ def print_outcome(outcome: Outcome) -> int:
     return outcome.exit_code
 
 
-def real_engine() -> Engine:
+def real_engine(progress: Progress) -> Engine:
     """The tc engine; imported late, so that `--help` and a wrong configuration do not need pyroute2."""
     from ap_agent.reconcile import TcEngine  # noqa: PLC0415
 
-    return TcEngine()
+    return TcEngine(progress=progress)
 
 
 def settings_in_force(config: Path | None, environment: Mapping[str, str]) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -12,6 +13,8 @@ from ap_agent.look import Kernel, TableName
 from ap_agent.model import Problem
 from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd, TableAdd
 from ap_agent.plan import Plan
+
+STEPS_AT_ONCE = 2000  # more is not faster, and of more nothing would be heard for seconds
 
 
 @dataclass
@@ -44,17 +47,28 @@ class Failures:
         return op.is_blocked_by(frozenset(self.links))
 
 
-def apply_plan(kernel: Kernel, todo: Plan, failures: Failures) -> int:
-    """Send what may be sent together, and look at the answers before anything that rests on it."""
-    writes = 0
-    for _, run in groupby(todo.ops, key=attrgetter("stage")):
-        ops = [op for op in run if not failures.forbid(op)]
-        for op, error in zip(ops, kernel.apply(ops), strict=True):
-            if error is None:
-                writes += 1
-                continue
-            _raise_if_hopeless(op, error)
-            failures.add(op, error)
+def apply_plan(
+    kernel: Kernel, todo: Plan, failures: Failures, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Send what may be sent together, and look at the answers before anything that rests on it.
+
+    `progress` hears how many steps are done, of how many.
+    """
+    writes = done = 0
+    for _, group in groupby(todo.ops, key=attrgetter("stage")):
+        run = list(group)
+        for start in range(0, len(run), STEPS_AT_ONCE):
+            steps = run[start : start + STEPS_AT_ONCE]
+            ops = [op for op in steps if not failures.forbid(op)]
+            for op, error in zip(ops, kernel.apply(ops), strict=True):
+                if error is None:
+                    writes += 1
+                    continue
+                _raise_if_hopeless(op, error)
+                failures.add(op, error)
+            done += len(steps)
+            if progress is not None:
+                progress(done, len(todo.ops))
     return writes
 
 

@@ -20,6 +20,7 @@ from ap_agent.cycle import Engine
 from ap_agent.errors import AgentError, SettingsError
 from ap_agent.lock import SERVICE, AgentLock
 from ap_agent.log import configure
+from ap_agent.progress import for_person
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from bandwidth_config import RuleError, check_bandwidth, format_kbit, parse_bandwidth
@@ -47,7 +48,7 @@ def main(
         with AgentLock(settings.run_dir, f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
             _store(given, settings, default_kbit)
             settings = settings_in_force(given.config, environment)
-            used = engine if engine is not None else real_engine()
+            used = engine if engine is not None else real_engine(for_person())
             if given.reset:
                 return print_outcome(commands.reset_locked(settings, used))
             return print_outcome(commands.enforce_source(settings, used, _source(settings)))
@@ -126,7 +127,7 @@ def _without_lock(
     if not given.show:
         print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {SERVICE}`.")
         return commands.OK
-    used = engine if engine is not None else real_engine()
+    used = engine if engine is not None else real_engine(for_person())
     return print_outcome(commands.show(settings, used, _source(settings), as_json=False))
 
 

@@ -18,6 +18,7 @@ from ap_agent.look import Kernel, Look, TableName, take_look
 from ap_agent.model import EngineSettings, LinkState, Problem, TcState
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.plan import Plan
+from ap_agent.progress import Progress
 from ap_agent.shortcut import Changed, change_limits
 from bandwidth_config import LinkInfo
 
@@ -63,11 +64,12 @@ class TcEngine:
     happened costs little more than reading the kernel.
 
     For one thread at a time, in one network namespace: the one in which its first method is called. After an error it
-    starts afresh. Without a `kernel` it opens the real one.
+    starts afresh. Without a `kernel` it opens the real one. `progress` hears how far a cycle's steps are.
     """
 
-    def __init__(self, kernel: Kernel | None = None) -> None:
+    def __init__(self, kernel: Kernel | None = None, progress: Progress | None = None) -> None:
         self._given = kernel
+        self._progress = progress
         self._own: RtNetlink | None = None
         self._last: Look | None = None
         self._good: Look | None = None  # the last at which there was nothing to do: what a repair leads back to
@@ -126,7 +128,7 @@ class TcEngine:
             if look.plan.is_empty:
                 break
             failures = Failures()
-            writes += apply_plan(kernel, look.plan, failures)
+            writes += apply_plan(kernel, look.plan, failures, self._progress)
             avoid |= failures.unseen_tables
             before, look = look, self._look(kernel, links, settings, frozenset(avoid))
             if look.plan == before.plan:  # no progress: the same again would be refused again
