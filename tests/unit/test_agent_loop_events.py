@@ -348,7 +348,7 @@ def test_a_receipt_that_failed_is_not_sent_again_and_again(settings: Settings) -
     assert client.tries <= 7  # with each poll
 
 
-# --- a new limit, with and without news from the kernel --------------------------------------------------------------------
+# --- a new limit, with and without news from the kernel -------------------------------------------------------------
 
 
 def world_with_news_at_1100(settings: Settings, **options: Any) -> World:
