@@ -1,4 +1,4 @@
-"""Who a packet belongs to, written down again from DOMAIN section 2 and DESIGN section 4, without tables or filters.
+"""Who a packet belongs to, written down again from DOMAIN section 2 and docs/adr/0002, without tables or filters.
 
 A `Probe` is a packet as a person would describe it. The engine sees its bytes only, the reference its description.
 """

@@ -151,7 +151,7 @@ def test_a_rule_that_leaves_the_byte_open_is_a_programming_error() -> None:
 
 
 def test_bytes_in_which_all_addresses_agree_are_not_looked_at() -> None:
-    """What DESIGN section 4 would do with its fixed bytes: all 300 links in one bucket."""
+    """What two fixed bytes would do: all 300 links in one bucket."""
     links = CROWDS["ipv6_subnets"](300)
     for index in link_indexes(links, SIDES["to the user AS"]):
         top = design(index)
