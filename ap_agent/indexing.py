@@ -103,15 +103,20 @@ class IndexPlanner:
         """`blocked` are preferences that somebody else has, `avoid` table numbers that the kernel does not give."""
         self._draft, self._index, self._do = draft, index, do
         self._prefs = [pref for pref in index.prefs if pref not in blocked]
-        taken = draft.table_numbers(index.hook) | avoid
-        self._numbers = (number for number in range(1, FIRST_ROOT_TABLE) if number not in taken)
+        self._taken = draft.table_numbers(index.hook) | avoid
         self._everybody = index.links
-        self._todo: list[Op] = []
         self._shelf = _Shelf((index.hook, 0, 0))  # where it will live
+        self._is_built = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """With nothing planned yet."""
+        self._numbers = (number for number in range(1, FIRST_ROOT_TABLE) if number not in self._taken)
+        self._todo: list[Op] = []
         self._sinks: dict[int, int] = {}
         self._kept_tables: set[int] = set()
         self._kept_nodes: set[int] = set()
-        self._is_built = self._is_switching = False
+        self._is_switching = False
 
     @property
     def pref(self) -> int:
@@ -147,10 +152,12 @@ class IndexPlanner:
         if longest(spots) > REBUILD_ABOVE and len(shelves) > 1:
             better = design(self._index)
             if 2 * longest(spread(self._index, better)) <= longest(spots):
-                del shelves[pref]
-                self._is_switching = True
-                self._build_anew(shelves, better)
-                return
+                try:
+                    self._is_switching = True
+                    self._build_anew({other: shelves[other] for other in shelves if other != pref}, better)
+                    return
+                except NoRoomError:  # for both at a time: then it stays crowded, which costs time and nothing else
+                    self._begin()
         self._grow(shelves[pref], top, spots)
 
     def _build_anew(self, shelves: dict[int, _Shelf], top: Table | None = None) -> None:
@@ -202,17 +209,23 @@ class IndexPlanner:
 
     def _fill_bucket(self, number: int, spot: Spot) -> None:
         there = self._shelf.nodes.get((number, spot.bucket), [])
-        used = {one.node for one in there}
+        used, homeless = {one.node for one in there}, NOBODY
         for rule in sorted(spot.rules, key=lambda one: one.order):
             table = self._sinks[rule.order] if rule.flowid is None else None
             old = next((one for one in there if _does(one, rule, table)), None)
             if old is not None:
                 self._kept_nodes.add(old.handle)
                 continue
-            node = _free(nodes_of(rule.order), used, rule.links)
+            try:
+                node = _free(nodes_of(rule.order), used, rule.links)
+            except NoRoomError:
+                homeless |= rule.links
+                continue
             used.add(node)
             wanted = self._filter(keys=rule.keys, flowid=rule.flowid, table=table)
             self._add(wanted, number, spot.bucket, node, rule.links)
+        if homeless:
+            raise NoRoomError("filters in one bucket", homeless)
 
     # --- redirects ---
 

@@ -310,16 +310,24 @@ class _Planner:
                 self.reported |= {(id(draft), hook, pref) for pref in blocked}
                 continue
             avoid = frozenset(number for dev, at, number in self.avoid if (dev, at) == (draft.device.name, hook))
+            self._build_index(draft, index, blocked, avoid)
+
+    def _build_index(self, draft: Draft, index: Index, blocked: frozenset[int], avoid: frozenset[int]) -> None:
+        """For all links that there is room for; the others are named."""
+        while index.rules:
             planner = IndexPlanner(draft, index, lambda op: self._do(draft, op), blocked=blocked, avoid=avoid)
-            self.indexes.setdefault((id(draft), hook), []).append(planner)
             try:
                 planner.build()
             except NoRoomError as exc:
                 message = (
-                    f"{draft.device.name} has no room for more {exc} at {hook}, so these links are not limited there; "
-                    f"spread them over more addresses."
+                    f"{draft.device.name} has no room for more {exc} at {index.hook}, so these links are not limited "
+                    f"there; spread them over more addresses."
                 )
                 self._found("too_many_alike", draft.device.name, message, exc.links)
+                index = replace(index, rules=tuple(rule for rule in index.rules if not rule.links <= exc.links))
+                continue
+            self.indexes.setdefault((id(draft), index.hook), []).append(planner)
+            return
 
     def _strip_indexes(self, draft: Draft, hook: Handle, wanted: Iterable[Index]) -> None:
         """What is asked last goes first: nothing that was in its shadow is ever asked in its place."""
