@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,7 @@ from ap_agent.model import (
     Handle,
     link_of_class,
 )
-from ap_agent.ops import FilterAdd, FilterDel, ListDel, Op, TableDel
+from ap_agent.ops import FilterAdd, FilterDel, HeadSwitch, ListDel, Op, TableDel
 from ap_agent.placement import Route
 from ap_agent.reconcile import plan_cycle, reconcile
 from bandwidth_config import IPAddress, LinkInfo
@@ -281,6 +282,36 @@ def test_a_crowd_meets_its_classes_in_both_directions(crowd: str) -> None:
             assert trees.to_user(probe) == owner_of(probe, links, 1) is not None
             assert trees.from_user(probe) == owner_of(probe, links, 3)
             assert trees.is_redirected(probe)
+
+
+@pytest.mark.parametrize("crowd", ["remote_ports", "local_addresses"])
+def test_a_rebuild_is_noticed_by_no_link_and_can_be_cut_anywhere(crowd: str) -> None:
+    """Two links become forty, more than the tables of two are good for."""
+    few, many_ = CROWDS[crowd](2), CROWDS[crowd](40)
+    probes = [
+        Probe(one.remote_ip, one.local_ip or LOCALS[0], one.remote_port or 0, one.local_port or 50100, body=body)
+        for one in few
+        for body in (bytes(40), HEARTBEAT, b"")
+    ]
+    kernel = kernel_for(few, many_)
+    reconcile(by_id(few), UNLIMITED, kernel=kernel)
+    ops = plan_cycle(by_id(many_), UNLIMITED, kernel=kernel).plan.ops
+    assert sum(isinstance(op, HeadSwitch) for op in ops) == 4  # heartbeats and the rest, on both devices
+    for number, op in enumerate(ops):
+        kernel.apply_one(op)
+        trees = Trees(kernel)
+        for probe in probes:
+            assert trees.to_user(probe) == owner_of(probe, few, 1) is not None, (str(op), probe)
+            assert trees.from_user(probe) == owner_of(probe, few, 3), (str(op), probe)
+            assert trees.is_redirected(probe)
+        if number % 50 == 0:
+            cut = deepcopy(kernel)
+            for more in plan_cycle(by_id(many_), UNLIMITED, kernel=cut).plan.ops:
+                cut.apply_one(more)
+                assert all(Trees(cut).to_user(probe) == owner_of(probe, few, 1) for probe in probes[::3]), str(more)
+            assert plan_cycle(by_id(many_), UNLIMITED, kernel=cut).plan.ops == ()
+            assert tables_without_use(cut) == []
+    assert tables_without_use(kernel) == []
 
 
 def test_the_reference_knows_the_rules_of_the_domain() -> None:
