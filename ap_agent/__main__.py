@@ -73,7 +73,7 @@ def print_outcome(outcome: Outcome) -> int:
     return outcome.exit_code
 
 
-def real_engine(progress: Progress) -> Engine:
+def real_engine(progress: Progress | None = None) -> Engine:
     """The tc engine; imported late, so that `--help` and a wrong configuration do not need pyroute2."""
     from ap_agent.reconcile import TcEngine  # noqa: PLC0415
 

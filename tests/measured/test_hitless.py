@@ -26,6 +26,7 @@ from tests.measured.testbed import (
     Testbed,
     TestLink,
     allowed_excess_bytes,
+    check_excess,
     document,
     report,
     user_address,
@@ -157,7 +158,7 @@ def _assert_limited(
     kbit = max(old or 0, new or 0)
     excess = excess_bytes(limited, wire, kbit)
     report(flow=flow, at=host.short, old=old, new=new, excess=round(excess), packets=len(limited))
-    assert excess <= allowed_excess_bytes(kbit, mtu_bytes=change.mtu_bytes)
+    check_excess(excess, allowed_excess_bytes(kbit, mtu_bytes=change.mtu_bytes), f"{flow} at {host.short}")
     assert len(limited) > 10
     if new == 0:
         assert len(arrivals.between(after_ns + SETTLED_NS, until_ns)) == 0

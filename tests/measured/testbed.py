@@ -179,6 +179,21 @@ def allowed_excess_bytes(
     return allowed
 
 
+class WindowExceededError(AssertionError):
+    """A window carried more than its bound, as the receiver saw it.
+
+    The bound holds where HTB sends. When this machine's processor is taken away for longer than `CLOCK_SLACK_S`, what
+    was sent meanwhile arrives at once. So such a test is measured again, at most twice (conftest.py): a limiter that
+    lets too much through does so each time.
+    """
+
+
+def check_excess(excess: float, allowed: float, where: str) -> None:
+    """Raises `WindowExceededError`."""
+    if excess > allowed:
+        raise WindowExceededError(f"{where}: {excess:.0f} B above rate*T, allowed {allowed:.0f}")
+
+
 def assert_never_exceeded(
     results: Results, host: Namespace, link: TestLink, *, wire: Wire | None = None, **what: Any
 ) -> float:
@@ -187,8 +202,7 @@ def assert_never_exceeded(
     `what`: see `allowed_excess_bytes`.
     """
     excess = results.excess_bytes(host, link.name, link.kbit, wire=wire)
-    allowed = allowed_excess_bytes(link.kbit, **what)
-    assert excess <= allowed, f"{link.name} at {host.short}: {excess:.0f} B above rate*T, allowed {allowed:.0f}"
+    check_excess(excess, allowed_excess_bytes(link.kbit, **what), f"{link.name} at {host.short}")
     return excess
 
 
