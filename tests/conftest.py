@@ -1,4 +1,7 @@
-"""What every test shares: with SLBW_NO_SKIPS=1 (CI) a skipped test makes the run fail."""
+"""What every test shares: which ones may run beside others; with SLBW_NO_SKIPS=1 (CI) a skipped one fails the run.
+
+`./dev test` runs everything that is not `alone` in as many processes as there are cores, then the rest one by one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,18 @@ import os
 import pytest
 
 _skipped: list[str] = []
+
+# They measure rates and losses, or run a whole lab: other work on the same cores would be measured as well.
+ALONE = ("tests/measured/", "tests/e2e/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(ALONE):
+            item.add_marker(pytest.mark.alone)
+        elif item.get_closest_marker("kernel") is not None:
+            # One lock of the kernel guards all of its traffic control, so two of them at once only wait for it.
+            item.add_marker(pytest.mark.xdist_group("kernel"))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

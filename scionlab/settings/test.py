@@ -1,8 +1,12 @@
 """For `./dev test`, which starts PostgreSQL and Redis and sets DATABASE_URL and REDIS_URL; embedded without them."""
 
+import os
+
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
+from scionlab.settings.base import CACHES, REDIS_URL
 
 SECRET_KEY = "for-tests-only-nothing-secret-is-signed-with-this-key"  # noqa: S105  signs nothing that outlives a test
+SIGNING_SECRET = SECRET_KEY
 ALLOWED_HOSTS = ["*"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a test user's password needs no slow hash
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
@@ -10,3 +14,10 @@ CELERY_BROKER_URL = "memory://"  # tests run tasks themselves; the real worker h
 CELERY_BROKER_TRANSPORT_OPTIONS = {}
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = True
+
+# Processes of one run side by side (pytest-xdist: gw0, gw1, ...) share the server, not its content; each has a
+# PostgreSQL database of its own too, by pytest-django.
+_process = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+if REDIS_URL and _process:
+    REDIS_URL = f"{REDIS_URL}?db={int(_process) + 1}"
+    CACHES["default"]["LOCATION"] = REDIS_URL
