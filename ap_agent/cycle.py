@@ -82,7 +82,8 @@ class Engine(Protocol):
 class Client(Protocol):
     """The service, as `ServiceClient` offers it."""
 
-    def fetch_config(self, have: Have | None) -> FetchResult: ...
+    def use_secret(self, secret: str | None) -> None: ...
+    def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult: ...
     def send_receipt(self, receipt: Mapping[str, Any]) -> None: ...
     def confirm_config(self, version: str) -> None: ...
     def close(self) -> None: ...
@@ -178,13 +179,16 @@ class Agent:
         except AgentError as exc:
             return self.take_up(exc)
 
-    def question(self) -> Callable[[], FetchResult] | None:
-        """What to ask the service now, as a call that touches nothing of this agent: any thread may make it."""
+    def question(self, *, wait_s: int = 0) -> Callable[[], FetchResult] | None:
+        """What to ask the service now, as a call that touches nothing of this agent: any thread may make it.
+
+        The service may hold it open for `wait_s`.
+        """
         if self._client is None:
             return None
         have = Have(self.bundle.version, self.bundle.limits_version) if self.bundle is not None else None
         self._asked_at = time.monotonic()
-        return partial(self._client.fetch_config, have)
+        return partial(self._client.fetch_config, have, wait_s=wait_s)
 
     def take_up(self, answer: FetchResult | AgentError) -> Pulled:
         """Check and store what the question brought. Never raises an `AgentError`."""

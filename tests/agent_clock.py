@@ -58,10 +58,16 @@ class FakeClient:
     clock: Clock
     asked: list[tuple[float, Have | None]] = field(default_factory=list)
     receipts: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)  # how long each question might be held open
+    secrets: list[str | None] = field(default_factory=list)
     closed: bool = False
 
-    def fetch_config(self, have: Have | None) -> FetchResult:
+    def use_secret(self, secret: str | None) -> None:
+        self.secrets.append(secret)
+
+    def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
         self.asked.append((self.clock.now, have))
+        self.waits.append(wait_s)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer

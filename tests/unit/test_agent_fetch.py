@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import __version__
+from ap_agent import __version__, web
 from ap_agent.errors import AgentError, AuthError, FetchError
-from ap_agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient, parse_retry_after
+from ap_agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
 from ap_agent.settings import Settings
+from ap_agent.web import parse_retry_after
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes
 from tests.agent_service import Answer, Service, reply, status
@@ -257,6 +258,135 @@ def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+# --- a question that is held open -------------------------------------------------------------------------------------
+
+
+def after(seconds: float, answer: Answer) -> Answer:
+    def wait(handler: svc.Handler) -> None:
+        handler.service.is_closing.wait(seconds)
+        answer(handler)
+
+    return wait
+
+
+def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(service: Service) -> None:
+    service.answers["/config"] = after(0.6, status(304))
+    client = ServiceClient(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
+    assert client.fetch_config(HAVE, wait_s=1) == NotModified()
+    assert service.seen[0].query == {"version": "1.18", "limits": "7", "wait": "1"}
+    with pytest.raises(FetchError):
+        client.fetch_config(HAVE)
+    assert "wait" not in service.seen[1].query
+    client.close()
+
+
+def test_first_question_ever_does_not_wait(service: Service, client: ServiceClient) -> None:
+    service.answers["/config"] = status(204)
+    client.fetch_config(None, wait_s=50)
+    assert service.seen[0].query == {}
+
+
+def test_service_that_says_nothing_after_the_wait_runs_into_the_timeout(service: Service) -> None:
+    service.answers["/config"] = svc.never()
+    client = ServiceClient(settings_for(service, read_timeout_s=0.2))
+    started = time.monotonic()
+    with pytest.raises(FetchError, match=r"silent for 1\.2 s"):
+        client.fetch_config(HAVE, wait_s=1)
+    assert 1 < time.monotonic() - started < 5
+    client.close()
+
+
+def test_receipt_leaves_while_a_poll_waits_and_close_ends_the_poll_at_once(service: Service) -> None:
+    service.answers["/config"] = svc.never()
+    client = ServiceClient(settings_for(service))
+    ended: list[AgentError] = []
+
+    def poll() -> None:
+        try:
+            client.fetch_config(HAVE, wait_s=50)
+        except AgentError as exc:
+            ended.append(exc)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not service.asked("/config") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    client.send_receipt({"schema": 1})
+    assert service.receipts() == [{"schema": 1}]
+    assert thread.is_alive()
+    client.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert "was given up" in ended[0].message
+    with pytest.raises(FetchError, match="given up"):
+        client.fetch_config(HAVE)
+
+
+def test_connection_is_probed_before_a_nat_box_forgets_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    wanted = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    add = web._Connections.add
+
+    def look(self: web._Connections, made: socket.socket) -> None:
+        options = (made.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in wanted)
+        seen.append((made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *options))
+        add(self, made)
+
+    monkeypatch.setattr(web._Connections, "add", look)
+    client = ServiceClient(settings_for(service))
+    service.answers["/config"] = status(304)
+    client.fetch_config(HAVE)
+    assert seen == [(1, 10, 5, 4, 20_000)]
+    client.close()
+
+
+# --- two secrets ------------------------------------------------------------------------------------------------------
+
+
+def knows(*secrets: str) -> Answer:
+    def answer(handler: svc.Handler) -> None:
+        known = handler.request_seen.credentials.partition(":")[2] in secrets
+        status(304 if known else 401)(handler)
+
+    return answer
+
+
+def secrets_tried(service: Service) -> list[str]:
+    tried = [one.credentials.partition(":")[2] for one in service.seen]
+    service.seen.clear()
+    return tried
+
+
+def test_secret_of_the_bundle_is_tried_first_and_the_enrolled_one_when_it_is_refused(
+    service: Service, client: ServiceClient
+) -> None:
+    client.use_secret("new")
+    service.answers["/config"] = knows("new")
+    client.fetch_config(HAVE)
+    assert secrets_tried(service) == ["new"]
+    service.answers["/config"] = knows(SECRET)  # a backup was restored, or the host was enrolled anew
+    client.fetch_config(HAVE)
+    assert secrets_tried(service) == ["new", SECRET]
+    client.fetch_config(HAVE)
+    assert secrets_tried(service) == [SECRET]  # what worked last comes first
+    service.answers["/config"] = knows("new")
+    client.fetch_config(HAVE)
+    assert secrets_tried(service) == [SECRET, "new"]
+
+
+def test_refusal_of_both_secrets_is_one_error(service: Service, client: ServiceClient) -> None:
+    client.use_secret("new")
+    service.answers["/config"] = knows()
+    with pytest.raises(AuthError):
+        client.fetch_config(HAVE)
+    assert secrets_tried(service) == ["new", SECRET]
+    client.use_secret(SECRET)
+    with pytest.raises(AuthError):
+        client.fetch_config(HAVE)
+    assert secrets_tried(service) == [SECRET]
+
+
 # --- TLS --------------------------------------------------------------------------------------------------------------
 
 
@@ -342,6 +472,21 @@ NOW = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
 )
 def test_retry_after_is_read_in_both_forms(header: str | None, seconds: float | None) -> None:
     assert parse_retry_after(header, NOW) == seconds
+
+
+def test_retry_after_as_a_date_is_counted_by_the_clock_of_the_service(service: Service, client: ServiceClient) -> None:
+    def years_ago(handler: svc.Handler) -> None:
+        handler.send_response_only(503)
+        handler.send_header("Date", "Sat, 21 Nov 2009 06:00:00 GMT")
+        handler.send_header("Retry-After", "Sat, 21 Nov 2009 06:01:30 GMT")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    service.answers["/config"] = years_ago
+    with pytest.raises(FetchError) as refused:
+        client.fetch_config(HAVE)
+    assert refused.value.retry_after_s == 90
+    assert parse_retry_after("Sat, 21 Nov 2009 06:01:30 GMT", None) is None
 
 
 def test_receipt_is_posted_as_json(service: Service, client: ServiceClient) -> None:

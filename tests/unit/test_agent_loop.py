@@ -146,9 +146,9 @@ def test_lost_ifb_is_repaired_before_the_network_is_asked(settings: Settings, en
     found: list[int | None] = []
 
     class SlowClient(FakeClient):
-        def fetch_config(self, have: Have | None) -> FetchResult:
+        def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
             found.append(engine.ifb)
-            return super().fetch_config(have)
+            return super().fetch_config(have, wait_s=wait_s)
 
     loop = loop_of(settings, engine, SlowClient([NotModified()], clock), clock)
     loop.start()
@@ -243,7 +243,7 @@ def test_bug_on_the_way_from_or_to_the_service_does_not_end_the_agent(
     client = FakeClient([NotModified()], clock)
     good = getattr(client, where)
 
-    def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("oops")
 
     setattr(client, where, fail)
@@ -381,9 +381,9 @@ def test_stop_during_a_cycle_lets_it_finish_and_leaves_the_limits(
     loop_box: list[Loop] = []
 
     class StoppingClient(FakeClient):
-        def fetch_config(self, have: Have | None) -> FetchResult:
+        def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
             loop_box[0].stop()
-            return super().fetch_config(have)
+            return super().fetch_config(have, wait_s=wait_s)
 
     client = StoppingClient([NewBundle(V7)], clock)
     loop = loop_of(settings, engine, client, clock)

@@ -339,7 +339,7 @@ def test_a_receipt_that_failed_is_not_sent_again_and_again(settings: Settings) -
             self.tries += 1
             raise FetchError("The service answered 500.")
 
-        def fetch_config(self, have: Have | None) -> FetchResult:
+        def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
             return NotModified()
 
     client = Deaf([], EventClock())
