@@ -3,7 +3,7 @@
 The same configuration gives the same bytes: names and JSON keys are sorted, times, owners and modes fixed. So
 "unchanged" can be a hash. Hosts are taken by their plain attributes; nothing here knows Django or does I/O.
 
-    scionlab-config.json        manifest: credentials, version G.H, L, sha1 of every file, systemd units
+    scionlab-config.json        manifest: credentials, version G.H, L, hashes of every file, signatures, systemd units
     etc/scion/topology.json     the AS in SCION's own format
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkEnd, RuleError, generate_link_info
+from manifest_signature import KeyRing, signed_part
 
 MANIFEST_NAME = "scionlab-config.json"
 TOPOLOGY_PATH = "etc/scion/topology.json"
@@ -32,7 +33,7 @@ BORDER_ROUTER_BASE_PORT = 30_000  # internal port of br-N: 30000 + N
 CONTROL_SERVICE_PORT = 30_254
 CORE_ATTRIBUTES = ["authoritative", "core", "issuing", "voting"]  # "core" never comes without its companions
 
-_SUFFIX = ".tar.gz"
+SUFFIX = ".tar.gz"
 _MTIME = 946_684_800  # 2000-01-01: GNU tar warns of a file from 1970
 _MODE = 0o644
 _SECRET_MODE = 0o600  # what carries the host's secret
@@ -108,36 +109,22 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
     )
 
 
-# --- the two archives ---------------------------------------------------------------------------------------
+# --- the archive ---------------------------------------------------------------------------------------------
 
 
 def build_host_tar(
-    host: ConfigHost, *, generation: int, site_url: str, as_hosts: Iterable[ConfigHost] | None = None
-) -> bytes:
-    """What the host pulls. `as_hosts` are all hosts of its AS, in a fixed order; None: this one alone.
-
-    Raises `RuleError` (`host_without_as`, `border_router_twice`).
-    """
-    return pack(host_members(host, generation=generation, site_url=site_url, as_hosts=as_hosts))
-
-
-def build_user_download(
     host: ConfigHost,
     *,
     generation: int,
     site_url: str,
+    keys: KeyRing,
     as_hosts: Iterable[ConfigHost] | None = None,
-    in_virtual_machine: bool = False,
 ) -> bytes:
-    """What a person downloads for a user AS: one folder with a README.md and the host's files.
+    """What the host pulls, signed by all `keys`. `as_hosts` are all hosts of its AS, in a fixed order; None: this one.
 
-    Not for `scionlab-config --tar`, which wants the host's own tarball. Raises as `build_host_tar`.
+    Raises `RuleError` (`host_without_as`, `border_router_twice`).
     """
-    members = host_members(host, generation=generation, site_url=site_url, as_hosts=as_hosts)
-    manifest = json.loads(members[MANIFEST_NAME])
-    members["README.md"] = build_readme(snapshot(host), manifest, in_virtual_machine=in_virtual_machine)
-    folder = download_name(host).removesuffix(_SUFFIX)
-    return pack({f"{folder}/{name}": content for name, content in members.items()})
+    return pack(host_members(host, generation=generation, site_url=site_url, keys=keys, as_hosts=as_hosts))
 
 
 def format_version(generation: int, config_version: int) -> str:
@@ -147,20 +134,25 @@ def format_version(generation: int, config_version: int) -> str:
 
 def host_tar_name(host: ConfigHost) -> str:
     """`scionlab_17-ffaa_0_1107_v18.tar.gz`, with H."""
-    return download_name(host).removesuffix(_SUFFIX) + f"_v{host.config_version}{_SUFFIX}"
+    return download_name(host).removesuffix(SUFFIX) + f"_v{host.config_version}{SUFFIX}"
 
 
 def download_name(host: ConfigHost) -> str:
     """`scionlab_17-ffaa_1_b6.tar.gz`; with the host's id where it has no AS."""
     name = host.uid if host.AS is None else host.AS.isd_as.replace(":", "_")
-    return f"scionlab_{name}{_SUFFIX}"
+    return f"scionlab_{name}{SUFFIX}"
 
 
 # --- the files ----------------------------------------------------------------------------------------------
 
 
 def host_members(
-    host: ConfigHost, *, generation: int, site_url: str, as_hosts: Iterable[ConfigHost] | None = None
+    host: ConfigHost,
+    *,
+    generation: int,
+    site_url: str,
+    keys: KeyRing,
+    as_hosts: Iterable[ConfigHost] | None = None,
 ) -> dict[str, bytes]:
     """Name -> content of everything in the host's tarball. Raises as `build_host_tar`."""
     own = snapshot(host)
@@ -170,25 +162,42 @@ def host_members(
     if own.is_attachment_point:
         files[LINK_INFO_PATH] = to_json(generate_link_info(own))
     units = systemd_units(own, runs_control_service=hosts[0].uid == own.uid)
-    version = format_version(generation, own.config_version)
-    return {MANIFEST_NAME: build_manifest(own, files, units=units, version=version, site_url=site_url), **files}
+    manifest = build_manifest(own, files, units=units, generation=generation, site_url=site_url, keys=keys)
+    return {MANIFEST_NAME: manifest, **files}
 
 
 def build_manifest(
-    host: HostSnapshot, files: Mapping[str, bytes], *, units: list[str], version: str, site_url: str
+    host: HostSnapshot,
+    files: Mapping[str, bytes],
+    *,
+    units: list[str],
+    generation: int,
+    site_url: str,
+    keys: KeyRing,
 ) -> bytes:
-    """scionlab-config.json. sha1 is what the stock client reads; it guards against accidents, not against attackers."""
+    """scionlab-config.json. sha1 is what the stock client reads; our agent believes what `manifest_signature` adds."""
+    schema = LINK_INFO_SCHEMA if LINK_INFO_PATH in files else None
     manifest: dict[str, Any] = {
         "host_id": host.uid,
         "host_secret": host.secret,
         "url": site_url,
-        "version": version,
+        "version": format_version(generation, host.config_version),
         "limits_version": host.limits_version,
         "files": {path: hashlib.sha1(content, usedforsecurity=False).hexdigest() for path, content in files.items()},
         "systemd_units": units,
     }
-    if LINK_INFO_PATH in files:
-        manifest["link_info_schema"] = LINK_INFO_SCHEMA
+    if schema is not None:
+        manifest["link_info_schema"] = schema
+    manifest |= signed_part(
+        host_id=host.uid,
+        host_secret=host.secret,
+        generation=generation,
+        config_version=host.config_version,
+        limits_version=host.limits_version,
+        link_info_schema=schema,
+        files=files,
+        keys=keys,
+    )
     return to_json(manifest)
 
 
@@ -253,85 +262,6 @@ def _border_routers(host: HostSnapshot) -> dict[str, Any]:
 def join_address(ip: str, port: int) -> str:
     """`192.0.2.7:50000`, `[2001:db8::7]:50000`."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
-# --- the README of a download -------------------------------------------------------------------------------
-
-_VIRTUAL_MACHINE = (
-    "Create a virtual machine with a current Debian or Ubuntu, and forward the UDP ports below to it, unless the link "
-    "goes over the VPN."
-)
-_DEDICATED_MACHINE = "Use a machine with a current Debian or Ubuntu on which nothing else listens on the ports below."
-_VPN_NOTE = (
-    "The OpenVPN unit needs the keys that the operator of the attachment point gives you; they are not in this "
-    "folder.\n\n"
-)
-_README = """\
-# SCIONLab AS {isd_as}
-
-This folder configures the host of your AS. It holds the host's secret (`scionlab-config.json`): keep it to yourself.
-
-- host id: `{uid}`
-- configuration version: `{version}`
-- Coordination Service: {site_url}
-
-## 1. Prepare the machine
-
-{machine}
-
-Install the SCION packages of SCIONLab (border router, control service, daemon) and its client `scionlab-config`.
-
-## 2. Let these packets through
-
-{links}
-
-## 3. Install the configuration
-
-Let the client fetch it, and every later one:
-
-    sudo scionlab-config --host-id={uid} --host-secret={secret} --url={site_url}
-
-Or install by hand what is in this folder, from within it:
-
-    sudo install -D -m 644 etc/scion/topology.json /etc/scion/topology.json
-    sudo systemctl enable --now {units}
-
-{vpn}## 4. Check
-
-This asks the service whether this configuration is still the newest one: 304 is yes, 200 means that there is a newer.
-
-    curl -s -o /dev/null -w '%{{http_code}}\\n' -u {uid}:{secret} \\
-        '{site_url}/api/v4/host/{uid}/config?version={version}'
-
-This shows whether your border router and your attachment points hear each other:
-
-    journalctl -u 'scion-border-router@*' | grep -i 'state'
-
-The bandwidth limit of each link is enforced by the attachment point, not here: this host needs nothing for it. What is
-asked for and what is enforced stands on the page of your AS at {site_url}
-"""
-
-
-def build_readme(host: HostSnapshot, manifest: Mapping[str, Any], *, in_virtual_machine: bool) -> bytes:
-    """The commands for this very host, ready to be copied."""
-    machine = _VIRTUAL_MACHINE if in_virtual_machine else _DEDICATED_MACHINE
-    rows = [
-        f"| {end.remote_isd_as} | {join_address(end.local_ip, end.local_port)} | "
-        f"{join_address(end.remote_ip, end.remote_port)} | {'yes' if end.is_vpn else 'no'} |"
-        for end in host.link_ends
-    ]
-    table = "\n".join(["| to AS | UDP here | UDP there | over the VPN |", "|---|---|---|---|", *rows])
-    return _README.format(
-        isd_as=host.AS.isd_as,
-        uid=host.uid,
-        secret=host.secret,
-        version=manifest["version"],
-        site_url=manifest["url"],
-        machine=machine,
-        links=table if rows else "Nothing: this AS has no active link.",
-        units=" ".join(manifest["systemd_units"]),
-        vpn=_VPN_NOTE if any(end.is_vpn for end in host.link_ends) else "",
-    ).encode()
 
 
 # --- bytes --------------------------------------------------------------------------------------------------

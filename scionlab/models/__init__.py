@@ -6,6 +6,7 @@ from scionlab.models.enforcement import HostReceipt, LinkEnforcement
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
+from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.user import User
 from scionlab.models.vpn import VPN, VPNClient
 
@@ -17,6 +18,7 @@ __all__ = [
     "BandwidthChange",
     "BandwidthPolicy",
     "BorderRouter",
+    "EnrolmentToken",
     "Host",
     "HostReceipt",
     "Interface",
@@ -24,6 +26,7 @@ __all__ = [
     "LinkEnforcement",
     "Mail",
     "ServiceState",
+    "SigningKey",
     "User",
     "UserAS",
     "VPNClient",

@@ -34,6 +34,9 @@ class Host(models.Model):
     label = models.CharField(max_length=100, blank=True)
     uid = models.CharField("host id", max_length=32, unique=True, default=new_uid, editable=False)
     secret = models.CharField("host secret", max_length=64, default=new_secret)
+    # Accepted until then beside the new one, so that a host can fetch its new secret with the old one.
+    previous_secret = models.CharField(max_length=64, blank=True, default="", editable=False)
+    previous_secret_until = models.DateTimeField(null=True, blank=True, editable=False)
     internal_ip = models.GenericIPAddressField("internal IP", default="127.0.0.1")
     public_ipv4 = models.GenericIPAddressField("public IPv4", protocol="IPv4", null=True, blank=True)
     public_ipv6 = models.GenericIPAddressField("public IPv6", protocol="IPv6", null=True, blank=True)
@@ -52,6 +55,11 @@ class Host(models.Model):
     delivered_limits_version = models.PositiveIntegerField("delivered L", default=0)
     delivered_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField("last seen", null=True, blank=True)
+    # What a poll said that the host has, noted only where it is newer than what we have: a restored backup.
+    ahead_generation = models.PositiveIntegerField(null=True, blank=True, editable=False)
+    ahead_config_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
+    ahead_limits_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
+    ahead_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["pk"]

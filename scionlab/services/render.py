@@ -1,7 +1,7 @@
 """Hosts' configurations as bytes, rendered ahead of the poll and kept in the cache.
 
-A configuration is a function of (uid, G, H, L, secret, address of this service): these name it in the cache, so there
-is nothing to invalidate.
+A configuration is a function of (uid, G, H, L, secret, signing keys, address of this service): these name it in the
+cache, so there is nothing to invalidate.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from scionlab import selectors
 from scionlab.models import Host, UserAS
 
 logger = logging.getLogger(__name__)
+from scionlab.services.signing import key_ring
 
 CACHE_TIMEOUT_S = 3600  # superseded ones fall out by themselves; a current one is rendered again when it did
 _FORMAT = "1"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
@@ -40,14 +41,14 @@ class Rendered:
 def config_for(host: Host) -> Rendered:
     """The host's configuration at its newest version, which may be newer than the versions of `host` as it was read.
 
-    Raises `RuleError` (`host_without_as`, `border_router_twice`).
+    Raises `RuleError` (`host_without_as`, `border_router_twice`, `signing_key_unreadable`).
     """
-    return _cached(_key(host, selectors.generation())) or _render(host.pk)
+    return _cached(_key(host, selectors.generation(), key_ring())) or _render(host.pk)
 
 
 def render_ahead(host: Host) -> bool:
     """Have the configuration in the cache. False when it was there already, or the host has none."""
-    if host.AS_id is None or _is_cached(_key(host, selectors.generation())):
+    if host.AS_id is None or _is_cached(_key(host, selectors.generation(), key_ring())):
         return False
     _render(host.pk)
     return True
@@ -57,12 +58,14 @@ def user_download(user_as: UserAS) -> tuple[str, bytes]:
     """File name and bytes of what the owner of a user AS downloads. Raises `IndexError` for one without a host."""
     with transaction.atomic():
         host = _locked_host(Host.objects.filter(AS_id=user_as.pk).order_by("pk").values_list("pk", flat=True)[0])
+    key_ring()  # makes the first key, if there is none, before the host is locked
         content = config_tar.build_user_download(
             host,
             generation=selectors.generation(),
             site_url=settings.SITE_URL,
             as_hosts=_hosts_of_as(host),
             in_virtual_machine=user_as.installation_type == UserAS.Installation.VM,
+            keys=key_ring(),
         )
     return config_tar.download_name(host), content
 
@@ -71,13 +74,15 @@ def _render(host_id: int) -> Rendered:
     """Read, build and cache.
 
     The host's row is locked meanwhile: whoever changes something that it depends on raises its counters in the same
-    transaction, so the Links that are read are those of the version that is read.
+    transaction, so the Links and keys that are read are those of the version that is read.
     """
     with transaction.atomic():
         host = _locked_host(host_id)
+    key_ring()  # makes the first key, if there is none, before the host is locked
         generation = selectors.generation()
         content = config_tar.build_host_tar(
-            host, generation=generation, site_url=settings.SITE_URL, as_hosts=_hosts_of_as(host)
+            host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
+        keys = key_ring()
         )
     rendered = Rendered(
         content=content,
@@ -87,7 +92,7 @@ def _render(host_id: int) -> Rendered:
         config_version=host.config_version,
         limits_version=host.limits_version,
     )
-    _store(_key(host, generation), rendered)
+    _store(_key(host, generation, keys), rendered)
     return rendered
 
 
@@ -100,8 +105,9 @@ def _hosts_of_as(host: Host) -> list[Host]:
     return list(Host.objects.filter(AS_id=host.AS_id).order_by("pk"))
 
 
-def _key(host: Host, generation: int) -> str:
-    parts = (_FORMAT, host.uid, generation, host.config_version, host.limits_version, host.secret, settings.SITE_URL)
+def _key(host: Host, generation: int, keys: KeyRing) -> str:
+    versions = (generation, host.config_version, host.limits_version)
+    parts = (_FORMAT, host.uid, *versions, host.secret, keys.fingerprint, settings.SITE_URL)
     return "config:" + hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()
 
 

@@ -156,3 +156,10 @@ LOGGING = {
 VAR_DIR.mkdir(parents=True, exist_ok=True)
 for _folder in ("queue", "queue-control", "mail", "static"):
     (VAR_DIR / _folder).mkdir(exist_ok=True)
+        "enrol": env.rate("API_THROTTLE_ENROL", "10/min"),
+# SIGNING_SECRET encrypts the private parts of the keys that sign configurations; dev, test and prod each set it.
+SIGNING_SECRET_FALLBACKS = env.words("SIGNING_SECRET_FALLBACKS")  # former ones, which still decrypt
+SIGNING_KEY_DAYS = env.integer("SIGNING_KEY_DAYS", 730, low=1, high=3650)
+SIGNING_KEY_ROTATE_DAYS = env.integer("SIGNING_KEY_ROTATE_DAYS", 180, high=3650)  # before the last one's end; 0: never
+SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's former secret
+

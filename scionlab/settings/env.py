@@ -17,6 +17,14 @@ def text(name: str, default: str | None = None) -> str:
     return value
 
 
+def secret(name: str) -> str:
+    """At least 32 characters. The errors do not show it."""
+    value = text(name)
+    if len(value) < 32:
+        raise ImproperlyConfigured(f"{name} has {len(value)} characters. Set it to 32 or more random ones.")
+    return value
+
+
 def one_of(name: str, default: str, *known: str) -> str:
     written = os.environ.get(name, default)
     if written not in known:
@@ -70,6 +78,14 @@ def boolean(name: str, default: bool) -> bool:
 def words(name: str, default: str = "") -> list[str]:
     """A comma-separated list."""
     return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
+
+
+def host_names(name: str) -> list[str]:
+    """At least one, and not every one: a request's Host header stands in redirects."""
+    found = words(name) or [text(name)]
+    if "*" in found:
+        raise ImproperlyConfigured(f'{name} is "*", which is every name. List the host names of the site.')
+    return found
 
 
 def database(name: str, embedded_file: str) -> dict[str, object]:

@@ -3,7 +3,9 @@
 from scionlab.settings import env
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
 
-SECRET_KEY = env.text("SECRET_KEY")
+DEBUG = False  # whatever the environment says: its error pages show settings and local variables
+SECRET_KEY = env.secret("SECRET_KEY")
+SIGNING_SECRET = env.secret("SIGNING_SECRET")
 env.text("DATABASE_URL")  # must be there: `base` falls back on SQLite
 REDIS_URL = env.redis_address("REDIS_URL")
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS") or [env.text("ALLOWED_HOSTS")]

@@ -7,6 +7,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from manifest_signature import KeyRing, Signer
 
 SITE_URL = "https://scionlab.example.org"
 
@@ -120,3 +125,12 @@ HOSTS = {
     "user_ap": USER_AP_HOST,
     "ap_full": FULL_AP_HOST,
 }
+
+
+def sample_signer(number: int, *, not_after: datetime = datetime(2028, 11, 21, tzinfo=UTC)) -> Signer:
+    """A key that everybody knows: its private part is `number`, 32 times."""
+    private = Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+    return Signer(private.public_key().public_bytes_raw(), not_after, private.sign)
+
+
+KEYS = KeyRing((sample_signer(1),))

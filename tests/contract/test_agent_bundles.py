@@ -17,16 +17,17 @@ from ap_agent.errors import BundleError
 from ap_agent.model import DirectionState, LinkState, Problem
 from ap_agent.receipt import build_receipt, unread_links
 from ap_agent.store import Store
-from config_tar import build_host_tar, build_user_download
+from config_tar import build_host_tar
 from scionlab.api.receipt_format import parse_receipt
-from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
+from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
+from user_download import build_user_download
 
 SAMPLES = Path(__file__).with_name("samples")
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
 
 
 def tar_of(host: SampleHost) -> bytes:
-    return build_host_tar(host, generation=1, site_url=SITE_URL)
+    return build_host_tar(host, generation=1, site_url=SITE_URL, keys=KEYS)
 
 
 def test_agent_enforces_what_the_service_packs() -> None:
@@ -54,7 +55,9 @@ def test_largest_host_fits_the_agents_limits() -> None:
     assert len(bundle.links) == len(FULL_AP_HOST.link_ends)
 
 
-@pytest.mark.parametrize("data", [tar_of(USER_HOST), build_user_download(USER_HOST, generation=1, site_url=SITE_URL)])
+@pytest.mark.parametrize(
+    "data", [tar_of(USER_HOST), build_user_download(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)]
+)
 def test_tarball_of_a_user_as_is_no_order_to_remove_limits(data: bytes) -> None:
     with pytest.raises(BundleError) as refused:
         read_bundle(data, host_id=USER_HOST.uid)

@@ -17,7 +17,6 @@ from ap_agent.bundle import read_bundle
 from bandwidth_config import LinkInfo, RuleError
 from config_tar import (
     build_host_tar,
-    build_user_download,
     download_name,
     host_tar_name,
     pack,
@@ -27,6 +26,7 @@ from tests.contract.config_samples import (
     CORE_HOST,
     FULL_AP_HOST,
     HOSTS,
+    KEYS,
     SITE_URL,
     USER_AP_HOST,
     USER_HOST,
@@ -35,12 +35,13 @@ from tests.contract.config_samples import (
     SampleHost,
 )
 from tests.contract.stock_client import complaints
+from user_download import build_user_download
 
 SAMPLES = Path(__file__).with_name("samples")
 
 
 def tar_of(host: SampleHost, **options: Any) -> bytes:
-    return build_host_tar(host, generation=1, site_url=SITE_URL, **options)
+    return build_host_tar(host, generation=1, site_url=SITE_URL, keys=KEYS, **options)
 
 
 def contents(tarball: bytes) -> dict[str, bytes]:
@@ -179,7 +180,10 @@ def test_link_info_of_an_attachment_point_is_exactly_this() -> None:
 
 def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
     files = contents(tar_of(AP_HOST))
-    assert json.loads(files.pop("scionlab-config.json")) == {
+    manifest = json.loads(files.pop("scionlab-config.json"))
+    signed = {name: manifest.pop(name) for name in ("signed", "signatures")}
+    assert [type(one) for one in signed.values()] == [str, list]  # test_manifest_signature.py
+    assert manifest == {
         "host_id": "a0000000000000000000000000001107",
         "host_secret": "5ec4e700000000000000000000000000",
         "url": "https://scionlab.example.org",
@@ -187,6 +191,7 @@ def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
         "limits_version": 7,
         "link_info_schema": 1,
         "files": {name: hashlib.sha1(content, usedforsecurity=False).hexdigest() for name, content in files.items()},
+        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         "systemd_units": [
             "openvpn@server.service",
             "scion-border-router@br-1.service",
@@ -348,14 +353,14 @@ def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -
 
 def test_today_s_tarball_is_the_published_sample() -> None:
     """Fails when the contract changes: then raise `_FORMAT` in services.render and add a sample beside the old ones."""
-    assert contents((SAMPLES / "schema1-ap.tar.gz").read_bytes()) == contents(tar_of(AP_HOST))
+    assert contents((SAMPLES / "schema1-ap-signed.tar.gz").read_bytes()) == contents(tar_of(AP_HOST))
 
 
 # --- the download for people --------------------------------------------------------------------------------
 
 
 def download_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
-    return contents(build_user_download(host, generation=1, site_url=SITE_URL, **options))
+    return contents(build_user_download(host, generation=1, site_url=SITE_URL, keys=KEYS, **options))
 
 
 def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> None:
@@ -410,7 +415,9 @@ def test_file_names_have_underscores_for_colons() -> None:
 
 def test_same_download_gives_the_same_bytes() -> None:
     shuffled = replace(AP_HOST, link_ends=tuple(reversed(AP_HOST.link_ends)))
-    first, second = (build_user_download(host, generation=1, site_url=SITE_URL) for host in (AP_HOST, shuffled))
+    first, second = (
+        build_user_download(host, generation=1, site_url=SITE_URL, keys=KEYS) for host in (AP_HOST, shuffled)
+    )
     assert first == second
 
 

@@ -36,7 +36,7 @@ def test_redis_runs_with_the_options_of_the_tests(services: dict[str, Any]) -> N
 
 def test_every_variable_that_has_no_default_says_what_to_set(services: dict[str, Any]) -> None:
     environment = services["web"]["environment"]
-    for name in ("SECRET_KEY", "ALLOWED_HOSTS", "SITE_URL", "DATABASE_URL"):
+    for name in ("SECRET_KEY", "SIGNING_SECRET", "ALLOWED_HOSTS", "SITE_URL", "DATABASE_URL"):
         assert ":?set " in environment[name], name
 
 

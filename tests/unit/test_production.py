@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = "lab.example.org"
 ENVIRONMENT = {
     "SECRET_KEY": "not-a-secret-but-long-enough-to-pass-the-deployment-check-of-django-0123456789",
+    "SIGNING_SECRET": "not-a-secret-but-long-enough-to-encrypt-keys-with",
     "DATABASE_URL": "postgres://lab@localhost/lab",
     "REDIS_URL": "redis://localhost",
     "ALLOWED_HOSTS": f"{HOST},other.example.org",

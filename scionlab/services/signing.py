@@ -1,0 +1,212 @@
+"""The keys that sign configurations: made, renewed, revoked, and given to whoever renders.
+
+Every valid key signs every configuration, so an agent that was away during a rotation still knows one of them. All
+writes hold the row of `ServiceState`: two at once can neither make two first keys nor revoke the last two.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import logging
+from datetime import datetime, timedelta
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from manifest_signature import KeyRing, Signer, key_id_of
+from scionlab.models import Host, ServiceState, SigningKey, User
+from scionlab.services.host import host_bump
+
+logger = logging.getLogger(__name__)
+
+WARN_BEFORE = timedelta(days=90)  # of the end of the last valid key; rotation by itself comes earlier
+
+
+def key_ring() -> KeyRing:
+    """All valid keys, and what was revoked; makes the first key of a new service. Otherwise one SQL statement.
+
+    Private parts are decrypted when they sign, which raises `RuleError` (`signing_key_unreadable`) where they cannot.
+    """
+    found = _key_ring()
+    if found is not None:
+        return found
+    signing_key_ensure()
+    found = _key_ring()
+    if found is None:  # revoked in this very moment, by somebody who made no other
+        raise RuleError("signing_key_missing", "There is no valid signing key. Run manage.py signing_key rotate.")
+    return found
+
+
+def _key_ring() -> KeyRing | None:
+    now = timezone.now()
+    keys = list(SigningKey.objects.filter(Q(revoked_at__isnull=False) | Q(not_after__gt=now)))
+    valid = [key for key in keys if key.revoked_at is None]
+    if not valid:
+        return None
+    return KeyRing(
+        signers=tuple(_signer(key) for key in valid),
+        revoked=tuple(key.key_id for key in keys if key.revoked_at is not None),
+    )
+
+
+def valid_keys() -> QuerySet[SigningKey]:
+    """In the order in which they were made."""
+    return SigningKey.objects.filter(revoked_at=None, not_after__gt=timezone.now())
+
+
+def end_of_last_key() -> datetime | None:
+    """When the last of the valid keys ends; None without any (a new service makes one at its first rendering)."""
+    newest = valid_keys().order_by("not_after").last()
+    return None if newest is None else newest.not_after
+
+
+# --- writes -------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def signing_key_ensure() -> None:
+    """Make a key if there is no valid one. Nobody is told: where there was none, nobody trusts one yet."""
+    _lock()
+    if valid_keys().exists():
+        return
+    if SigningKey.objects.exists():
+        logger.error("signing_key.all_ended: agents accept no configuration until they are enrolled again")
+    _make(actor=None)
+
+
+@transaction.atomic
+def signing_key_rotate(*, actor: User | None) -> SigningKey:
+    """Make a further key. It signs and is told to agents at once; the older ones go on signing until they end."""
+    _lock()
+    key = _make(actor)
+    _tell_agents()
+    return key
+
+
+@transaction.atomic
+def signing_key_rotate_if_due() -> SigningKey | None:
+    """Make a successor when the last valid key has fewer than SIGNING_KEY_ROTATE_DAYS left (0: never by itself)."""
+    days = settings.SIGNING_KEY_ROTATE_DAYS
+    if not SigningKey.objects.exists():
+        return None
+    _lock()
+    end, now = end_of_last_key(), timezone.now()
+    if days and (end is None or end - now < timedelta(days=days)):
+        return signing_key_rotate(actor=None)
+    if end is None or end - now < WARN_BEFORE:
+        logger.warning("signing_key.ends_soon until=%s remedy=manage.py signing_key rotate", end)
+    return None
+
+
+@transaction.atomic
+def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
+    """Never sign with the key again, and tell agents to believe it no more.
+
+    Agents hear of it in a configuration that another key signs: so the only valid key is not revoked before it has a
+    successor. Revoking a key twice changes nothing. Raises `RuleError` (`signing_key_unknown`, `signing_key_last`).
+    """
+    _lock()
+    key = SigningKey.objects.filter(key_id=key_id).first()
+    if key is None:
+        raise RuleError("signing_key_unknown", f"There is no signing key {key_id}. See manage.py signing_key list.")
+    if key.revoked_at is not None:
+        return
+    if key.is_valid() and not valid_keys().exclude(pk=key.pk).exists():
+        raise RuleError(
+            "signing_key_last",
+            f"{key_id} is the only valid signing key: agents would accept nothing any more. Make its successor first "
+            "(rotate), wait until the agents have fetched, then revoke this one.",
+        )
+    SigningKey.objects.filter(pk=key.pk).update(revoked_at=timezone.now())
+    _tell_agents()
+    logger.warning("signing_key.revoked key_id=%s actor=%s", key_id, _name(actor))
+
+
+@transaction.atomic
+def signing_keys_rewrap() -> int:
+    """Encrypt every private part with the newest SIGNING_SECRET. Returns how many; raises as `key_ring`."""
+    _lock()
+    keys = list(SigningKey.objects.all())
+    for key in keys:
+        key.private_encrypted = _box().encrypt(_private_bytes(key)).decode("ascii")
+    SigningKey.objects.bulk_update(keys, ["private_encrypted"])
+    return len(keys)
+
+
+def _lock() -> None:
+    ServiceState.objects.get_or_create(pk=1)
+    ServiceState.objects.select_for_update().get(pk=1)
+
+
+def _make(actor: User | None) -> SigningKey:
+    private = Ed25519PrivateKey.generate()
+    public = private.public_key().public_bytes_raw()
+    now = timezone.now()
+    end = (now + timedelta(days=settings.SIGNING_KEY_DAYS)).replace(microsecond=0)  # agents are told whole seconds
+    key = SigningKey.objects.create(
+        key_id=key_id_of(public),
+        public_key=base64.b64encode(public).decode("ascii"),
+        private_encrypted=_box().encrypt(private.private_bytes_raw()).decode("ascii"),
+        created_at=now,
+        not_after=end,
+    )
+    logger.info("signing_key.made key_id=%s until=%s actor=%s", key.key_id, end, _name(actor))
+    return key
+
+
+def _tell_agents() -> None:
+    """L of the hosts of attachment points: our agents, which alone look at signatures, ask for it.
+
+    Not H, which makes stock clients restart SCION; not the hosts of user ASes, which have no agent.
+    """
+    host_bump(host_ids=Host.objects.filter(attachment_point__isnull=False).values_list("pk", flat=True), limits=True)
+
+
+def _name(actor: User | None) -> object:
+    return "service" if actor is None else actor.pk
+
+
+# --- private parts ------------------------------------------------------------------------------------------
+
+
+def _signer(key: SigningKey) -> Signer:
+    def sign(message: bytes) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(_private_bytes(key)).sign(message)
+
+    return Signer(public_key=base64.b64decode(key.public_key), not_after=key.not_after, sign=sign)
+
+
+def _private_bytes(key: SigningKey) -> bytes:
+    try:
+        return _box().decrypt(key.private_encrypted.encode("ascii"))
+    except InvalidToken as exc:
+        raise RuleError(
+            "signing_key_unreadable",
+            f"The signing key {key.key_id} cannot be decrypted: SIGNING_SECRET is not the one it was encrypted with. "
+            "Set that one again (beside a new one: SIGNING_SECRET_FALLBACKS).",
+        ) from exc
+
+
+def _box() -> MultiFernet:
+    return _box_of((settings.SIGNING_SECRET, *settings.SIGNING_SECRET_FALLBACKS))
+
+
+@functools.lru_cache(maxsize=4)
+def _box_of(secrets: tuple[str, ...]) -> MultiFernet:
+    """Encrypts with the first secret, decrypts with any."""
+
+    def fernet(secret: str) -> Fernet:
+        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"scionlab signing keys/1").derive(
+            secret.encode()
+        )
+        return Fernet(base64.urlsafe_b64encode(derived))
+
+    return MultiFernet([fernet(secret) for secret in secrets])
