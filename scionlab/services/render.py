@@ -16,14 +16,16 @@ from django.db import transaction
 from redis.exceptions import RedisError
 
 import config_tar
+import user_download as download
+from manifest_signature import KeyRing
 from scionlab import selectors
 from scionlab.models import Host, UserAS
-
-logger = logging.getLogger(__name__)
 from scionlab.services.signing import key_ring
 
+logger = logging.getLogger(__name__)
+
 CACHE_TIMEOUT_S = 3600  # superseded ones fall out by themselves; a current one is rendered again when it did
-_FORMAT = "1"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "2"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,16 @@ def render_ahead(host: Host) -> bool:
 
 def user_download(user_as: UserAS) -> tuple[str, bytes]:
     """File name and bytes of what the owner of a user AS downloads. Raises `IndexError` for one without a host."""
+    key_ring()  # makes the first key, if there is none, before the host is locked
     with transaction.atomic():
         host = _locked_host(Host.objects.filter(AS_id=user_as.pk).order_by("pk").values_list("pk", flat=True)[0])
-    key_ring()  # makes the first key, if there is none, before the host is locked
-        content = config_tar.build_user_download(
+        content = download.build_user_download(
             host,
             generation=selectors.generation(),
             site_url=settings.SITE_URL,
+            keys=key_ring(),
             as_hosts=_hosts_of_as(host),
             in_virtual_machine=user_as.installation_type == UserAS.Installation.VM,
-            keys=key_ring(),
         )
     return config_tar.download_name(host), content
 
@@ -76,13 +78,13 @@ def _render(host_id: int) -> Rendered:
     The host's row is locked meanwhile: whoever changes something that it depends on raises its counters in the same
     transaction, so the Links and keys that are read are those of the version that is read.
     """
+    key_ring()  # makes the first key, if there is none, before the host is locked
     with transaction.atomic():
         host = _locked_host(host_id)
-    key_ring()  # makes the first key, if there is none, before the host is locked
         generation = selectors.generation()
+        keys = key_ring()
         content = config_tar.build_host_tar(
             host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
-        keys = key_ring()
         )
     rendered = Rendered(
         content=content,
