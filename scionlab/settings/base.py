@@ -116,6 +116,7 @@ REST_FRAMEWORK = {
         "anon": env.rate("API_THROTTLE_ANON", "60/min"),
         "user": env.rate("API_THROTTLE_USER", "600/min"),
         "token": env.rate("API_THROTTLE_TOKEN", "10/min"),
+        "enrol": env.rate("API_THROTTLE_ENROL", "10/min"),
     },
 }
 SPECTACULAR_SETTINGS = {
@@ -135,6 +136,12 @@ EMAIL_TIMEOUT = 20
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "SCIONLab <noreply@localhost>")
 
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", False)  # True in production (DOMAIN section 9)
+
+# SIGNING_SECRET encrypts the private parts of the keys that sign configurations; dev, test and prod each set it.
+SIGNING_SECRET_FALLBACKS = env.words("SIGNING_SECRET_FALLBACKS")  # former ones, which still decrypt
+SIGNING_KEY_DAYS = env.integer("SIGNING_KEY_DAYS", 730, low=1, high=3650)
+SIGNING_KEY_ROTATE_DAYS = env.integer("SIGNING_KEY_ROTATE_DAYS", 180, high=3650)  # before the last one's end; 0: never
+SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's former secret
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -156,10 +163,3 @@ LOGGING = {
 VAR_DIR.mkdir(parents=True, exist_ok=True)
 for _folder in ("queue", "queue-control", "mail", "static"):
     (VAR_DIR / _folder).mkdir(exist_ok=True)
-        "enrol": env.rate("API_THROTTLE_ENROL", "10/min"),
-# SIGNING_SECRET encrypts the private parts of the keys that sign configurations; dev, test and prod each set it.
-SIGNING_SECRET_FALLBACKS = env.words("SIGNING_SECRET_FALLBACKS")  # former ones, which still decrypt
-SIGNING_KEY_DAYS = env.integer("SIGNING_KEY_DAYS", 730, low=1, high=3650)
-SIGNING_KEY_ROTATE_DAYS = env.integer("SIGNING_KEY_ROTATE_DAYS", 180, high=3650)  # before the last one's end; 0: never
-SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's former secret
-
