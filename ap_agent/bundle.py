@@ -6,7 +6,8 @@ own and knows regular files of the ustar format only. A general one also knows l
 chained extension headers, each a way to write elsewhere, to fill memory or to exhaust the stack; no configuration
 needs them.
 
-The rules are those of DOMAIN section 4. Whether a bundle is newer than another is not asked here: the service decides.
+The rules are those of DOMAIN section 4. Who signed it is asked through `verify`, before anything but the manifest is
+looked at. Whether it is newer than another is not asked here (`belief`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ap_agent.errors import BundleError
+from ap_agent.trust import Signed, Version, read_signed
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkInfo, LinkInfoError, parse_link_info
 
 MANIFEST = "scionlab-config.json"
@@ -44,12 +46,16 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
+# Manifest -> what its signed text says, None where it has none and need not. Raises `BundleError`.
+Verify = Callable[[Mapping[str, Any]], Signed | None]
+
 
 @dataclass(frozen=True)
 class Bundle:
     """A configuration that passed every check. `limits_version` is None where the manifest has none.
 
-    `members` holds every file with its bytes, the manifest included (it has the host's secret: never log it).
+    `members` holds every file with its bytes, the manifest included (it has the host's secret: never log it). `signed`
+    is None where nothing was signed.
     """
 
     version: str
@@ -57,6 +63,14 @@ class Bundle:
     host_id: str
     links: Mapping[int, LinkInfo]
     members: Mapping[str, bytes] = field(repr=False)
+    signed: Signed | None = None
+    host_secret: str | None = field(default=None, repr=False)  # only where its hash is signed
+
+    @property
+    def order(self) -> Version:
+        """What decides which of two bundles is older."""
+        generation, config_version = self.version.split(".")
+        return Version(int(generation), int(config_version), self.limits_version)
 
     @property
     def name(self) -> str:
@@ -74,13 +88,18 @@ def digest(members: Mapping[str, bytes]) -> str:
     return total.hexdigest()
 
 
-def read_bundle(data: bytes, *, host_id: str | None, limits: Limits = DEFAULT_LIMITS) -> Bundle:
-    """Check a tarball from end to end. `host_id` is who we are (None: whoever it is for). Raises `BundleError` only."""
+def read_bundle(
+    data: bytes, *, host_id: str | None, limits: Limits = DEFAULT_LIMITS, verify: Verify = read_signed
+) -> Bundle:
+    """Check a tarball from end to end. `host_id` is who we are (None: whoever it is for). Raises `BundleError` only.
+
+    `verify` decides whom to believe; without it a signed text must fit its bundle, but anybody may have signed it.
+    """
     if len(data) > limits.compressed_bytes:
         raise BundleError(
             f"The bundle has {len(data)} bytes, more than {limits.compressed_bytes}.", code="bundle_too_large"
         )
-    return check_members(_members(_unzip(data, limits), limits), host_id=host_id)
+    return check_members(_members(_unzip(data, limits), limits), host_id=host_id, verify=verify)
 
 
 # --- gzip and tar ---------------------------------------------------------------------------------------------------
@@ -198,11 +217,12 @@ def check_name(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
         )
 
 
-def check_members(members: Mapping[str, bytes], *, host_id: str | None) -> Bundle:
+def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: Verify = read_signed) -> Bundle:
     """The files of a bundle, from an archive or from disk: manifest, hashes, link_info. Raises `BundleError`."""
     if MANIFEST not in members:
         raise BundleError(f"The bundle has no {MANIFEST}.", code="manifest_missing")
     manifest = _manifest(members[MANIFEST])
+    signed = verify(manifest)
     found = _required(manifest, "host_id", str, "a text")
     if host_id is not None and found != host_id:
         raise BundleError(f'The bundle is for host "{_shown(found)}"; this is host "{host_id}".', code="wrong_host")
@@ -212,8 +232,10 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None) -> Bundl
     limits_version = manifest.get("limits_version")
     if limits_version is not None and (type(limits_version) is not int or not 0 <= limits_version < 1 << 63):
         raise BundleError("The manifest's limits_version is no number of a version.", code="manifest_invalid")
+    if signed is not None:
+        _check_is_signed(manifest, signed)
     _check_tree(members)
-    _check_hashes(members, manifest)
+    _check_hashes(members, manifest, signed)
     schema = manifest.get("link_info_schema", 1)
     if type(schema) is not int or schema != LINK_INFO_SCHEMA:
         raise BundleError(
@@ -227,7 +249,27 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None) -> Bundl
         host_id=found,
         links=_links(members),
         members=dict(members),
+        signed=signed,
+        host_secret=manifest["host_secret"] if signed is not None else None,
     )
+
+
+def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
+    """What stands beside the signed text is for the stock client; where we read it, it must say the same."""
+    secret = _required(manifest, "host_secret", str, "a text")
+    secret_hash = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+    generation, config_version, limits_version = signed.version
+    said = {
+        "host_id": (manifest["host_id"], signed.host_id),
+        "version": (manifest["version"], f"{generation}.{config_version}"),
+        "limits_version": (manifest.get("limits_version"), limits_version),
+        "link_info_schema": (manifest.get("link_info_schema"), signed.link_info_schema),
+        "sha256": (manifest.get("sha256"), signed.sha256),
+        "host_secret": (secret_hash, signed.host_secret_sha256),
+    }
+    for key, (outside, inside) in said.items():
+        if type(outside) is not type(inside) or outside != inside:
+            raise BundleError(f"The manifest's {key} differs from what is signed.", code="manifest_invalid")
 
 
 def _links(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
@@ -273,7 +315,7 @@ def _check_tree(members: Mapping[str, bytes]) -> None:
                 raise BundleError(f'"{name}" lies in a file.', code="member_name")
 
 
-def _check_hashes(members: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
+def _check_hashes(members: Mapping[str, bytes], manifest: Mapping[str, Any], signed: Signed | None) -> None:
     listed = _required(manifest, "files", dict, "an object")
     present = set(members) - {MANIFEST}
     for name in sorted(present - set(listed)):
@@ -281,8 +323,8 @@ def _check_hashes(members: Mapping[str, bytes], manifest: Mapping[str, Any]) -> 
     for name in sorted(set(listed) - present):
         raise BundleError(f'"{_shown(name)}" is in the manifest, but not in the bundle.', code="missing_member")
     _compare(members, listed, "SHA-1", lambda data: hashlib.sha1(data, usedforsecurity=False))
-    if "sha256" in manifest:
-        stronger = _required(manifest, "sha256", dict, "an object")
+    if signed is not None or "sha256" in manifest:
+        stronger = signed.sha256 if signed is not None else _required(manifest, "sha256", dict, "an object")
         if set(stronger) != present:
             raise BundleError("The manifest's sha256 does not name the same files as files.", code="manifest_invalid")
         _compare(members, stronger, "SHA-256", hashlib.sha256)

@@ -48,6 +48,11 @@ class BundleError(AgentError):
         self.code = code
 
 
+class TrustError(BundleError):
+    """What the service sent may be well made, but nothing says that it comes from our service, or that it is not an old
+    one played back. `code` is also the problem's code (docs/agent.md)."""
+
+
 class SettingsError(AgentError):
     """A configuration key is unknown, missing or malformed: the operator must act; `key` names it."""
 

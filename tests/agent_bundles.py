@@ -5,17 +5,53 @@ The archive is written here header by header, because most of the bad ones canno
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from ap_agent.bundle import MANIFEST
+from ap_agent.trust import SIGNED_PREFIX, Keyring, TrustedKey
 from bandwidth_config import LINK_INFO_PATH
 
 HOST_ID = "4f1c0d2e"
 SECRET = "s3cret-of-the-host"
+FAR = datetime(2099, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """A key of the service that every run of the tests has alike."""
+
+    seed: int
+    not_after: datetime = FAR
+
+    @property
+    def _private(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(bytes([self.seed]) * 32)
+
+    @property
+    def public(self) -> TrustedKey:
+        return TrustedKey(self._private.public_key().public_bytes_raw(), self.not_after)
+
+    @property
+    def key_id(self) -> str:
+        return self.public.key_id
+
+    def sign(self, text: str) -> str:
+        return base64.b64encode(self._private.sign(SIGNED_PREFIX + text.encode())).decode()
+
+
+KEY = SigningKey(1)  # signs wherever a test says nothing else
+OTHER_KEY = SigningKey(2)
+KEYRING = Keyring.of([KEY.public])
+SERVICE_KEYS = (KEY.public,)  # for `Settings`: the host is enrolled
 
 
 def entry(kbit: int, ip: str = "192.0.2.11", port: int | None = 50000, *, is_user_as: bool = True) -> dict[str, Any]:
@@ -54,10 +90,74 @@ def manifest_of(files: Mapping[str, bytes], /, **changes: Any) -> dict[str, Any]
     return {key: value for key, value in manifest.items() if value is not None}
 
 
-def bundle_bytes(links: Mapping[str, Any] | None = None, **changes: Any) -> bytes:
-    """A good tarball with these links (by default one at 500 kbit/s), its manifest with `changes`."""
+def sha256_of(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def signed_text_of(
+    manifest: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    *,
+    keys: Sequence[SigningKey] = (KEY,),
+    revoked: Iterable[str] = (),
+    **changes: Any,
+) -> dict[str, Any]:
+    """What a good service says of a manifest and its files. A change to None takes the key out."""
+    generation, config_version = map(int, manifest["version"].split("."))
+    document = {
+        "type": "scionlab-bandwidth-config",
+        "schema": 1,
+        "host_id": manifest["host_id"],
+        "generation": generation,
+        "config_version": config_version,
+        "limits_version": manifest["limits_version"],
+        "link_info_schema": manifest.get("link_info_schema"),
+        "sha256": sha256_of(files),
+        "host_secret_sha256": hashlib.sha256(manifest["host_secret"].encode()).hexdigest(),
+        "keys": [one.public.to_json() for one in keys],
+        "revoked": sorted(revoked),
+        **changes,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def signed_manifest(
+    files: Mapping[str, bytes],
+    /,
+    *,
+    signers: Sequence[SigningKey] = (KEY,),
+    keys: Sequence[SigningKey] | None = None,
+    revoked: Iterable[str] = (),
+    text: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> dict[str, Any]:
+    """A manifest with its signed text. `keys` are those that it names for the future (by default the signers);
+    `text` changes the text and nothing beside it."""
+    manifest = manifest_of(files, **{"sha256": sha256_of(files), **changes})
+    document = signed_text_of(manifest, files, keys=signers if keys is None else keys, revoked=revoked, **(text or {}))
+    return with_signatures(manifest, json.dumps(document, sort_keys=True), signers)
+
+
+def with_signatures(manifest: Mapping[str, Any], text: str, signers: Iterable[SigningKey] = (KEY,)) -> dict[str, Any]:
+    """The manifest with this text, whatever it says, and right signatures over it."""
+    signatures = [{"key_id": one.key_id, "signature": one.sign(text)} for one in signers]
+    return {**manifest, "signed": text, "signatures": sorted(signatures, key=lambda one: one["key_id"])}
+
+
+def bundle_bytes(links: Mapping[str, Any] | None = None, *, is_signed: bool = True, **changes: Any) -> bytes:
+    """A good tarball with these links (by default one at 500 kbit/s), its manifest with `changes`.
+
+    Signed as by the service, unless a change leaves nothing that could be signed. `changes` also holds what
+    `signed_manifest` takes.
+    """
     files = files_of({"1": entry(500)} if links is None else links)
-    return packed([(MANIFEST, json.dumps(manifest_of(files, **changes)).encode()), *files.items()])
+    manifest = signed_manifest(files, **changes) if is_signed else manifest_of(files, **changes)
+    return with_manifest(manifest, files)
+
+
+def with_manifest(manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    """A tarball of these files under this manifest."""
+    return packed([(MANIFEST, json.dumps(manifest).encode()), *files.items()])
 
 
 def packed(members: Iterable[tuple[str, bytes]]) -> bytes:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,11 +14,23 @@ import pytest
 from ap_agent.bundle import MANIFEST, Limits, check_name, digest, read_bundle
 from ap_agent.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry, files_of, manifest_of, member, packed, zipped
+from tests.agent_bundles import (
+    HOST_ID,
+    SECRET,
+    bundle_bytes,
+    entry,
+    files_of,
+    manifest_of,
+    member,
+    packed,
+    sha256_of,
+    zipped,
+)
 
 GOOD = bundle_bytes()
 FILES = files_of({"1": entry(500)})
 NAME = "etc/scion/extra"
+unsigned = partial(bundle_bytes, is_signed=False)  # nothing but the files and the manifest's own keys
 
 
 def with_manifest(manifest: Any, extra: tuple[tuple[str, bytes], ...] = ()) -> bytes:
@@ -44,10 +56,6 @@ def listed(name: str) -> bytes:
     )
 
 
-def sha256_of(files: dict[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-
-
 def test_good_bundle_is_read_with_its_versions_and_links() -> None:
     bundle = read_bundle(GOOD, host_id=HOST_ID)
 
@@ -57,7 +65,7 @@ def test_good_bundle_is_read_with_its_versions_and_links() -> None:
 
 
 def test_bundle_of_todays_service_without_our_keys_is_read() -> None:
-    bundle = read_bundle(bundle_bytes(limits_version=None, link_info_schema=None), host_id=HOST_ID)
+    bundle = read_bundle(unsigned(limits_version=None, link_info_schema=None), host_id=HOST_ID)
 
     assert bundle.limits_version is None
     assert bundle.name.startswith("1.18-none-")
@@ -218,18 +226,18 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         "manifest_invalid",
     ),
     # --- what the manifest says
-    "another host": (lambda: bundle_bytes(host_id="deadbeef"), "wrong_host"),
-    "no host": (lambda: bundle_bytes(host_id=None), "manifest_invalid"),
-    "no version": (lambda: bundle_bytes(version=None), "manifest_invalid"),
-    "version is a number": (lambda: bundle_bytes(version=1.18), "manifest_invalid"),
-    "version of one part": (lambda: bundle_bytes(version="18"), "manifest_invalid"),
-    "version leads elsewhere": (lambda: bundle_bytes(version="../../etc.1"), "manifest_invalid"),
-    "version in other digits": (lambda: bundle_bytes(version="1.\N{ARABIC-INDIC DIGIT ONE}"), "manifest_invalid"),
-    "limits_version is a text": (lambda: bundle_bytes(limits_version="7"), "manifest_invalid"),
-    "limits_version is negative": (lambda: bundle_bytes(limits_version=-1), "manifest_invalid"),
-    "limits_version is true": (lambda: bundle_bytes(limits_version=True), "manifest_invalid"),
-    "schema of tomorrow": (lambda: bundle_bytes(link_info_schema=2), "unknown_schema"),
-    "schema is a text": (lambda: bundle_bytes(link_info_schema="1"), "unknown_schema"),
+    "another host": (lambda: unsigned(host_id="deadbeef"), "wrong_host"),
+    "no host": (lambda: unsigned(host_id=None), "manifest_invalid"),
+    "no version": (lambda: unsigned(version=None), "manifest_invalid"),
+    "version is a number": (lambda: unsigned(version=1.18), "manifest_invalid"),
+    "version of one part": (lambda: unsigned(version="18"), "manifest_invalid"),
+    "version leads elsewhere": (lambda: unsigned(version="../../etc.1"), "manifest_invalid"),
+    "version in other digits": (lambda: unsigned(version="1.\N{ARABIC-INDIC DIGIT ONE}"), "manifest_invalid"),
+    "limits_version is a text": (lambda: unsigned(limits_version="7"), "manifest_invalid"),
+    "limits_version is negative": (lambda: unsigned(limits_version=-1), "manifest_invalid"),
+    "limits_version is true": (lambda: unsigned(limits_version=True), "manifest_invalid"),
+    "schema of tomorrow": (lambda: unsigned(link_info_schema=2), "unknown_schema"),
+    "schema is a text": (lambda: unsigned(link_info_schema="1"), "unknown_schema"),
     # --- link_info.json
     "host of no attachment point": (
         lambda: packed(
