@@ -13,9 +13,11 @@ from typing import Any
 from django import forms
 
 from bandwidth_config import MAX_PORT, RuleError
+from scionlab.conflict import Conflict
 from scionlab.forms import AttachmentForm, Choice, Problem, UserASForm, problems_of
 from scionlab.models import Link, UserAS
-from scionlab.services.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, check_attachments
+from scionlab.services.stale import Value, Values, shown_from_text, shown_to_text
+from scionlab.services.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, check_attachments, values_of_user_as
 
 _PREFIX = "attachments"
 _ROW_KEY = re.compile(rf"{_PREFIX}-([0-9]{{1,2}})-([a-z_]+)")
@@ -30,12 +32,22 @@ class UserASEditor:
     """
 
     def __init__(
-        self, form: UserASForm, rows: list[AttachmentForm], *, choices: Sequence[Choice], user_as: UserAS | None
+        self,
+        form: UserASForm,
+        rows: list[AttachmentForm],
+        *,
+        choices: Sequence[Choice],
+        user_as: UserAS | None,
+        shown: str | None = None,
+        conflict: Conflict | None = None,
     ) -> None:
+        """`shown`: what was stored when the page was first made; it travels along until something is saved."""
         self.form = form
         self.rows = rows
         self.choices = choices
         self.user_as = user_as
+        self.shown = shown
+        self.conflict = conflict
 
     @classmethod
     def blank(cls, choices: Sequence[Choice]) -> UserASEditor:
@@ -44,14 +56,17 @@ class UserASEditor:
     @classmethod
     def stored(cls, user_as: UserAS, links: Iterable[Link], choices: Sequence[Choice]) -> UserASEditor:
         general = {"label": user_as.label, "installation_type": user_as.installation_type}
-        return cls._unbound(general, [_stored_row(link) for link in links], choices=choices, user_as=user_as)
+        found = list(links)
+        shown = shown_to_text(values_of_user_as(user_as, found))
+        rows = [_stored_row(link) for link in found]
+        return cls._unbound(general, rows, choices=choices, user_as=user_as, shown=shown)
 
     @classmethod
     def submitted(
         cls, data: Mapping[str, Any], choices: Sequence[Choice], *, user_as: UserAS | None = None
     ) -> UserASEditor:
         rows = [AttachmentForm(data, prefix=f"{_PREFIX}-{number}", choices=choices) for number in _typed_rows(data)]
-        return cls(UserASForm(data), rows, choices=choices, user_as=user_as)
+        return cls(UserASForm(data), rows, choices=choices, user_as=user_as, shown=data.get("shown"))
 
     @classmethod
     def rearranged(
@@ -63,7 +78,23 @@ class UserASEditor:
         if "add" in data and len(kept) < MAX_ATTACHMENTS:
             kept.append(_new_row(choices, kept))
         general = {name: data.get(name, "") for name in UserASForm.base_fields}
-        return cls._unbound(general, kept, choices=choices, user_as=user_as)
+        return cls._unbound(general, kept, choices=choices, user_as=user_as, shown=data.get("shown"))
+
+    @classmethod
+    def in_conflict(
+        cls, data: Mapping[str, Any], choices: Sequence[Choice], *, user_as: UserAS, conflict: Conflict, stored: Values
+    ) -> UserASEditor:
+        """What was typed, beside what was saved meanwhile. Saving it once more saves it over that.
+
+        An attachment that was removed meanwhile is a new one from now on.
+        """
+        there = {name.partition(".")[0] for name in stored}
+        rows = [
+            row if str(row.get("link_id")) in there else {**row, "link_id": ""} for row in _typed_rows(data).values()
+        ]
+        general = {name: data.get(name, "") for name in UserASForm.base_fields}
+        shown = shown_to_text(stored)
+        return cls._unbound(general, rows, choices=choices, user_as=user_as, shown=shown, conflict=conflict)
 
     @classmethod
     def _unbound(
@@ -73,12 +104,15 @@ class UserASEditor:
         *,
         choices: Sequence[Choice],
         user_as: UserAS | None,
+        shown: str | None = None,
+        conflict: Conflict | None = None,
     ) -> UserASEditor:
         forms_ = [
             AttachmentForm(initial=dict(row), prefix=f"{_PREFIX}-{number}", choices=choices)
             for number, row in enumerate(rows)
         ]
-        return cls(UserASForm(initial=dict(general)), forms_, choices=choices, user_as=user_as)
+        form = UserASForm(initial=dict(general))
+        return cls(form, forms_, choices=choices, user_as=user_as, shown=shown, conflict=conflict)
 
     @property
     def can_add(self) -> bool:
@@ -97,6 +131,10 @@ class UserASEditor:
     def values(self) -> dict[str, Any]:
         """The arguments of `user_as_create` and `user_as_update`; call it when valid."""
         return {**self.form.cleaned_data, "attachments": [row.spec() for row in self.rows]}
+
+    def shown_values(self) -> dict[str, Value] | None:
+        """What was stored when the page was made; None where the page did not say."""
+        return shown_from_text(self.shown)
 
     def refuse(self, error: RuleError) -> None:
         """Shows a rule that a service found broken while it held the locks."""

@@ -27,7 +27,9 @@ from bandwidth_config import (
     parse_bandwidth,
     parse_ip,
 )
+from scionlab.conflict import Conflict
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
+from scionlab.services.stale import Value, Values, shown_from_text, shown_to_text
 from scionlab.services.user_as import DEFAULT_PORT, AttachmentSpec
 
 _PORT_HINT = f"Write a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
@@ -301,13 +303,28 @@ class BandwidthForm(forms.Form):
         parse_bandwidth, label="Bandwidth of this link [kbit/s]", widget=_text(inputmode="numeric")
     )
 
+    shown = forms.CharField(required=False, widget=forms.HiddenInput)  # see services.stale
+
     def __init__(self, data: Mapping[str, Any] | None = None, *, link: Link, policy: BandwidthPolicy) -> None:
-        super().__init__(data, prefix=f"link-{link.pk}", initial={"bandwidth_kbit": str(link.bandwidth_kbit)})
+        shown = {"bandwidth_kbit": link.bandwidth_kbit}
+        initial = {"bandwidth_kbit": str(link.bandwidth_kbit), "shown": shown_to_text(shown)}
+        super().__init__(data, prefix=f"link-{link.pk}", initial=initial)
         self.link = link
+        self.conflict: Conflict | None = None
         ap = link.attachment_point
         if ap is not None:
             maximum = format_kbit(ap.default_in_force(policy))
             self.fields["bandwidth_kbit"].help_text = f"From 0, which blocks the link, to {maximum}."
+
+    def shown_values(self) -> dict[str, Value] | None:
+        """What the page showed; None where it did not say."""
+        return shown_from_text(self.data.get(self.add_prefix("shown")))
+
+    def meet(self, conflict: Conflict, stored: Values) -> None:
+        """Shows what was saved meanwhile; the number that was typed stays, and Save means "all the same" now."""
+        self.conflict = conflict
+        typed = {name: self.data.get(name) for name in self.data}  # of a QueryDict the last value, as everywhere
+        self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
 
     def refuse(self, error: RuleError) -> None:
         """Shows a rule that a service found broken."""

@@ -42,6 +42,10 @@ class LinkPanel:
         return self.status.link
 
     @property
+    def key(self) -> str:
+        return str(self.link.pk)
+
+    @property
     def enforcement(self) -> LinkEnforcement | None:
         return getattr(self.link, "enforcement", None)
 

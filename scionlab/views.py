@@ -24,6 +24,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from bandwidth_config import RuleError
 from scionlab import selectors
+from scionlab.conflict import Conflict, conflict_of
 from scionlab.editor import UserASEditor
 from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, problems_of
 from scionlab.models import User, UserAS
@@ -39,7 +40,14 @@ from scionlab.presenters import (
 )
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.render import user_download
-from scionlab.services.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
+from scionlab.services.stale import StalePageError
+from scionlab.services.user_as import (
+    check_shown,
+    user_as_create,
+    user_as_delete,
+    user_as_set_active,
+    user_as_update,
+)
 
 View = Callable[..., HttpResponse]
 
@@ -110,18 +118,33 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
     if link is None:
-        raise Http404
+        if f"link-{link_id}-shown" not in request.POST:
+            raise Http404
+        messages.error(request, "That link was removed while this page was open. Nothing was saved.")
+        return redirect("user_as_detail", pk=user_as.pk)
     form = BandwidthForm(request.POST, link=link, policy=selectors.policy())
     before = snapshot(user_as)
     if form.is_valid():
+        kbit = form.cleaned_data["bandwidth_kbit"]
         try:
-            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=form.cleaned_data["bandwidth_kbit"], actor=request.user)
+            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=kbit, actor=request.user, shown=form.shown_values())
+        except StalePageError as exc:
+            conflict = conflict_of(exc, reader=request.user)
+            if exc.is_untouched:
+                return _nothing_typed(request, user_as, conflict)
+            form.meet(conflict, exc.stored)
         except RuleError as exc:
             form.refuse(exc)
         else:
             _say_saved(request, user_as.pk, before)
             return redirect("user_as_detail", pk=user_as.pk)
     return _detail(request, user_as, wrong=form)
+
+
+def _nothing_typed(request: PageRequest, user_as: UserAS, conflict: Conflict) -> HttpResponse:
+    """An old page was saved as it stood: there is nothing to decide, and nothing of somebody else's is undone."""
+    messages.warning(request, f"You had changed nothing, so nothing was saved. {conflict.sentence} That stays.")
+    return redirect("user_as_detail", pk=user_as.pk)
 
 
 def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | None = None) -> HttpResponse:
@@ -143,7 +166,7 @@ def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | Non
         "is_active": any(status.link.active for status in statuses),
         "problems": list(problems_of(wrong, "")) if wrong else [],
     }
-    return render(request, "user_as/detail.html", context)
+    return render(request, "user_as/detail.html", context, status=409 if wrong and wrong.conflict else 200)
 
 
 # --- create and edit ------------------------------------------------------------------------------------------
@@ -178,15 +201,23 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     if request.method != "POST":
         return _editor(request, UserASEditor.stored(user_as, selectors.links_of(user_as), choices))
     editor = _posted(request, choices, user_as=user_as)
-    if "save" in request.POST and editor.is_valid():
-        before = snapshot(user_as)
-        try:
-            user_as_update(user_as_id=user_as.pk, actor=request.user, **editor.values())
-        except RuleError as exc:
-            editor.refuse(exc)
-        else:
+    if "save" not in request.POST:
+        return _editor(request, editor)
+    before = snapshot(user_as)
+    try:
+        if editor.is_valid():
+            user_as_update(user_as_id=user_as.pk, actor=request.user, shown=editor.shown_values(), **editor.values())
             _say_saved(request, pk, before)
             return redirect("user_as_detail", pk=user_as.pk)
+        # An error may come of what is old (a Link that is gone), and then says less than what changed meanwhile.
+        check_shown(user_as, shown=editor.shown_values())
+    except StalePageError as exc:
+        conflict = conflict_of(exc, reader=request.user)
+        if exc.is_untouched:
+            return _nothing_typed(request, user_as, conflict)
+        editor = UserASEditor.in_conflict(request.POST, choices, user_as=user_as, conflict=conflict, stored=exc.stored)
+    except RuleError as exc:
+        editor.refuse(exc)
     return _editor(request, editor)
 
 
@@ -203,7 +234,7 @@ def _posted(request: PageRequest, choices: list[Choice], *, user_as: UserAS | No
 
 def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
     context = {"nav": "ases", "editor": editor, "user_as": editor.user_as, "problems": editor.problems}
-    return render(request, "user_as/form.html", context)
+    return render(request, "user_as/form.html", context, status=409 if editor.conflict else 200)
 
 
 # --- activate, delete, download -------------------------------------------------------------------------------

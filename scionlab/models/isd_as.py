@@ -59,6 +59,11 @@ class UserAS(AS):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="user_ases")
     installation_type = models.CharField(max_length=16, choices=Installation, default=Installation.VM)
+    # Of the AS or one of its Links: told to whoever saves an older page of it (services.stale).
+    changed_at = models.DateTimeField(null=True, blank=True, editable=False)
+    changed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
 
     class Meta:
         verbose_name = "user AS"

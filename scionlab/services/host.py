@@ -25,6 +25,7 @@ from scionlab.services.host_addresses import (
     needs_public_address,
 )
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
+from scionlab.services.stale import Values, last_admin_change, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
 
@@ -165,12 +166,16 @@ def host_set_addresses(
     public_ipv6: str | None,
     bind_ip: str | None,
     internal_ip: str | None = None,
+    label: str | None = None,
+    shown: Values | None = None,
 ) -> None:
-    """Move a host to other addresses, and the interfaces on it along; without `internal_ip` that one stays.
+    """Move a host to other addresses, and the interfaces on it along; without `internal_ip` or `label` these stay.
 
     H rises once for the hosts of its AS, and for those of every AS at the other end of an active Link whose remote
     address changed; for nobody when the values are those stored, or in no configuration.
-    Raises `FieldRuleError` (the rules of addresses, `address_required`, `address_in_use`), `Host.DoesNotExist`.
+    `shown`: what the page showed of these values, see `services.stale`.
+    Raises `FieldRuleError` (the rules of addresses, `address_required`, `address_in_use`), `StalePageError`,
+    `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)
     new = checked_addresses(public_ipv4, public_ipv6, bind_ip)
@@ -178,8 +183,12 @@ def host_set_addresses(
         check_has_public_address(new["public_ipv4"], new["public_ipv6"])
     if internal_ip is not None:
         new["internal_ip"] = checked_internal_ip(internal_ip, old.AS, host_id=host_id)
+    if label is not None:
+        new["label"] = label
+    stored = values_of(old, tuple(new))
+    refuse_stale(shown=shown, stored=stored, wanted=new, last=lambda: last_admin_change(old))
     _check_no_customer_is_there(old, new)
-    if new == {name: getattr(old, name) for name in new}:
+    if new == stored:
         return
     moved = {}
     for name in ("public_ipv4", "public_ipv6"):
@@ -218,7 +227,7 @@ def _is_reached_inside(host: Host, peers: Mapping[int, tuple[int, bool]]) -> boo
 def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> None:
     """The reverse of the rule that a user AS is not at its attachment point's own address."""
     for name, address in new.items():
-        if address is None or name == "internal_ip":
+        if address is None or name in {"internal_ip", "label"}:
             continue
         there = Link.objects.filter(interface_a__host=host, interface_b__public_ip=address)
         found = there.select_related("interface_b__AS__isd").first()

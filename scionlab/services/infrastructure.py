@@ -22,6 +22,7 @@ from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
 from scionlab.services.host_addresses import check_has_public_address, checked_addresses, checked_internal_ip
 from scionlab.services.link import check_infrastructure_bandwidth
+from scionlab.services.stale import Values, last_admin_change, refuse_stale
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -135,11 +136,18 @@ def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
 
 
 @transaction.atomic
-def infrastructure_as_update(*, as_id: int, label: str, is_core: bool) -> AS:
+def infrastructure_as_update(*, as_id: int, label: str, is_core: bool, shown: Values | None = None) -> AS:
     """Renames the AS (`as_id` is its primary key), or makes it core or not: its topology says so, hence H of its hosts
-    rises then. Raises `RuleError` (`core_link_needs_core_ases`), `AS.DoesNotExist`."""
+    rises then. `shown`: what the page showed, see `services.stale`.
+    Raises `RuleError` (`core_link_needs_core_ases`), `StalePageError`, `AS.DoesNotExist`."""
     allocation.lock_as(as_id)
     as_ = AS.objects.select_related("isd").get(pk=as_id)
+    refuse_stale(
+        shown=shown,
+        stored={"label": as_.label, "is_core": as_.is_core},
+        wanted={"label": label, "is_core": is_core},
+        last=lambda: last_admin_change(as_),
+    )
     is_changed = as_.is_core != is_core
     core_links = Q(interface_a__AS=as_) | Q(interface_b__AS=as_)
     if is_changed and not is_core and Link.objects.filter(core_links, type=Link.Type.CORE).exists():

@@ -13,25 +13,30 @@ from django.db import transaction
 
 from bandwidth_config import RuleError, check_bandwidth
 from scionlab import selectors
-from scionlab.models import AttachmentPoint, Link, User
+from scionlab.models import AttachmentPoint, BandwidthChange, Link, User
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.queue import FAN_OUT_DEFAULTS, queue_after_commit
+from scionlab.services.stale import Values, last_bandwidth_change, refuse_stale
 
 logger = logging.getLogger(__name__)
 
 
 @transaction.atomic
-def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason: str = "") -> None:
+def site_default_set(
+    *, default_bandwidth_kbit: int, actor: User | None, reason: str = "", shown: Values | None = None
+) -> None:
     """Set x of every attachment point that has no default of its own. Nothing happens for the value that is stored.
 
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
+    `shown`: the default that the page showed, see `services.stale`.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `StalePageError`.
     """
     _check(default_bandwidth_kbit)
     policy = allocation.lock_policy()
     allocation.lock_attachment_points()  # nobody is in the middle of checking a number against the old default
     old = policy.default_bandwidth_kbit
+    _refuse_stale(shown, old, default_bandwidth_kbit, kind=BandwidthChange.Kind.SITE_DEFAULT)
     if old == default_bandwidth_kbit:
         return
     policy.default_bandwidth_kbit = default_bandwidth_kbit
@@ -43,17 +48,26 @@ def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason:
 
 @transaction.atomic
 def ap_default_set(
-    *, attachment_point_id: int, default_bandwidth_kbit: int | None, actor: User | None, reason: str = ""
+    *,
+    attachment_point_id: int,
+    default_bandwidth_kbit: int | None,
+    actor: User | None,
+    reason: str = "",
+    shown: Values | None = None,
 ) -> None:
-    """Set x of one attachment point; None: the site default counts there again.
+    """Set x of one attachment point; None: the site default counts there again. `shown` as above.
 
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `AttachmentPoint.DoesNotExist`.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `StalePageError`,
+    `AttachmentPoint.DoesNotExist`.
     """
     if default_bandwidth_kbit is not None:
         _check(default_bandwidth_kbit)
     allocation.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
     old = ap.default_bandwidth_kbit
+    _refuse_stale(
+        shown, old, default_bandwidth_kbit, kind=BandwidthChange.Kind.AP_DEFAULT, attachment_point=attachment_point_id
+    )
     if old == default_bandwidth_kbit:
         return
     ap.default_bandwidth_kbit = default_bandwidth_kbit
@@ -61,6 +75,11 @@ def ap_default_set(
     audit.note_default(ap, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason)
     queue_after_commit(FAN_OUT_DEFAULTS)
     logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, default_bandwidth_kbit)
+
+
+def _refuse_stale(shown: Values | None, stored: int | None, wanted: int | None, **which: object) -> None:
+    name = "default_bandwidth_kbit"
+    refuse_stale(shown=shown, stored={name: stored}, wanted={name: wanted}, last=lambda: last_bandwidth_change(**which))
 
 
 def _check(default_bandwidth_kbit: int) -> None:

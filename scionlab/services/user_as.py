@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from django.db import transaction
 
@@ -22,6 +23,7 @@ from scionlab.services.changes import Changes, read_links, view_of
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.policy import settle_default
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
+from scionlab.services.stale import Value, Values, last_change_of_user_as, note_change, refuse_stale
 from scionlab.services.wiring import link_add, link_edit, link_remove, park_ports
 
 __all__ = [
@@ -30,10 +32,12 @@ __all__ = [
     "AttachmentSpec",
     "check_attachments",
     "check_quota",
+    "check_shown",
     "user_as_create",
     "user_as_delete",
     "user_as_set_active",
     "user_as_update",
+    "values_of_user_as",
 ]
 
 logger = logging.getLogger(__name__)
@@ -93,14 +97,23 @@ def user_as_create(
 
 @transaction.atomic
 def user_as_update(
-    *, user_as_id: int, actor: User | None, label: str, installation_type: str, attachments: Sequence[AttachmentSpec]
+    *,
+    user_as_id: int,
+    actor: User | None,
+    label: str,
+    installation_type: str,
+    attachments: Sequence[AttachmentSpec],
+    shown: Values | None = None,
 ) -> UserAS:
     """Make the AS's attachments those given: with a `link_id` kept or edited, without one added, missing ones removed.
 
     H of a host rises once when its view of a Link changes, L of an attachment point's host once when only a limit there
-    does. Raises `FieldRuleError`, `UserAS.DoesNotExist`.
+    does. `shown`: `values_of_user_as` when the page was made that these values come from.
+    Raises `FieldRuleError`, `StalePageError`, `UserAS.DoesNotExist`.
     """
     user_as, changes = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
+    stored, wanted = values_of_user_as(user_as), _values(label, installation_type, attachments)
+    refuse_stale(shown=shown, stored=stored, wanted=wanted, last=lambda: last_change_of_user_as(user_as.pk))
     _check_fields(label, installation_type)
     raise_first(check_attachments(attachments, user_as=user_as))
     user_as.label, user_as.installation_type = label, installation_type
@@ -115,6 +128,8 @@ def user_as_update(
         link = link_add(user_as, host, spec, index=index) if link is None else link_edit(link, spec, index=index)
         audit.note_link(link, actor=actor, old=old, new=link.bandwidth_kbit)
         changes.note(link.pk, before.get(link.pk), view_of(link))
+    if wanted != stored:
+        note_change(user_as.pk, actor=actor)
     changes.carry_out()
     logger.info("user_as.updated as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
     return user_as
@@ -129,6 +144,7 @@ def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> 
         link.active = active
         link.save(update_fields=["active"])
         changes.note(link.pk, before, view_of(link))
+    note_change(user_as.pk, actor=actor)
     changes.carry_out()
     logger.info("user_as.active as=%s active=%s actor=%s", user_as.isd_as, active, actor and actor.pk)
 
@@ -149,6 +165,58 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     name = user_as.isd_as
     user_as.delete()
     logger.info("user_as.deleted as=%s actor=%s", name, actor and actor.pk)
+
+
+# --- what is stored -----------------------------------------------------------------------------------------------
+
+
+def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> dict[str, Value]:
+    """All that the page of the AS lets people change, for `services.stale`.
+
+    A page gives the `links` that it shows: read once more, they might be newer than what stands there.
+    """
+    specs = [_spec_of(link) for link in (provider_links(user_as) if links is None else links)]
+    return _values(user_as.label, user_as.installation_type, specs)
+
+
+def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
+    """For a page that is not saved for another reason: raises `StalePageError` if it is old as well. Holds no lock,
+    so it decides nothing."""
+    stored = values_of_user_as(UserAS.objects.get(pk=user_as.pk))
+    refuse_stale(shown=shown, stored=stored, wanted={}, last=lambda: last_change_of_user_as(user_as.pk))
+
+
+def _spec_of(link: Link) -> AttachmentSpec:
+    end = link.interface_b
+    return AttachmentSpec(
+        attachment_point_id=attachment_point_id(link) or 0,
+        use_vpn=end.vpn_client_id is not None,
+        public_ip=end.public_ip,
+        public_port=end.public_port,
+        bandwidth_kbit=link.bandwidth_kbit,
+        bind_ip=end.bind_ip,
+        bind_port=end.bind_port,
+        link_id=link.pk,
+        active=link.active,
+    )
+
+
+def _values(label: str, installation_type: str, specs: Sequence[AttachmentSpec]) -> dict[str, Value]:
+    """A new attachment stands in it as `new.<position>`: nothing that is stored looks like it."""
+    values: dict[str, Value] = {"label": label, "installation_type": installation_type}
+    for index, spec in enumerate(specs):
+        key = f"new.{index}" if spec.link_id is None else str(spec.link_id)
+        values |= {f"{key}.{name}": value for name, value in _fields_that_count(spec).items()}
+    return values
+
+
+def _fields_that_count(spec: AttachmentSpec) -> dict[str, Value]:
+    """Over the VPN the address is given out, and whatever stands in its fields does not count."""
+    values = dataclasses.asdict(spec)
+    del values["link_id"]
+    if spec.use_vpn:
+        values |= {"public_ip": None, "bind_ip": None, "bind_port": None}
+    return values
 
 
 # --- steps ------------------------------------------------------------------------------------------------
