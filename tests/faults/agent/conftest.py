@@ -1,0 +1,213 @@
+"""An attachment point with the real agent, a service beside it, and faults to be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.store import Store
+from lab import witness
+from lab.netns import Lab, Namespace, available, cleanup_stale
+from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
+from tests.agent_service import Service, like_the_service, service
+from tests.faults.agent import tracer
+
+PREFIX = "slbwf"
+PATIENCE_S = 20.0
+MS_RDONLY, MS_REMOUNT = 1, 32  # <sys/mount.h>
+
+
+class Zygote:
+    """The process that agents are forked from; see `zygote`."""
+
+    def __init__(self, host: Namespace) -> None:
+        self._process = host.popen([sys.executable, "-m", "tests.faults.agent.zygote"], stdin=subprocess.PIPE)
+        self.pid: int = self._answer()["pid"]
+
+    def do(self, what: str, **arguments: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": what, **arguments}) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            assert self._process.stderr is not None
+            raise AssertionError(f"the zygote died: {self._process.stderr.read()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def sees(self, path: Path) -> Path:
+        """The same path with the mounts that only the zygote and its agents have."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
+
+@dataclass
+class World:
+    """One attachment point: its folders, its kernel, its agents, and the service that they talk to."""
+
+    host: Namespace
+    zygote: Zygote
+    service: Service
+    folder: Path
+    logged: int = 0
+    running: list[int] = field(default_factory=list)
+    number: int = 0  # of the newest bundle
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "agent.log"
+
+    def configure(self, **changes: object) -> None:
+        keys: dict[str, object] = {
+            "url": self.service.url,
+            "host_id": HOST_ID,
+            "host_secret": SECRET,
+            "state_dir": str(self.state),
+            "run_dir": str(self.folder / "run"),
+            "poll_interval_s": 0.2,
+            "backoff_max_s": 1,
+            "read_timeout_s": 5,
+            **changes,
+        }
+        config = self.folder / "agent.toml"
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
+        config.chmod(0o600)
+
+    # --- the service --------------------------------------------------------------------------------------------------
+
+    def offer(self, limits: dict[int, int]) -> str:
+        """From now on the service has a newer bundle with these limits (link -> kbit/s). Returns its version."""
+        self.number += 1
+        data = bundle_bytes(links_of(limits), version=f"1.{self.number}", limits_version=self.number)
+        self.service.answers["/config"] = like_the_service(data, f"1.{self.number}", str(self.number))
+        return f"1.{self.number}"
+
+    def told(self, version: str) -> bool:
+        """A receipt says that this version is enforced, every link of it."""
+        return any(
+            one["version"] == version and all(link["state"] == "enforced" for link in one["links"].values())
+            for one in self.service.receipts()
+        )
+
+    # --- the agent ----------------------------------------------------------------------------------------------------
+
+    def arguments(self, command: str) -> list[str]:
+        return [command, "--config", str(self.folder / "agent.toml")]
+
+    def start(self, command: str = "run", **options: object) -> int:
+        pid: int = self.zygote.do("start", argv=self.arguments(command), log=str(self.log), options=options)["pid"]
+        self.running.append(pid)
+        return pid
+
+    def ended(self, pid: int, timeout_s: float = PATIENCE_S) -> int | None:
+        """Its exit code (negative: the signal); None where it still runs."""
+        code: int | None = self.zygote.do("wait", pid=pid, timeout_s=timeout_s)["exit_code"]
+        if code is not None:
+            self.running.remove(pid)
+        return code
+
+    def stop(self, pid: int) -> None:
+        os.kill(pid, signal.SIGTERM)
+        assert self.ended(pid) == 0, self.said()
+
+    def once(self, **options: object) -> int | None:
+        return self.ended(self.start("once", **options))
+
+    def watched_once(self, **how: object) -> dict[str, Any]:
+        """`once` under the tracer; see `zygote`."""
+        return self.zygote.do("watch", argv=self.arguments("once"), log=str(self.log), **how)
+
+    def said(self) -> str:
+        """The log since the last time."""
+        text = self.log.read_text() if self.log.exists() else ""
+        new, self.logged = text[self.logged :], len(text)
+        return new
+
+    def problems(self) -> dict[str, str]:
+        """Codes of the health file with their messages."""
+        try:
+            health = json.loads((self.folder / "run" / "health.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return {one["code"]: one["message"] for one in health["problems"]}
+
+    def stored(self) -> str | None:
+        """The version that the next start will find."""
+        found = Store(self.zygote.sees(self.state)).load(host_id=HOST_ID)
+        return None if found is None else found.version
+
+    # --- the kernel ---------------------------------------------------------------------------------------------------
+
+    def limits(self) -> dict[int, tuple[int, int]]:
+        """What `tc` shows for each link: kbit/s to the user AS and from it."""
+        found = [
+            {
+                int(classid.partition(":")[2], 16): one.rate_bits // 1000
+                for classid, one in witness.classes(self.host, dev).items()
+                if one.parent is None
+            }
+            for dev in ("eth0", "slbw0")
+        ]
+        return {link: (kbit, found[1].get(link, -1)) for link, kbit in found[0].items()}
+
+    def enforces(self, limits: dict[int, int]) -> bool:
+        return self.limits() == {link: (kbit, kbit) for link, kbit in limits.items()}
+
+
+def links_of(limits: dict[int, int]) -> dict[str, Any]:
+    return {str(link): entry(kbit, f"192.0.2.{10 + link}", 50000 + link) for link, kbit in limits.items()}
+
+
+def eventually(is_so: Callable[[], object], what: object = "", timeout_s: float = PATIENCE_S) -> None:
+    """Look again and again until it is so. The deadline is generous: it only ends what would never be so."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def attachment_point() -> Iterator[tuple[Namespace, Zygote]]:
+    """One host with a zygote for all tests of a module; each test has folders and a kernel without limits."""
+    problem = available() or tracer.missing()
+    if problem is not None:
+        pytest.skip(problem)
+    cleanup_stale(PREFIX)
+    with Lab(PREFIX) as lab:
+        ap, user = lab.namespace("ap"), lab.namespace("u1")
+        lab.veth(ap.nic("eth0", "192.0.2.1/24"), user.nic("eth0", "192.0.2.11/24"))
+        yield ap, Zygote(ap)
+
+
+@pytest.fixture
+def world(attachment_point: tuple[Namespace, Zygote], tmp_path: Path) -> Iterator[World]:
+    host, zygote = attachment_point
+    running = service()
+    offered = host.call(running.__enter__)  # its socket stays in the namespace
+    found = World(host, zygote, offered, tmp_path)
+    found.configure()
+    try:
+        yield found
+    finally:
+        for pid in list(found.running):
+            os.kill(pid, signal.SIGKILL)
+            found.ended(pid)
+        running.__exit__(None, None, None)
+        assert found.ended(found.start("reset")) == 0, found.said()

@@ -1,0 +1,73 @@
+"""kill -9 before every effect of a cycle, from the request to the receipt, with the real kernel and a real service.
+
+One cycle asks the service, unpacks, checks, stores, switches, changes the kernel, reads it back and sends its receipt.
+The process is killed before each of its system calls that somebody else can see (`tracer`), in a cycle that takes up a
+new bundle: one link gets another rate, one goes, one comes. After each death the kernel has every limit that lasts, at
+its old or its new rate; what is stored is the old bundle or the new one, whole; and the next start enforces the new one
+and says so in its receipt.
+
+The next start is killed as well, at a random effect, and the one after it converges. With SLBW_EVERY_CUT=1 in the
+environment each cut is made in both directions of the change, otherwise in turns.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.faults.agent.conftest import World
+
+EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
+
+# Link 1 changes its rate between the two, 2 and 3 come and go, 4 stays as it is.
+EVEN, ODD = {1: 500, 2: 300, 4: 800}, {1: 900, 3: 700, 4: 800}
+
+
+def limits_of(number: int) -> dict[int, int]:
+    return ODD if number % 2 else EVEN
+
+
+def check_between(world: World, where: str) -> None:
+    """What must hold at any moment of a change between the two."""
+    kernel = world.limits()
+    for direction in (0, 1):
+        rates = {link: pair[direction] for link, pair in kernel.items()}
+        assert rates.get(1) in {500, 900}, (where, kernel)
+        assert rates.get(4) == 800, (where, kernel)
+        assert rates.get(2, -1) in {300, -1}, (where, kernel)
+        assert rates.get(3, -1) in {700, -1}, (where, kernel)
+
+
+def test_killed_before_any_effect_the_last_good_state_stays_and_the_next_start_converges(world: World) -> None:
+    world.offer(limits_of(0))
+    assert world.once() == 0, world.said()
+    assert world.enforces(limits_of(0))
+    old = world.offer(limits_of(1))
+    whole = world.watched_once()
+    assert whole["exit_code"] == 0, world.said()
+    effects = whole["count"]
+    cuts = [cut for cut in range(effects) for _ in range(2 if EVERY_CUT else 1)]
+    kinds: set[str] = set()
+    deaths = 0
+    for count, cut in enumerate(cuts):
+        new = world.offer(limits_of(count))
+        died = world.watched_once(kill_before=cut)
+        where = f"killed before effect {cut} of {effects}: {died['killed_at']}"
+        check_between(world, where)
+        assert world.stored() in {old, new}, where
+        again = world.watched_once(kill_before=random.randrange(effects))  # noqa: S311 - any moment will do
+        where += f", then before {again['killed_at']}"
+        check_between(world, where)
+        assert world.once() == 0, (where, world.said())
+        assert world.enforces(limits_of(count)), (where, world.limits())
+        assert world.stored() == new, where
+        assert world.told(new), where
+        kinds.add(str(died["killed_at"]).split()[0])
+        deaths += sum(one["exit_code"] is None for one in (died, again))
+        old = new
+    # The cuts were where they should be: in the store, in the kernel's socket, on the way to the service.
+    assert {"write", "fsync", "rename", "symlink", "sendto", "connect", "flock"} <= kinds, kinds
+    print(f"  measured: effects={effects} cuts={len(cuts)} deaths={deaths}")

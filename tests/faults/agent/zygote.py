@@ -1,0 +1,192 @@
+"""A process with the agent imported and nothing begun, from which agents are forked within 20 ms.
+
+It runs inside a host's namespaces (network and mounts), reads one JSON command per line and answers with one line. An
+agent begins with what a start of its own would find: its arguments, no sockets, no threads. What cannot be done to a
+process from outside is prepared in the child before the agent's `main`: `OPTIONS`.
+
+    {"do": "watch", "argv": ["once", ...], "log": "...", "kill_before": 17}     the agent under `tracer`
+    {"do": "start", "argv": ["run", ...], "log": "...", "options": {...}}       the agent on its own
+    {"do": "wait", "pid": 4711, "timeout_s": 10}                                its exit code, or null
+    {"do": "mount", "path": "...", "flags": 0, "data": "size=1m"}               a tmpfs, here alone (32: mounted anew)
+    {"do": "unmount", "path": "..."}
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import errno
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any
+
+import ap_agent.reconcile  # noqa: F401  # the command line imports it late
+from ap_agent.__main__ import main
+from tests.faults.agent import tracer
+from tests.faults.agent.tracer import Watched
+
+_CAP_NET_ADMIN = 12  # <linux/capability.h>
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+# --- what is done to a child before the agent begins ------------------------------------------------------------------
+
+
+def run_as(user: int) -> None:
+    """An unprivileged user with CAP_NET_ADMIN and nothing else, as the unit has it."""
+    keep_capabilities = 8  # PR_SET_KEEPCAPS
+    _libc.prctl(keep_capabilities, 1, 0, 0, 0)
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    set_capabilities(1 << _CAP_NET_ADMIN, 1 << _CAP_NET_ADMIN)
+
+
+def permission_switch(_: object) -> None:
+    """SIGUSR1 takes CAP_NET_ADMIN from the agent's main thread, SIGUSR2 gives it back."""
+    everything = (1 << 41) - 1
+    signal.signal(signal.SIGUSR1, lambda *_: set_capabilities(everything & ~(1 << _CAP_NET_ADMIN), everything))
+    signal.signal(signal.SIGUSR2, lambda *_: set_capabilities(everything, everything))
+
+
+def set_capabilities(effective: int, permitted: int) -> None:
+    """capset(2), version 3, of the calling thread."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    low, high = 0xFFFFFFFF, 32
+    data = (ctypes.c_uint32 * 6)(effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
+    if _libc.capset(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def disk_that_cannot_sync(switch: str) -> None:
+    """fsync fails with EIO while the file `switch` is there: a fault that no device of ours can be made to have."""
+    real = os.fsync
+
+    def fsync(descriptor: Any) -> None:
+        if Path(switch).exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    os.fsync = fsync
+
+
+def wall_clock(file: str) -> None:
+    """The wall clock goes wrong by as many seconds as the file says, from one reading to the next.
+
+    CLOCK_REALTIME has no namespace, and everybody on this machine needs the right one.
+    """
+    real_time = time.time
+
+    def off_by() -> float:
+        return float(Path(file).read_text())
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Wrong:
+            moment = datetime.now(tz) + timedelta(seconds=off_by())
+            return cls.fromtimestamp(moment.timestamp(), tz)
+
+    time.time = lambda: real_time() + off_by()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("ap_agent") and getattr(module, "datetime", None) is datetime:
+            module.datetime = Wrong  # type: ignore[attr-defined]
+
+
+OPTIONS: dict[str, Callable[[Any], None]] = {
+    "run_as": run_as,
+    "permission_switch": permission_switch,
+    "disk_that_cannot_sync": disk_that_cannot_sync,
+    "wall_clock": wall_clock,
+}
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _agent(argv: list[str], log: str, options: dict[str, Any]) -> Callable[[], int]:
+    def begin() -> int:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+        for name, value in options.items():
+            OPTIONS[name](value)
+        return main(argv, {})
+
+    return begin
+
+
+def _watch(command: dict[str, Any]) -> dict[str, Any]:
+    agent = _agent(command["argv"], command["log"], command.get("options", {}))
+    is_recording = command.get("is_recording", False)
+    found = tracer.watch(agent, kill_before=command.get("kill_before"), is_recording=is_recording)
+    return _as_json(found, with_effects=is_recording)
+
+
+def _as_json(found: Watched, *, with_effects: bool) -> dict[str, Any]:
+    effects = [{**vars(one), "data": base64.b64encode(one.data).decode()} for one in found.effects]
+    return {
+        "exit_code": found.exit_code,
+        "killed_at": str(found.killed_at) if found.killed_at else None,
+        "count": len(found.effects),
+        "effects": effects if with_effects else [],
+    }
+
+
+def _start(command: dict[str, Any]) -> dict[str, Any]:
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        code = 70
+        try:
+            code = _agent(command["argv"], command["log"], command.get("options", {}))()
+        except SystemExit as exc:
+            code = exc.code if isinstance(exc.code, int) else 1
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return {"pid": child}
+
+
+def _wait(command: dict[str, Any]) -> dict[str, Any]:
+    """A negative code is the signal that ended it."""
+    deadline = time.monotonic() + command["timeout_s"]
+    while True:
+        pid, status = os.waitpid(command["pid"], os.WNOHANG)
+        if pid:
+            return {"exit_code": os.waitstatus_to_exitcode(status)}
+        if time.monotonic() > deadline:
+            return {"exit_code": None}
+        time.sleep(0.01)
+
+
+def _mount(command: dict[str, Any]) -> dict[str, Any]:
+    path, data = command["path"].encode(), command["data"].encode()
+    if _libc.mount(b"tmpfs", path, b"tmpfs", ctypes.c_ulong(command["flags"]), data) != 0:
+        raise OSError(ctypes.get_errno(), "mount")
+    return {}
+
+
+def _unmount(command: dict[str, Any]) -> dict[str, Any]:
+    if _libc.umount2(command["path"].encode(), 2) != 0:  # MNT_DETACH
+        raise OSError(ctypes.get_errno(), "umount")
+    return {}
+
+
+def serve() -> None:
+    commands = {"watch": _watch, "start": _start, "wait": _wait, "mount": _mount, "unmount": _unmount}
+    print(json.dumps({"pid": os.getpid()}), flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        print(json.dumps(commands[command["do"]](command)), flush=True)
+
+
+if __name__ == "__main__":
+    serve()
