@@ -1,9 +1,15 @@
 """Django's registration of the one app of this project."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+from scionlab.append_only import guard_audit
 
 
 class ScionlabConfig(AppConfig):
     name = "scionlab"
     verbose_name = "SCIONLab bandwidth service"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        post_migrate.connect(guard_audit, sender=self)

@@ -13,7 +13,8 @@ from scionlab.models.link import Link
 
 
 class BandwidthChange(models.Model):
-    """One change of a bandwidth. Rows are added and never altered; `subject` stays readable when its object is gone."""
+    """One change of a bandwidth. Rows are added and never altered, which the database sees to (`scionlab.append_only`);
+    `subject` and `actor_email` stay readable when their objects are gone."""
 
     class Kind(models.TextChoices):
         LINK = "link", "Link"
@@ -28,6 +29,8 @@ class BandwidthChange(models.Model):
         AttachmentPoint, null=True, blank=True, on_delete=models.SET_NULL, related_name="changes"
     )
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
+    actor_email = models.CharField(max_length=254, blank=True, help_text="Empty: the service itself.")
+    address = models.GenericIPAddressField(null=True, blank=True, help_text="Where the request came from.")
     old_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there was none.")
     new_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there is none any more.")
     reason = models.CharField(max_length=200, blank=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
 from django.db import models
@@ -50,6 +51,13 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     def __str__(self) -> str:
         return self.email
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Another password ends what the former one opened: Django ends the sessions, and here the token goes."""
+        is_new_password = self._password is not None and self.pk is not None  # a better hash of the same sets none
+        super().save(*args, **kwargs)
+        if is_new_password:
+            apps.get_model("authtoken", "Token").objects.filter(user_id=self.pk).delete()
 
     def clean(self) -> None:
         super().clean()

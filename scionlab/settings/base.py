@@ -3,7 +3,10 @@ and Celery on the file system in SCIONLAB_VAR, with real workers all the same (d
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+
+from csp.constants import NONE, SELF
 
 from scionlab.settings import env
 
@@ -25,17 +28,23 @@ INSTALLED_APPS = [
     "rest_framework",
     "rest_framework.authtoken",
     "drf_spectacular",
+    "axes",
+    "csp",
     "scionlab",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "scionlab.middleware.HeadersMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "scionlab.middleware.AuditMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",  # last: it replaces what a log-in answered
 ]
 ROOT_URLCONF = "scionlab.urls"
 WSGI_APPLICATION = "scionlab.wsgi.application"
@@ -86,6 +95,11 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 AUTH_USER_MODEL = "scionlab.User"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",  # read, and replaced when its owner logs in
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -94,6 +108,45 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "user_as_list"
 LOGOUT_REDIRECT_URL = "login"
+
+# Requests are counted under the address that the last of this many proxies of ours saw (scionlab.client_address).
+TRUSTED_PROXIES = env.integer("TRUSTED_PROXIES", 0, high=10)
+# Failed log-ins (scionlab.login_guard)
+AXES_HANDLER = "scionlab.login_guard.LoginGuard"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]  # in the order that LoginGuard knows
+AXES_FAILURE_LIMIT = env.integer("LOGIN_FAILURES", 5, low=1)
+LOGIN_FAILURES_PER_ADDRESS = env.integer("LOGIN_FAILURES_PER_ADDRESS", 50, low=1)
+AXES_COOLOFF_TIME = timedelta(seconds=env.integer("LOGIN_LOCK_S", 900, low=1))
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # what the page says of the time stays true
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "scionlab.client_address.client_network"
+AXES_USERNAME_CALLABLE = "scionlab.login_guard.username_of"
+AXES_LOCKOUT_CALLABLE = "scionlab.login_guard.locked_out"
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken"]  # never stored or logged, nor passwords
+AXES_DISABLE_ACCESS_LOG = True  # who logged in from where is kept by nobody
+AXES_ENABLE_ADMIN = False  # `manage.py axes_reset_username`, `axes_reset_ip` (docs/operations.md)
+AXES_VERBOSE = False
+
+SESSION_COOKIE_AGE = env.integer("SESSION_AGE_S", 12 * 3600, low=60)
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True  # no script of ours reads either
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"  # Strict would log out whoever follows a link of a mail
+
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "connect-src": [SELF],  # pages that refresh themselves, the administrators' search fields
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+DEFAULT_EXCEPTION_REPORTER_FILTER = "scionlab.exception_filter.SecretFilter"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -105,13 +158,10 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "scionlab.api.pagination.Pages",
     "PAGE_SIZE": 100,
     "EXCEPTION_HANDLER": "scionlab.api.errors.exception_handler",
-    # How many proxies of ours stand in front: 0 believes no X-Forwarded-For, or anybody could choose an address to be
-    # throttled under.
-    "NUM_PROXIES": env.integer("TRUSTED_PROXIES", 0, high=10),
-    "DEFAULT_THROTTLE_CLASSES": [
-        "rest_framework.throttling.AnonRateThrottle",
-        "rest_framework.throttling.UserRateThrottle",
-    ],
+    "NUM_PROXIES": TRUSTED_PROXIES,
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # no second site for browsers
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["scionlab.api.throttles.AddressThrottle", "scionlab.api.throttles.PersonThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.rate("API_THROTTLE_ANON", "60/min"),
         "user": env.rate("API_THROTTLE_USER", "600/min"),
@@ -158,6 +208,7 @@ LOGGING = {
     "formatters": {"line": {"format": "%(levelname)s %(name)s %(message)s"}},
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
     "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
+    "loggers": {"axes": {"level": "ERROR"}},  # LoginGuard says the same in lines of ours, without accounts
 }
 
 VAR_DIR.mkdir(parents=True, exist_ok=True)

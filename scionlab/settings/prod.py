@@ -8,11 +8,14 @@ SECRET_KEY = env.secret("SECRET_KEY")
 SIGNING_SECRET = env.secret("SIGNING_SECRET")
 env.text("DATABASE_URL")  # must be there: `base` falls back on SQLite
 REDIS_URL = env.redis_address("REDIS_URL")
-ALLOWED_HOSTS = env.words("ALLOWED_HOSTS") or [env.text("ALLOWED_HOSTS")]
+ALLOWED_HOSTS = env.host_names("ALLOWED_HOSTS")
 SITE_URL = env.web_address("SITE_URL")
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", True)
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+# Browsers take cookies of these names only from this very host, over TLS: no other host of the domain can plant one.
+SESSION_COOKIE_NAME = "__Host-sessionid"
+CSRF_COOKIE_NAME = "__Host-csrftoken"
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"\Ahealthz\Z"]  # health checks ask without TLS, past the proxy

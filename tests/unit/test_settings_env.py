@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCTION = {
     "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod",
     "SECRET_KEY": "not-a-secret-but-long-enough-to-pass-the-deployment-check-of-django-0123456789",
+    "SIGNING_SECRET": "not-a-secret-but-long-enough-to-encrypt-keys-with",
     "DATABASE_URL": "postgres://lab@localhost/lab",
     "REDIS_URL": "redis://localhost",
     "ALLOWED_HOSTS": "lab.example.org",
@@ -107,12 +108,24 @@ def test_production_does_not_start_with_an_empty_one(empty: str, tmp_path: Path)
         ("SWEEP_INTERVAL_S", "0"),
         ("TRUSTED_PROXIES", "yes"),
         ("UNDERLAY_GLOBAL_ONLY", "2"),
+        ("LOGIN_FAILURES", "0"),
+        ("LOGIN_LOCK_S", "never"),
+        ("SESSION_AGE_S", "1"),
+        ("ALLOWED_HOSTS", "lab.example.org,*"),
     ],
 )
 def test_a_malformed_value_stops_the_start_and_is_named(name: str, value: str, tmp_path: Path) -> None:
     done = _start({**PRODUCTION, name: value}, tmp_path)
     assert done.returncode != 0
     assert re.search(rf"ImproperlyConfigured: {name} is ", done.stderr)
+
+
+@pytest.mark.parametrize("name", ["SECRET_KEY", "SIGNING_SECRET"])
+def test_a_short_secret_stops_the_start_and_is_not_shown(name: str, tmp_path: Path) -> None:
+    done = _start({**PRODUCTION, name: "seventeen letters"}, tmp_path)
+    assert done.returncode != 0
+    assert f"ImproperlyConfigured: {name} has 17 characters." in done.stderr
+    assert "seventeen letters" not in done.stderr
 
 
 def test_production_starts_with_all_of_them(tmp_path: Path) -> None:

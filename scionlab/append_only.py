@@ -1,0 +1,53 @@
+"""The audit is only added to: the database refuses what no code of ours does.
+
+Triggers on the table of `BandwidthChange`, made after every `migrate` where they are missing (so also after SQLite has
+rebuilt the table). A row is never deleted; of a stored row nothing changes but references to what was deleted, which
+become NULL. It stops mistakes, injected SQL and an administrator at the keyboard of `manage.py shell`; it does not stop
+who owns the table and removes the trigger first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections
+
+TABLE = "scionlab_bandwidthchange"
+KEPT = ("id", "at", "kind", "subject", "actor_email", "address", "old_kbit", "new_kbit", "reason")
+REFERENCES = ("link_id", "attachment_point_id", "actor_id")
+MESSAGE = "The record of bandwidth changes is only ever added to."
+
+
+def _altered(differs: str) -> str:
+    """SQL: true if a row would say something else afterwards. `differs`: the database's "is another value than"."""
+    changed = [f"NEW.{name} {differs} OLD.{name}" for name in KEPT]
+    moved = [f"(NEW.{name} IS NOT NULL AND NEW.{name} {differs} OLD.{name})" for name in REFERENCES]
+    return " OR ".join(changed + moved)
+
+
+POSTGRESQL = f"""
+CREATE OR REPLACE FUNCTION {TABLE}_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '{MESSAGE}' USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE OR REPLACE TRIGGER {TABLE}_no_update BEFORE UPDATE ON {TABLE}
+    FOR EACH ROW WHEN ({_altered("IS DISTINCT FROM")}) EXECUTE FUNCTION {TABLE}_append_only();
+CREATE OR REPLACE TRIGGER {TABLE}_no_delete BEFORE DELETE ON {TABLE}
+    FOR EACH ROW EXECUTE FUNCTION {TABLE}_append_only();
+"""
+SQLITE = (
+    f"CREATE TRIGGER IF NOT EXISTS {TABLE}_no_update BEFORE UPDATE ON {TABLE} FOR EACH ROW "
+    f"WHEN {_altered('IS NOT')} BEGIN SELECT RAISE(ABORT, '{MESSAGE}'); END",
+    f"CREATE TRIGGER IF NOT EXISTS {TABLE}_no_delete BEFORE DELETE ON {TABLE} FOR EACH ROW "
+    f"BEGIN SELECT RAISE(ABORT, '{MESSAGE}'); END",
+)
+
+
+def guard_audit(using: str = "default", **_more: Any) -> None:
+    """Receives `post_migrate`; does nothing while the table is not there (`migrate scionlab zero`)."""
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        if TABLE not in connection.introspection.table_names(cursor):
+            return
+        for statement in [POSTGRESQL] if connection.vendor == "postgresql" else SQLITE:
+            cursor.execute(statement)

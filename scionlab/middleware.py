@@ -1,0 +1,39 @@
+"""What every answer of Django carries besides Django's own headers (SecurityMiddleware, django-csp)."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
+
+from scionlab.client_address import client_address
+from scionlab.services.audit import from_address
+
+# Features that no page of ours uses: injected code could not use them either.
+PERMISSIONS_POLICY = ", ".join(
+    f"{feature}=()"
+    for feature in ("camera", "display-capture", "geolocation", "microphone", "midi", "payment", "usb", "serial", "hid")
+)
+
+
+class HeadersMiddleware(MiddlewareMixin):
+    """Nothing is kept by caches on the way unless a view says so: pages and answers are somebody's own.
+
+    Stands behind WhiteNoise, so static files, which are nobody's, are cached as it says.
+    """
+
+    def process_response(self, _request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        response.headers.setdefault("Cache-Control", "no-store, private")
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
+        response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        return response
+
+
+class AuditMiddleware(MiddlewareMixin):
+    """Tells the audit from which address the changes of this request come."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        from_address.set(client_address(request))
+
+    def process_response(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        from_address.set(None)  # the thread serves others next
+        return response
