@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, enforced_bandwidth, format_kbit
+from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, enforced_bandwidth, format_kbit
+from scionlab.isd_as import parse_isd_as
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -47,6 +49,19 @@ def policy() -> BandwidthPolicy:
 def generation() -> int:
     """G of every version string."""
     return ServiceState.objects.get_or_create(pk=1)[0].generation
+
+
+def host_named(written: str) -> Host | None:
+    """The host with this host id or key, or of the AS with this ISD-AS: its attachment point's, else its only one."""
+    hosts = Host.objects.select_related("AS__isd")
+    try:
+        isd, as_id = parse_isd_as(written)
+    except RuleError:
+        by_key = Q(pk=written) if re.fullmatch(r"[0-9]{1,18}", written, flags=re.ASCII) else Q()
+        return hosts.filter(Q(uid=written) | by_key).first()
+    found = list(hosts.filter(AS__as_id=as_id, AS__isd__isd_id=isd).select_related("attachment_point"))
+    chosen = [host for host in found if hasattr(host, "attachment_point")] or found
+    return chosen[0] if len(chosen) == 1 else None
 
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:

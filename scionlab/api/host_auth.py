@@ -16,10 +16,12 @@ from typing import Concatenate, ParamSpec
 from django.db.models import IntegerField, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from scionlab.api.errors import error_response
 from scionlab.models import Host, ServiceState
+from scionlab.models.host import secret_fits
 
 P = ParamSpec("P")
 HostView = Callable[Concatenate[HttpRequest, Host, P], HttpResponseBase]
@@ -60,9 +62,14 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
         generation=Coalesce(Subquery(generation), Value(1), output_field=IntegerField())
     )
     host = hosts.filter(uid=uid).first()
-    secret = _NOBODY if host is None else host.secret
-    matches = hmac.compare_digest(credentials[1], secret.encode())
-    return host if matches and host is not None and secret else None
+    matches = secret_fits(
+        credentials[1],
+        secret=_NOBODY if host is None else host.secret,
+        previous=_NOBODY if host is None else host.previous_secret,
+        previous_until=None if host is None else host.previous_secret_until,
+        now=timezone.now(),
+    )
+    return host if matches else None
 
 
 def basic_credentials(header: str) -> tuple[bytes, bytes] | None:

@@ -65,3 +65,9 @@ class TokenThrottle(Lenient):
     def get_cache_key(self, request: Request, view: APIView) -> str | None:  # noqa: ARG002  the framework's signature
         found: dict[str, Any] = {"scope": self.scope, "ident": self.get_ident(request)}
         return self.cache_format % found
+
+
+class EnrolThrottle(TokenThrottle):
+    """Guessing enrolment tokens, per address."""
+
+    scope = "enrol"

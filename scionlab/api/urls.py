@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from scionlab.api import host_views, views
+from scionlab.api import enrol_views, host_views, views
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -28,5 +28,6 @@ rest_patterns: Patterns = [
 urlpatterns: Patterns = [
     path("v1/", include(rest_patterns)),
     path("v4/host/", include(host_patterns)),
+    path("v4/enrol", enrol_views.enrol, name="host_enrol"),
     re_path(r"^(?:v[23]/)?host(?:/(?P<rest>.*))?$", host_views.gone),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import uuid
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from django.db import models
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from scionlab.models.link import LocalLinkEnd
 
 
@@ -19,6 +22,17 @@ def new_uid() -> str:
 def new_secret() -> str:
     """128 random bits in hexadecimal."""
     return secrets.token_hex(16)
+
+
+def secret_fits(given: bytes, *, secret: str, previous: str, previous_until: datetime | None, now: datetime) -> bool:
+    """True for the secret, and for the previous one until its grace time is over. Always as many comparisons.
+
+    An empty secret never fits: it means that there is none.
+    """
+    in_grace = previous_until is not None and now < previous_until
+    fits = hmac.compare_digest(given, secret.encode()) and bool(secret)
+    fits_previous = hmac.compare_digest(given, previous.encode()) and bool(previous) and in_grace
+    return fits or fits_previous
 
 
 class Host(models.Model):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
@@ -114,16 +115,20 @@ def _refuse_user_as(as_: AS, field: str) -> None:
 
 
 @transaction.atomic
-def host_rotate_secret(*, host_id: int, actor: User) -> None:
-    """Give the host a new secret; the old one is refused from the commit on.
+def host_rotate_secret(*, host_id: int, actor: User, keep_former: bool = True, for_stock_client: bool = False) -> None:
+    """Give the host a new secret, which its next configuration carries.
 
-    L rises: the tarball carries the secret, so a cached one must not be served again; H does not, because no SCION
-    configuration changed and stock clients would restart SCION for it.
+    The former one is accepted for SECRET_GRACE_HOURS more, so that the host can fetch with it; one that was in its own
+    grace time is refused from the commit on. Without `keep_former` (it was stolen) both are, and the host must be
+    enrolled again. L rises: our agent fetches. H rises only `for_stock_client`, which sees nothing else and restarts
+    SCION for it.
     """
     allocation.lock_hosts([host_id])
-    Host.objects.filter(pk=host_id).update(secret=new_secret())
-    host_bump(host_ids=[host_id], limits=True)
-    logger.info("host.secret_rotated host=%s actor=%s", host_id, actor.pk)
+    former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_former else ""
+    until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_former else None
+    Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
+    host_bump(host_ids=[host_id], config=for_stock_client, limits=True)
+    logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 
 def host_note_seen(*, host_id: int) -> None:

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from manifest_signature import KeyRing, Signer, key_id_of
-from scionlab.models import Host, ServiceState, SigningKey, User
+from scionlab.models import EnrolmentToken, Host, ServiceState, SigningKey, User
 from scionlab.services.host import host_bump
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,10 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
             f"{key_id} is the only valid signing key: agents would accept nothing any more. Make its successor first "
             "(rotate), wait until the agents have fetched, then revoke this one.",
         )
-    SigningKey.objects.filter(pk=key.pk).update(revoked_at=timezone.now())
+    now = timezone.now()
+    SigningKey.objects.filter(pk=key.pk).update(revoked_at=now)
+    # Any of them may name this key, and an agent that insists on it would use its token up for nothing.
+    EnrolmentToken.objects.filter(used_at=None, voided_at=None).update(voided_at=now)
     _tell_agents()
     logger.warning("signing_key.revoked key_id=%s actor=%s", key_id, _name(actor))
 
