@@ -1,4 +1,4 @@
-"""Guessing passwords: after some failures an account is closed to that address for a while, and later the whole address.
+"""Guessing passwords: after some failures an account is closed to that address for a while, later the whole address.
 
 django-axes counts in the database, so a Redis that is away lets nobody guess. Two limits, because each alone is easily
 got around or turned against others:
@@ -51,7 +51,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
         )
 
     def reset_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
-        """Logging in clears that account from that address: not the address, or one own account would clear a guesser."""
+        """Logging in clears that account from that address; not the address, or a guesser's own account would."""
         count, _ = self.filter_user_attempts(request, credentials)[0].delete()
         return int(count)
 
@@ -62,9 +62,7 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
             event = "login.locked" if request.axes_locked_out else "login.failed"
             logger.warning("%s address=%s", event, request.axes_ip_address)
             if not settings.TRUSTED_PROXIES and "HTTP_X_FORWARDED_FOR" in request.META:
-                logger.warning(
-                    "login.proxy there is a proxy, and TRUSTED_PROXIES is 0: all who fail count as one address"
-                )
+                logger.warning("login.proxy TRUSTED_PROXIES is 0, and there is a proxy: all count as one address")
 
     def seconds_left(self, request: HttpRequest, credentials: dict[str, Any] | None) -> int:
         """At most this long the account, or the address, stays closed."""
