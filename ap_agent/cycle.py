@@ -153,9 +153,13 @@ class Agent:
 
     def use(self, settings: Settings, client: Client | None) -> None:
         """Go on with other settings (SIGHUP). The state directory must be the same."""
+        self.hang_up()
+        self.settings, self._client = settings, client
+
+    def hang_up(self) -> None:
+        """Requests that are under way end at once."""
         if self._client is not None:
             self._client.close()
-        self.settings, self._client = settings, client
 
     # --- from the service to the disk -------------------------------------------------------------------------------
 

@@ -2,11 +2,12 @@
 
 The last good bundle is enforced before the network is asked for anything. Then one cycle at a time, in this thread:
 when the kernel says that somebody changed what matters (docs/adr/0008), when the service had something new, and every
-`audit_interval_s` even when nothing is new or nobody answers. The service is polled every `poll_interval_s` (with
-jitter; after a failure with exponential back-off and full jitter) by an errand beside, so that a slow answer keeps
-nobody from the kernel. At each poll, and as often while nobody answers, comes a glance: an IFB that is gone drops
-packets, and what failed is tried again.
+`audit_interval_s` even when nothing is new or nobody answers. Two errands run beside, so that a slow answer keeps
+nobody from the kernel: one asks the service and waits until it has something new (`backoff` says when and how long),
+the other one carries receipts, at once although a question waits. About every `poll_interval_s` comes a glance: an IFB
+that is gone drops packets, and what failed is tried again.
 
+Only the monotonic clock decides anything here; what a jump of the wall clock changes are dates in the health file.
 Clock, waiting and randomness are parameters, so that a test runs a day of it in a moment.
 """
 
@@ -59,7 +60,7 @@ class Loop:
         *,
         notifier: Notifier,
         events: EventSource | None = None,
-        errands: Errands | None = None,
+        errands: Callable[[Callable[[], None]], Errands] = Errands,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -70,7 +71,8 @@ class Loop:
         self._notifier = notifier
         self._events = events
         self._waker = Waker()
-        self._errands = errands if errands is not None else Errands(self._waker.wake)
+        self._polls = errands(self._waker.wake)
+        self._letters = errands(self._waker.wake)
         self._monotonic = monotonic
         self._given_wait = wait
         self._uniform = uniform
@@ -83,15 +85,17 @@ class Loop:
         self._is_reloading = False
         self._is_reachable = True
         self._is_new = False  # the service had something that is not enforced yet
-        self._may_tell = False  # something happened since the last receipt was tried
+        self._may_tell = False  # something happened since the last receipt was taken, or the last one was not
         self._last_contact_at: float | None = None
         self._plan_anew()
 
     def _plan_anew(self) -> None:
         settings = self.agent.settings
-        self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, self._uniform)
+        paces = (settings.poll_interval_s, settings.backoff_max_s)
+        self._backoff = Backoff(*paces, settings.long_poll_s, self._uniform)
+        self._letter_backoff = Backoff(*paces, 0, self._uniform)
         now = self._monotonic()
-        self._next_poll = self._next_audit = self._next_receipt = self._next_glance = now
+        self._next_poll = self._next_audit = self._next_receipt = self._next_glance = self._next_letter = now
 
     # --- signals ----------------------------------------------------------------------------------------------------
 
@@ -119,6 +123,8 @@ class Loop:
         self.start()
         while not self._is_stopping:
             self._sleep_until(self.step())
+        self._drop_errands()
+        self.agent.hang_up()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
         self._log.info("agent.stop", limits="stay in the kernel")
 
@@ -144,33 +150,34 @@ class Loop:
         """One cycle: whatever is due. Returns the moment (monotonic) at which something is due next."""
         if self._is_reloading:
             self._reread()
-        self._errands.finish()
-        is_poll_due = self.agent.has_service and self._errands.is_free and self._monotonic() >= self._next_poll
+        self._finish_errands()
+        is_poll_due = self.agent.has_service and self._polls.is_free and self._monotonic() >= self._next_poll
         is_glance_due = is_poll_due or self._monotonic() >= self._next_glance
         if is_glance_due:
             self._glance()  # before the network, which may take its time
         if is_poll_due:
             self._poll()
         now = self._monotonic()
-        is_receipt_due = self._can_tell and now >= self._next_receipt
+        is_receipt_due = self._can_tell and now >= max(self._next_receipt, self._next_letter)
         was_wrong = self.agent.enforced is not None and not self.agent.enforced.ok
         is_called = self._attention.due is not None and now >= self._attention.due
         if (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due or is_called:
             self._enforce()
         elif self._is_new:
             self._enforce(only_new=True)
-        if self._can_tell and (self._may_tell or is_receipt_due):
+        if self._can_tell and (self._may_tell or is_receipt_due) and self._monotonic() >= self._next_letter:
             self._tell(even_if_old=is_receipt_due)
         self._report()
         return min(self._moments())
 
     def _moments(self) -> list[float]:
-        """At which something is due. What an errand is needed for waits until the one under way is done."""
+        """At which something is due. What an errand is needed for waits until the one of its kind is done."""
         due = [self._next_audit, self._next_glance]
         due.extend([self._attention.due] if self._attention.due is not None else [])
-        if self.agent.has_service and self._errands.is_free:
+        if self.agent.has_service and self._polls.is_free:
             due.append(self._next_poll)
-            due.extend([self._next_receipt] if self._is_reachable else [])
+        if self._can_tell:
+            due.append(self._next_letter if self._may_tell else max(self._next_receipt, self._next_letter))
         return due
 
     # --- the kernel -------------------------------------------------------------------------------------------------
@@ -223,19 +230,29 @@ class Loop:
 
     @property
     def _can_tell(self) -> bool:
-        return self.agent.has_service and self._is_reachable and self._errands.is_free
+        return self.agent.has_service and self._is_reachable and self._letters.is_free
+
+    def _finish_errands(self) -> None:
+        self._polls.finish()
+        self._letters.finish()
+
+    def _drop_errands(self) -> None:
+        """Nobody wants any longer what they bring."""
+        self._polls.abandon()
+        self._letters.abandon()
 
     def _poll(self) -> None:
-        question = self.agent.question()
+        question = self.agent.question(wait_s=self._backoff.begin(self._monotonic()))
         if question is not None:
-            self._errands.send(question, self._take_up)
-            self._errands.finish()
+            self._polls.send(question, self._take_up)
+            self._polls.finish()
 
     def _take_up(self, answer: FetchResult | Exception) -> None:
         pulled = Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
         with self._loudly("fetch"):
             pulled = self.agent.take_up(_expected(answer))
-        self._next_poll = self._monotonic() + self._backoff.next_delay_s(pulled)
+        now = self._monotonic()
+        self._next_poll = now + self._backoff.end(pulled, now)
         # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
         self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
         if self._is_reachable:
@@ -248,18 +265,24 @@ class Loop:
         letter: Letter | None = None
         with self._loudly("tell"):
             letter = self.agent.letter(even_if_old=even_if_old)
-        if even_if_old:
-            self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
+        now = self._monotonic()
+        if even_if_old:  # with jitter: hosts that were switched on together do not tell together for ever
+            pause = self._uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
+            self._next_receipt = now + self.agent.settings.receipt_interval_s * pause
         if letter is not None:
-            self._errands.send(self.agent.delivery(letter), partial(self._delivered, letter))
-            self._errands.finish()
+            self._letter_backoff.begin(now)
+            self._letters.send(self.agent.delivery(letter), partial(self._delivered, letter))
+            self._letters.finish()
 
     def _delivered(self, letter: Letter, outcome: Exception | None) -> None:
-        error: AgentError | None = None
+        error: AgentError | None = AgentError("The agent has a bug; the log has its traceback.")
         with self._loudly("tell"):
             error = self.agent.delivered(letter, _expected(outcome))
+        now = self._monotonic()
+        delay_s = self._letter_backoff.end(Pulled("none", error), now)
+        self._next_letter = now
         if error is not None:
-            self._next_receipt = self._monotonic() + self.agent.settings.receipt_interval_s
+            self._may_tell, self._next_letter = True, now + delay_s
 
     @contextmanager
     def _loudly(self, step: str) -> Iterator[None]:
@@ -286,7 +309,7 @@ class Loop:
             self.agent.extra["settings"] = Problem("settings_invalid", "configuration", exc.message)
             return
         self.agent.extra.pop("settings", None)
-        self._errands.abandon()  # a question of the former client, and its answer
+        self._drop_errands()  # the former client's
         self.agent.use(settings, client)
         self._plan_anew()
         self._log.info("agent.reload", url=settings.url, unmatched=settings.unmatched)
@@ -295,7 +318,7 @@ class Loop:
 
     def _sleep_until(self, moment: float) -> None:
         watchdog_s = self._notifier.watchdog_s
-        while not self._is_stopping and not self._is_reloading and not self._errands.has_outcome:
+        while not self._is_stopping and not self._is_reloading and not self._has_outcome:
             due = self._attention.due
             left_s = min(moment, due if due is not None else moment) - self._monotonic()
             if left_s <= 0:
@@ -304,6 +327,10 @@ class Loop:
             if watchdog_s is not None and self._monotonic() >= self._fed_at + watchdog_s / 3:
                 self._fed_at = self._monotonic()
                 self._notifier.send("WATCHDOG=1")
+
+    @property
+    def _has_outcome(self) -> bool:
+        return self._polls.has_outcome or self._letters.has_outcome
 
     def _wait(self, seconds: float) -> None:
         """Until then, or a signal, or the end of an errand. What the kernel says is listened to, except while a look is

@@ -47,6 +47,7 @@ class Settings:
     unmatched: Literal["unlimited", "default"] = "unlimited"
     default_bandwidth_kbit: int = INITIAL_DEFAULT_BANDWIDTH_KBIT
     poll_interval_s: float = 10.0
+    long_poll_s: int = 50
     backoff_max_s: float = 300.0
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 10.0
@@ -217,6 +218,7 @@ KEYS: Mapping[str, Key] = {
     "unmatched": Key('"unlimited" or "default"', _one_of("unlimited", "default")),
     "default_bandwidth_kbit": Key("kbit/s", _bandwidth, _parse_whole),
     "poll_interval_s": Key("seconds", _seconds(0.1, 86_400), _parse_number),
+    "long_poll_s": Key("seconds", _whole(0, 60), _parse_whole),
     "backoff_max_s": Key("seconds", _seconds(1, 86_400), _parse_number),
     "connect_timeout_s": Key("seconds", _seconds(0.1, 300), _parse_number),
     "read_timeout_s": Key("seconds", _seconds(0.1, 300), _parse_number),

@@ -24,13 +24,14 @@ V8 = bundle_bytes({"1": entry(900)}, version="1.18", limits_version=8)
 
 
 def settings_in(folder: Path) -> Settings:
-    """Of an agent with a service, whose state and lock are below `folder`."""
+    """Of an agent with a service that holds no question open, whose state and lock are below `folder`."""
     return Settings(
         url="https://service.example",
         host_id=HOST_ID,
         host_secret=SECRET,
         state_dir=folder / "state",
         run_dir=folder / "run",
+        long_poll_s=0,
     )
 
 
@@ -90,9 +91,6 @@ def middle(low: float, high: float) -> float:
 class AtOnce(Errands):
     """Errands that have their outcome as soon as they are sent: a service that answers in no time."""
 
-    def __init__(self) -> None:
-        super().__init__(wake=lambda: None)
-
     def _begin(self, run: Callable[[], None]) -> None:
         run()
 
@@ -101,7 +99,7 @@ def loop_of(settings: Settings, engine: FakeEngine, client: FakeClient | None, c
     agent = Agent(settings, engine, client, get_logger())
     options.setdefault("notifier", Notifier({}))
     options.setdefault("uniform", middle)
-    options.setdefault("errands", AtOnce())
+    options.setdefault("errands", AtOnce)
     return Loop(agent, get_logger(), monotonic=clock.monotonic, wait=clock.wait, **options)
 
 

@@ -1,4 +1,4 @@
-"""The loop: the disk before the network, one clock for everything, back-off with jitter, signals."""
+"""The loop around a service that holds no question open: the disk before the network, one clock, signals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.backoff import Backoff
-from ap_agent.cycle import Pulled
 from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified
 from ap_agent.log import configure
@@ -259,62 +257,6 @@ def test_bug_on_the_way_from_or_to_the_service_does_not_end_the_agent(
     setattr(client, where, good)
     run_for(loop, clock, 400)
     assert loop.agent.problems == ()
-
-
-# --- back-off ---------------------------------------------------------------------------------------------------------
-
-
-def failed(error: AgentError) -> Pulled:
-    return Pulled("failed", error)
-
-
-def test_poll_interval_has_jitter_of_ten_percent() -> None:
-    seen: list[tuple[float, float]] = []
-
-    def uniform(low: float, high: float) -> float:
-        seen.append((low, high))
-        return high
-
-    assert Backoff(10, 300, uniform).next_delay_s(Pulled("unchanged")) == pytest.approx(11)
-    assert seen == [(0.9, 1.1)]
-
-
-def test_failures_double_the_cap_up_to_the_maximum_with_full_jitter() -> None:
-    backoff = Backoff(10, 300, lambda low, high: high - low)
-
-    assert [backoff.next_delay_s(failed(FetchError("x"))) for _ in range(7)] == [20, 40, 80, 160, 300, 300, 300]
-    assert backoff.failures == 7
-    backoff.next_delay_s(Pulled("unchanged"))
-    assert backoff.next_delay_s(failed(FetchError("x"))) == 20
-
-
-def test_jitter_goes_down_to_half_an_interval_and_never_to_a_busy_loop() -> None:
-    backoff = Backoff(10, 300, lambda low, _high: low)
-
-    assert [backoff.next_delay_s(failed(FetchError("x"))) for _ in range(20)] == [5.0] * 20
-
-
-def test_what_needs_somebody_is_asked_for_rarely_at_once() -> None:
-    assert Backoff(10, 300, lambda _low, high: high).next_delay_s(failed(AuthError("x"))) == 300
-
-
-def test_thousand_failures_do_not_overflow() -> None:
-    backoff = Backoff(10, 300, lambda _low, high: high)
-
-    assert {backoff.next_delay_s(failed(FetchError("x"))) for _ in range(2000)} == {20, 40, 80, 160, 300}
-
-
-def test_retry_after_is_honoured_when_it_is_longer() -> None:
-    backoff = Backoff(10, 300, lambda _low, high: high)
-
-    assert backoff.next_delay_s(failed(FetchError("x", retry_after_s=500))) == 500
-    assert backoff.next_delay_s(failed(FetchError("x", retry_after_s=1))) == 40
-
-
-def test_poll_interval_above_the_cap_stays(settings: Settings) -> None:
-    backoff = Backoff(600, 300, lambda _low, high: high)
-
-    assert backoff.next_delay_s(failed(FetchError("x"))) == 600
 
 
 # --- repeats in the log -----------------------------------------------------------------------------------------------

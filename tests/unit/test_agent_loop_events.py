@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -96,8 +96,8 @@ class Kernel(FakeEngine):
 class HeldErrands(Errands):
     """An errand has its outcome when the test says so."""
 
-    def __init__(self) -> None:
-        super().__init__(wake=lambda: None)
+    def __init__(self, wake: Callable[[], None]) -> None:
+        super().__init__(wake)
         self.under_way: list[Callable[[], None]] = []
 
     def _begin(self, run: Callable[[], None]) -> None:
@@ -262,73 +262,111 @@ def test_nothing_concerns_an_agent_without_a_bundle(tmp_path: Path) -> None:
 # --- while the service takes its time ---------------------------------------------------------------------------------
 
 
+class Held(NamedTuple):
+    """A world in which a question and a receipt are under way until the test says otherwise."""
+
+    world: World
+    polls: HeldErrands
+    letters: HeldErrands
+    client: FakeClient
+
+
+def held_of(settings: Settings, answers: list[FetchResult | Exception]) -> Held:
+    client = FakeClient(answers, EventClock())
+    world = world_of(settings, client, errands=HeldErrands)
+    polls, letters = world.loop._polls, world.loop._letters
+    assert isinstance(polls, HeldErrands)
+    assert isinstance(letters, HeldErrands)
+    assert (len(polls.under_way), len(letters.under_way)) == (1, 1)
+    return Held(world, polls, letters, client)
+
+
 @pytest.fixture
-def held(settings: Settings) -> tuple[World, HeldErrands, FakeClient]:
-    """The first poll is under way, like a long poll."""
-    client = FakeClient([NewBundle(V8)], EventClock())
-    errands = HeldErrands()
-    world = world_of(replace(settings, poll_interval_s=10), client, errands=errands)
-    assert len(errands.under_way) == 1
-    return world, errands, client
-
-
-Held = tuple[World, HeldErrands, FakeClient]
+def held(settings: Settings) -> Held:
+    return held_of(replace(settings, poll_interval_s=10), [NewBundle(V8)])
 
 
 def test_a_change_is_put_right_while_a_poll_is_under_way(held: Held) -> None:
-    world, errands, client = held
-    world.events.at(1005.0, CLASS)
-    assert world.run_until(1005.1) == ["reconcile"]
-    assert (client.asked, len(errands.under_way)) == ([], 1)
+    held.world.events.at(1005.0, CLASS)
+    assert held.world.run_until(1005.1) == ["reconcile"]
+    assert (held.client.asked, len(held.polls.under_way)) == ([], 1)
 
 
 def test_the_answer_is_taken_up_as_soon_as_it_is_there_and_told_of_then(held: Held) -> None:
-    world, errands, client = held
+    world, polls, letters, client = held
+    letters.end()
     world.run_until(1005.0)
-    errands.end()
+    polls.end()
     world.run_until(1005.1)
     assert world.engine.kernel == {1: 900}
-    assert client.receipts == []  # on its way
-    errands.end()
+    assert len(client.receipts) == 1  # the other one is on its way
+    letters.end()
     world.run_until(1005.2)
-    assert client.receipts[0][1]["limits_version"] == 8
+    assert client.receipts[1][1]["limits_version"] == 8
     assert world.run_until(1014.0) == []
-    assert errands.under_way == []  # the next poll comes after its interval, counted from the answer
+    assert polls.under_way == []  # the next poll comes after its interval, counted from the answer
     world.run_until(1016.0)
-    assert len(errands.under_way) == 1
+    assert len(polls.under_way) == 1
+
+
+def test_a_receipt_leaves_while_a_poll_waits(held: Held) -> None:
+    held.letters.end()
+    held.world.events.at(1030.0, CLASS)
+    held.world.run_until(1030.0)
+    held.world.engine.kernel = {1: 9000}
+    held.world.run_until(1030.1)
+    assert len(held.letters.under_way) == 1
+    held.letters.end()
+    held.world.run_until(1030.2)
+    assert held.client.receipts[-1][1]["writes"] == 1
+    assert (held.client.asked, len(held.polls.under_way)) == ([], 1)
+
+
+def test_what_happens_while_a_receipt_is_under_way_is_told_after_it(held: Held) -> None:
+    held.world.run_until(1005.0)
+    held.polls.end()
+    held.world.run_until(1005.1)
+    assert held.world.engine.kernel == {1: 900}
+    assert len(held.letters.under_way) == 1
+    held.letters.end()  # the one of the beginning
+    held.world.run_until(1005.2)
+    assert len(held.letters.under_way) == 1
+    held.letters.end()
+    held.world.run_until(1010.0)
+    assert [receipt["limits_version"] for _, receipt in held.client.receipts] == [7, 8]
+    assert held.letters.under_way == []
 
 
 def test_the_loop_does_not_spin_while_a_poll_is_under_way_and_its_health_stays_fresh(held: Held) -> None:
-    world, _errands, _client = held
-    world.clock.waits.clear()
-    world.run_until(1060.0)
-    assert len(world.clock.waits) <= 12
-    health = read_health(world.loop.agent.settings.run_dir)
+    held.world.clock.waits.clear()
+    held.world.run_until(1060.0)
+    assert len(held.world.clock.waits) <= 12
+    health = read_health(held.world.loop.agent.settings.run_dir)
     assert health is not None
     assert 0 < health["next_cycle_in_s"] <= 11
 
 
 def test_a_reload_drops_the_answer_that_the_former_client_waits_for(held: Held) -> None:
-    world, errands, client = held
+    world, polls, letters, client = held
     other = FakeClient([NotModified()], world.clock)
     world.loop._reload = lambda: (world.loop.agent.settings, other)
     world.loop._on_reload(signal.SIGHUP, None)
     world.run_until(1000.1)
     assert client.closed
-    errands.end()  # the former one's
+    polls.end()  # the former one's
+    letters.end()
     world.run_until(1000.2)
     assert world.engine.kernel == {1: 500}
-    errands.end()
+    polls.end()
     world.run_until(1000.3)
     assert len(other.asked) == 1
 
 
-def test_stop_does_not_wait_for_the_service(settings: Settings) -> None:
-    client = FakeClient([NotModified()], EventClock())
-    world = world_of(settings, client, errands=HeldErrands())
-    world.loop.stop()
-    world.loop.run()  # starts, and ends at once
-    assert client.asked == []
+def test_stop_does_not_wait_for_the_service(held: Held) -> None:
+    held.world.loop.stop()
+    held.world.loop.run()  # starts, and ends at once
+    assert held.client.asked == []
+    assert held.client.closed  # so that no thread waits on
 
 
 def test_a_receipt_that_failed_is_not_sent_again_and_again(settings: Settings) -> None:
