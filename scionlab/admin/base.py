@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -17,9 +18,19 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
 from bandwidth_config import RuleError, format_kbit, parse_bandwidth
+from scionlab.conflict import conflict_of
 from scionlab.forms import RuleField
 from scionlab.models import User
 from scionlab.services.errors import FieldRuleError
+from scionlab.services.stale import (
+    StalePageError,
+    Value,
+    last_admin_change,
+    refuse_stale,
+    shown_from_text,
+    shown_to_text,
+    values_of,
+)
 
 if TYPE_CHECKING:  # generic for the type checker only
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -128,10 +139,99 @@ def actor_of(request: HttpRequest) -> User:
 
 
 class AdministratorsOnly(_ModelAdmin):
-    """Every administrator may do everything that the page offers."""
+    """Every administrator may do everything that the page offers, and undoes nobody's work without seeing it.
+
+    `compared` are the columns that the page lets people type into: what it showed of them travels along in `_shown`,
+    and a save of an older page is refused with what changed meanwhile (`services.stale`).
+    """
+
+    compared: tuple[str, ...] = ()
+    rule_field: str | None = None  # where a refusal stands that names no field
+    change_form_template = "admin/scionlab/noted_change_form.html"
 
     class Media:
         css = {"all": ["scionlab/admin.css"]}
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except StalePageError as exc:
+            conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
+            if exc.is_untouched:
+                words = f"You had changed nothing, so nothing was saved. {conflict.sentence} That stays."
+                self.message_user(request, words, messages.WARNING)
+                return HttpResponseRedirect(request.path)
+            return self._shown_again(request, exc, object_id, form_url, {**(extra_context or {}), "conflict": conflict})
+        except ObjectDoesNotExist:  # deleted between Django's look and our lock
+            return self._gone(request)
+
+    def _gone(self, request: HttpRequest) -> HttpResponse:
+        name = self.opts.verbose_name
+        self.message_user(
+            request, f"The {name} was deleted while this page was open. Nothing was saved.", messages.ERROR
+        )
+        return HttpResponseRedirect(reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"))
+
+    def _shown_again(
+        self, request: HttpRequest, error: RuleError, object_id: str | None, form_url: str, context: dict[str, Any]
+    ) -> HttpResponse:
+        """The form as it was typed, with what the service said. The transaction that the service was in is undone."""
+        request._refused = error  # type: ignore[attr-defined]  # read by `get_form` and `render_change_form` below
+        return super().changeform_view(request, object_id, form_url, context)
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        refused = getattr(request, "_refused", None)
+        return form if refused is None else _refusing(form, refused, self.rule_field)
+
+    def render_change_form(  # noqa: PLR0917  Django's own signature
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        if obj is not None and self.compared:
+            context["shown"] = self._shown_text(request, obj)
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _shown_text(self, request: HttpRequest, obj: Any) -> str:
+        """What stood on the page first, until it was compared: then what it was compared with."""
+        refused = getattr(request, "_refused", None)
+        if isinstance(refused, StalePageError):
+            return shown_to_text(refused.stored)
+        if request.method == "POST":
+            return str(request.POST.get("_shown", ""))
+        return shown_to_text(values_of(obj, self.compared))
+
+    def shown(self, request: HttpRequest) -> dict[str, Value] | None:
+        """What the page had shown; None where whoever posts did not say."""
+        return shown_from_text(request.POST.get("_shown") or None)
+
+    def _labels(self) -> dict[str, str]:
+        """The names of the columns as the page has them."""
+        return {name: str(self.model._meta.get_field(name).verbose_name).capitalize() for name in self.compared}
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """For rows that no service writes: with the row locked, and no column but those that were typed into."""
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
+        names = tuple(name for name in self.compared if name in form.fields)
+        stored = values_of(self.model._base_manager.select_for_update(no_key=True).get(pk=obj.pk), names)
+        wanted = values_of(obj, names)
+        shown = self.shown(request)
+        known = None if shown is None else {name: shown.get(name) for name in names}
+        refuse_stale(shown=known, stored=stored, wanted=wanted, last=lambda: last_admin_change(obj))
+        obj.save(update_fields=[name for name in names if wanted[name] != stored[name]])
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and getattr(request.user, "is_staff", False))
@@ -153,7 +253,6 @@ class ReadOnlyAdmin(AdministratorsOnly):
     """Pages to look at. `why_read_only` tells where a change is made instead."""
 
     why_read_only = ""
-    change_form_template = "admin/scionlab/noted_change_form.html"
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         return False
@@ -183,9 +282,7 @@ class ServiceAdmin(AdministratorsOnly):
     beside the field that the error names.
     """
 
-    rule_field: str | None = None
     note = ""
-    change_form_template = "admin/scionlab/noted_change_form.html"
     actions: Sequence[Any] = ()
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
@@ -205,22 +302,18 @@ class ServiceAdmin(AdministratorsOnly):
         try:
             return super().changeform_view(request, object_id, form_url, context)
         except RuleError as exc:
-            request._refused = exc  # type: ignore[attr-defined]  # read by `get_form` in the second pass
-            return super().changeform_view(request, object_id, form_url, context)
-
-    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        form = super().get_form(request, obj, change=change, **kwargs)
-        refused = getattr(request, "_refused", None)
-        return form if refused is None else _refusing(form, refused, self.rule_field)
+            return self._shown_again(request, exc, object_id, form_url, context)
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        opts = self.opts
         try:
             return super().delete_view(request, object_id, extra_context)
+        except ObjectDoesNotExist:  # somebody else was quicker
+            return self._gone(request)
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
-            opts = self.opts
             return HttpResponseRedirect(reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[object_id]))
 
     def get_deleted_objects(

@@ -167,6 +167,7 @@ class HostAdmin(ServiceAdmin):
     actions = ["rotate_secret"]
     change_form_template = "admin/scionlab/host/change_form.html"
     rule_field = "public_ipv4"
+    compared = ("label", *ADDRESSES, "internal_ip")
     note = (
         "A changed address moves the host's interfaces along; the hosts at the other ends of its Links get a new "
         "configuration too. An AS comes with its first host; the others of an infrastructure AS are added here, each "
@@ -221,8 +222,7 @@ class HostAdmin(ServiceAdmin):
         if not change:
             obj.pk = host_create(as_=form.cleaned_data["AS"], label=label, actor=actor, **values).pk
             return
-        host_set_addresses(host_id=obj.pk, actor=actor, **values)
-        Host.objects.filter(pk=obj.pk).update(label=label)  # in no configuration
+        host_set_addresses(host_id=obj.pk, actor=actor, label=label, shown=self.shown(request), **values)
 
     @admin.action(description="Rotate the secret of the selected hosts")
     def rotate_secret(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:

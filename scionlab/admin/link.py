@@ -31,7 +31,7 @@ from scionlab.admin.base import (
 from scionlab.admin.search import search_query
 from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
 from scionlab.services import infrastructure
-from scionlab.services.link import link_set_active, link_set_bandwidth
+from scionlab.services.link import link_set_active, link_update
 
 USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
 CLAMPED = USER_LINKS & Q(bandwidth_kbit__gt=F("interface_a__AS__attachment_point__maximum_kbit"))
@@ -183,6 +183,7 @@ class LinkAdmin(ServiceAdmin):
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, IP address, label"
     actions = ["activate", "deactivate"]
     rule_field = "bandwidth_kbit"
+    compared = ("bandwidth_kbit", "active")
     note = (
         "A changed bandwidth gives the attachment point's agent new limits and restarts nothing. Activating or "
         "deactivating changes the SCION configuration of both ends."
@@ -263,10 +264,14 @@ class LinkAdmin(ServiceAdmin):
             )
             obj.pk, obj.interface_a, obj.interface_b = made.pk, made.interface_a, made.interface_b
             return
-        link_set_bandwidth(
-            link_id=obj.pk, bandwidth_kbit=values["bandwidth_kbit"], actor=actor, reason=values["reason"]
+        link_update(
+            link_id=obj.pk,
+            bandwidth_kbit=values["bandwidth_kbit"],
+            active=values["active"],
+            actor=actor,
+            reason=values["reason"],
+            shown=self.shown(request),
         )
-        link_set_active(link_id=obj.pk, actor=actor, active=values["active"])
 
     def delete_model(self, request: HttpRequest, obj: Link) -> None:
         infrastructure.infrastructure_link_delete(link_id=obj.pk)

@@ -33,6 +33,7 @@ from scionlab.services.host import border_router_create
 class ISDAdmin(AdministratorsOnly):
     list_display = ["isd_id", "label", "ases"]
     search_fields = ["label", "isd_id"]
+    compared = ("label",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
         rows: QuerySet[ISD] = super().get_queryset(request)
@@ -100,6 +101,7 @@ class ASAdmin(ServiceAdmin):
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:0:1107, ffaa:0:1107 or ffaa:0:), label"
     rule_field = "as_id"
+    compared = ("label", "is_core")
     add_fields = ("isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip")
     change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "created_at")
     note = "An AS comes with one host and one border router; its addresses are edited, and others added, at the host."
@@ -137,7 +139,9 @@ class ASAdmin(ServiceAdmin):
     def save_model(self, request: HttpRequest, obj: AS, form: Any, change: bool) -> None:
         values = form.cleaned_data
         if change:
-            infrastructure.infrastructure_as_update(as_id=obj.pk, label=values["label"], is_core=values["is_core"])
+            infrastructure.infrastructure_as_update(
+                as_id=obj.pk, label=values["label"], is_core=values["is_core"], shown=self.shown(request)
+            )
             return
         made = infrastructure.infrastructure_as_create(
             isd=values["isd"].isd_id,

@@ -46,6 +46,7 @@ class BandwidthPolicyAdmin(ServiceAdmin):
     fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
     readonly_fields = ["attachment_points", "changes"]
     rule_field = "default_bandwidth_kbit"
+    compared = ("default_bandwidth_kbit",)
     note = (
         "Lowering the default limits Links above it from then on; what their owners asked for is kept, and comes back "
         "when the default rises again."
@@ -80,6 +81,7 @@ class BandwidthPolicyAdmin(ServiceAdmin):
             default_bandwidth_kbit=form.cleaned_data["default_bandwidth_kbit"],
             actor=actor_of(request),
             reason=form.cleaned_data["reason"],
+            shown=self.shown(request),
         )
 
 
@@ -120,6 +122,7 @@ class AttachmentPointAdmin(ServiceAdmin):
     ]
     search_fields = ["AS__label"]
     rule_field = "default_bandwidth_kbit"
+    compared = ("default_bandwidth_kbit",)
     note = (
         "Links above the default are limited to it from then on; what their owners asked for is kept. The host's agent "
         "gets a new configuration, and nobody else."
@@ -171,6 +174,7 @@ class AttachmentPointAdmin(ServiceAdmin):
             default_bandwidth_kbit=default,
             actor=actor_of(request),
             reason=form.cleaned_data["reason"],
+            shown=self.shown(request),
         )
 
     def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:

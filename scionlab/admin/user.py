@@ -48,6 +48,7 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg] 
     list_display = ["email", "full_name", "quota", "administrator", "is_active", "last_login"]
     list_filter = ["is_staff", "is_active"]
     search_fields = ["email", "full_name"]
+    compared = ("email", "full_name", "as_quota", "is_staff", "is_active")
     ordering = ["email"]
     filter_horizontal = ()
     fieldsets = [

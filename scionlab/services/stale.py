@@ -132,5 +132,6 @@ def last_bandwidth_change(**filters: object) -> LastChange:
 def last_admin_change(obj: models.Model) -> LastChange:
     """Of what only administrators change, on their pages: Django keeps a log of those."""
     rows = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(obj), object_id=str(obj.pk))
-    found = rows.select_related("user").order_by("-action_time", "-pk").first()
+    changing = rows.exclude(change_message="[]")  # Django's words for a page that was saved as it stood
+    found = changing.select_related("user").order_by("-action_time", "-pk").first()
     return LastChange() if found is None else LastChange(found.user, found.action_time)

@@ -1,0 +1,441 @@
+"""Pages that were open while somebody else saved: nobody's change is undone unseen.
+
+Each page is a real one: what the browser sends is what stands on it. First the loss, with the comparison switched off;
+then that it cannot happen, also for two saves that arrive at the very same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from scionlab.models import (
+    AS,
+    ISD,
+    AttachmentPoint,
+    BandwidthChange,
+    BandwidthPolicy,
+    Host,
+    Link,
+    ServiceState,
+    User,
+    UserAS,
+)
+from scionlab.selectors import links_of
+from scionlab.services import host, infrastructure, link, policy, stale, user_as
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.user_as import user_as_delete, user_as_update
+from tests.admin_pages import CHANGE, page
+from tests.concurrency.conftest import Meeting
+from tests.factories import ISDFactory, UserFactory, attach, spec
+from tests.web.html import Page
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+EVERYWHERE = (host, infrastructure, link, policy, user_as)  # who compares
+BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
+
+
+@pytest.fixture
+def made(owner: User, ap: AttachmentPoint) -> UserAS:
+    return attach(owner, spec(ap, bandwidth_kbit=900), label="Office")
+
+
+@pytest.fixture
+def one(made: UserAS) -> Link:
+    return links_of(made)[0]
+
+
+@pytest.fixture
+def staff(transactional_db: None) -> User:
+    return UserFactory(email="staff@example.org", is_staff=True)
+
+
+@pytest.fixture
+def boss(transactional_db: None) -> User:
+    return UserFactory(email="boss@example.org", is_staff=True)
+
+
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Switches the comparison off, wherever it is made."""
+
+    def off() -> None:
+        for module in EVERYWHERE:
+            monkeypatch.setattr(module, "refuse_stale", lambda **_: None)
+
+    return off
+
+
+def browser(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def fields(response: Any, form_class: str) -> dict[str, str]:
+    """What the browser sends when a form of the page is submitted as it stands."""
+    found = Page(response).root.all("form")
+    form = next(one for one in found if form_class in (one.attrs.get("class"), one.attrs.get("id")))
+    data: dict[str, str] = {}
+    for control in form.all("input"):
+        kind = control.attrs.get("type")
+        if kind == "submit" or (kind in {"checkbox", "radio"} and "checked" not in control.attrs):
+            continue
+        data[control.attrs["name"]] = control.attrs.get("value", "on" if kind in {"checkbox", "radio"} else "")
+    for control in form.all("select"):
+        chosen = [one.attrs["value"] for one in control.all("option") if "selected" in one.attrs]
+        data[control.attrs["name"]] = (chosen or [""])[0]
+    return data
+
+
+class EditPage:
+    """The page of a user AS, as it was when it was opened."""
+
+    def __init__(self, user: User, made: UserAS) -> None:
+        self.client, self.url = browser(user), f"/ases/{made.pk}/edit/"
+        self.typed = fields(self.client.get(self.url), "editor")
+
+    def save(self, **typed: str) -> Any:
+        self.typed |= {name if name == "label" else f"attachments-0-{name}": value for name, value in typed.items()}
+        return self.client.post(self.url, {**self.typed, "save": "1"})
+
+    def again(self, response: Any) -> Any:
+        """One click on what the page offers."""
+        assert Page(response).root.all("button", name="save", form="as-editor"), (
+            "the page offers to save it all the same"
+        )
+        return self.client.post(self.url, {**fields(response, "editor"), "save": "1"})
+
+
+def kbit(one: Link) -> int:
+    return Link.objects.get(pk=one.pk).bandwidth_kbit
+
+
+def counters(ap: AttachmentPoint) -> tuple[int, int]:
+    return Host.objects.values_list("config_version", "limits_version").get(pk=ap.host.pk)
+
+
+# --- two tabs -----------------------------------------------------------------------------------------------------
+
+
+def test_without_the_comparison_the_second_tab_undoes_the_first(
+    owner: User, made: UserAS, one: Link, unguarded: Callable[[], None]
+) -> None:
+    unguarded()
+    first, second = EditPage(owner, made), EditPage(owner, made)
+    assert first.save(bandwidth_kbit="300").status_code == 302
+    assert second.save(label="Lab").status_code == 302
+    assert kbit(one) == 900, "the lost update: nobody typed 900"
+
+
+def test_the_second_tab_is_told_keeps_what_was_typed_and_one_click_decides(
+    owner: User, made: UserAS, one: Link, ap: AttachmentPoint
+) -> None:
+    first, second = EditPage(owner, made), EditPage(owner, made)
+    assert first.save(bandwidth_kbit="300").status_code == 302
+    before = counters(ap)
+    told = second.save(label="Lab", bandwidth_kbit="400")
+    assert told.status_code == 409
+    shown = Page(told)
+    assert "you, in another window, saved other values on" in shown.text
+    row = [cell.text for cell in shown.root.one("table").all("td")]
+    assert row == ["900 kbit/s", "300 kbit/s", "400 kbit/s"]
+    assert shown.root.one("table").one("tbody").one("th").text == "Bandwidth of the link to 17-ffaa:0:1107"
+    assert (kbit(one), UserAS.objects.get(pk=made.pk).label, counters(ap)) == (300, "Office", before)
+    assert (shown.value(BANDWIDTH), shown.value("Label")) == ("400", "Lab"), "what was typed"
+    theirs = shown.root.one("a", href=second.url)
+    assert theirs.text == "Take theirs"
+    assert Page(second.client.get(second.url)).value(BANDWIDTH) == "300"
+    assert second.again(told).status_code == 302
+    assert (kbit(one), UserAS.objects.get(pk=made.pk).label) == (400, "Lab")
+
+
+def test_a_third_save_between_the_warning_and_the_decision_is_told_too(owner: User, made: UserAS, one: Link) -> None:
+    page_ = EditPage(owner, made)
+    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=300, actor=owner)
+    told = page_.save(bandwidth_kbit="400")
+    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=200, actor=owner)
+    told_again = page_.again(told)
+    assert told_again.status_code == 409
+    assert [cell.text for cell in Page(told_again).root.one("table").all("td")] == [
+        "300 kbit/s",
+        "200 kbit/s",
+        "400 kbit/s",
+    ]
+    assert kbit(one) == 200
+
+
+def test_a_mistake_in_an_old_page_does_not_make_it_a_new_one(owner: User, made: UserAS, one: Link) -> None:
+    """Neither does a row more or less: what was shown first counts until something is saved."""
+    page_ = EditPage(owner, made)
+    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=300, actor=owner)
+    rearranged = page_.client.post(page_.url, {**page_.typed, "add": "1"})
+    assert fields(rearranged, "editor")["shown"] == page_.typed["shown"]
+    wrong = page_.save(public_port="0")
+    assert wrong.status_code == 409, "told of the change, although there is a mistake as well"
+    assert page_.save(public_port="50001").status_code == 409
+    assert kbit(one) == 300
+
+
+def test_saving_what_stands_there_never_conflicts_and_raises_nothing(
+    owner: User, made: UserAS, one: Link, ap: AttachmentPoint
+) -> None:
+    page_ = EditPage(owner, made)
+    before = counters(ap)
+    assert page_.save().status_code == 302
+    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=300, actor=owner)
+    after = counters(ap)
+    assert after == (before[0], before[1] + 1)
+    answer = page_.client.post(page_.url, {**page_.typed, "save": "1"}, follow=True)
+    assert "You had changed nothing, so nothing was saved. Meanwhile you, in another window, saved" in Page(answer).text
+    assert (kbit(one), counters(ap)) == (300, after)
+    assert EditPage(owner, made).save(bandwidth_kbit="300").status_code == 302
+    same = EditPage(owner, made)
+    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=500, actor=owner)
+    assert same.save(bandwidth_kbit="500").status_code == 302, "both want the same: there is nothing to decide"
+
+
+def test_an_attachment_removed_or_added_meanwhile_is_named(
+    owner: User, made: UserAS, one: Link, ap_b: AttachmentPoint
+) -> None:
+    page_ = EditPage(owner, made)
+    other = [spec(ap_b, public_port=50007)]
+    user_as_update(user_as_id=made.pk, actor=owner, label="Office", installation_type="vm", attachments=other)
+    told = page_.save(bandwidth_kbit="250")
+    assert told.status_code == 409
+    names = [row.text for row in Page(told).root.one("table").one("tbody").all("th")]
+    assert sorted(names) == ["Attachment to 17-ffaa:0:1107", "Attachment to 17-ffaa:0:1108"]
+    assert page_.again(told).status_code == 302
+    (now,) = links_of(made)
+    assert (now.pk != one.pk, now.bandwidth_kbit, now.interface_a.AS.isd_as) == (True, 250, "17-ffaa:0:1107")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"label": [1]}', "[" * 9000, "9" * 20_000, '{"0.attachment_point_id": 1e9}']
+)
+def test_a_page_that_does_not_say_what_it_showed_is_an_old_one(text: str, owner: User, made: UserAS, one: Link) -> None:
+    page_ = EditPage(owner, made)
+    page_.typed["shown"] = text
+    assert page_.save(bandwidth_kbit="400").status_code == 409
+    assert kbit(one) == 900
+
+
+def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link, staff: User) -> None:
+    detail, edit, admins = browser(owner), EditPage(owner, made), browser(staff)
+    quick = fields(detail.get(f"/ases/{made.pk}/"), f"quick-{one.pk}")
+    admin_page = fields(admins.get(page(Link, CHANGE, one.pk)), "link_form")
+    user_as_update(
+        user_as_id=made.pk,
+        actor=owner,
+        label="",
+        installation_type="vm",
+        attachments=[spec(one.attachment_point, public_port=50009)],  # type: ignore[arg-type]
+    )
+    answer = detail.post(f"/ases/{made.pk}/links/{one.pk}/bandwidth/", quick, follow=True)
+    assert "That link was removed while this page was open. Nothing was saved." in Page(answer).text
+    user_as_delete(user_as_id=made.pk, actor=owner)
+    gone = edit.save(bandwidth_kbit="400")
+    assert gone.status_code == 404
+    assert "was deleted" in gone.content.decode()
+    answer = admins.post(page(Link, CHANGE, one.pk), admin_page, follow=True)
+    assert "Perhaps it was deleted?" in answer.content.decode()
+
+
+# --- the one number -----------------------------------------------------------------------------------------------
+
+
+def test_the_quick_form_of_an_old_page(owner: User, made: UserAS, one: Link, staff: User) -> None:
+    """The administrator was quicker: the owner is told who, when and what."""
+    client, url = browser(owner), f"/ases/{made.pk}/links/{one.pk}/bandwidth/"
+    quick = fields(client.get(f"/ases/{made.pk}/"), f"quick-{one.pk}")
+    link_set_bandwidth(link_id=one.pk, bandwidth_kbit=100, actor=staff)
+    told = client.post(url, {**quick, f"link-{one.pk}-bandwidth_kbit": "700"})
+    assert told.status_code == 409
+    shown = Page(told)
+    assert "staff@example.org saved other values on" in shown.text
+    assert [cell.text for cell in shown.root.all("table", class_="stack conflict")[0].all("td")] == [
+        "900 kbit/s",
+        "100 kbit/s",
+        "700 kbit/s",
+    ]
+    again = fields(told, f"quick-{one.pk}")
+    assert again[f"link-{one.pk}-bandwidth_kbit"] == "700"
+    assert kbit(one) == 100
+    assert client.post(url, again).status_code == 302
+    assert kbit(one) == 700
+
+
+# --- at the very same time ----------------------------------------------------------------------------------------
+
+
+def test_of_two_tabs_saved_at_once_one_is_told(owner: User, made: UserAS, one: Link, at_once: AtOnce) -> None:
+    first, second = EditPage(owner, made), EditPage(owner, made)
+    answers = at_once(partial(first.save, bandwidth_kbit="300"), partial(second.save, bandwidth_kbit="400"))
+    assert sorted(answer.status_code for answer in answers) == [302, 409]
+    saved = (300, 400)[[answer.status_code for answer in answers].index(302)]
+    assert kbit(one) == saved
+    assert BandwidthChange.objects.filter(link=one).count() == 2, "made, and changed once"
+
+
+def test_compared_before_the_lock_both_would_be_saved(
+    owner: User, made: UserAS, one: Link, at_once: AtOnce, meet_in: MeetIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the service compares, and not the view: the same comparison, made before the row is locked."""
+    first, second = EditPage(owner, made), EditPage(owner, made)
+    locked, compared = user_as._locked, user_as.refuse_stale
+
+    def compare_then_lock(user_as_id: int, ap_ids: set[int]) -> Any:
+        row = UserAS.objects.get(pk=user_as_id)
+        look(row)
+        return locked(user_as_id, ap_ids)
+
+    def look(row: UserAS) -> None:
+        shown = stale.shown_from_text(first.typed["shown"])  # both pages were opened on the same values
+        compared(shown=shown, stored=user_as.values_of_user_as(row), wanted={})
+
+    monkeypatch.setattr(user_as, "_locked", compare_then_lock)
+    monkeypatch.setattr(user_as, "refuse_stale", lambda **_: None)
+    meeting = meet_in(user_as, "values_of_user_as")
+    answers = at_once(partial(first.save, bandwidth_kbit="300"), partial(second.save, bandwidth_kbit="400"))
+    assert meeting.met
+    assert [answer.status_code for answer in answers] == [302, 302]
+    assert BandwidthChange.objects.filter(link=one).count() == 3, "one of the two was undone, and nobody was told"
+
+
+def test_the_owner_deletes_the_as_while_an_administrator_edits_it(
+    owner: User, staff: User, made: UserAS, at_once: AtOnce
+) -> None:
+    """Whoever comes second finds the other's work: nothing half, no error page."""
+    edit, deleting = EditPage(staff, made), browser(owner)
+    answers = at_once(
+        partial(edit.save, bandwidth_kbit="300"), lambda: deleting.post(f"/ases/{made.pk}/delete/").status_code
+    )
+    assert answers[1] == 302
+    assert answers[0].status_code in {302, 404}
+    assert (UserAS.objects.count(), Link.objects.count()) == (0, 0)
+
+
+# --- two administrators --------------------------------------------------------------------------------------------
+
+AdminCase = tuple[Callable[[], Any], str, str, str, str]
+
+
+@pytest.fixture
+def cases(ap: AttachmentPoint, one: Link, owner: User) -> dict[str, AdminCase]:
+    """Per kind of page: the row, the form's id, the field, what the one and what the other types."""
+    isd = ISDFactory(isd_id=17)
+    return {
+        "policy": (
+            BandwidthPolicy.objects.get,
+            "bandwidthpolicy_form",
+            "default_bandwidth_kbit",
+            "500",
+            "600",
+        ),
+        "attachment point": (
+            lambda: AttachmentPoint.objects.get(pk=ap.pk),
+            "attachmentpoint_form",
+            "default_bandwidth_kbit",
+            "500",
+            "600",
+        ),
+        "link": (lambda: Link.objects.get(pk=one.pk), "link_form", "bandwidth_kbit", "500", "600"),
+        "host": (lambda: Host.objects.get(pk=ap.host.pk), "host_form", "public_ipv4", "192.0.2.50", "192.0.2.60"),
+        "as": (lambda: AS.objects.get(pk=ap.AS.pk), "as_form", "label", "Zurich", "Geneva"),
+        "isd": (lambda: ISD.objects.get(pk=isd.pk), "isd_form", "label", "Europe", "Asia"),
+        "user": (lambda: User.objects.get(pk=owner.pk), "user_form", "as_quota", "7", "8"),
+    }
+
+
+KINDS = ["policy", "attachment point", "link", "host", "as", "isd", "user"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_later_of_two_administrators_is_told(
+    kind: str, cases: dict[str, AdminCase], staff: User, boss: User
+) -> None:
+    row, form, field, mine, theirs = cases[kind]
+    url = page(type(row()), CHANGE, row().pk)
+    first, second = browser(boss), browser(staff)
+    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    assert first.post(url, {**typed, field: theirs}).status_code == 302
+    told = second.post(url, {**other, field: mine})
+    assert told.status_code == 200
+    text = told.content.decode()
+    assert "While this page was open, boss@example.org saved other values on" in text
+    assert str(getattr(row(), field)) == theirs
+    again = fields(told, form)
+    assert again[field] == mine, "what was typed is kept"
+    assert second.post(url, {**again, "_save": "1"}).status_code == 302
+    assert str(getattr(row(), field)) == mine
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_administrators_old_page_saved_as_it_stands_undoes_nothing(
+    kind: str, cases: dict[str, AdminCase], staff: User, boss: User
+) -> None:
+    row, form, field, _, theirs = cases[kind]
+    url = page(type(row()), CHANGE, row().pk)
+    first, second = browser(boss), browser(staff)
+    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    first.post(url, {**typed, field: theirs})
+    answer = second.post(url, other, follow=True)
+    assert "You had changed nothing, so nothing was saved. Meanwhile boss@example.org saved" in answer.content.decode()
+    assert str(getattr(row(), field)) == theirs
+
+
+def test_without_the_comparison_the_later_administrator_wins_unseen(
+    cases: dict[str, AdminCase], staff: User, boss: User, unguarded: Callable[[], None]
+) -> None:
+    unguarded()
+    row, form, field, _, theirs = cases["host"]
+    url = page(Host, CHANGE, row().pk)
+    first, second = browser(boss), browser(staff)
+    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    first.post(url, {**typed, field: theirs})
+    assert second.post(url, {**other, "label": "new name"}).status_code == 302
+    assert str(getattr(row(), field)) != theirs, "an address that nobody meant to change"
+
+
+def test_a_login_while_an_administrator_saves_the_account_is_kept(
+    cases: dict[str, AdminCase], staff: User, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what was typed is written: Django's own page would write the whole row as it was read."""
+    url = page(User, CHANGE, owner.pk)
+    client, now = browser(staff), timezone.now()
+    typed = fields(client.get(url), "user_form")
+    from scionlab.admin import base  # noqa: PLC0415  patched here alone
+
+    original = base.refuse_stale
+
+    def logs_in_meanwhile(**values: Any) -> None:
+        original(**values)
+        User.objects.filter(pk=owner.pk).update(last_login=now)
+
+    monkeypatch.setattr(base, "refuse_stale", logs_in_meanwhile)
+    assert client.post(url, {**typed, "as_quota": "9"}).status_code == 302
+    found = User.objects.get(pk=owner.pk)
+    assert (found.as_quota, found.last_login) == (9, now)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_administrators_at_once_one_is_told(
+    kind: str, cases: dict[str, AdminCase], staff: User, boss: User, at_once: AtOnce
+) -> None:
+    row, form, field, mine, theirs = cases[kind]
+    url = page(type(row()), CHANGE, row().pk)
+    first, second = browser(boss), browser(staff)
+    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    answers = at_once(
+        lambda: first.post(url, {**typed, field: theirs}).status_code,
+        lambda: second.post(url, {**other, field: mine}).status_code,
+    )
+    assert sorted(answers) == [200, 302], answers
+    assert str(getattr(row(), field)) == (theirs, mine)[answers.index(302)]
+    assert ServiceState.objects.count() == 1
