@@ -1,0 +1,324 @@
+"""The loop around a service that holds questions open: nothing waits for them, nothing spins or is left behind."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent import cycle, health
+from ap_agent import loop as loop_module
+from ap_agent.cycle import Agent
+from ap_agent.errors import FetchError
+from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified, ServiceClient
+from ap_agent.log import configure, get_logger
+from ap_agent.loop import Loop
+from ap_agent.settings import Settings
+from ap_agent.systemd import Notifier
+from ap_agent.waiting import Errands
+from tests import agent_service as svc
+from tests.agent_bundles import bundle_bytes, entry
+from tests.agent_clock import Clock, FakeClient, loop_of, settings_in, store_v7
+from tests.agent_engine import FakeEngine
+from tests.agent_service import Service
+
+DEADLINE_S = 10.0  # nobody waits so long unless something is broken
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    configure("error", under_systemd=True)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return replace(settings_in(tmp_path), long_poll_s=50)
+
+
+# --- simulated time ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Timetable(Clock):
+    """Time that passes while somebody waits, and in which things happen at their moments."""
+
+    planned: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def at(self, moment: float, call: Callable[[], None]) -> None:
+        self.planned.append((moment, call))
+
+    def wait(self, seconds: float) -> None:
+        until = min([self.now + seconds, *(moment for moment, _ in self.planned)])
+        if until > self.now:
+            super().wait(until - self.now)
+        due = [one for one in self.planned if one[0] <= self.now]
+        self.planned = [one for one in self.planned if one[0] > self.now]
+        for _, call in due:
+            call()
+
+
+class HoldingService(FakeClient):
+    """Holds a question open until there is news. It has news at `saves`, and is away during `away`."""
+
+    saves: list[float]
+    away: tuple[float, float] = (0.0, 0.0)
+
+    def __init__(self, clock: Timetable, saves: list[float] | None = None) -> None:
+        super().__init__([], clock)
+        self.saves = saves or []
+
+    @property
+    def limits_version(self) -> int:
+        return 7 + sum(moment <= self.clock.now for moment in self.saves)
+
+    def answered_at(self, wait_s: int) -> float:
+        now = self.clock.now
+        news = [one for one in self.saves if now < one <= now + wait_s]
+        ends = min([now + wait_s, *news])
+        begins_away, ends_away = self.away
+        return max(now, begins_away) if begins_away < ends and now < ends_away else ends
+
+    def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
+        self.asked.append((self.clock.now, have))
+        self.waits.append(wait_s)
+        if self.away[0] <= self.clock.now < self.away[1]:
+            raise FetchError("away")
+        if have is not None and have.limits_version == self.limits_version:
+            return NotModified()
+        kbit = 500 + self.limits_version
+        return NewBundle(bundle_bytes({"1": entry(kbit)}, version="1.18", limits_version=self.limits_version))
+
+
+class Counted(Errands):
+    """An errand whose outcome comes when the service answers; how many are under way at once."""
+
+    def __init__(self, wake: Callable[[], None], clock: Timetable, takes_until: Callable[[], float]) -> None:
+        super().__init__(wake)
+        self._clock, self._takes_until = clock, takes_until
+        self.under_way = self.most = self.sent = 0
+
+    def _begin(self, run: Callable[[], None]) -> None:
+        self.sent += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+
+        def end() -> None:
+            self.under_way -= 1
+            run()
+
+        self._clock.at(self._takes_until(), end)
+
+
+@dataclass
+class World:
+    """A loop whose questions are held open, in simulated time."""
+
+    clock: Timetable
+    service: HoldingService
+    engine: FakeEngine
+    loop: Loop
+    polls: Counted
+    letters: Counted
+    steps: int = 0
+
+    def run_until(self, moment: float) -> None:
+        while self.clock.now < moment:
+            due = self.loop.step()
+            self.steps += 1
+            self.loop._sleep_until(min(due, moment))
+
+
+def world_of(settings: Settings, saves: list[float] | None = None) -> World:
+    store_v7(settings)
+    clock = Timetable()
+    service, engine = HoldingService(clock, saves), FakeEngine()
+    made: list[Counted] = []
+    chance = random.Random(1)  # noqa: S311  # no secret
+
+    def errands(wake: Callable[[], None]) -> Counted:
+        if not made:
+            made.append(Counted(wake, clock, lambda: service.answered_at(loop._backoff._asked_s)))
+        else:
+            made.append(Counted(wake, clock, lambda: clock.now + 0.01))
+        return made[-1]
+
+    loop = loop_of(settings, engine, service, clock, errands=errands, uniform=chance.uniform)
+    loop.start()
+    polls, letters = made
+    return World(clock, service, engine, loop, polls, letters)
+
+
+def test_saved_limit_is_in_the_kernel_and_told_of_at_once_although_questions_wait(settings: Settings) -> None:
+    saves = [1100.0, 1100.3, 1300.0, 1301.0, 1302.0]
+    world = world_of(settings, saves)
+    for number, moment in enumerate(saves):
+        world.run_until(moment + 0.2)
+        assert world.engine.kernel == {1: 508 + number}
+        assert world.service.receipts[-1][1]["limits_version"] == 8 + number
+    assert set(world.service.waits[2:]) <= set(range(45, 51))
+
+
+def test_day_of_waiting_takes_one_errand_of_each_kind_and_no_spinning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "write_health", lambda *_arguments, **_options: None)  # a day of fsync
+    chance = random.Random(2)  # noqa: S311  # no secret
+    world = world_of(replace(settings, poll_interval_s=30), [1000 + chance.uniform(0, 86_400) for _ in range(50)])
+    world.service.away = (30_000.0, 33_600.0)
+    world.run_until(1000 + 86_400)
+
+    assert (world.polls.most, world.letters.most) == (1, 1)
+    assert world.engine.kernel == {1: 557}
+    assert world.loop.agent.problems == ()
+    assert 82_800 / 50 <= world.polls.sent <= 82_800 / 45 + 250
+    assert world.letters.sent <= 86_400 / 54 + 110
+    assert world.steps <= 86_400 / 30 + 2 * (world.polls.sent + world.letters.sent) + 86_400 / 60
+
+
+def test_end_of_an_outage_is_seen_and_told_of_at_the_first_answer(settings: Settings) -> None:
+    world = world_of(settings)
+    world.service.away = (1100.0, 1400.0)
+    world.run_until(1390.0)
+    assert [one.code for one in world.loop.agent.problems] == ["service_unreachable"]
+    receipts = len(world.service.receipts)
+    world.run_until(1400.0 + 300.0 + 0.1)
+    back = next(index for index, (moment, _) in enumerate(world.service.asked) if moment >= 1400)
+    assert world.service.waits[back : back + 2] == [0, pytest.approx(47.5, abs=3)]
+    assert world.loop.agent.problems == ()
+    moment, receipt = world.service.receipts[receipts]
+    assert moment - world.service.asked[back][0] < 0.1
+    assert receipt["problems"] == []
+
+
+def test_jumping_wall_clock_changes_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forth and back by decades at every look at it."""
+
+    def asked(folder: str) -> list[tuple[float, Have | None]]:
+        world = world_of(replace(settings, state_dir=settings.state_dir / folder), [1200.0])
+        world.service.away = (1500.0, 1600.0)
+        world.run_until(2000.0)
+        assert world.engine.kernel == {1: 508}
+        return world.service.asked + [(moment, None) for moment, _ in world.service.receipts]
+
+    steady = asked("steady")
+    chance = random.Random(3)  # noqa: S311  # no secret
+
+    class Jumping(datetime):
+        @classmethod
+        def now(cls, _tz: Any = None) -> Any:
+            return datetime(2026, 11, 21, tzinfo=UTC) + timedelta(days=chance.uniform(-20_000, 20_000))
+
+    monkeypatch.setattr(time, "time", lambda: Jumping.now().timestamp())
+    monkeypatch.setattr(cycle, "datetime", Jumping)
+    monkeypatch.setattr(health, "datetime", Jumping)
+    assert asked("jumping") == steady
+
+
+# --- real threads and sockets -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with svc.service() as running:
+        running.answers["/config"] = held_open()
+        yield running
+
+
+def held_open() -> svc.Answer:
+    """Answers a question that may not wait with 304 at once, and holds the others open for as long as they may."""
+
+    def answer(handler: svc.Handler) -> None:
+        handler.service.is_closing.wait(float(handler.request_seen.query.get("wait", 0)))
+        svc.status(304)(handler)
+
+    return answer
+
+
+@dataclass
+class Running:
+    """An agent's loop in a thread, whose question waits."""
+
+    loop: Loop
+    thread: threading.Thread
+
+    def errands(self) -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "errand"]
+
+
+def settings_for(service: Service, settings: Settings) -> Settings:
+    return replace(settings, url=service.url, poll_interval_s=0.2)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def running(service: Service, settings: Settings) -> Iterator[Running]:
+    ours = settings_for(service, settings)
+    store_v7(ours)
+    agent = Agent(ours, FakeEngine(), ServiceClient(ours), get_logger())
+    loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, ServiceClient(ours)))
+    thread = threading.Thread(target=loop.run, name="the loop")
+    thread.start()
+    wait_until(lambda: [one for one in service.asked("/config") if "wait" in one.query])
+    wait_until(service.receipts)
+    yield Running(loop, thread)
+    loop.stop()
+    thread.join(DEADLINE_S)
+
+
+def test_stop_gives_a_waiting_question_up_and_leaves_no_thread(running: Running) -> None:
+    assert len(running.errands()) == 1
+    began = time.monotonic()
+    running.loop.stop()
+    running.thread.join(DEADLINE_S)
+    assert not running.thread.is_alive()
+    wait_until(lambda: not running.errands())
+    assert time.monotonic() - began < DEADLINE_S / 2  # and not after the question's 50 s
+
+
+def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, service: Service) -> None:
+    def waiting() -> int:
+        return sum("wait" in one.query for one in service.asked("/config"))
+
+    for number in range(2, 5):
+        running.loop._on_reload(1, None)
+        wait_until(partial(lambda wanted: waiting() == wanted, number))
+    wait_until(lambda: len(running.errands()) == 1)
+
+
+def test_receipts_leave_while_a_real_question_waits(running: Running, service: Service) -> None:
+    asked, told = len(service.asked("/config")), len(service.receipts())
+    running.loop._next_receipt = 0.0
+    running.loop._waker.wake()
+    wait_until(lambda: len(service.receipts()) > told)
+    assert len(service.asked("/config")) == asked
+
+
+def test_thousand_errands_leave_no_thread(service: Service, settings: Settings) -> None:
+    wakes = threading.Event()
+    errands = Errands(wakes.set)
+    done: list[Mapping[str, Any] | Exception] = []
+    for number in range(1000):
+        errands.send(lambda: {}, done.append)
+        if number % 3 == 0:
+            errands.abandon()
+            continue
+        while not errands.has_outcome:
+            assert wakes.wait(DEADLINE_S)
+            wakes.clear()
+        errands.finish()
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "errand"])
+    assert done == [{}] * 666
