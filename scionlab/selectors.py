@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import Http404
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, enforced_bandwidth, format_kbit
@@ -27,6 +27,8 @@ from scionlab.models import (
 )
 
 SILENT_AFTER_S = 180  # the agent sends a receipt at least once a minute (docs/api.md)
+
+AHEAD_FOR_S = 3600  # what hosts said of versions newer than ours is shown for so long after they last said it
 
 Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent"]
 
@@ -62,6 +64,25 @@ def host_named(written: str) -> Host | None:
     found = list(hosts.filter(AS__as_id=as_id, AS__isd__isd_id=isd).select_related("attachment_point"))
     chosen = [host for host in found if hasattr(host, "attachment_point")] or found
     return chosen[0] if len(chosen) == 1 else None
+
+
+def hosts_ahead(*, now: datetime) -> QuerySet[Host]:
+    """Hosts that said lately, in a poll or a receipt, that they have something newer than we do.
+
+    That is so after a backup was restored, until the generation is raised: their agents refuse what is older.
+    """
+    ours = generation()
+    since = now - timedelta(seconds=AHEAD_FOR_S)
+    polls = Q(ahead_at__gte=since) & _is_ahead("ahead_", ours)
+    receipts = Q(receipt__received_at__gte=since) & _is_ahead("receipt__", ours)
+    return Host.objects.filter(polls | receipts).order_by("pk")
+
+
+def _is_ahead(prefix: str, ours: int) -> Q:
+    """Of two versions the one with the higher G is newer; of one G, the one with a higher H or L."""
+    config = Q(**{f"{prefix}config_version__gt": F("config_version")})
+    limits = Q(**{f"{prefix}limits_version__gt": F("limits_version")})
+    return Q(**{f"{prefix}generation__gt": ours}) | Q(**{f"{prefix}generation": ours}) & (config | limits)
 
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:

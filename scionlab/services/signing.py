@@ -27,6 +27,7 @@ from scionlab.services.host import host_bump
 
 logger = logging.getLogger(__name__)
 
+MAX_VALID_KEYS = 8  # each signs every configuration, and agents take at most 32
 WARN_BEFORE = timedelta(days=90)  # of the end of the last valid key; rotation by itself comes earlier
 
 
@@ -84,8 +85,16 @@ def signing_key_ensure() -> None:
 
 @transaction.atomic
 def signing_key_rotate(*, actor: User | None) -> SigningKey:
-    """Make a further key. It signs and is told to agents at once; the older ones go on signing until they end."""
+    """Make a further key. It signs and is told to agents at once; the older ones go on signing until they end.
+
+    Raises `RuleError` (`signing_keys_many`).
+    """
     _lock()
+    count = valid_keys().count()
+    if count >= MAX_VALID_KEYS:
+        raise RuleError(
+            "signing_keys_many", f"There are {count} valid signing keys, the most that there may be. Revoke one first."
+        )
     key = _make(actor)
     _tell_agents()
     return key
@@ -94,7 +103,7 @@ def signing_key_rotate(*, actor: User | None) -> SigningKey:
 @transaction.atomic
 def signing_key_rotate_if_due() -> SigningKey | None:
     """Make a successor when the last valid key has fewer than SIGNING_KEY_ROTATE_DAYS left (0: never by itself)."""
-    days = settings.SIGNING_KEY_ROTATE_DAYS
+    days = min(settings.SIGNING_KEY_ROTATE_DAYS, settings.SIGNING_KEY_DAYS // 2)  # or a new one would be due at once
     if not SigningKey.objects.exists():
         return None
     _lock()

@@ -1,35 +1,45 @@
-"""`manage.py raise_generation`: every host fetches anew, whatever it has (DOMAIN section 4)."""
+"""`manage.py raise_generation`: every host fetches anew, whatever it has (docs/operations.md)."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
-from scionlab import selectors
-from scionlab.models import Host
+from bandwidth_config import RuleError
 from scionlab.services.generation import generation_raise
 
 
 class Command(BaseCommand):
     help = (
-        "Raises the generation G by one: every host fetches its configuration anew, and stock clients restart SCION. "
-        "Use it after a backup was restored, or when the format of the configuration changed."
+        "Raises the generation G above ours and above what any host reported: every host fetches its configuration "
+        "anew, and stock clients restart SCION. Use it after a backup was restored, or when the format of the "
+        "configuration changed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--to", type=int, metavar="G", help="raise to this generation")
         parser.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        hosts = Host.objects.filter(AS__isnull=False).count()
-        if options["dry_run"]:
-            now = selectors.generation()
-            self.stdout.write(f"Dry run: the generation stays {now}. It would become {now + 1}, and {hosts} hosts")
-            self.stdout.write("would fetch their configuration at their next poll; stock clients would restart SCION.")
-            return
-        raised = generation_raise()
-        self.stdout.write(
-            f"The generation was {raised - 1} and is {raised} now. {hosts} hosts fetch their configuration"
-        )
-        self.stdout.write("at their next poll; stock clients restart SCION and OpenVPN then.")
+        dry_run = options["dry_run"]
+        try:
+            raised = generation_raise(to=options["to"], dry_run=dry_run)
+        except RuleError as exc:
+            raise CommandError(exc.message) from exc
+        if dry_run:
+            self.stdout.write(f"Dry run: the generation stays {raised.old}. It would become {raised.new}, and")
+            self.stdout.write(f"{raised.hosts} hosts would fetch their configuration at their next poll; stock clients")
+            self.stdout.write("would restart SCION and OpenVPN then.")
+        else:
+            self.stdout.write(f"The generation was {raised.old} and is {raised.new} now. {raised.hosts} hosts fetch")
+            self.stdout.write("their configuration at their next poll; stock clients restart SCION and OpenVPN then.")
+            self.stdout.write("Nothing is known to be delivered or enforced until they report again. Enrolment tokens")
+            self.stdout.write("that were not used yet are void.")
+        if raised.ahead:
+            self.stdout.write(f"{raised.ahead} of them had newer versions than this database.")
+        for uid, claim in raised.ignored.items():
+            self.stdout.write(
+                f"Host {uid} claims generation {claim}, which is not believed. If it is true: --to {claim + 1}."
+            )
