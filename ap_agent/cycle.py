@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ap_agent.bundle import Limits, read_bundle
+from ap_agent.belief import TRUST_CODES, Trust, believe, key_problem, trust_now
 from ap_agent.errors import (
     AgentError,
     ApplyError,
@@ -27,6 +27,7 @@ from ap_agent.errors import (
     ForeignStateError,
     NotPermittedError,
     StoreError,
+    TrustError,
     VerifyError,
 )
 from ap_agent.events import Interest, Prefixes
@@ -60,10 +61,11 @@ _CODES: tuple[tuple[type[AgentError], str], ...] = (
 # Problems that may pass by themselves; the log says WARNING. All others need somebody.
 PASSING_CODES = frozenset(
     {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
+    | {"key_expires_soon"}  # nothing is wrong yet
     | {"foreign_filter_in_front"}  # the engine's only warning: nothing was left undone
 )
 # Problems of the way from the service to us; while they last, the last good state is enforced.
-DELIVERY_CODES = frozenset({"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"})
+DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"}
 
 
 class Engine(Protocol):
@@ -125,10 +127,20 @@ class Enforced:
 class Agent:
     """The state of one agent between cycles: what is stored, what the kernel said last, what the service said last."""
 
-    def __init__(self, settings: Settings, engine: Engine, client: Client | None, logger: Logger) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        client: Client | None,
+        logger: Logger,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self.settings = settings
         self.store = Store(settings.state_dir)
         self.bundle: Bundle | None = None
+        self.trust: Trust = trust_now(settings, None, None)
+        self._now = now  # for the keys' ends alone
         self.enforced: Enforced | None = None
         self._engine = engine
         self._client = client
@@ -149,12 +161,16 @@ class Agent:
     def problems(self) -> tuple[Problem, ...]:
         """Everything that is wrong now: on the way from the service, and in the kernel."""
         kernel = self.enforced.problems if self.enforced is not None else ()
-        return (*self._delivery.values(), *kernel, *self.extra.values())
+        ending = key_problem(self.settings, self.trust, self._now())
+        keys = () if ending is None else (ending,)
+        return (*self._delivery.values(), *kernel, *self.extra.values(), *keys)
 
     def use(self, settings: Settings, client: Client | None) -> None:
         """Go on with other settings (SIGHUP). The state directory must be the same."""
         self.hang_up()
         self.settings, self._client = settings, client
+        self.trust = trust_now(settings, self.trust, self.bundle)
+        self._use_secret()
 
     def hang_up(self) -> None:
         """Requests that are under way end at once."""
@@ -169,9 +185,34 @@ class Agent:
             self.bundle = self.store.load(host_id=self.settings.host_id)
         except AgentError as exc:
             self._delivery["store"] = problem_of(exc, str(self.settings.state_dir))
-            return
+        self._load_trust()
+        self._use_secret()
         if self.bundle is not None:
             self._log.info("bundle.loaded", **self._versions())
+
+    def _load_trust(self) -> None:
+        stored: Trust | None = None
+        is_damaged = False
+        try:
+            stored = self.store.load_trust()
+        except AgentError as exc:
+            is_damaged = True
+            self._delivery["trust"] = problem_of(exc, str(self.settings.state_dir))
+        self.trust = trust_now(self.settings, stored, self.bundle)
+        if self.trust == stored or not (is_damaged or self.bundle is not None):
+            return
+        try:
+            self.store.save_trust(self.trust)
+        except AgentError as exc:
+            self._delivery["trust"] = problem_of(exc, str(self.settings.state_dir))
+        else:
+            if self._delivery.pop("trust", None) is not None:
+                self._log.warning("trust.repaired", keys=len(self.trust.keyring.keys))
+
+    def _use_secret(self) -> None:
+        """The secret of the verified bundle follows every change; the enrolled one remains the other one to try."""
+        if self._client is not None:
+            self._client.use_secret(self.bundle.host_secret if self.bundle is not None else None)
 
     def pull(self) -> Pulled:
         """Ask the service, check and store what it has. Never raises an `AgentError`: the last good bundle stays."""
@@ -217,13 +258,15 @@ class Agent:
 
     def _take(self, data: bytes) -> bool:
         """Check and store; False for what we have already, from a service that never answers 304."""
-        bundle = read_bundle(
-            data, host_id=self.settings.host_id, limits=Limits(compressed_bytes=self.settings.max_bundle_bytes)
-        )
+        bundle = believe(data, self.settings, self.trust, self.store.load_acceptance, self._now())
         if bundle == self.bundle:
             return False
-        self.store.save(bundle)
-        self.bundle = bundle
+        trust = self.trust.after(bundle)
+        self.store.save(bundle, trust)
+        self.bundle, self.trust = bundle, trust
+        self._delivery.pop("trust", None)
+        self.store.drop_acceptance()
+        self._use_secret()
         return True
 
     def _versions(self) -> dict[str, object]:
@@ -381,6 +424,8 @@ def _read_anyway(
 
 def problem_of(error: AgentError, subject: str) -> Problem:
     """An error as the log, the health file and the receipt name it."""
+    if isinstance(error, TrustError):
+        return Problem(error.code, subject, error.message)
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     return Problem(code, subject, error.message)
 

@@ -9,8 +9,9 @@ The host's secret appears in no `repr`, no message and no log line.
 
 from __future__ import annotations
 
+import base64
 import difflib
-import ipaddress
+import hashlib
 import re
 import stat
 import tomllib
@@ -18,10 +19,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
+from ap_agent.credentials import (
+    check_host_id,
+    check_secret,
+    check_transport,
+    check_url,
+    credentials_path,
+    read_credentials,
+)
 from ap_agent.errors import SettingsError
 from ap_agent.model import EngineSettings
+from ap_agent.trust import TrustedKey, parse_keys
 from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, RuleError, check_bandwidth
 
 DEFAULT_CONFIG = Path("/etc/scionlab-bw/agent.toml")
@@ -39,6 +48,9 @@ class Settings:
     host_id: str | None = None
     host_secret: str | None = field(default=None, repr=False)
     host_secret_file: Path | None = None
+    service_keys: tuple[TrustedKey, ...] = ()
+    credentials_file: Path | None = None
+    allow_unsigned: bool = False
     ca_file: Path | None = None
     allow_plain_http: bool = False
     state_dir: Path = Path("/var/lib/scionlab-bw-agent")
@@ -173,41 +185,29 @@ def _interfaces(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _host_id(value: object) -> str:
-    # It becomes a part of a URL and the user name of HTTP Basic, which ends at the first colon.
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) or set(value) == {"."}:
-        raise ValueError("copy the host id from the host's page in the admin, for example 4f1c...")
-    return value
-
-
-def _secret(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e]{1,256}", value):
-        raise ValueError("copy the host secret from the host's page in the admin: printable characters, no spaces")
-    return value
-
-
-def _url(value: object) -> str:
-    text = _text(value).rstrip("/")
-    remedy = "write the address of the Coordination Service, for example https://www.scionlab.org"
-    try:
-        parts = urlsplit(text)
-        _ = parts.port  # raises ValueError where it is no number
-    except ValueError as exc:
-        raise ValueError(remedy) from exc
-    if parts.scheme not in {"https", "http"} or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):
+def _service_keys(value: object) -> tuple[TrustedKey, ...]:
+    remedy = 'write what `manage.py signing_key list` prints: ["<public key in base64> 2028-11-21T00:00:00Z"]'
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError(remedy)
-    if "@" in parts.netloc:
-        raise ValueError("leave user and password out of it; they are host_id and host_secret")
-    if parts.query or parts.fragment or text.endswith(("?", "#")):
-        raise ValueError(f"{remedy}, without ? and #")
-    return text
+    try:
+        return parse_keys([_service_key(*one.split()) for one in value])
+    except (TypeError, ValueError) as exc:
+        raise ValueError(remedy) from exc
+
+
+def _service_key(public_key: str, not_after: str) -> dict[str, str]:
+    key_id = hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:32]
+    return {"key_id": key_id, "public_key": public_key, "not_after": not_after}
 
 
 KEYS: Mapping[str, Key] = {
-    "url": Key("the address of the Coordination Service", _url),
-    "host_id": Key("the id of this host", _host_id),
-    "host_secret": Key("the secret of this host", _secret, is_secret=True),
+    "url": Key("the address of the Coordination Service", check_url),
+    "host_id": Key("the id of this host", check_host_id),
+    "host_secret": Key("the secret of this host", check_secret, is_secret=True),
     "host_secret_file": Key("a file with the secret of this host", _path),
+    "service_keys": Key("a list of public keys", _service_keys, lambda text: text.split(",")),
+    "credentials_file": Key("a file", _path),
+    "allow_unsigned": Key("true or false", _boolean, _parse_boolean),
     "ca_file": Key("a PEM file with the certificates to trust", _path),
     "allow_plain_http": Key("true or false", _boolean, _parse_boolean),
     "state_dir": Key("a folder", _path),
@@ -238,16 +238,33 @@ KEYS: Mapping[str, Key] = {
 def load_settings(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """The settings in force: defaults, then `path`, then `overrides` (what `-b` stored), then the environment.
+    """The settings in force: defaults, then `path`, then `overrides` (what `-b` stored), then the environment. The
+    enrolment comes from its own file (`credentials`), unless it was done by hand.
 
     With `path` None the default place is read if there is a file; a path that was asked for must exist.
     Raises `SettingsError`.
     """
+    settings = settings_without_enrolment(path, environment, overrides)
+    file = credentials_path(settings.credentials_file, environment)
+    settings = _with_secret(settings) if file is None else _with_credentials(settings, file)
+    _check_together(settings)
+    return settings
+
+
+def settings_without_enrolment(
+    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The same without a look at any secret, and without the rules over several keys: for who is about to enrol."""
     values: dict[str, Any] = dict(_read_file(path))
     values.update(overrides or {})
     values.update(_read_environment(environment))
-    settings = Settings(**values)
-    return _with_secret(settings)
+    return Settings(**values)
+
+
+def set_by_hand(settings: Settings) -> list[str]:
+    """The keys of an enrolment that stand in the configuration itself."""
+    names = ("url", "host_id", "host_secret", "host_secret_file", "service_keys")
+    return [name for name in names if getattr(settings, name)]
 
 
 def _read_file(path: Path | None) -> dict[str, Any]:
@@ -323,6 +340,20 @@ def _refused(name: str, key: Key, value: object, where: str, reason: ValueError)
 # --- rules over several keys ----------------------------------------------------------------------------------------
 
 
+def _with_credentials(settings: Settings, file: Path) -> Settings:
+    by_hand = set_by_hand(settings)
+    if by_hand:
+        raise SettingsError(
+            f"This host is enrolled ({file}), and {', '.join(by_hand)} {'is' if len(by_hand) == 1 else 'are'} set in "
+            "the configuration too; which one counts is not known. Remove the one or the other.",
+            key=by_hand[0],
+        )
+    found = read_credentials(file)
+    return replace(
+        settings, url=found.url, host_id=found.host_id, host_secret=found.host_secret, service_keys=found.keys
+    )
+
+
 def _with_secret(settings: Settings) -> Settings:
     if settings.host_secret is not None and settings.host_secret_file is not None:
         raise SettingsError(
@@ -330,41 +361,25 @@ def _with_secret(settings: Settings) -> Settings:
             key="host_secret_file",
         )
     if settings.host_secret_file is not None:
-        settings = replace(settings, host_secret=_read_secret(settings.host_secret_file))
+        return replace(settings, host_secret=_read_secret(settings.host_secret_file))
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    if settings.allow_unsigned and settings.service_keys:
+        raise SettingsError(
+            "allow_unsigned = true, but keys of the service are pinned: it signs. Remove allow_unsigned.",
+            key="allow_unsigned",
+        )
     if settings.url is None:
-        return settings
+        return
     for name in ("host_id", "host_secret"):
         if getattr(settings, name) is None:
             also = " (or host_secret_file)" if name == "host_secret" else ""
             raise SettingsError(
                 f"url is set, but {name}{also} is missing; copy it from the host's page in the admin.", key=name
             )
-    _check_transport(settings)
-    return settings
-
-
-def _check_transport(settings: Settings) -> None:
-    parts = urlsplit(settings.url or "")
-    if parts.scheme == "http" and not settings.allow_plain_http and not _is_loopback(parts.hostname or ""):
-        raise SettingsError(
-            f"url = {settings.url} would send the host secret unencrypted to another machine. Use https, or in a lab "
-            "set allow_plain_http = true.",
-            key="url",
-        )
-    if settings.ca_file is not None and not settings.ca_file.is_file():
-        raise SettingsError(
-            f"ca_file = {settings.ca_file} is not a file; name a PEM file with the certificates to trust.",
-            key="ca_file",
-        )
-
-
-def _is_loopback(hostname: str) -> bool:
-    if hostname == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(hostname).is_loopback
-    except ValueError:
-        return False
+    check_transport(settings.url, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
 
 
 def _read_secret(path: Path) -> str:
@@ -383,7 +398,7 @@ def _read_secret(path: Path) -> str:
             key="host_secret_file",
         )
     try:
-        return _secret(data.decode("ascii").strip())
+        return check_secret(data.decode("ascii").strip())
     except ValueError:
         raise SettingsError(
             f"host_secret_file = {path} does not hold a secret: one line of printable characters, without spaces.",

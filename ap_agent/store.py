@@ -4,10 +4,13 @@
         current -> versions/1.18-7-0f3a9b2c
         versions/1.18-7-0f3a9b2c/scionlab-config.json
         versions/1.18-7-0f3a9b2c/etc/scion/link_info.json
+        trust.json              the keys that count, and the newest version that was taken (`belief`)
+        accepted.json           what `accept-older` stored, until it is taken
         operator.json           what `scionlab_bw_limiter -b` and `-p` stored
 
-A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed;
-then the symlink is switched by a rename. Whatever kills us in between, `current` points to a complete bundle.
+A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed; then
+trust.json is replaced; then the symlink is switched by a rename. Whatever kills us in between, `current` points to a
+complete bundle, and `belief` says why either trust.json does.
 Reading trusts nothing: the bundle on disk goes through the same checks as one from the network, and its name holds a
 hash of its content.
 """
@@ -24,11 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ap_agent.belief import Acceptance, Trust, acceptance_of, trust_of
 from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, Bundle, check_members, check_name
 from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
+from ap_agent.trust import parse_json
 from bandwidth_config import check_bandwidth
 
 KEPT_VERSIONS = 3
+_MAX_JSON_BYTES = 8 * 1024 * 1024
 _UNFINISHED = ".unfinished-"
 
 
@@ -72,11 +78,14 @@ class Store:
             raise StoreError(f"The stored bundle {folder} is damaged: its content is that of {bundle.name}.")
         return bundle
 
-    def save(self, bundle: Bundle) -> None:
-        """Make `bundle` the current one, durably. After an error the former one is still current and intact."""
+    def save(self, bundle: Bundle, trust: Trust | None = None) -> None:
+        """Make `bundle` the current one, durably, and `trust` what counts with it. After an error the former one is
+        still current and intact."""
         try:
             self._prepare()
             self._write(bundle)
+            if trust is not None:
+                self._write_json(self.trust_file, trust.to_json())
             self._switch(bundle.name)
         except OSError as exc:
             raise StoreError(
@@ -133,6 +142,68 @@ class Store:
         for one in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
             os.chown(one, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
+    # --- what counts ------------------------------------------------------------------------------------------------
+
+    @property
+    def trust_file(self) -> Path:
+        return self.folder / "trust.json"
+
+    @property
+    def acceptance_file(self) -> Path:
+        return self.folder / "accepted.json"
+
+    def load_trust(self) -> Trust | None:
+        """What was stored with the last bundle; None where nothing was."""
+        document = self._read_json(self.trust_file, "the agent repairs it as far as it can")
+        try:
+            return trust_of(document) if document is not None else None
+        except ValueError as exc:
+            raise StoreError(f"{self.trust_file} is damaged ({exc}); the agent repairs it as far as it can.") from exc
+
+    def save_trust(self, trust: Trust) -> None:
+        """Store it without a bundle: after a repair."""
+        self._save_json(self.trust_file, trust.to_json())
+
+    def load_acceptance(self) -> Acceptance | None:
+        """What `accept-older` stored and no bundle has used up."""
+        remedy = "delete it, and run `accept-older` again if it is needed"
+        document = self._read_json(self.acceptance_file, remedy)
+        try:
+            return acceptance_of(document) if document is not None else None
+        except ValueError as exc:
+            raise StoreError(f"{self.acceptance_file} is damaged ({exc}); {remedy}.") from exc
+
+    def save_acceptance(self, acceptance: Acceptance) -> None:
+        self._save_json(self.acceptance_file, acceptance.to_json())
+
+    def drop_acceptance(self) -> None:
+        """Best effort: once another bundle is installed, an acceptance that is left over covers nothing."""
+        with contextlib.suppress(OSError):
+            self.acceptance_file.unlink(missing_ok=True)
+
+    def _read_json(self, path: Path, remedy: str) -> Any:
+        try:
+            with path.open("rb") as stream:
+                data = stream.read(_MAX_JSON_BYTES)
+            return parse_json(data.decode("utf-8"))
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise _unreadable(path, exc) from exc
+        except ValueError as exc:
+            raise StoreError(f"{path} is damaged; {remedy}.") from exc
+
+    def _save_json(self, path: Path, document: Any) -> None:
+        try:
+            self._prepare()
+            self._write_json(path, document)
+        except OSError as exc:
+            raise StoreError(f"{path} cannot be written: {_said(exc)}.") from exc
+
+    def _write_json(self, path: Path, document: Any) -> None:
+        write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
+        self._own(path)
+
     # --- what the operator set by hand ------------------------------------------------------------------------------
 
     @property
@@ -160,12 +231,7 @@ class Store:
             document["default_bandwidth_kbit"] = operator.default_bandwidth_kbit
         if operator.link_info is not None:
             document["link_info"] = str(operator.link_info)
-        try:
-            self._prepare()
-            write_atomically(self.operator_file, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
-            self._own(self.operator_file)
-        except OSError as exc:
-            raise StoreError(f"{self.operator_file} cannot be written: {_said(exc)}.") from exc
+        self._save_json(self.operator_file, document)
 
 
 def _operator(document: object) -> Operator:

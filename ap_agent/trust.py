@@ -358,10 +358,10 @@ def _key(entry: object) -> TrustedKey:
     return key
 
 
-def parse_revoked(listed: object) -> frozenset[str]:
+def parse_revoked(listed: object, *, at_most: int = MAX_REVOKED) -> frozenset[str]:
     """A list of key ids. Raises `ValueError` with the reason."""
-    if not isinstance(listed, list) or len(listed) > MAX_REVOKED:
-        raise ValueError(f'"revoked" is missing, or not a list of at most {MAX_REVOKED}')
+    if not isinstance(listed, list) or len(listed) > at_most:
+        raise ValueError(f'"revoked" is missing, or not a list of at most {at_most}')
     if not all(isinstance(one, str) and _HEX_32.fullmatch(one) for one in listed):
         raise ValueError('"revoked" holds something that is no key_id')
     return frozenset(listed)

@@ -44,6 +44,12 @@ class SigningKey:
     def key_id(self) -> str:
         return self.public.key_id
 
+    @property
+    def by_hand(self) -> str:
+        """As an operator writes it into agent.toml."""
+        entry = self.public.to_json()
+        return f"{entry['public_key']} {entry['not_after']}"
+
     def sign(self, text: str) -> str:
         return base64.b64encode(self._private.sign(SIGNED_PREFIX + text.encode())).decode()
 
@@ -52,6 +58,7 @@ KEY = SigningKey(1)  # signs wherever a test says nothing else
 OTHER_KEY = SigningKey(2)
 KEYRING = Keyring.of([KEY.public])
 SERVICE_KEYS = (KEY.public,)  # for `Settings`: the host is enrolled
+PINNED = f'service_keys = ["{KEY.by_hand}"]\n'  # the same as a line of agent.toml
 
 
 def entry(kbit: int, ip: str = "192.0.2.11", port: int | None = 50000, *, is_user_as: bool = True) -> dict[str, Any]:

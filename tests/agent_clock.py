@@ -16,7 +16,7 @@ from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
+from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
 
 V7 = bundle_bytes()
@@ -29,6 +29,7 @@ def settings_in(folder: Path) -> Settings:
         url="https://service.example",
         host_id=HOST_ID,
         host_secret=SECRET,
+        service_keys=SERVICE_KEYS,
         state_dir=folder / "state",
         run_dir=folder / "run",
         long_poll_s=0,

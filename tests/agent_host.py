@@ -12,7 +12,7 @@ from ap_agent import __main__ as agent_cli
 from ap_agent import legacy_cli
 from ap_agent.bundle import read_bundle
 from ap_agent.store import Store
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
+from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
 from tests.agent_service import Service
 
@@ -39,7 +39,9 @@ class Host:
         self.config.chmod(0o640)
 
     def use(self, service: Service) -> None:
-        self.configure(f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\nread_timeout_s = 5\n')
+        self.configure(
+            f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\nread_timeout_s = 5\n{PINNED}'
+        )
 
     def link_info(self, document: Any = LINKS, name: str = "link_info.json") -> Path:
         path = self.folder / name

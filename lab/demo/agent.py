@@ -24,6 +24,7 @@ url = "{url}"
 allow_plain_http = true      # the lab has no certificate; never do this on a real network
 host_id = "{host_id}"
 host_secret = "{host_secret}"
+allow_unsigned = true        # nobody pinned the service's key here
 state_dir = "{folder}/state"
 run_dir = "{folder}/run"
 poll_interval_s = {poll_interval_s}

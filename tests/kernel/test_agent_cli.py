@@ -19,7 +19,7 @@ import pytest
 from lab import witness
 from lab.netns import REPOSITORY
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes
+from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
 from tests.agent_service import Service, like_the_service, status
 from tests.kernel.conftest import Host, entry
 from tests.kernel.packets import Datagram, arrivals
@@ -48,7 +48,7 @@ class Operator:
 
     def use(self, service: Service) -> None:
         self.configure(
-            f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\npoll_interval_s = 0.2\n'
+            f'url = "{service.url}"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\n{PINNED}poll_interval_s = 0.2\n'
             "backoff_max_s = 1\naudit_interval_s = 1\nreceipt_interval_s = 1\n"
         )
 

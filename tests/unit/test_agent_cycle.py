@@ -15,7 +15,7 @@ from ap_agent.fetch import ServiceClient
 from ap_agent.log import configure, get_logger
 from ap_agent.settings import Settings
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry, zipped
+from tests.agent_bundles import HOST_ID, OTHER_KEY, SECRET, SERVICE_KEYS, bundle_bytes, entry, zipped
 from tests.agent_engine import FakeEngine
 from tests.agent_service import Answer, Service, like_the_service, reply, status
 
@@ -41,6 +41,7 @@ def settings(service: Service, tmp_path: Path) -> Settings:
         url=service.url,
         host_id=HOST_ID,
         host_secret=SECRET,
+        service_keys=SERVICE_KEYS,
         read_timeout_s=1.0,
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
@@ -116,13 +117,22 @@ def test_service_that_never_says_304_causes_no_writes_to_disk_or_log(
     assert capsys.readouterr().out == ""
 
 
-def test_older_bundle_of_a_restored_backup_is_followed_too(agent: Agent, engine: FakeEngine, service: Service) -> None:
+def test_older_bundle_is_refused_and_a_higher_generation_is_followed(
+    agent: Agent, engine: FakeEngine, service: Service
+) -> None:
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
     cycle(agent)
     service.answers["/config"] = like_the_service(V7, "1.18", "7")
 
+    assert cycle(agent) == "failed"
+    assert codes(agent) == ["version_older"]
+    assert engine.kernel == {1: 900, 3: 0}
+
+    restored = bundle_bytes({"1": entry(500)}, version="2.18", limits_version=7)
+    service.answers["/config"] = like_the_service(restored, "2.18", "7")
     assert cycle(agent) == "new"
-    assert engine.kernel == {1: 500, 2: 1000}
+    assert codes(agent) == []
+    assert engine.kernel == {1: 500}
 
 
 def test_drift_is_repaired_although_nothing_is_new(agent: Agent, engine: FakeEngine) -> None:
@@ -157,6 +167,9 @@ TROUBLES: dict[str, tuple[Answer, str]] = {
     "wrong archive": (svc.tarball(zipped(b"x" * 2048)), "bundle_invalid"),
     "other host's": (svc.tarball(bundle_bytes(host_id="other")), "bundle_invalid"),
     "no link_info": (svc.tarball(bundle_bytes({"1": entry(-5)})), "bundle_invalid"),
+    "unsigned": (svc.tarball(bundle_bytes(version="1.20", is_signed=False)), "not_signed"),
+    "another key": (svc.tarball(bundle_bytes(version="1.20", signers=[OTHER_KEY])), "unknown_key"),
+    "older": (svc.tarball(bundle_bytes(version="1.17")), "version_older"),
 }
 
 
