@@ -194,10 +194,15 @@ def vpn_client_for(vpn: VPN, host: Host) -> VPNClient | None:
     client = VPNClient.objects.filter(vpn=vpn, host=host).first()
     if client is not None:
         return client
+    ip = free_vpn_address(vpn, host)
+    return None if ip is None else VPNClient.objects.create(vpn=vpn, host=host, ip=ip)
+
+
+def free_vpn_address(vpn: VPN, host: Host) -> str | None:
+    """The smallest address of the VPN that nobody has, None where it is full."""
     taken = {vpn.server_ip, *VPNClient.objects.filter(Q(vpn=vpn) | Q(host=host)).values_list("ip", flat=True)}
     free = (str(ip) for ip in ipaddress.ip_network(vpn.subnet).hosts() if str(ip) not in taken)
-    ip = next(free, None)
-    return None if ip is None else VPNClient.objects.create(vpn=vpn, host=host, ip=ip)
+    return next(free, None)
 
 
 def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError
 
-from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient
+from scionlab.models import VPN, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient
 from scionlab.selectors import links_of
 from scionlab.services import allocation, attachments, user_as
 from scionlab.services.errors import FieldRuleError
@@ -104,6 +104,65 @@ def test_without_the_lock_on_the_attachment_point_one_of_them_fails(
     results = at_once(*(partial(_add, one, ap, 50001) for one in two_ases))
     assert meeting.met
     assert [type(one) for one in failures(results)] == [IntegrityError]
+
+
+# What is scarce, the error that names it, and how the last one of it is made to be at hand.
+LAST = {
+    "interface id": ("interface_ids_exhausted", "free_interface_id", ("MAX_INTERFACE_ID", 3)),
+    "port": ("ports_exhausted", "free_port", ("MAX_PORT", 50_002)),
+    "VPN address": ("vpn_full", "free_vpn_address", None),
+}
+
+
+def _take_last(what: str, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch) -> Callable[[UserAS], UserAS]:
+    bound = LAST[what][2]
+    if bound is not None:
+        monkeypatch.setattr(allocation, *bound)
+        return lambda one: _add(one, ap, 50_001)
+    VPN.objects.filter(host=ap.host).update(subnet="10.10.1.0/30")  # the server and one client
+
+    def move_into_the_vpn(one: UserAS) -> UserAS:
+        into = [spec(ap, use_vpn=True, link_id=links_of(one)[0].pk)]
+        return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="vm", attachments=into)
+
+    return move_into_the_vpn
+
+
+@pytest.mark.parametrize("what", LAST)
+def test_the_last_one_is_given_once_and_the_other_is_told_that_there_is_none(
+    what: str,
+    two_ases: list[UserAS],
+    ap: AttachmentPoint,
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take, before = _take_last(what, ap, monkeypatch), (Interface.objects.count(), VPNClient.objects.count())
+    meeting = meet_in(allocation, LAST[what][1])
+    results = at_once(*(partial(take, one) for one in two_ases))
+    (refused,) = failures(results)
+    assert isinstance(refused, FieldRuleError)
+    assert refused.code == LAST[what][0]
+    assert not meeting.met
+    grown = Interface.objects.count() - before[0], VPNClient.objects.count() - before[1]
+    assert grown == ((0, 1) if what == "VPN address" else (2, 0)), "the one has it, the other nothing half"
+
+
+@pytest.mark.parametrize("what", LAST)
+def test_without_the_lock_the_last_one_is_given_twice_and_the_database_throws_one_out(
+    what: str,
+    two_ases: list[UserAS],
+    ap: AttachmentPoint,
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    without_lock: WithoutLock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take = _take_last(what, ap, monkeypatch)
+    without_lock(allocation, "lock_attachment_points")
+    meet_in(allocation, LAST[what][1])
+    results = at_once(*(partial(take, one) for one in two_ases))
+    assert [type(one) for one in failures(results)] == [IntegrityError], "a server error instead of a sentence"
 
 
 def test_two_ases_cannot_get_one_address_and_port(

@@ -1,0 +1,197 @@
+"""Defaults that reach a thousand Links by several workers at once: every counter rises once per change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from scionlab import selectors
+from scionlab.isd_as import parse_as_id
+from scionlab.models import (
+    AS,
+    AttachmentPoint,
+    BandwidthPolicy,
+    BorderRouter,
+    Host,
+    Interface,
+    Link,
+    User,
+    UserAS,
+)
+from scionlab.services import allocation, policy
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.policy import fan_out, site_default_set
+from tests.concurrency.conftest import Meeting
+from tests.factories import ISDFactory
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+WithoutLock = Callable[[Any, str], None]
+POINTS, LINKS_EACH = 50, 20
+DEFAULT = 1000  # kbit/s, what all of them start with
+
+
+def network(owner: User, *, points: int, links_each: int) -> list[AttachmentPoint]:
+    """Attachment points with Links of 1000 kbit/s each, written as rows: making them is not what is tested."""
+    isd = ISDFactory(isd_id=17)
+    ases = [AS.objects.create(isd=isd, as_id=parse_as_id("ffaa:0:2001") + n) for n in range(points)]
+    hosts = Host.objects.bulk_create(Host(AS=one, public_ipv4=f"192.0.2.{n + 1}") for n, one in enumerate(ases))
+    routers = BorderRouter.objects.bulk_create(BorderRouter(host=host, number=1) for host in hosts)
+    aps = AttachmentPoint.objects.bulk_create(
+        AttachmentPoint(AS=as_, host=host, maximum_kbit=DEFAULT) for as_, host in zip(ases, hosts, strict=True)
+    )
+    customer = UserAS.objects.create(isd=isd, as_id=parse_as_id("ffaa:1:1"), owner=owner)
+    home = Host.objects.create(AS=customer)
+    router = BorderRouter.objects.create(host=home, number=1)
+    places = [(point, number) for point in range(points) for number in range(links_each)]
+    near = Interface.objects.bulk_create(
+        Interface(
+            AS=ases[point], host=hosts[point], border_router=routers[point], interface_id=number + 1,
+            public_ip=f"192.0.2.{point + 1}", public_port=50_000 + number,
+        )
+        for point, number in places
+    )  # fmt: skip
+    far = Interface.objects.bulk_create(
+        Interface(
+            AS=customer, host=home, border_router=router, interface_id=index + 1, public_ip="198.51.100.7",
+            public_port=10_000 + index,
+        )
+        for index in range(len(places))
+    )  # fmt: skip
+    Link.objects.bulk_create(
+        Link(interface_a=a, interface_b=b, type=Link.Type.PROVIDER, bandwidth_kbit=DEFAULT)
+        for a, b in zip(near, far, strict=True)
+    )
+    return aps
+
+
+def risen(aps: list[AttachmentPoint]) -> list[tuple[int, int]]:
+    """By how much H and L of each attachment point's host rose, from 1."""
+    rows = Host.objects.filter(pk__in=[ap.host_id for ap in aps]).order_by("pk")
+    return [(h - 1, limits - 1) for h, limits in rows.values_list("config_version", "limits_version")]
+
+
+def failures(results: list[Any]) -> list[Exception]:
+    return [one for one in results if isinstance(one, Exception)]
+
+
+def test_a_thousand_links_are_clamped_once_by_workers_that_run_at_once(owner: User, at_once: AtOnce) -> None:
+    """Meanwhile people save: each of their bumps counts as well."""
+    aps = network(owner, points=POINTS, links_each=LINKS_EACH)
+    site_default_set(default_bandwidth_kbit=300, actor=owner)
+    saved = Link.objects.filter(interface_b__interface_id__in=[1, 500, 1000])
+
+    def save() -> None:
+        for link_id in saved.order_by("pk").values_list("pk", flat=True):
+            link_set_bandwidth(link_id=link_id, bandwidth_kbit=100, actor=owner)
+
+    *workers, people = at_once(fan_out, fan_out, save)
+    assert failures([*workers, people]) == [], "no deadlock"
+    by_people = {one.interface_a.host_id for one in saved.select_related("interface_a")}
+    done = workers[0] + workers[1]
+    assert len(done) == len(set(done)), "no host was bumped for the default by both"
+    assert set(done) | by_people == {ap.host_id for ap in aps}
+    # A save carries the default of its attachment point out along with its own number, in one bump.
+    expected = [(0, (ap.host_id in done) + (ap.host_id in by_people)) for ap in aps]
+    assert risen(aps) == expected
+    assert not AttachmentPoint.objects.exclude(maximum_kbit=300).exists()
+    outdated = Link.objects.exclude(interface_a__host__limits_version__gte=F("wanted_limits_version"))
+    assert not outdated.exists()
+    assert Link.objects.filter(wanted_limits_version__gt=0).count() == POINTS * LINKS_EACH
+    assert (fan_out(), fan_out()) == ([], []), "done is done"
+
+
+def test_without_the_lock_every_host_is_bumped_twice(
+    owner: User, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    """With both workers at the same attachment point, each time."""
+    aps = network(owner, points=5, links_each=20)
+    site_default_set(default_bandwidth_kbit=300, actor=owner)
+    without_lock(allocation, "lock_attachment_points")
+    without_lock(allocation, "lock_links")
+    meet_in(selectors, "policy", patience_s=2)
+    assert failures(at_once(fan_out, fan_out)) == []
+    assert risen(aps) == [(0, 2)] * 5
+
+
+def test_a_bump_written_as_read_and_add_would_be_lost(owner: User, at_once: AtOnce) -> None:
+    """What counting in the database is for, over a whole fan-out."""
+    aps = network(owner, points=5, links_each=2)
+    both = threading.Barrier(2)
+
+    def bump_by_hand() -> None:
+        rows = list(Host.objects.filter(pk__in=[ap.host_id for ap in aps]).order_by("pk"))
+        both.wait(timeout=5)
+        for row in rows:
+            row.limits_version += 1
+            row.save(update_fields=["limits_version"])
+
+    assert failures(at_once(bump_by_hand, bump_by_hand)) == []
+    assert risen(aps) == [(0, 1)] * 5, "two were asked for"
+
+
+# --- a default that changes again while it is carried out -----------------------------------------------------------
+
+
+class Pause:
+    """Stops the first thread that has read the default, until somebody has set another one or cannot."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read, self.go_on = threading.Event(), threading.Event()
+        original = selectors.policy
+        first = threading.Lock()
+
+        def paused() -> BandwidthPolicy:
+            found = original()
+            if first.acquire(blocking=False):
+                self.read.set()
+                self.go_on.wait(timeout=1.0)
+            return found
+
+        monkeypatch.setattr(selectors, "policy", paused)
+
+
+def _twice(pause: Pause, owner: User) -> Callable[[], bool]:
+    def change_again() -> bool:
+        """True when it had to wait for the worker."""
+        assert pause.read.wait(timeout=5)
+        threading.Timer(0.4, pause.go_on.set).start()
+        site_default_set(default_bandwidth_kbit=200, actor=owner)
+        had_to_wait = pause.go_on.is_set()
+        fan_out()
+        pause.go_on.set()
+        return had_to_wait
+
+    return change_again
+
+
+def test_a_default_changed_again_during_the_fan_out_is_the_one_that_counts(
+    owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aps = network(owner, points=4, links_each=3)
+    site_default_set(default_bandwidth_kbit=300, actor=owner)
+    pause = Pause(monkeypatch)
+    worker, had_to_wait = at_once(fan_out, _twice(pause, owner))
+    assert failures([worker, had_to_wait]) == []
+    assert had_to_wait is True, "the attachment point at hand is finished first"
+    assert not AttachmentPoint.objects.exclude(maximum_kbit=200).exists()
+    assert sorted(limits for _, limits in risen(aps)) == [1, 1, 1, 2], "a rise per change that was carried out"
+
+
+def test_without_the_lock_a_worker_writes_the_former_default_over_the_newer_one(
+    owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, without_lock: WithoutLock
+) -> None:
+    network(owner, points=1, links_each=3)
+    site_default_set(default_bandwidth_kbit=300, actor=owner)
+    without_lock(allocation, "lock_attachment_points")
+    pause = Pause(monkeypatch)
+    worker, had_to_wait = at_once(fan_out, _twice(pause, owner))
+    assert failures([worker, had_to_wait]) == []
+    assert had_to_wait is False
+    now = AttachmentPoint.objects.get().maximum_kbit
+    assert (now, selectors.policy().default_bandwidth_kbit) == (300, 200), "configurations would clamp to 300"
+    assert policy.fan_out() != [], "the next sweep finds it, half a minute later"
