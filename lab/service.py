@@ -94,21 +94,8 @@ class CoordinationService:
         python = [sys.executable, "-m"]
         celery = [*python, "celery", "-A", "scionlab"]
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]  # one worker: nobody to talk to
-        self._run(
-            "web",
-            [
-                *python,
-                "gunicorn",
-                "scionlab.wsgi",
-                "--bind",
-                self.bind,
-                "--no-control-socket",
-                "--threads",
-                "8",
-                "--workers",
-                "2",
-            ],
-        )
+        gunicorn = [*python, "gunicorn", "--config", "python:scionlab.gunicorn", "--no-control-socket"]
+        self._run("web", [*gunicorn, "--bind", self.bind])
         self._run("worker", [*celery, "worker", "--loglevel", "INFO", "--concurrency", "1", *quiet])
         self._run("beat", [*celery, "beat", "--loglevel", "INFO", "--pidfile="])
         deadline = time.monotonic() + START_DEADLINE_S

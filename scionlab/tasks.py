@@ -10,10 +10,13 @@ import logging
 from datetime import timedelta
 
 from celery import shared_task
+from django.db import DatabaseError
 from django.utils import timezone
+from redis.exceptions import RedisError
 
 from bandwidth_config import RuleError
 from scionlab.models import Host
+from scionlab.services import seen
 from scionlab.services.mail import due_mail_ids, mail_send
 from scionlab.services.policy import fan_out
 from scionlab.services.queue import SEND_MAIL, queue_now
@@ -50,6 +53,15 @@ def fan_out_defaults() -> None:
 def send_mail(mail_id: int) -> None:
     """Send one mail of the outbox; nothing where it was sent, or another worker is at it."""
     mail_send(mail_id)
+
+
+@shared_task
+def flush_seen() -> None:
+    """Write down when hosts were last heard. While Redis or the database is away it waits there, for the next run."""
+    try:
+        seen.flush()
+    except (RedisError, DatabaseError) as exc:
+        logger.warning("seen.not_flushed error=%r", exc)
 
 
 @shared_task

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
 
-from django.db.models import IntegerField, Subquery, Value
+from django.db.models import IntegerField, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
@@ -26,7 +26,7 @@ from scionlab.models.host import secret_fits
 P = ParamSpec("P")
 HostView = Callable[Concatenate[HttpRequest, Host, P], HttpResponseBase]
 
-_UID = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
+UID = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
 _NOBODY = "0" * 32  # compared with where there is no such host, so that an answer takes as long
 
 
@@ -55,13 +55,9 @@ def host_endpoint(*methods: str) -> Callable[[HostView[P]], Callable[..., HttpRe
 def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
     """The host `uid`, if the request carries its credentials; None otherwise. At most one SQL statement."""
     credentials = basic_credentials(request.headers.get("Authorization", ""))
-    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not _UID.fullmatch(uid):
+    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
         return None
-    generation = ServiceState.objects.filter(pk=1).values("generation")[:1]
-    hosts = Host.objects.select_related("AS__isd").annotate(
-        generation=Coalesce(Subquery(generation), Value(1), output_field=IntegerField())
-    )
-    host = hosts.filter(uid=uid).first()
+    host = hosts_with_generation().select_related("AS__isd").filter(uid=uid).first()
     matches = secret_fits(
         credentials[1],
         secret=_NOBODY if host is None else host.secret,
@@ -70,6 +66,12 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
         now=timezone.now(),
     )
     return host if matches else None
+
+
+def hosts_with_generation() -> QuerySet[Host]:
+    """All hosts, each with the service's G as `generation`: what a poll is compared with, in one statement."""
+    generation = ServiceState.objects.filter(pk=1).values("generation")[:1]
+    return Host.objects.annotate(generation=Coalesce(Subquery(generation), Value(1), output_field=IntegerField()))
 
 
 def basic_credentials(header: str) -> tuple[bytes, bytes] | None:

@@ -6,39 +6,37 @@ It is SCIONLab's own API, so the answers are those that the unmodified stock cli
 from __future__ import annotations
 
 import logging
-import re
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from scionlab.api.errors import error_response
 from scionlab.api.host_auth import host_endpoint
 from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
+from scionlab.api.versions import is_ahead, is_current, is_number, is_version, numbers
 from scionlab.models import Host
-from scionlab.services.host import SEEN_INTERVAL, host_note_delivered, host_note_seen, host_set_deployed_version
+from scionlab.services.generation import host_note_ahead
+from scionlab.services.host import host_note_delivered, host_set_deployed_version
 from scionlab.services.receipt import deployment_note, receipt_store
 from scionlab.services.render import config_for
+from scionlab.services.seen import HEARD
 
 logger = logging.getLogger(__name__)
-
-_VERSION = re.compile(r"([0-9]+)\.([0-9]+)", flags=re.ASCII)
-_NUMBER = re.compile(r"[0-9]+", flags=re.ASCII)
 
 
 @host_endpoint("GET", "HEAD")
 def config(request: HttpRequest, host: Host) -> HttpResponse:
     """The configuration, unless the host has it already. A poll that is answered 304 costs one SQL statement.
 
-    `limits` is sent by our agent; `wait` is accepted, and answered at once.
+    `limits` is sent by our agent. `wait` is answered at once here: polls that may wait are held by `scionlab.polls`,
+    which asks here once there is something to deliver.
     """
-    if host.last_seen_at is None or timezone.now() - host.last_seen_at > SEEN_INTERVAL:
-        host_note_seen(host_id=host.pk)
+    HEARD.note([host.pk])
     version, limits = request.GET.get("version", ""), request.GET.get("limits", "")
-    if version and not _VERSION.fullmatch(version):
+    if version and not is_version(version):
         return _version_invalid(version)
-    if limits and not _NUMBER.fullmatch(limits):
+    if limits and not is_number(limits):
         return error_response(
             "limits_invalid", f'limits "{limits[:40]}" is not a number. Send L of what you have.', 400
         )
@@ -46,7 +44,21 @@ def config(request: HttpRequest, host: Host) -> HttpResponse:
         return HttpResponse(status=204)
     if version and _is_current(host, version, limits):
         return HttpResponse(status=304)
+    if version:
+        _note_if_ahead(host, version, limits)
     return _tarball(request, host)
+
+
+def _note_if_ahead(host: Host, version: str, limits: str) -> None:
+    """Administrators are told of hosts that have something newer than we do: a backup was restored."""
+    ours = {
+        "generation": host.generation,  # type: ignore[attr-defined]  # annotated by host_auth
+        "config_version": host.config_version,
+        "limits_version": host.limits_version,
+    }
+    claimed = numbers(version, limits)
+    if claimed is not None and is_ahead(claimed, **ours):
+        host_note_ahead(host_id=host.pk, generation=claimed[0], config_version=claimed[1], limits_version=claimed[2])
 
 
 def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
@@ -56,10 +68,10 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
     response["Content-Length"] = str(len(rendered.content))
     response["ETag"] = rendered.etag
     response["Cache-Control"] = "private, no-store"  # it holds the host's secret
-    if request.method == "GET":
-        host_note_delivered(
-            host_id=host.pk, config_version=rendered.config_version, limits_version=rendered.limits_version
-        )
+    versions = (rendered.config_version, rendered.limits_version)
+    rises = host.delivered_config_version < versions[0] or host.delivered_limits_version < versions[1]
+    if request.method == "GET" and rises:
+        host_note_delivered(host_id=host.pk, config_version=versions[0], limits_version=versions[1])
     return response
 
 
@@ -67,10 +79,11 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
 def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
     """The stock client says which version it has installed."""
     version = request.POST.get("version", "")
-    match = _VERSION.fullmatch(version)
-    if match is None:
+    if not is_version(version):
         return _version_invalid(version)
-    written = match[2].lstrip("0") or "0"
+    generation, _, written = (one.lstrip("0") or "0" for one in version.partition("."))
+    if generation != str(host.generation):  # type: ignore[attr-defined]  # its H counts something else
+        return HttpResponse(status=304)
     if len(written) > len(str(host.config_version)):  # also keeps int() away from thousands of digits
         return HttpResponse(status=304)
     with transaction.atomic():
@@ -106,13 +119,13 @@ def gone(request: HttpRequest, rest: str = "") -> HttpResponse:  # noqa: ARG001 
 
 
 def _is_current(host: Host, version: str, limits: str) -> bool:
-    """True if and only if what the host has is the newest; a version from the future is not."""
-    generation, _, config_version = version.partition(".")
-    wanted = [(generation, host.generation), (config_version, host.config_version)]  # type: ignore[attr-defined]  # annotated
-    if limits:
-        wanted.append((limits, host.limits_version))
-    # Compared as text: int() of somebody's thousands of digits is slow, then refused.
-    return all((written.lstrip("0") or "0") == str(number) for written, number in wanted)
+    return is_current(
+        version,
+        limits,
+        generation=host.generation,  # type: ignore[attr-defined]  # annotated by host_auth
+        config_version=host.config_version,
+        limits_version=host.limits_version,
+    )
 
 
 def _version_invalid(version: str) -> HttpResponse:

@@ -27,10 +27,9 @@ from scionlab.services.host_addresses import (
 )
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 from scionlab.services.stale import Values, last_admin_change, refuse_stale, values_of
+from scionlab.services.wake import wake_after_commit
 
 logger = logging.getLogger(__name__)
-
-SEEN_INTERVAL = timedelta(minutes=1)
 
 
 @transaction.atomic
@@ -54,6 +53,7 @@ def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
         Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
+    wake_after_commit(all_ids)
 
 
 def _with_siblings(host_ids: set[int]) -> set[int]:
@@ -129,13 +129,6 @@ def host_rotate_secret(*, host_id: int, actor: User, keep_former: bool = True, f
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
     host_bump(host_ids=[host_id], config=for_stock_client, limits=True)
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
-
-
-def host_note_seen(*, host_id: int) -> None:
-    """Note that the host polled; at most one write a minute, and none that could undo somebody else's."""
-    now = timezone.now()
-    stale = Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=now - SEEN_INTERVAL)
-    Host.objects.filter(stale, pk=host_id).update(last_seen_at=now)
 
 
 def host_note_delivered(*, host_id: int, config_version: int, limits_version: int) -> None:

@@ -47,7 +47,7 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",  # last: it replaces what a log-in answered
 ]
 ROOT_URLCONF = "scionlab.urls"
-WSGI_APPLICATION = "scionlab.wsgi.application"
+ASGI_APPLICATION = "scionlab.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -83,6 +83,11 @@ else:
         "polling_interval": 0.2,  # seconds; the default of 1 would be most of the time from Save to kernel
     }
 CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task
+# Each process of the web tier (scionlab.polls; their number is WEB_WORKERS, scionlab.gunicorn)
+WEB_THREADS = env.integer("WEB_THREADS", 8, low=1, high=64)  # for pages and the REST API
+POLL_THREADS = env.integer("POLL_THREADS", 4, low=1, high=64)  # for tarballs
+POLL_PLACES = env.integer("POLL_PLACES", 10_000)  # polls that may wait at the same time
+
 CELERY_TASK_DEFAULT_QUEUE = "scionlab"
 CELERY_TASK_TIME_LIMIT = 120
 CELERY_TASK_ACKS_LATE = True
@@ -91,6 +96,8 @@ CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULE = {
     # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
+    # When hosts were last heard goes from Redis to the database, in one statement (services.seen).
+    "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
     "sweep": {"task": "scionlab.tasks.sweep", "schedule": float(env.integer("SWEEP_INTERVAL_S", 30, low=1))},
 }
 

@@ -29,13 +29,15 @@ ENVIRONMENT = {
 }
 SERVE = """
 import os
-from wsgiref.simple_server import make_server
+import socket
+import uvicorn
 from django.conf import settings
 settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["DATABASE"]}}
-from scionlab.wsgi import application
-with make_server("127.0.0.1", 0, application) as server:
-    print(server.server_port, flush=True)
-    server.serve_forever()
+from scionlab.asgi import application
+from scionlab.polls.worker import PollServer, Worker
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+PollServer(uvicorn.Config(application, **Worker.CONFIG_KWARGS)).run(sockets=[listener])
 """
 
 

@@ -17,7 +17,6 @@ from scionlab.selectors import LinkStatus, link_status, links_of, user_as_of, us
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import (
     host_note_delivered,
-    host_note_seen,
     host_rotate_secret,
     host_set_addresses,
     host_set_deployed_version,
@@ -255,20 +254,6 @@ def test_what_is_a_strangers_does_not_exist_for_anybody_s_browser(
 
 
 # --- what hosts note ----------------------------------------------------------------------------------------------
-
-
-def test_a_poll_is_noted_at_most_once_a_minute(host_a: Host, django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    with django_assert_num_queries(1):
-        host_note_seen(host_id=host_a.pk)
-    first = Host.objects.get(pk=host_a.pk).last_seen_at
-    assert first is not None
-    host_note_seen(host_id=host_a.pk)
-    assert Host.objects.get(pk=host_a.pk).last_seen_at == first
-    Host.objects.filter(pk=host_a.pk).update(last_seen_at=first - timedelta(seconds=61))
-    host_note_seen(host_id=host_a.pk)
-    again = Host.objects.get(pk=host_a.pk).last_seen_at
-    assert again is not None
-    assert again >= first
 
 
 def test_delivered_versions_only_rise(host_a: Host) -> None:

@@ -1,0 +1,14 @@
+"""gunicorn's configuration: `gunicorn --config python:scionlab.gunicorn`. Options on the command line win."""
+
+from __future__ import annotations
+
+import os
+
+wsgi_app = "scionlab.asgi:application"
+worker_class = "scionlab.polls.worker.Worker"
+workers = int(os.environ.get("WEB_WORKERS", "2"))
+backlog = 4096  # after a restart all agents come back within seconds
+keepalive = 75  # seconds; longer than the 60 of a proxy, which must be the one that closes
+timeout = 60
+graceful_timeout = 20  # longer than GRACE_S of the worker
+accesslog = None  # polls would be most of it; the proxy in front has one

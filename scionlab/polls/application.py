@@ -1,0 +1,304 @@
+"""The ASGI application of the service: answers polls with 304, at once or after waiting, and leaves the rest to Django.
+
+What is answered here is only `GET /api/v4/host/<uid>/config` with the right credentials and the newest versions. Django
+says everything else about polls, each time from the database: who may not ask, what is malformed, and the tarball.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import random
+import re
+import resource
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+from django.utils import timezone
+
+from scionlab.api.host_auth import UID, basic_credentials
+from scionlab.api.versions import is_current, is_number, is_version
+from scionlab.models.host import secret_fits
+from scionlab.polls import wakeup
+from scionlab.polls.known import DatabaseAwayError, HostState, Known
+from scionlab.polls.threads import Django, Receive, Scope, Send
+from scionlab.polls.waiting import Ended, Place, WaitingRoom
+from scionlab.services.seen import HAND_OVER_S, HEARD
+
+logger = logging.getLogger(__name__)
+
+MAX_WAIT_S: Final = 60
+OTHER_FILES: Final = 200  # of this process, that are not connections of polls
+DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
+RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
+_PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
+_WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
+_NO_STORE = (b"cache-control", b"no-store, private")
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """A well-formed poll that may be answered 304."""
+
+    uid: str
+    password: bytes
+    version: str
+    limits: str
+    wait_s: int
+
+    def is_up_to_date(self, state: HostState | None) -> bool:
+        """True where 304 is the answer: the credentials are the host's, and so are the versions."""
+        return (
+            state is not None
+            and state.as_id is not None
+            and is_current(
+                self.version,
+                self.limits,
+                generation=state.generation,
+                config_version=state.config_version,
+                limits_version=state.limits_version,
+            )
+            and secret_fits(
+                self.password,
+                secret=state.secret,
+                previous=state.previous_secret,
+                previous_until=state.previous_secret_until,
+                now=timezone.now(),
+            )
+        )
+
+
+def read_poll(scope: Scope) -> Poll | None:
+    """None for a request that Django answers."""
+    path = _PATH.fullmatch(scope["path"])
+    if scope["method"] != "GET" or path is None or not UID.fullmatch(path[1]):
+        return None
+    headers = dict(scope["headers"])
+    if not _would_reach_a_view(headers):
+        return None
+    credentials = basic_credentials(headers.get(b"authorization", b"").decode("latin-1"))
+    if credentials is None or not hmac.compare_digest(credentials[0], path[1].encode()):
+        return None
+    try:
+        query = parse_qs(scope["query_string"].decode("ascii"), max_num_fields=20)
+    except ValueError:
+        return None
+    version, limits, wait = (query.get(name, [""])[-1] for name in ("version", "limits", "wait"))
+    if not is_version(version) or (limits and not is_number(limits)):
+        return None
+    wait_s = min(int(wait), MAX_WAIT_S) if _WAIT.fullmatch(wait) else 0
+    return Poll(path[1], credentials[1], version, limits, wait_s)
+
+
+def _would_reach_a_view(headers: dict[bytes, bytes]) -> bool:
+    """False where Django's middleware answers: plain HTTP where TLS is demanded, or a host name that is not ours."""
+    if settings.SECURE_SSL_REDIRECT:
+        name, value = settings.SECURE_PROXY_SSL_HEADER or ("", "")
+        if headers.get(name.removeprefix("HTTP_").replace("_", "-").lower().encode(), b"").decode("latin-1") != value:
+            return False
+    return _is_our_name(headers.get(b"host", b"").decode("latin-1"))
+
+
+@lru_cache(maxsize=64)
+def _is_our_name(host: str) -> bool:
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+class Application:
+    """One per process. Started and stopped by ASGI's lifespan; `stop_waiting` comes before that, when it shall end."""
+
+    def __init__(self) -> None:
+        self._django = Django()
+        self._pages = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="pages")
+        # Threads of their own: a stampede of polls must not keep people from their pages.
+        self._tarballs = ThreadPoolExecutor(settings.POLL_THREADS, thread_name_prefix="polls")
+        self._delivering = asyncio.Semaphore(settings.POLL_THREADS)
+        self._room = WaitingRoom()
+        self._places = 0
+        self._known: Known | None = None
+        self._messages: wakeup.Messages | None = None
+        self._keepers: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if scope["type"] != "http":
+            raise ValueError(f"This server speaks HTTP only, not {scope['type']}.")
+        poll = read_poll(scope)
+        if poll is None:
+            await self._django.answer(scope, receive, send, self._pages)
+        else:
+            await self._answer(poll, scope, receive, send)
+
+    # --- polls --------------------------------------------------------------------------------------------------
+
+    async def _answer(self, poll: Poll, scope: Scope, receive: Receive, send: Send) -> None:
+        known = self._running()
+        try:
+            state = await known.fresh(poll.uid)
+        except DatabaseAwayError:
+            # Nothing newer can be known: who is known to have the newest keeps it, or waits for the database as well.
+            state = known.last(poll.uid)
+            if not poll.is_up_to_date(state):
+                await unavailable(send)
+                return
+        if state is None or not poll.is_up_to_date(state):
+            await self._deliver(scope, send)
+            return
+        HEARD.note([state.host_id])
+        if not poll.wait_s:
+            await not_modified(send)
+            return
+        if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
+            await unavailable(send)
+            return
+        await self._conclude(await self._wait(poll, known, receive), scope, send)
+
+    async def _wait(self, poll: Poll, known: Known, receive: Receive) -> Ended:
+        loop = asyncio.get_running_loop()
+        # Take the place first, then compare, then wait: what changes from here on is told to the place.
+        with Place(self._room, poll.uid, poll.is_up_to_date) as place:
+            self._room.compare(poll.uid, known.last(poll.uid))
+            clock = loop.call_later(poll.wait_s, place.end, Ended.TIME_IS_OVER)
+            watch = loop.create_task(_disconnected(receive))
+            watch.add_done_callback(lambda _: place.end(Ended.DISCONNECTED))
+            try:
+                return await place.ended
+            finally:
+                clock.cancel()
+                watch.cancel()
+
+    async def _conclude(self, ended: Ended, scope: Scope, send: Send) -> None:
+        match ended:
+            case Ended.SOMETHING_NEWER:
+                await self._deliver(scope, send)
+            case Ended.STOPPING:
+                await unavailable(send)
+            case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
+                await not_modified(send)
+            case Ended.DISCONNECTED:
+                pass
+
+    async def _deliver(self, scope: Scope, send: Send) -> None:
+        """Django's answer; who would have to wait for it longer than a client does is sent away for a moment."""
+        try:
+            async with asyncio.timeout(DELIVERY_S):
+                await self._delivering.acquire()
+        except TimeoutError:
+            await unavailable(send)
+            return
+        try:
+            await self._django.answer(scope, _nothing_more, send, self._tarballs)
+        finally:
+            self._delivering.release()
+
+    # --- from start to end --------------------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            if message["type"] == "lifespan.startup":
+                self.start()
+                await send({"type": "lifespan.startup.complete"})
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def start(self) -> None:
+        """Begin to look and to listen; in the loop that serves."""
+        self._places = min(settings.POLL_PLACES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES)
+        known = self._known = Known(self._room.compare)
+        if settings.REDIS_URL:
+            self._messages = wakeup.Messages(settings.REDIS_URL, lambda ids: known.changed(ids, self._room))
+            self._keep(self._messages.run())
+        self._keep(wakeup.every(self._look_interval_s, self._look))
+        self._keep(wakeup.every(lambda: HAND_OVER_S, self._hand_over))
+
+    def stop_waiting(self) -> None:
+        """Answer all who wait; nobody waits here from now on."""
+        self._is_stopping = True
+        self._room.end_all(Ended.STOPPING)
+
+    async def stop(self) -> None:
+        self.stop_waiting()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await self._hand_over(at_once=True)
+        self._running().close()
+        self._pages.shutdown(wait=False)
+        self._tarballs.shutdown(wait=False)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_complain)
+        self._keepers.append(task)
+
+    def _running(self) -> Known:
+        if self._known is None:
+            raise RuntimeError("The server does not speak ASGI's lifespan protocol: start it with lifespan on.")
+        return self._known
+
+    def _look_interval_s(self) -> float:
+        if self._running().is_away:
+            return wakeup.DATABASE_AWAY_S
+        is_told = self._messages is not None and self._messages.is_listening
+        return wakeup.SAFETY_NET_S if is_told else wakeup.WITHOUT_MESSAGES_S
+
+    async def _look(self) -> None:
+        if self._room:
+            self._running().look_again(self._room.uids)
+
+    async def _hand_over(self, *, at_once: bool = False) -> None:
+        known = self._running()
+        waiting: Iterable[HostState | None] = map(known.last, self._room.uids)
+        HEARD.note([state.host_id for state in waiting if state is not None])  # who waits is there
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
+
+
+async def not_modified(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 304, "headers": [_NO_STORE]})
+    await send({"type": "http.response.body"})
+
+
+_BUSY = (
+    b'{"code": "unavailable", "message": "The service cannot answer now. Ask again after the seconds of Retry-After.", '
+    b'"fields": {}}'
+)
+
+
+async def unavailable(send: Send) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(_BUSY)),
+        (b"retry-after", b"%d" % random.randint(*RETRY_AFTER_S)),  # noqa: S311  nobody gains by guessing it
+        _NO_STORE,
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": _BUSY})
+
+
+async def _disconnected(receive: Receive) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+async def _nothing_more() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    """A keeper ends only with the server: anything else is an error of ours, and polls would wait in vain."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("polls.keeper_died", exc_info=task.exception())

@@ -1,0 +1,139 @@
+"""Django behind an ASGI server, on a fixed number of threads: each keeps its connection to the database.
+
+Django's own ASGI handler would run every request of our synchronous views on a thread of its own, with a connection of
+its own. A request is read to its end before a thread is taken, so who sends slowly keeps nobody else waiting, and a
+body that breaks off reaches no view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import Executor
+from typing import IO, Any, Final, cast
+
+from django.conf import settings
+from django.core import signals
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
+from django.core.handlers.base import BaseHandler
+from django.http import HttpResponseBase
+from django.urls import set_script_prefix
+from django.utils.http import parse_header_parameters
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+MAX_BODY_BYTES: Final = 10 * 2**20  # a receipt has at most 8 MiB, a form much less
+BODY_DEADLINE_S: Final = 60.0
+USUAL_CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1"})
+
+
+class DisconnectedError(Exception):
+    """The client is gone, or its request broke off."""
+
+
+class Django(ASGIHandler):
+    """Django's handler for the requests of an ASGI server, with the middleware as synchronous code."""
+
+    def __init__(self) -> None:
+        self.load_middleware(is_async=False)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send, executor: Executor) -> None:
+        """Answer one request on one of these threads."""
+        if not has_usual_charset(scope):
+            await respond(send, 415, b"Send it in UTF-8.\n")
+            return
+        try:
+            async with asyncio.timeout(BODY_DEADLINE_S):
+                body = await read_body_of(receive)
+        except DisconnectedError:
+            return
+        except TimeoutError:
+            await respond(send, 408, b"The request did not arrive in time. Send it again.\n", CLOSE)
+            return
+        if body is None:
+            await respond(send, 413, f"A request has at most {MAX_BODY_BYTES} bytes.\n".encode(), CLOSE)
+            return
+        loop = asyncio.get_running_loop()
+        status, headers, content = await loop.run_in_executor(executor, self._in_thread, scope, body)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    def _in_thread(self, scope: Scope, body: IO[bytes]) -> tuple[int, Headers, bytes]:
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=self.__class__, scope=scope)
+        request, error = self.create_request(scope, body)
+        response: Any = error if request is None else self._response(request)
+        try:
+            # What streams here is static files: none is larger than memory.
+            content = b"".join(response) if response.streaming else response.content
+            return response.status_code, headers_of(response, len(content)), content
+        finally:
+            response.close()  # ends the request for Django: connections that are too old are closed
+            body.close()
+
+    def _response(self, request: ASGIRequest) -> HttpResponseBase:
+        response = BaseHandler.get_response(self, request)
+        response._handler_class = self.__class__  # type: ignore[attr-defined]  # `close` tells it to `request_finished`
+        return response
+
+
+CLOSE: Final = (b"connection", b"close")
+
+
+async def respond(send: Send, status: int, text: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """A small answer that is not Django's."""
+    fixed = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(text))]
+    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.body", "body": text})
+
+
+def has_usual_charset(scope: Scope) -> bool:
+    """False where Content-Type names an encoding that no browser and no client of ours sends.
+
+    Django decodes even the query with it while it makes the request, before any middleware. Python knows encodings that
+    decode nothing (`rot13`, `undefined`): a server error at every address, for anybody who asks.
+    """
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            try:
+                charset = parse_header_parameters(value.decode("latin-1"))[1].get("charset", "utf-8")
+            except ValueError:  # too long to be one
+                return False
+            if charset.lower() not in USUAL_CHARSETS:
+                return False
+    return True
+
+
+async def read_body_of(receive: Receive) -> IO[bytes] | None:
+    """The whole body, in a temporary file where it is large; None for one that is too large.
+
+    Raises `DisconnectedError` for one that breaks off.
+    """
+    body = tempfile.SpooledTemporaryFile(max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE)  # noqa: SIM115  the caller closes it
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            body.close()
+            raise DisconnectedError
+        size += len(message.get("body", b""))
+        if size > MAX_BODY_BYTES:
+            body.close()
+            return None
+        body.write(message.get("body", b""))
+        more = message.get("more_body", False)
+    body.seek(0)
+    return cast(IO[bytes], body)
+
+
+def headers_of(response: HttpResponseBase, length: int) -> Headers:
+    found = [(name.encode("ascii"), value.encode("latin-1")) for name, value in response.items()]
+    found += [(b"Set-Cookie", one.output(header="").strip().encode("ascii")) for one in response.cookies.values()]
+    if not response.has_header("Content-Length") and response.status_code not in {204, 304}:
+        found.append((b"Content-Length", b"%d" % length))
+    return found

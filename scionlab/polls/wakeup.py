@@ -1,0 +1,82 @@
+"""When to look again at the hosts whose polls wait: a message through Redis says so, and the clock does.
+
+Messages may be lost (Redis restarts, a connection dies unnoticed), so the clock always does, every few seconds. While
+nobody listens to messages, because there is no Redis or it is gone, it does every quarter of a second: one statement
+per process, for all hosts together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from scionlab.services.wake import CHANNEL, woken_by
+
+logger = logging.getLogger(__name__)
+
+SAFETY_NET_S: Final = 5.0
+WITHOUT_MESSAGES_S: Final = 0.25
+DATABASE_AWAY_S: Final = 1.0
+RECONNECT_S: Final = 1.0
+QUIET_S: Final = 10.0  # after this much silence the connection is tried
+
+
+class Messages:
+    """Listens for as long as `run` runs; `is_listening` is true while what is published arrives."""
+
+    def __init__(self, url: str, on_change: Callable[[Collection[int] | None], None]) -> None:
+        self._url = url
+        self._on_change = on_change
+        self.is_listening = False
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except (RedisError, OSError) as exc:
+                if self.is_listening:
+                    logger.warning("polls.messages_lost error=%r", exc)
+                self.is_listening = False
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _listen(self) -> None:
+        client = Redis.from_url(
+            self._url,
+            socket_connect_timeout=RECONNECT_S,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=QUIET_S,
+        )
+        async with client, client.pubsub() as channel:
+            await channel.subscribe(CHANNEL)
+            while True:
+                await self._next(channel)
+
+    async def _next(self, channel: PubSub) -> None:
+        message: dict[str, Any] | None = await channel.get_message(timeout=QUIET_S)
+        if message is None:
+            await channel.ping()  # an answer, or an error
+        elif message["type"] == "subscribe":
+            if not self.is_listening:
+                logger.info("polls.listening channel=%s", CHANNEL)
+            self.is_listening = True
+            self._on_change(None)  # what was published until now is not told again
+        elif message["type"] == "message":
+            self._on_change(woken_by(message["data"]))
+
+
+async def every(interval_s: Callable[[], float], act: Callable[[], Awaitable[None]]) -> None:
+    """Call `act` for ever, this long after it ended; the interval is asked anew a few times a second."""
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        while loop.time() - began < interval_s():
+            await asyncio.sleep(min(WITHOUT_MESSAGES_S, interval_s()))
+        await act()

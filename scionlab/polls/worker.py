@@ -1,0 +1,98 @@
+"""gunicorn's worker: an ASGI server that bounds who connects, and ends the waiting of polls before it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import sys
+from typing import Any, Final
+
+from gunicorn.arbiter import Arbiter
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import Server
+from uvicorn_worker import UvicornWorker
+
+HEADER_DEADLINE_S: Final = 10.0
+MAX_HEADER_BYTES: Final = 64 * 1024
+GRACE_S: Final = 15  # for answers that are on their way when the worker is to stop
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Closes connections whose request line and headers take too long, or are too long.
+
+    uvicorn bounds neither: a client could hold connections, and fill memory, with headers that never end.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self._expect_headers()
+
+    def data_received(self, data: bytes) -> None:
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if self._deadline is None and is_idle:
+            self._expect_headers()
+        if self._deadline is not None:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._deadline is not None and self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse()
+
+    def on_headers_complete(self) -> None:
+        self._headers_are_here()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_are_here()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        self._header_bytes = 0
+        self._deadline = self.loop.call_later(HEADER_DEADLINE_S, self._refuse)
+
+    def _headers_are_here(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self) -> None:
+        self._headers_are_here()
+        if not self.transport.is_closing():
+            self.transport.close()
+
+
+class PollServer(Server):
+    """Ends the waiting before it waits for answers to be written."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.stop_waiting()  # type: ignore[union-attr]  # our Application
+        await super().shutdown(sockets)
+
+
+class Worker(UvicornWorker):  # type: ignore[misc]  # ships no types
+    CONFIG_KWARGS: dict[str, Any] = {
+        "loop": "uvloop",
+        "http": BoundedProtocol,
+        "ws": "none",
+        "lifespan": "on",
+        "proxy_headers": False,  # scionlab.client_address believes exactly TRUSTED_PROXIES of them
+        "server_header": False,
+        "timeout_graceful_shutdown": GRACE_S,
+    }
+
+    def init_process(self) -> None:
+        """A poll that waits is a connection: as many files as the administrator allows."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        super().init_process()
+
+    async def _serve(self) -> None:
+        self.config.app = self.wsgi
+        server = PollServer(config=self.config)
+        self._install_sigquit_handler()
+        await server.serve(sockets=self.sockets)
+        if not server.started:
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)

@@ -1,0 +1,120 @@
+"""When hosts were last heard, kept away from the database: no poll writes a row.
+
+Each web process collects in memory (`HEARD`) and hands over every few seconds, in one command, to a hash in Redis; beat
+has `flush` write that hash into the database once a minute, in one statement. Without Redis, or while it is gone, the
+process writes what it collected itself, once a minute, in one statement.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from redis.exceptions import RedisError, ResponseError
+
+from scionlab import redis_client
+
+logger = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 10.0
+FLUSH_S: Final = 60.0
+_COLLECTED, _TAKEN = "scionlab.seen", "scionlab.seen.taken"
+
+
+class Heard:
+    """What one process heard since it last handed over: host -> seconds since the epoch. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self._written_at = time.monotonic()
+
+    def note(self, host_ids: Iterable[int]) -> None:
+        now = time.time()
+        with self._lock:
+            self._times.update(dict.fromkeys(host_ids, now))
+
+    def hand_over(self, *, at_once: bool = False) -> None:
+        """To Redis; to the database where there is none, at most once a minute unless `at_once`. What fails is kept."""
+        with self._lock:
+            taken, self._times = self._times, {}
+        if not taken:
+            return
+        try:
+            self._pass_on(taken, at_once=at_once)
+        except (RedisError, DatabaseError) as exc:
+            logger.warning("seen.kept hosts=%s error=%r", len(taken), exc)
+            self._put_back(taken)
+
+    def _pass_on(self, taken: dict[int, float], *, at_once: bool) -> None:
+        is_due = at_once or time.monotonic() - self._written_at >= FLUSH_S
+        if settings.REDIS_URL:
+            try:
+                redis_client.client().hset(_COLLECTED, mapping={str(key): value for key, value in taken.items()})
+                self._written_at = time.monotonic()
+                return
+            except RedisError:
+                if not is_due:
+                    raise
+        if not is_due:
+            self._put_back(taken)
+            return
+        store(taken)
+        self._written_at = time.monotonic()
+
+    def _put_back(self, taken: Mapping[int, float]) -> None:
+        with self._lock:
+            self._times = {**taken, **self._times}  # what was heard meanwhile is newer
+
+
+HEARD = Heard()
+
+
+def flush() -> int:
+    """Write what all processes handed over to Redis; returns how many rows changed. Can be repeated, and interrupted.
+
+    Raises `RedisError`, `DatabaseError`; then nothing is lost.
+    """
+    if not settings.REDIS_URL:
+        return 0
+    redis = redis_client.client()
+    if not redis.exists(_TAKEN):  # else what a worker that died had taken comes first; the next run takes the rest
+        try:
+            redis.rename(_COLLECTED, _TAKEN)
+        except ResponseError:  # nobody was heard
+            return 0
+    taken = {int(key): float(value) for key, value in redis.hgetall(_TAKEN).items()}
+    changed = store(taken)
+    redis.delete(_TAKEN)
+    return changed
+
+
+def store(times: Mapping[int, float]) -> int:
+    """Raise `last_seen_at` of these hosts, in one statement; none ever falls. Returns how many rows rose."""
+    if not times:
+        return 0
+    adapt = connection.ops.adapt_datetimefield_value
+    heard = {str(key): str(adapt(datetime.fromtimestamp(value, UTC))) for key, value in times.items()}
+    with connection.cursor() as cursor:
+        cursor.execute(_STORE[connection.vendor], [json.dumps(heard)])
+        return int(cursor.rowcount)
+
+
+_STORE = {
+    "postgresql": """
+        UPDATE scionlab_host SET last_seen_at = heard.value::timestamptz
+        FROM json_each_text(%s::json) AS heard
+        WHERE id = heard.key::bigint AND (last_seen_at IS NULL OR last_seen_at < heard.value::timestamptz)""",
+    "sqlite": """
+        UPDATE scionlab_host SET last_seen_at = heard.value
+        FROM json_each(%s) AS heard
+        WHERE scionlab_host.id = CAST(heard.key AS INTEGER)
+          AND (last_seen_at IS NULL OR last_seen_at < heard.value)""",
+}

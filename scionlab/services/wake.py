@@ -1,0 +1,53 @@
+"""Tells the polls that wait (scionlab.polls) that there is something newer, with one message after the commit.
+
+The message travels through Redis and may be lost: every web process also looks at the rows of its waiting hosts by
+itself. Without Redis (embedded) that look is all there is, so nothing is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+from redis.exceptions import RedisError
+
+from scionlab import redis_client
+
+logger = logging.getLogger(__name__)
+
+CHANNEL: Final = "scionlab.wake"
+EVERYBODY: Final = "*"
+
+
+def wake_after_commit(host_ids: Iterable[int]) -> None:
+    """Have the waiting polls of these hosts compared anew once the transaction is committed."""
+    ids = sorted(host_ids)
+    if ids and settings.REDIS_URL:
+        transaction.on_commit(partial(_publish, json.dumps(ids)))
+
+
+def wake_everybody_after_commit() -> None:
+    """The same for all hosts, after a change of the generation."""
+    if settings.REDIS_URL:
+        transaction.on_commit(partial(_publish, EVERYBODY))
+
+
+def woken_by(message: bytes) -> frozenset[int] | None:
+    """The hosts that a message names; None for all of them, also where it cannot be read."""
+    try:
+        ids = json.loads(message)
+    except ValueError:
+        return None
+    return frozenset(ids) if isinstance(ids, list) and all(isinstance(one, int) for one in ids) else None
+
+
+def _publish(message: str) -> None:
+    try:
+        redis_client.client().publish(CHANNEL, message)
+    except RedisError as exc:
+        logger.warning("wake.not_sent error=%r", exc)
