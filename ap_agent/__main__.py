@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import io
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from ap_agent import __version__, commands
 from ap_agent.commands import Outcome
+from ap_agent.credentials import DEFAULT_CREDENTIALS
 from ap_agent.cycle import Agent, Client, Engine, make_client
 from ap_agent.errors import AgentError, SettingsError
 from ap_agent.events import Listener
@@ -18,7 +20,7 @@ from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
 from ap_agent.progress import Progress, for_person, for_service
-from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings
+from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings, settings_without_enrolment
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier, is_under_systemd
 
@@ -29,7 +31,10 @@ _COMMANDS = {
     "show": "print what the kernel has now for each limited link",
     "reset": "remove everything of ours from the kernel; what is stored stays",
     "status": "say in words how the running agent is",
+    "enrol": "fetch this host's credentials with a one-time token, which is asked for (or read from stdin)",
+    "accept-older": "take the given version once, although a newer one is installed; also while the agent runs",
 }
+_MAX_TOKEN_CHARS = 1024
 _EPILOG = """exit codes:
   0  done, everything is as asked for      3  not permitted (root or CAP_NET_ADMIN)
   1  something is not done or enforced     4  another agent process is at work here
@@ -43,7 +48,11 @@ def main(
     given = _parser().parse_args(argv)
     environment = environment if environment is not None else os.environ
     try:
+        if given.command == "enrol":
+            return print_outcome(_enrol(given, environment))
         settings = settings_in_force(given.config, environment)
+        if given.command == "accept-older":
+            return print_outcome(commands.accept_older(settings, given.version))
         progress = for_service(environment) if given.command == "run" else for_person()
         used = engine if engine is not None else real_engine(progress)
         if given.command == "run":
@@ -109,9 +118,32 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--link-info", type=Path, metavar="FILE", help="take the links from this file")
         if name in {"plan", "show", "status"}:
             sub.add_argument("--json", action="store_true", help="for programs")
+        if name == "enrol":
+            sub.add_argument("url", metavar="URL", help="address of the Coordination Service")
+            sub.add_argument("--replace", action="store_true", help="replace the credentials that are there")
+            sub.add_argument(
+                "--credentials", type=Path, metavar="FILE", help=f"where to write them (default {DEFAULT_CREDENTIALS})"
+            )
+        if name == "accept-older":
+            sub.add_argument("version", metavar="G.H", help="the version that the problem names, for example 1.18")
         if name in {"once", "plan", "reset"}:
             sub.add_argument("-v", "--verbose", action="store_true", help="each filter on a line of its own")
     return parser
+
+
+def _enrol(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome:
+    settings = settings_without_enrolment(given.config, environment)
+    return commands.enrol(settings, given.url, _ask_for_token, given.credentials, replaces=given.replace)
+
+
+def _ask_for_token() -> str:
+    """Never an argument: those are in the list of processes and in the shell's history."""
+    if sys.stdin.isatty():
+        try:
+            return getpass.getpass("Enrolment token (from the host's page in the admin; not shown): ")
+        except EOFError:
+            return ""
+    return sys.stdin.readline(_MAX_TOKEN_CHARS)
 
 
 def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> Outcome:

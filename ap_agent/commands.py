@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ap_agent.bundle import Bundle, Limits, read_bundle
-from ap_agent.cycle import Agent, Client, Enforced, Engine, enforce_links, no_as_problem, problem_of
-from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError
+from ap_agent import enrol as enrolment
+from ap_agent.belief import Acceptance, Trust, believe, trust_now
+from ap_agent.bundle import Bundle
+from ap_agent.credentials import DEFAULT_CREDENTIALS
+from ap_agent.cycle import DELIVERY_CODES, Agent, Client, Enforced, Engine, enforce_links, no_as_problem, problem_of
+from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError, StoreError
 from ap_agent.fetch import Have, NewBundle, NoAS
 from ap_agent.health import describe, is_running, read_health
-from ap_agent.lock import AgentLock
+from ap_agent.lock import SERVICE, AgentLock
 from ap_agent.log import get_logger
 from ap_agent.model import LinkState, Problem
 from ap_agent.settings import Settings
@@ -161,7 +165,7 @@ def _enforced_outcome(source: Source, enforced: Enforced, delivery: Sequence[Pro
     errors = problem_lines((*delivery, *enforced.problems), enforced.links)
     if not enforced.ok:
         code = exit_code_of(enforced.error) if enforced.error is not None else NOT_DONE
-    elif any(one.code != "receipt_failed" for one in delivery):
+    elif any(one.code in DELIVERY_CODES for one in delivery):
         code = NOTHING_NEW
         errors.append("The last good configuration is enforced; nothing newer could be had from the service.")
     else:
@@ -187,6 +191,38 @@ def reset_locked(settings: Settings, engine: Engine, *, verbose: bool = False) -
     result = engine.reset(settings.engine())
     lines = _changes(result, "Removed from the kernel:", "There was nothing of ours in the kernel.", verbose=verbose)
     return Outcome(OK if result.ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(result.problems)))
+
+
+# --- what the service may say ---------------------------------------------------------------------------------------
+
+
+def enrol(
+    settings: Settings, url: str, ask_for_token: Callable[[], str], credentials: Path | None, *, replaces: bool
+) -> Outcome:
+    """Turn a one-time token into this host's credentials. Raises `AgentError`."""
+    path = credentials or settings.credentials_file or DEFAULT_CREDENTIALS
+    token = enrolment.parse_token(ask_for_token())
+    return Outcome(OK, "\n".join(enrolment.words(enrolment.enrol(url, token, settings, path, replaces=replaces))))
+
+
+def accept_older(settings: Settings, version: str) -> Outcome:
+    """Let the agent, also one that runs, take configuration `version` (G.H) once, although a newer one is installed."""
+    match = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", version, flags=re.ASCII)
+    if match is None:
+        raise SettingsError(f'"{version}" is no version; write it as the problem shows it, for example 1.18.', key="")
+    store = Store(settings.state_dir)
+    newest = _trust(store, settings, store.load(host_id=settings.host_id)).newest
+    # With the same G.H it may be the limits that are older, and only the bundle will tell.
+    if newest is None or (int(match[1]), int(match[2])) > newest[:2]:
+        installed = f"{newest} is installed here" if newest is not None else "no configuration is installed here"
+        return Outcome(NOT_DONE, err=f"Nothing to accept: {installed}, so {version} would be taken anyway.")
+    version = f"{int(match[1])}.{int(match[2])}"
+    store.save_acceptance(Acceptance(version, newest))
+    return Outcome(
+        OK,
+        f"Configuration {version} will be taken once, in place of {newest}, when the service offers it next (at the "
+        f"latest in {settings.backoff_max_s:g} s; `systemctl reload {SERVICE}` asks at once).",
+    )
 
 
 # --- commands that only look ----------------------------------------------------------------------------------------
@@ -228,18 +264,20 @@ def plan(
 
 def _newest(settings: Settings, make_client: MakeClient, problems: list[Problem]) -> Source | None:
     """What the service has now, else what is stored; nothing is stored here."""
+    store = Store(settings.state_dir)
     bundle: Bundle | None = None
     try:
-        bundle = Store(settings.state_dir).load(host_id=settings.host_id)
+        bundle = store.load(host_id=settings.host_id)
     except AgentError as exc:
         problems.append(problem_of(exc, str(settings.state_dir)))
     client = make_client(settings)
     if client is not None:
+        client.use_secret(bundle.host_secret if bundle is not None else None)
         try:
             answer = client.fetch_config(Have(bundle.version, bundle.limits_version) if bundle is not None else None)
             if isinstance(answer, NewBundle):
-                limits = Limits(compressed_bytes=settings.max_bundle_bytes)
-                bundle = read_bundle(answer.data, host_id=settings.host_id, limits=limits)
+                trust = _trust(store, settings, bundle)
+                bundle = believe(answer.data, settings, trust, store.load_acceptance, datetime.now(UTC))
                 problems.clear()
             elif isinstance(answer, NoAS):
                 problems.append(no_as_problem(settings))
@@ -248,6 +286,15 @@ def _newest(settings: Settings, make_client: MakeClient, problems: list[Problem]
         finally:
             client.close()
     return source_of(bundle) if bundle is not None else None
+
+
+def _trust(store: Store, settings: Settings, bundle: Bundle | None) -> Trust:
+    """What counts now, as the agent would see it at its next start. Changes nothing."""
+    try:
+        stored = store.load_trust()
+    except StoreError:  # the agent repairs it
+        stored = None
+    return trust_now(settings, stored, bundle)
 
 
 def show(settings: Settings, engine: Engine, source: Source | None, *, as_json: bool) -> Outcome:

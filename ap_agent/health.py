@@ -18,6 +18,7 @@ from ap_agent.cycle import DELIVERY_CODES, Agent
 from ap_agent.lock import holder, lock_path
 from ap_agent.model import Problem
 from ap_agent.store import write_atomically
+from ap_agent.trust import time_text
 
 SCHEMA = 1
 AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well
@@ -61,6 +62,9 @@ def write_health(
             "last_contact_at": _iso(datetime.fromtimestamp(last_contact_at, UTC)) if last_contact_at else None,
             "failures_in_a_row": failures,
         },
+        "keys": [
+            {"key_id": one.key_id, "not_after": time_text(one.not_after)} for one in agent.trust.keyring.keys.values()
+        ],
         "problems": [asdict(problem) for problem in problems],
     }
     folder = agent.settings.run_dir
@@ -108,12 +112,18 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
         seen = ago((now - datetime.fromisoformat(cycle["observed_at"])).total_seconds())
         lines.append(f"Kernel         {links['enforced']} of {links['total']} links enforced, read back {seen}")
     lines.append(f"Service        {_service_words(service, now)}")
+    if service["url"] is not None:
+        lines.append(f"Trusted keys   {_keys_words(health.get('keys', []))}")
     lines += [f"Problem        {one['code']} ({one['subject']}): {one['message']}" for one in health["problems"]]
     lines += [f"Not enforced   link {key}: {why}" for key, why in links["not_enforced"].items()]
     codes = {one["code"] for one in health["problems"]}
     enforced = cycle is not None and cycle["ok"] and not codes & AGENT_CODES
     delivered = not codes & (DELIVERY_CODES | {"receipt_failed"})
     return lines, enforced and running and fresh, delivered
+
+
+def _keys_words(keys: Iterable[Mapping[str, str]]) -> str:
+    return ", ".join(f"{one['key_id']} until {one['not_after']}" for one in keys) or "none"
 
 
 def _running_words(health: Mapping[str, Any], running: bool, fresh: bool) -> str:
