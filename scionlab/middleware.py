@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
 from django.utils.deprecation import MiddlewareMixin
 
 from scionlab.client_address import client_address
@@ -13,6 +13,8 @@ PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in ("camera", "display-capture", "geolocation", "microphone", "midi", "payment", "usb", "serial", "hid")
 )
+
+PAGE_METHODS = ("GET", "HEAD", "POST")
 
 
 class HeadersMiddleware(MiddlewareMixin):
@@ -26,6 +28,16 @@ class HeadersMiddleware(MiddlewareMixin):
         response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         return response
+
+
+class AdminMethodsMiddleware(MiddlewareMixin):
+    """Django's administrators' pages answer PUT, TRACE or whatever is sent as if it were GET; ours know three methods."""
+
+    def process_view(self, request: HttpRequest, _view: object, _args: object, _kwargs: object) -> HttpResponse | None:
+        match = request.resolver_match
+        if match is not None and "admin" in match.app_names and request.method not in PAGE_METHODS:
+            return HttpResponseNotAllowed(PAGE_METHODS)
+        return None
 
 
 class AuditMiddleware(MiddlewareMixin):

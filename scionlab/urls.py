@@ -16,6 +16,8 @@ class KeyConverter(IntConverter):
 
 register_converter(KeyConverter, "key")
 
+handler500 = "scionlab.outage.server_error"  # 503 while the database is away
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.front, name="front"),
     path("healthz", views.healthz, name="healthz"),

@@ -39,6 +39,7 @@ from scionlab.presenters import (
     what_happens_next,
 )
 from scionlab.services.link import link_set_bandwidth
+from scionlab.services.queue import redis_problems
 from scionlab.services.render import user_download
 from scionlab.services.stale import StalePageError
 from scionlab.services.user_as import (
@@ -71,7 +72,9 @@ def gone_is_404(view: View) -> View:
     return wrapped
 
 
-login = LoginView.as_view(authentication_form=LoginForm, redirect_authenticated_user=True)
+login = LoginView.as_view(
+    authentication_form=LoginForm, redirect_authenticated_user=True, http_method_names=["get", "head", "post"]
+)
 
 
 @require_safe
@@ -82,13 +85,20 @@ def front(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def healthz(_request: HttpRequest) -> HttpResponse:
-    """200 while the database answers, else 503; for load balancers, without a session."""
+    """200 while the database answers, else 503; for load balancers, without a session.
+
+    It says what is missing. Without Redis everything works, only later: that is no reason to send nobody here.
+    """
+    missing = redis_problems()
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except DatabaseError as exc:
-        return HttpResponse(f"database: {type(exc).__name__}\n", status=503, content_type="text/plain")
-    return HttpResponse("ok\n", content_type="text/plain")
+        lines, status = [f"database: {type(exc).__name__}", *missing], 503
+        return HttpResponse(
+            "\n".join(lines) + "\n", status=status, content_type="text/plain", headers={"Retry-After": "5"}
+        )
+    return HttpResponse("\n".join(["ok", *missing]) + "\n", content_type="text/plain")
 
 
 @require_safe

@@ -7,12 +7,17 @@ in the database by `scionlab.tasks.sweep`.
 from __future__ import annotations
 
 import logging
+import time
 from functools import partial
 from typing import Final
 
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import ChannelError, OperationalError
+from redis.exceptions import RedisError
+
+from scionlab import redis_client
 
 logger = logging.getLogger(__name__)
 
@@ -24,16 +29,53 @@ SEND_MAIL: Final = "scionlab.tasks.send_mail"
 _RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 
+# Somebody waits for the answer, and one save may queue several tasks: who was just refused does not ask again.
+_PAUSE_S = 3.0
+
+
 def queue_after_commit(task: str, *args: int) -> None:
-    """Queue `task(*args)` once the transaction is committed; at once where there is none."""
-    transaction.on_commit(partial(queue_now, task, *args))
+    """Queue `task(*args)` once the transaction is committed; at once where there is none.
+
+    `robust`: by then the save is accepted, and no error may tell the person otherwise, or keep the next task back.
+    """
+    transaction.on_commit(partial(queue_now, task, *args), robust=True)
 
 
 def queue_now(task: str, *args: int) -> bool:
     """False when the broker did not take it: that is logged, and the sweep will do the work."""
+    if _broker.is_resting():
+        return False
     try:
         current_app.send_task(task, args=args, retry=True, retry_policy=_RETRY_POLICY)
-    except (OperationalError, ChannelError, OSError) as exc:  # OSError: the file broker's folder is gone or full
-        logger.warning("queue.failed task=%s args=%s error=%r", task, args, exc)
+    except (OperationalError, ChannelError, RedisError, OSError) as exc:  # OSError: the folder is gone, or full
+        logger.warning("queue.failed task=%s args=%s error=%r; nothing is queued for %g s", task, args, exc, _PAUSE_S)
+        _broker.rest()
         return False
     return True
+
+
+class _Broker:
+    """What this process last heard of the broker."""
+
+    def __init__(self) -> None:
+        self._until = 0.0  # of the monotonic clock
+
+    def is_resting(self) -> bool:
+        return time.monotonic() < self._until
+
+    def rest(self) -> None:
+        self._until = time.monotonic() + _PAUSE_S
+
+
+_broker = _Broker()
+
+
+def redis_problems() -> list[str]:
+    """For the health check: a line that says how Redis is missing, none where it answers or is not used."""
+    if not settings.REDIS_URL:
+        return []
+    try:
+        redis_client.client().ping()
+    except RedisError as exc:
+        return [f"redis: {type(exc).__name__}; saves are accepted, and carried out by the sweep once it is back"]
+    return []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF
 
+from scionlab import redis_client
 from scionlab.settings import env
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -36,7 +37,9 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "scionlab.middleware.HeadersMiddleware",
+    "scionlab.outage.OutageMiddleware",
     "csp.middleware.CSPMiddleware",
+    "scionlab.middleware.AdminMethodsMiddleware",
     "scionlab.middleware.AuditMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -68,8 +71,16 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.redis_address("REDIS_URL", "")
 if REDIS_URL:
-    CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": REDIS_URL,
+            "OPTIONS": redis_client.options(),
+        }
+    }
     CELERY_BROKER_URL = REDIS_URL
+    # A Redis that hangs must not keep the person waiting who saves; what is not queued is swept (services.queue).
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {"socket_timeout": 2.0, "socket_connect_timeout": 1.0}
     if CELERY_BROKER_URL.startswith("unix://"):
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
 else:
@@ -82,22 +93,24 @@ else:
         "control_folder": str(VAR_DIR / "queue-control"),
         "polling_interval": 0.2,  # seconds; the default of 1 would be most of the time from Save to kernel
     }
-CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task
 # Each process of the web tier (scionlab.polls; their number is WEB_WORKERS, scionlab.gunicorn)
 WEB_THREADS = env.integer("WEB_THREADS", 8, low=1, high=64)  # for pages and the REST API
 POLL_THREADS = env.integer("POLL_THREADS", 4, low=1, high=64)  # for tarballs
 POLL_PLACES = env.integer("POLL_PLACES", 10_000)  # polls that may wait at the same time
 
+CELERY_TASK_IGNORE_RESULT = True  # results live in the database; nobody waits for a task
 CELERY_TASK_DEFAULT_QUEUE = "scionlab"
 CELERY_TASK_TIME_LIMIT = 120
 CELERY_TASK_ACKS_LATE = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker as long as it takes
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULE = {
-    # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
     # When hosts were last heard goes from Redis to the database, in one statement (services.seen).
     "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
+    "rotate_signing_keys": {"task": "scionlab.tasks.rotate_signing_keys", "schedule": 3600.0},
+    # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
     "sweep": {"task": "scionlab.tasks.sweep", "schedule": float(env.integer("SWEEP_INTERVAL_S", 30, low=1))},
 }
 

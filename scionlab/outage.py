@@ -1,0 +1,79 @@
+"""What people and programs read while the database is away, full or read-only: 503 with Retry-After, no server error.
+
+Which errors are such an outage is decided here, in one place. Redis needs nothing of the kind: whatever it does has a
+way without it (docs/reliability.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import time
+from typing import Final
+
+from django.db import InterfaceError, OperationalError, connection
+from django.http import HttpRequest, HttpResponse
+from django.template import loader
+from django.utils.deprecation import MiddlewareMixin
+from django.views.defaults import server_error as broken
+
+from scionlab.api.errors import error_response
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S: Final = (2, 6)  # spread: those who are sent away together are not to return together
+WARN_EVERY_S: Final = 10.0
+# What must be stored is one transaction, so there is no half of it. Whether a commit arrived whose answer got lost,
+# only a look tells; to save the same once more changes nothing (services.stale).
+SENTENCE: Final = (
+    "The database does not answer now. What was to be saved is stored as a whole or not at all: try again in a few "
+    "seconds, and look first whether it is there."
+)
+
+
+class OutageMiddleware(MiddlewareMixin):
+    """For what views raise. What middleware raises (a session that cannot be written) comes to `server_error`."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        return unavailable(request, exception) if is_outage(exception) else None
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """True for errors of the database's surroundings, which pass: away, restarting, full, locked, read-only.
+
+    `ReadOnlySqlTransaction` comes as `InternalError`, which is otherwise a mistake of ours.
+    """
+    if isinstance(error, OperationalError | InterfaceError):
+        return True
+    return type(getattr(error, "__cause__", None)).__name__ == "ReadOnlySqlTransaction"
+
+
+def unavailable(request: HttpRequest, error: BaseException | None) -> HttpResponse:
+    _log(error)
+    connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with a connection of its own
+    response: HttpResponse
+    if request.path.startswith("/api/"):
+        response = error_response("unavailable", SENTENCE, 503)
+    else:
+        response = HttpResponse(loader.render_to_string("503.html"), status=503)
+    response["Retry-After"] = str(random.randint(*RETRY_AFTER_S))  # noqa: S311  nobody gains by guessing it
+    return response
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's `handler500`: called while the exception is being handled."""
+    error = sys.exc_info()[1]
+    return unavailable(request, error) if is_outage(error) else broken(request)
+
+
+_logged_at = -WARN_EVERY_S
+
+
+def _log(error: BaseException | None) -> None:
+    """Now and then: everybody who asks meets the same outage."""
+    global _logged_at  # noqa: PLW0603  the last time is the process'
+    now = time.monotonic()
+    if now - _logged_at >= WARN_EVERY_S:
+        _logged_at = now
+        logger.error("outage.database %s: %s", type(error).__name__, str(error).strip().replace("\n", " ")[:300])
