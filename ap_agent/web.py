@@ -37,7 +37,7 @@ _CHUNK_BYTES = 64 * 1024
 _MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour all the same
 
 # tcp(7). NAT boxes forget what was silent for 30 to 60 s, so the first probe comes well before. Whoever answers none
-# for USER_TIMEOUT is gone: the poll ends after about PROBE_AFTER + USER_TIMEOUT, not when its wait would be over.
+# in USER_TIMEOUT, counted from what it said last, is gone: then the poll ends, not when its wait would be over.
 PROBE_AFTER_S = 10
 PROBE_EVERY_S = 5
 USER_TIMEOUT_S = 20

@@ -11,51 +11,54 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lab import witness
-from lab.demo.site import ApCredentials, DemoSite
+from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, UserAs
 from lab.netns import LabError, Namespace
+from lab.service import REPOSITORY
 
 NIC, IFB = "eth0", "slbw0"
 _LOOK_INTERVAL_S = 0.02
 _CHANGE_DEADLINE_S = 30.0
 _CONFIG = """\
 # Written by the demo. The keys are explained in docs/agent.md.
-url = "{url}"
 allow_plain_http = true      # the lab has no certificate; never do this on a real network
-host_id = "{host_id}"
-host_secret = "{host_secret}"
-allow_unsigned = true        # nobody pinned the service's key here
+credentials_file = "{folder}/credentials.json"
 state_dir = "{folder}/state"
 run_dir = "{folder}/run"
-poll_interval_s = {poll_interval_s}
 receipt_interval_s = 5
-"""
+{more}"""
 
 
-def write_config(folder: Path, url: str, credentials: ApCredentials, *, poll_interval_s: float) -> Path:
-    """Write agent.toml as an operator would; it holds a secret, so nobody else may read it."""
+def write_config(folder: Path, more: str = "") -> Path:
+    """Write agent.toml as an operator would; it holds no secret. `more` are further lines."""
     folder.mkdir()
     config = folder / "agent.toml"
-    config.touch(mode=0o600)
-    text = _CONFIG.format(
-        url=url,
-        host_id=credentials.host_id,
-        host_secret=credentials.host_secret,
-        folder=folder,
-        poll_interval_s=poll_interval_s,
-    )
-    config.write_text(text, encoding="utf-8")
+    config.write_text(_CONFIG.format(folder=folder, more=more), encoding="utf-8")
     return config
 
 
-class DemoAgent:
-    """`python -m ap_agent run` inside the attachment point."""
+def agent_command(*arguments: str | Path) -> list[str]:
+    """`python -m ap_agent ...`, from whatever folder."""
+    return ["env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "ap_agent", *map(str, arguments)]
 
-    def __init__(self, ap: Namespace, folder: Path, credentials: ApCredentials, *, poll_interval_s: float) -> None:
+
+class DemoAgent:
+    """The agent inside the attachment point: enrolled with a one-time token, then `python -m ap_agent run`."""
+
+    def __init__(self, ap: Namespace, folder: Path, more: str = "") -> None:
         self._ap = ap
-        self._config = write_config(folder, SITE_URL, credentials, poll_interval_s=poll_interval_s)
+        self._config = write_config(folder, more)
         self._log = folder / "agent.log"
         self._process: subprocess.Popen[str] | None = None
+
+    def enrol(self, token: str, url: str = SITE_URL) -> list[str]:
+        """`ap_agent enrol`, the token on its standard input; returns what it says. Raises `LabError`."""
+        said = self._ap.run(*agent_command("enrol", url, "--config", self._config), stdin=f"{token}\n")
+        return said.splitlines()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
         """The lab ends the process when it closes."""
@@ -71,18 +74,7 @@ class DemoAgent:
 
     def planned_writes(self) -> int:
         """How many kernel writes a further cycle would make: `ap_agent plan --json`, which touches nothing."""
-        text = self._ap.run(
-            "env",
-            "PYTHONPATH=.",
-            sys.executable,
-            "-m",
-            "ap_agent",
-            "plan",
-            "--json",
-            "--config",
-            str(self._config),
-            check=False,
-        )
+        text = self._ap.run(*agent_command("plan", "--json", "--config", self._config), check=False)
         return len(json.loads(text)["plan"]["ops"])
 
     # --- the kernel, by tc ----------------------------------------------------------------------------------------

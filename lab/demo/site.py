@@ -22,6 +22,7 @@ T = TypeVar("T")
 _SETUP = """
 import json
 from scionlab.models import User
+from scionlab.services.enrolment import enrolment_token_create
 from scionlab.services.infrastructure import attachment_point_create, infrastructure_as_create
 as_ = infrastructure_as_create(isd={isd}, as_text={as_text!r}, label={label!r}, is_core=True,
                                public_ipv4={ipv4!r}, public_ipv6={ipv6!r})
@@ -29,17 +30,18 @@ ap = attachment_point_create(as_=as_, default_bandwidth_kbit={default_kbit})
 User.objects.create_superuser({admin!r}, {password!r})
 for email in {owners!r}:
     User.objects.create_user(email, {password!r})
-print(json.dumps({{"ap": ap.pk, "uid": ap.host.uid, "secret": ap.host.secret}}))
+token = enrolment_token_create(host_id=ap.host.pk, actor=User.objects.get(email={admin!r}))
+print(json.dumps({{"ap": ap.pk, "uid": ap.host.uid, "token": token.text}}))
 """
 
 
 @dataclass(frozen=True)
-class ApCredentials:
-    """What the AP's operator copies from the admin page into agent.toml."""
+class NewHost:
+    """What the AP's operator gets from an administrator: the host's one-time token for `ap_agent enrol`."""
 
     attachment_point_id: int
     host_id: str
-    host_secret: str = field(repr=False)
+    token: str = field(repr=False)
 
 
 class DemoSite:
@@ -51,8 +53,8 @@ class DemoSite:
         self._browsers: dict[str, Browser] = {}
         self._tokens: dict[str, str] = {}
 
-    def set_up(self, owners: list[str]) -> ApCredentials:
-        """The AP with its default, and the accounts. Raises `ServiceError`."""
+    def set_up(self, owners: list[str]) -> NewHost:
+        """The AP with its default and a token for its host, and the accounts. Raises `ServiceError`."""
         script = _SETUP.format(
             isd=AP_ISD,
             as_text=AP_AS,
@@ -65,7 +67,7 @@ class DemoSite:
             owners=owners,
         )
         made = json.loads(self._service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
-        return ApCredentials(made["ap"], made["uid"], made["secret"])
+        return NewHost(made["ap"], made["uid"], made["token"])
 
     # --- users ------------------------------------------------------------------------------------------------
 

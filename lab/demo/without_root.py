@@ -6,18 +6,17 @@ import io
 import json
 import socket
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import requests
 
-from lab.demo.agent import write_config
-from lab.demo.site import ApCredentials, DemoSite
+from lab.demo.agent import agent_command, write_config
+from lab.demo.site import DemoSite
 from lab.demo.world import USER_ASES
 from lab.serve import is_healthy
-from lab.service import REPOSITORY, CoordinationService
+from lab.service import CoordinationService
 
 EXIT_NOT_EVERYTHING_SHOWN = 3
 _PLAN_LINES = 12
@@ -34,27 +33,37 @@ def show_without_root(missing: str, folder: Path, step: Callable[[str], None]) -
         step("Starting the Coordination Service on this machine's loopback")
         service.prepare()
         site = DemoSite(service, lambda function: function())
-        credentials = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
+        host = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
         service.start(lambda: is_healthy(site_url))
         step("Seven user ASes are created in the web form")
         for user_as in USER_ASES:
-            site.create_user_as(user_as, credentials.attachment_point_id)
+            site.create_user_as(user_as, host.attachment_point_id)
             link = site.link(user_as)
             print(f"  {user_as.label}: {link['bandwidth_kbit']:,} kbit/s requested. {link['status']['text']}")
-        step("The attachment point pulls its configuration")
-        _show_tarball(site_url, credentials)
+        step("The attachment point enrols with a one-time token and pulls its configuration")
+        config = write_config(folder / "agent")
+        print("\n".join(f"  {line}" for line in _agent("enrol", site_url, "--config", config, token=host.token)[:2]))
+        _show_tarball(site_url, config.with_name("credentials.json"))
         step("What the agent would do with it on this machine (`ap_agent plan` touches nothing)")
-        _show_plan(folder, site_url, credentials)
+        _show_plan(config)
     finally:
         service.stop()
     print(f"\nNot shown: limits in the kernel and measured traffic. {missing}")
     return EXIT_NOT_EVERYTHING_SHOWN
 
 
-def _show_tarball(site_url: str, credentials: ApCredentials) -> None:
+def _agent(*arguments: str | Path, token: str = "") -> list[str]:
+    done = subprocess.run(
+        agent_command(*arguments), input=token, capture_output=True, text=True, check=False, timeout=60
+    )
+    return (done.stdout + done.stderr).splitlines()
+
+
+def _show_tarball(site_url: str, credentials_file: Path) -> None:
+    credentials = json.loads(credentials_file.read_text(encoding="utf-8"))
     answer = requests.get(
-        f"{site_url}/api/v4/host/{credentials.host_id}/config",
-        auth=(credentials.host_id, credentials.host_secret),
+        f"{site_url}/api/v4/host/{credentials['host_id']}/config",
+        auth=(credentials["host_id"], credentials["host_secret"]),
         timeout=20,
     )
     answer.raise_for_status()
@@ -68,17 +77,8 @@ def _show_tarball(site_url: str, credentials: ApCredentials) -> None:
                 print(f"    link {interface_id}: {entry['Bandwidth']:,} kbit/s, {where}")
 
 
-def _show_plan(folder: Path, site_url: str, credentials: ApCredentials) -> None:
-    config = write_config(folder / "agent", site_url, credentials, poll_interval_s=1)
-    done = subprocess.run(
-        [sys.executable, "-m", "ap_agent", "plan", "--config", str(config)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    lines = (done.stdout + done.stderr).splitlines()
+def _show_plan(config: Path) -> None:
+    lines = _agent("plan", "--config", config)
     print("\n".join(f"  {line}" for line in lines[:_PLAN_LINES]))
     if len(lines) > _PLAN_LINES:
         print(f"  ... and {len(lines) - _PLAN_LINES} more lines")

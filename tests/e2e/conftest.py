@@ -49,10 +49,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         try:
             service.prepare()
             site = DemoSite(service, world.service.call)
-            credentials = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
+            host = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
-            agent = DemoAgent(world.ap, folder / "agent", credentials, poll_interval_s=1.0)
+            agent = DemoAgent(world.ap, folder / "agent")
+            agent.enrol(host.token)
             agent.start()
-            yield Stack(world, service, site, agent, credentials.attachment_point_id)
+            yield Stack(world, service, site, agent, host.attachment_point_id)
         finally:
             service.stop()

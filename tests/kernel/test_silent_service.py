@@ -1,0 +1,119 @@
+"""A question that waits at a service which is cut off without a word, as by a NAT box: no reset, no end.
+
+client ── eth0   br0   eth0 ── server        the server's cable is pulled at the switch
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from ap_agent import web
+from ap_agent.errors import FetchError
+from ap_agent.fetch import Have, NotModified, ServiceClient
+from ap_agent.settings import Settings
+from lab.netns import Lab, Namespace, available, cleanup_stale
+
+PREFIX = "slbwkq"
+MISSING = available()
+
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(MISSING is not None, reason=f"namespaces: {MISSING}")]
+
+
+@dataclass
+class Wire:
+    """Two hosts at a switch, and how to pull the server's cable there."""
+
+    client: Namespace
+    switch: Namespace
+    port: str
+    listener: socket.socket
+
+    def pull(self) -> None:
+        self.switch.ip("link", "set", self.port, "down")
+
+    def ask(self, wait_s: int) -> object:
+        settings = Settings(url="http://192.0.2.2:8000", host_id="h", host_secret="s")
+        client = ServiceClient(settings)
+        return self.client.call(lambda: client.fetch_config(Have("1.18", 7), wait_s=wait_s))
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    cleanup_stale(PREFIX)
+    with Lab(PREFIX) as lab:
+        client, server = lab.namespace("client"), lab.namespace("server")
+        switch = lab.switch("switch")
+        switch.plug(client.nic("eth0", "192.0.2.1/24"))
+        port = switch.plug(server.nic("eth0", "192.0.2.2/24"))
+        with server.call(lambda: socket.create_server(("192.0.2.2", 8000))) as listener:
+            yield Wire(client, switch.namespace, port, listener)
+
+
+def serve(wire: Wire, answer_after_s: float | None, asked: threading.Event) -> threading.Thread:
+    def run() -> None:
+        connection, _ = wire.listener.accept()
+        with connection:
+            connection.recv(65536)
+            asked.set()
+            if answer_after_s is None:
+                connection.settimeout(20)
+                connection.recv(1)
+            else:
+                time.sleep(answer_after_s)
+                connection.sendall(b"HTTP/1.1 304 Not Modified\r\n\r\n")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def _quicker_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same options with 1 s in place of 10 and 5, and 2 s in place of 20: half a minute is long for a test."""
+    shorter = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2, socket.TCP_USER_TIMEOUT: 2000}
+    options = [
+        (level, name, shorter.get(name, value) if level == socket.IPPROTO_TCP else value)
+        for level, name, value in web._SOCKET_OPTIONS
+    ]
+    monkeypatch.setattr(web, "_SOCKET_OPTIONS", options)
+
+
+@pytest.mark.usefixtures("_quicker_probes")
+def test_connection_that_died_without_a_word_is_noticed_long_before_its_wait_is_over(wire: Wire) -> None:
+    asked = threading.Event()
+    serve(wire, None, asked)
+
+    def pull_when_asked() -> None:
+        assert asked.wait(10)
+        wire.pull()
+
+    threading.Thread(target=pull_when_asked, daemon=True).start()
+    began = time.monotonic()
+    with pytest.raises(FetchError, match="does not answer the kernel's probes any longer") as failed:
+        wire.ask(wait_s=50)
+    assert failed.value.retryable
+    assert 2 <= time.monotonic() - began < 15
+
+
+@pytest.mark.usefixtures("_quicker_probes")
+def test_healthy_wait_is_not_taken_for_a_dead_service_and_sends_probes_meanwhile(wire: Wire) -> None:
+    asked = threading.Event()
+    thread = serve(wire, 3.5, asked)
+    before = segments(wire)
+    assert wire.ask(wait_s=50) == NotModified()
+    thread.join(5)
+    assert segments(wire) - before >= 2  # what a NAT box sees of a connection that says nothing for 3.5 s
+
+
+def segments(wire: Wire) -> int:
+    """Keepalive probes that the client's kernel has sent (/proc/net/netstat, TCPKeepAlive)."""
+    text = wire.client.run("cat", "/proc/net/netstat")
+    names, values = (line.split() for line in re.findall(r"^TcpExt: .*$", text, flags=re.MULTILINE)[:2])
+    return int(values[names.index("TCPKeepAlive")])
