@@ -24,7 +24,8 @@ from bench.world import PREFIX
 from lab import iperf
 from lab.netns import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory")
+SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz")
+RELIABILITY = {"fuzz"}  # whose figures stand in docs/reliability.md; the others in docs/performance.md
 
 
 class Suite(Protocol):
@@ -109,7 +110,11 @@ def main(argv: Sequence[str]) -> int:
     print(f"bench: written to {given.results}/{stem}.json and .md", file=sys.stderr)
     if given.publish:
         plots.draw(drawn, REPOSITORY / "docs" / "img")
-        publish.into_docs(REPOSITORY / "docs" / "performance.md", before, command, pages)
+        for page, on_it in (
+            ("performance.md", [one for one in pages if one.name not in RELIABILITY]),
+            ("reliability.md", [one for one in pages if one.name in RELIABILITY]),
+        ):
+            publish.into_docs(REPOSITORY / "docs" / page, before, command, on_it)
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 
 
