@@ -91,24 +91,25 @@ class Acceptance:
 
 def trust_now(settings: Settings, stored: Trust | None, bundle: Bundle | None) -> Trust:
     """What counts now, by the enrolment, by what was stored, and by the bundle that is installed."""
+    enrolled = tuple(sorted(one.key_id for one in settings.service_keys))
     if bundle is not None and settings.host_id is not None and bundle.host_id != settings.host_id:
         bundle = None
-    signed = bundle.signed if bundle is not None else None
+    was_unsigned = stored is not None and not stored.enrolled  # then nobody verified the bundle's text
+    signed = bundle.signed if bundle is not None and enrolled and not was_unsigned else None
     order = bundle.order if bundle is not None else None
-    enrolled = tuple(sorted(one.key_id for one in settings.service_keys))
-    revoked = (stored.keyring.revoked if stored is not None else frozenset()) | (
-        signed.revoked if signed is not None and enrolled else frozenset()
-    )
+    revoked = stored.keyring.revoked if stored is not None else frozenset()
+    if signed is not None:
+        revoked |= signed.revoked
     keys: list[TrustedKey] = list(settings.service_keys)
     newest = order
-    if stored is None and signed is not None and enrolled:
+    if stored is None and signed is not None:
         keys += signed.keys
     elif stored is not None and (stored.host_id, stored.enrolled) == (settings.host_id, enrolled):
         keys = list(stored.keyring.keys.values())
         newest = _joined(stored.newest, order)
-        if signed is not None and enrolled and order == stored.newest:
+        if signed is not None and order == stored.newest:
             keys = [*signed.keys, *keys]  # the same, unless a crash came between the two
-        elif signed is not None and enrolled and (stored.newest is None or order == newest):
+        elif signed is not None and (stored.newest is None or order == newest):
             keys = list(signed.keys)
     return Trust(settings.host_id, enrolled, Keyring.of(keys, revoked), newest)
 

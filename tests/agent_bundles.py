@@ -33,12 +33,12 @@ class SigningKey:
     not_after: datetime = FAR
 
     @property
-    def _private(self) -> Ed25519PrivateKey:
+    def private(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(bytes([self.seed]) * 32)
 
     @property
     def public(self) -> TrustedKey:
-        return TrustedKey(self._private.public_key().public_bytes_raw(), self.not_after)
+        return TrustedKey(self.private.public_key().public_bytes_raw(), self.not_after)
 
     @property
     def key_id(self) -> str:
@@ -51,7 +51,7 @@ class SigningKey:
         return f"{entry['public_key']} {entry['not_after']}"
 
     def sign(self, text: str) -> str:
-        return base64.b64encode(self._private.sign(SIGNED_PREFIX + text.encode())).decode()
+        return base64.b64encode(self.private.sign(SIGNED_PREFIX + text.encode())).decode()
 
 
 KEY = SigningKey(1)  # signs wherever a test says nothing else
