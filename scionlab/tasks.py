@@ -21,6 +21,7 @@ from scionlab.services.mail import due_mail_ids, mail_send
 from scionlab.services.policy import fan_out
 from scionlab.services.queue import SEND_MAIL, queue_now
 from scionlab.services.render import render_ahead
+from scionlab.services.signing import signing_key_rotate_if_due
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,12 @@ def flush_seen() -> None:
         seen.flush()
     except (RedisError, DatabaseError) as exc:
         logger.warning("seen.not_flushed error=%r", exc)
+
+
+@shared_task
+def rotate_signing_keys() -> None:
+    """Make a successor in time, and warn where nobody does (`SIGNING_KEY_ROTATE_DAYS`)."""
+    signing_key_rotate_if_due()
 
 
 @shared_task

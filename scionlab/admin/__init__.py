@@ -8,9 +8,9 @@ from django.contrib import admin
 from django.contrib.auth.models import Group
 from rest_framework.authtoken.models import TokenProxy
 
-from scionlab.admin import host, link, network, policy, records, user, user_as
+from scionlab.admin import host, link, network, policy, records, signing, user, user_as
 
-__all__ = ["host", "link", "network", "policy", "records", "user", "user_as"]
+__all__ = ["host", "link", "network", "policy", "records", "signing", "user", "user_as"]
 
 admin.site.site_header = "SCIONLab Bandwidth Service"
 admin.site.site_title = "SCIONLab Bandwidth Service"

@@ -6,42 +6,33 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
-from urllib.parse import urlsplit
 
 from django import forms
-from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import F, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET, require_POST
 
 from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
-    ServiceAdmin,
     ServiceForm,
     actor_of,
     ago,
-    apply_to_each,
     badge,
     kbit,
     link_to,
     link_to_list,
     table,
 )
+from scionlab.admin.host_access import HostAccess
 from scionlab.admin.link import stage_badge, with_status_rows
 from scionlab.admin.records import problem_list
 from scionlab.admin.search import search_query
 from scionlab.models import AS, Host, HostReceipt, Link
-from scionlab.services.host import host_create, host_rotate_secret, host_set_addresses
-from scionlab.services.render import config_for
+from scionlab.services.host import host_create, host_set_addresses
 
 MOST_LINKS = 100  # listed on the page of a host; an attachment point may have thousands
 SILENT_AFTER = timedelta(seconds=selectors.SILENT_AFTER_S)
@@ -158,14 +149,14 @@ ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")
 
 
 @admin.register(Host)
-class HostAdmin(ServiceAdmin):
+class HostAdmin(HostAccess):
     form = HostForm
     list_display = ["name", "as_link", "seen", "versions", "delivered", "deployed", "problems", "role", "addresses"]
     list_filter = [KindFilter, SeenFilter, StateFilter]
     search_fields = ["uid"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address, label, host id"
-    actions = ["rotate_secret"]
     change_form_template = "admin/scionlab/host/change_form.html"
+    change_list_template = "admin/scionlab/noted_change_list.html"
     rule_field = "public_ipv4"
     compared = ("label", *ADDRESSES, "internal_ip")
     note = (
@@ -223,59 +214,6 @@ class HostAdmin(ServiceAdmin):
             obj.pk = host_create(as_=form.cleaned_data["AS"], label=label, actor=actor, **values).pk
             return
         host_set_addresses(host_id=obj.pk, actor=actor, label=label, shown=self.shown(request), **values)
-
-    @admin.action(description="Rotate the secret of the selected hosts")
-    def rotate_secret(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        def service(host: Host) -> None:
-            host_rotate_secret(host_id=host.pk, actor=actor_of(request))
-            self.log_change(request, host, "Rotated the secret.")
-
-        done = "{count} hosts have a new secret. Their agents are refused until they get it."
-        apply_to_each(self, request, queryset.order_by("pk"), service, done)
-
-    # --- pages of one host ----------------------------------------------------------------------------------
-
-    def get_urls(self) -> list[URLPattern]:
-        def page(view: Any) -> Any:
-            return self.admin_site.admin_view(never_cache(view))
-
-        return [
-            path("<int:pk>/agent/", page(require_GET(self.agent_view)), name="scionlab_host_agent"),
-            path("<int:pk>/config/", page(require_GET(self.config_view)), name="scionlab_host_config"),
-            path("<int:pk>/rotate/", page(require_POST(self.rotate_view)), name="scionlab_host_rotate"),
-            *super().get_urls(),
-        ]
-
-    def agent_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Credentials, and what to copy on to the host to start its agent."""
-        host = get_object_or_404(self.get_queryset(request), pk=pk)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"Agent of {host}",
-            "opts": self.opts,
-            "host": host,
-            "agent_toml": agent_toml(host),
-            "site_url": settings.SITE_URL,
-            "media": self.media,
-        }
-        return TemplateResponse(request, "admin/scionlab/host/agent.html", context)
-
-    def config_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The tarball that the host gets now."""
-        host = get_object_or_404(self.get_queryset(request), pk=pk)
-        if host.AS is None:
-            self.message_user(request, f"{host} belongs to no AS: there is no configuration for it.", messages.ERROR)
-            return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
-        rendered = config_for(host)
-        disposition = f'attachment; filename="{rendered.file_name}"'
-        return HttpResponse(
-            rendered.content, content_type="application/gzip", headers={"Content-Disposition": disposition}
-        )
-
-    def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        host = get_object_or_404(Host, pk=pk)
-        self.rotate_secret(request, Host.objects.filter(pk=host.pk))
-        return HttpResponseRedirect(reverse("admin:scionlab_host_agent", args=[pk]))
 
     # --- columns --------------------------------------------------------------------------------------------
 
@@ -363,11 +301,3 @@ class HostAdmin(ServiceAdmin):
         if len(shown) <= MOST_LINKS or obj.AS is None:
             return listed
         return format_html("{}{}", listed, link_to_list(Link, "all of them", kind="all", q=obj.AS.isd_as))
-
-
-def agent_toml(host: Host) -> str:
-    """What `python -m ap_agent --config agent.toml` needs for this host; uid, secret and URL need no escaping."""
-    lines = [f'url = "{settings.SITE_URL}"', f'host_id = "{host.uid}"', f'host_secret = "{host.secret}"']
-    if urlsplit(settings.SITE_URL).scheme == "http":
-        lines.append("allow_plain_http = true  # for a laboratory: the secret travels in clear text")
-    return "\n".join(lines) + "\n"

@@ -48,6 +48,11 @@ class Enrolment:
     revoked: list[str]
 
 
+def enrol_command() -> str:
+    """What to type on the host. The token is asked for: on a command line every user of the host could read it."""
+    return f"sudo scionlab-bw-agent enrol {settings.SITE_URL}"
+
+
 @transaction.atomic
 @sensitive_variables("random", "text")
 def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:

@@ -28,7 +28,7 @@ from scionlab.services.host import host_bump
 logger = logging.getLogger(__name__)
 
 MAX_VALID_KEYS = 8  # each signs every configuration, and agents take at most 32
-WARN_BEFORE = timedelta(days=90)  # of the end of the last valid key; rotation by itself comes earlier
+WARN_DAYS = 90  # before the end of the last valid key; rotation by itself comes earlier
 
 
 def key_ring() -> KeyRing:
@@ -69,6 +69,23 @@ def end_of_last_key() -> datetime | None:
     return None if newest is None else newest.not_after
 
 
+def near_end_of_last_key() -> datetime | None:
+    """The end of the last valid key, if somebody should see to it now."""
+    days = min(WARN_DAYS, settings.SIGNING_KEY_DAYS // 4)
+    end = end_of_last_key()
+    return end if end is not None and end - timezone.now() < timedelta(days=days) else None
+
+
+def unreadable_keys() -> list[SigningKey]:
+    """Valid keys whose private part cannot be decrypted: with one of them nothing can be signed."""
+    return [key for key in valid_keys() if not _is_readable(key)]
+
+
+def service_key_line(key: SigningKey) -> str:
+    """As an agent that is set up by hand has it in `service_keys`."""
+    return f"{key.public_key} {key.not_after:%Y-%m-%dT%H:%M:%SZ}"
+
+
 # --- writes -------------------------------------------------------------------------------------------------
 
 
@@ -107,11 +124,11 @@ def signing_key_rotate_if_due() -> SigningKey | None:
     if not SigningKey.objects.exists():
         return None
     _lock()
-    end, now = end_of_last_key(), timezone.now()
-    if days and (end is None or end - now < timedelta(days=days)):
+    end = end_of_last_key()
+    if days and (end is None or end - timezone.now() < timedelta(days=days)):
         return signing_key_rotate(actor=None)
-    if end is None or end - now < WARN_BEFORE:
-        logger.warning("signing_key.ends_soon until=%s remedy=manage.py signing_key rotate", end)
+    if end is None or near_end_of_last_key() is not None:
+        logger.warning('signing_key.ends_soon until=%s remedy="manage.py signing_key rotate"', end)
     return None
 
 
@@ -205,6 +222,14 @@ def _private_bytes(key: SigningKey) -> bytes:
             f"The signing key {key.key_id} cannot be decrypted: SIGNING_SECRET is not the one it was encrypted with. "
             "Set that one again (beside a new one: SIGNING_SECRET_FALLBACKS).",
         ) from exc
+
+
+def _is_readable(key: SigningKey) -> bool:
+    try:
+        _private_bytes(key)
+    except RuleError:
+        return False
+    return True
 
 
 def _box() -> MultiFernet:

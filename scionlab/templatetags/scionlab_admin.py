@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import template
 from django.utils import timezone
 
+from scionlab.admin.notices import notices
 from scionlab.admin.overview import Overview, overview
 
 register = template.Library()
@@ -14,3 +15,9 @@ register = template.Library()
 def testbed_overview() -> Overview:
     """What is enforced, and who is silent, now."""
     return overview(now=timezone.now())
+
+
+@register.simple_tag
+def testbed_notices() -> list[str]:
+    """What administrators must know now."""
+    return notices(now=timezone.now())

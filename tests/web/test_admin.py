@@ -20,17 +20,21 @@ from scionlab.models import (
     BandwidthChange,
     BandwidthPolicy,
     BorderRouter,
+    EnrolmentToken,
     Host,
     HostReceipt,
     Interface,
     Link,
     LinkEnforcement,
     Mail,
+    SigningKey,
     User,
     UserAS,
 )
 from scionlab.services import policy
+from scionlab.services.enrolment import enrolment_token_create
 from scionlab.services.infrastructure import infrastructure_link_create
+from scionlab.services.signing import key_ring
 from tests.admin_pages import ADD, CHANGE, LIST, page, versions
 from tests.factories import attach, spec
 
@@ -61,6 +65,7 @@ def registered() -> list[Any]:
 def one_of_each(link: Link, receipt: HostReceipt, ap_b: AttachmentPoint, stranger: User) -> None:
     attach(stranger, spec(ap_b, use_vpn=True, public_ip=None), label="Over the VPN")
     BandwidthPolicy.objects.get_or_create(pk=1)
+    enrolment_token_create(host_id=link.interface_a.host_id, actor=None)
     Mail.objects.create(key="one", recipient="owner@example.org", subject="Enforced", body="It is.")
 
 
@@ -80,7 +85,8 @@ def every_page() -> list[str]:
 def test_what_administrators_need_is_registered_and_nothing_that_shows_tokens() -> None:
     names = {model.__name__ for model in registered()}
     wanted = {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "UserAS", "User", "VPN", "BorderRouter"}
-    assert names == wanted | {"ISD", "Interface", "BandwidthChange", "Mail", "HostReceipt", "LinkEnforcement"}
+    wanted |= {"ISD", "Interface", "BandwidthChange", "Mail", "HostReceipt", "LinkEnforcement"}
+    assert names == wanted | {"SigningKey", "EnrolmentToken"}
     assert {model.__name__ for model in admin.site._registry} == names
 
 
@@ -115,7 +121,7 @@ def test_a_user_who_is_no_administrator_changes_nothing(client: Client, owner: U
     assert Host.objects.get(pk=host_a.pk).secret == secret
 
 
-READ_ONLY = [BandwidthChange, Mail, HostReceipt, LinkEnforcement, Interface]
+READ_ONLY = [BandwidthChange, Mail, HostReceipt, LinkEnforcement, Interface, SigningKey, EnrolmentToken]
 
 
 @pytest.mark.parametrize("model", READ_ONLY, ids=lambda model: model.__name__)
@@ -274,8 +280,13 @@ def test_a_default_of_an_attachment_point_is_set_and_given_up(door: Client, link
 def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: Host, settings: Any) -> None:
     settings.SITE_URL = "https://scionlab.example.org"
     response = door.get(page(Host, "agent", host_a.pk))
-    toml = f'url = "https://scionlab.example.org"\nhost_id = "{host_a.uid}"\nhost_secret = "{host_a.secret}"\n'
-    assert response.context["agent_toml"] == toml
+    (key,) = key_ring().entries
+    assert response.context["agent_toml"].splitlines() == [
+        'url = "https://scionlab.example.org"',
+        f'host_id = "{host_a.uid}"',
+        f'host_secret = "{host_a.secret}"',
+        f'service_keys = ["{key["public_key"]} {key["not_after"]}"]',
+    ]
     text = response.content.decode()
     assert "python -m ap_agent once --config agent.toml" in text
     assert "python -m ap_agent run --config agent.toml" in text
@@ -294,6 +305,7 @@ def test_the_agent_accepts_the_snippet_as_it_is(door: Client, host_a: Host, sett
     read = load_settings(file, {})
     assert (read.url, read.host_id, read.host_secret) == ("http://192.0.2.80:8000", host_a.uid, host_a.secret)
     assert read.allow_plain_http
+    assert [one.to_json() for one in read.service_keys] == key_ring().entries
 
 
 def test_the_secret_is_on_no_other_page(door: Client, host_a: Host) -> None:
@@ -312,18 +324,6 @@ def test_a_host_without_an_as_has_no_tarball_and_says_so(door: Client) -> None:
     host = Host.objects.create(label="spare")
     response = door.get(page(Host, "config", host.pk), follow=True)
     assert "Spare belongs to no AS: there is no configuration for it." in response.content.decode()
-
-
-@pytest.mark.parametrize("from_list", [True, False])
-def test_a_rotated_secret_is_another_one_and_restarts_nothing(door: Client, host_a: Host, from_list: bool) -> None:
-    ((config, _),) = versions(host_a)
-    if from_list:
-        door.post(page(Host, LIST), {"action": "rotate_secret", "_selected_action": [host_a.pk]})
-    else:
-        assert door.get(page(Host, "rotate", host_a.pk)).status_code == 405
-        door.post(page(Host, "rotate", host_a.pk))
-    assert Host.objects.get(pk=host_a.pk).secret != host_a.secret
-    assert versions(host_a)[0][0] == config
 
 
 def addresses(host: Host, **changed: str) -> dict[str, str]:

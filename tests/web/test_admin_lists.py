@@ -258,10 +258,10 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_few(
         door.get(url)
 
 
-# Session, user, two counts and the rows; and what the filters offer, or the policy.
+# Session, user, two counts and the rows; and what the filters offer, or the policy; four for the notices over hosts.
 LIST_STATEMENTS = {
     Link: 6,
-    Host: 5,
+    Host: 9,
     AttachmentPoint: 6,
     AS: 7,
     UserAS: 6,

@@ -224,7 +224,7 @@ def test_command_gives_a_token_that_works(host_a: Host, name: str) -> None:
     written = {"pk": str(host_a.pk), "uid": host_a.uid, "as": "17-ffaa:0:1107"}[name]
     said = command(written)
     (token,) = [word for word in said.split() if word.startswith("slbw1.")]
-    assert "ap_agent enrol http://127.0.0.1:8000" in said
+    assert "sudo scionlab-bw-agent enrol http://127.0.0.1:8000\n" in said
     assert token not in said.replace(token, "", 1)
     assert enrol(token.split(".")[1]).json()["host_id"] == host_a.uid
     key_id = token.split(".")[2]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from bandwidth_config import RuleError
 from scionlab.selectors import host_named
-from scionlab.services.enrolment import LIFETIME, enrolment_token_create
+from scionlab.services.enrolment import LIFETIME, enrol_command, enrolment_token_create
 
 
 class Command(BaseCommand):
@@ -38,6 +37,5 @@ class Command(BaseCommand):
         except RuleError as exc:
             raise CommandError(exc.message) from exc
         hours = int(LIFETIME.total_seconds() // 3600)
-        self.stdout.write(f"For {host} ({host.uid}), once, within {hours} hours. On the host, as root:\n\n")
-        self.stdout.write(f"    python -m ap_agent enrol {settings.SITE_URL}\n\n")
-        self.stdout.write(f"and paste this when it asks:\n\n    {issued.text}\n")
+        self.stdout.write(f"For {host} ({host.uid}), once, within {hours} hours. On the host:\n\n")
+        self.stdout.write(f"    {enrol_command()}\n\nand paste this when it asks:\n\n    {issued.text}\n")

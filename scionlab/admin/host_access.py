@@ -1,0 +1,187 @@
+"""What gives a host access: enrolment, its secret, and what its agent needs. Part of the host's page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_GET, require_POST
+
+from bandwidth_config import RuleError
+from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each
+from scionlab.models import EnrolmentToken, Host
+from scionlab.services.enrolment import enrol_command, enrolment_token_create
+from scionlab.services.host import host_rotate_secret
+from scionlab.services.render import config_for
+from scionlab.services.signing import key_ring
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A way to give a host a new secret: what it is called, what it does to whom, what is said afterwards."""
+
+    label: str
+    effect: str
+    done: str
+    options: dict[str, bool]
+
+
+ROTATIONS = {
+    "keep": Rotation(
+        "Renew it quietly",
+        "The former secret is accepted for {hours} hours more. Our agent fetches the new one by itself; nothing "
+        "restarts. A stock client does not hear of it before something else changes in its configuration: unless you "
+        "give it the new secret by hand in that time, it is refused then, and ends.",
+        "have a new secret. The former one is accepted for {hours} hours more.",
+        {},
+    ),
+    "restart": Rotation(
+        "Renew it and have the stock client fetch it",
+        "The same, and the host's configuration counts as changed: the stock client fetches it with the new secret, "
+        "and restarts SCION and OpenVPN on all hosts of the AS, once.",
+        "have a new secret, which stock clients fetch now. The former one is accepted for {hours} hours more.",
+        {"for_stock_client": True},
+    ),
+    "stolen": Rotation(
+        "It was stolen",
+        "The former secret is refused at once, to everybody. The host is refused too until it is enrolled again (our "
+        "agent) or given the new secret by hand (the stock client, which ends when it is refused). What it enforces "
+        "stays in force meanwhile.",
+        "have a new secret. The former one is refused from now on: enrol them again.",
+        {"keep_former": False},
+    ),
+}
+
+
+class HostAccess(ServiceAdmin):
+    """The part of the host's administration that hands out and withdraws access."""
+
+    actions = ["rotate_secret"]
+
+    @admin.action(description="Rotate the secret of the selected hosts")
+    def rotate_secret(self, request: HttpRequest, queryset: QuerySet[Host]) -> HttpResponse | None:
+        """Asks first in which way."""
+        hosts = queryset.order_by("pk")
+        rotation = ROTATIONS.get(request.POST.get("how", ""))
+        if rotation is None:
+            context = {
+                **self.admin_site.each_context(request),
+                "title": "Rotate secrets",
+                "opts": self.opts,
+                "hosts": hosts,
+                "rotations": rotations(),
+                "checkbox": ACTION_CHECKBOX_NAME,
+                "media": self.media,
+            }
+            return TemplateResponse(request, "admin/scionlab/host/rotate.html", context)
+        self._rotate(request, hosts, rotation)
+        return None
+
+    def _rotate(self, request: HttpRequest, hosts: QuerySet[Host], rotation: Rotation) -> None:
+        def service(host: Host) -> None:
+            host_rotate_secret(host_id=host.pk, actor=actor_of(request), **rotation.options)
+            self.log_change(request, host, f"Rotated the secret ({rotation.label.lower()}).")
+
+        apply_to_each(self, request, hosts, service, "{count} hosts " + in_hours(rotation.done))
+
+    def get_urls(self) -> list[URLPattern]:
+        def page(view: Any) -> Any:
+            return self.admin_site.admin_view(never_cache(view))
+
+        return [
+            path("<int:pk>/agent/", page(require_GET(self.agent_view)), name="scionlab_host_agent"),
+            path("<int:pk>/config/", page(require_GET(self.config_view)), name="scionlab_host_config"),
+            path("<int:pk>/enrol/", page(require_POST(self.enrol_view)), name="scionlab_host_enrol"),
+            path("<int:pk>/rotate/", page(require_POST(self.rotate_view)), name="scionlab_host_rotate"),
+            *super().get_urls(),
+        ]
+
+    def agent_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """How to enrol the host; its credentials, for whoever does it by hand; a new secret."""
+        return self._agent_page(request, get_object_or_404(self.get_queryset(request), pk=pk))
+
+    def _agent_page(self, request: HttpRequest, host: Host, **extra: Any) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Agent of {host}",
+            "opts": self.opts,
+            "host": host,
+            "agent_toml": agent_toml(host),
+            "site_url": settings.SITE_URL,
+            "last_token": EnrolmentToken.objects.filter(host=host).select_related("created_by").first(),
+            "in_grace": host.previous_secret_until
+            if host.previous_secret_until and host.previous_secret_until > timezone.now()
+            else None,
+            "rotations": rotations(),
+            "media": self.media,
+            **extra,
+        }
+        return TemplateResponse(request, "admin/scionlab/host/agent.html", context)
+
+    @sensitive_variables("issued")
+    def enrol_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Make a token, and show it in this very answer: no redirect, session or history ever has it."""
+        host = get_object_or_404(self.get_queryset(request), pk=pk)
+        try:
+            issued = enrolment_token_create(host_id=pk, actor=actor_of(request))
+        except RuleError as exc:
+            self.message_user(request, exc.message, messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:scionlab_host_agent", args=[pk]))
+        self.log_change(request, host, "Made an enrolment token.")
+        return self._agent_page(request, host, issued=issued, enrol_command=enrol_command())
+
+    def config_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The tarball that the host gets now."""
+        host = get_object_or_404(self.get_queryset(request), pk=pk)
+        if host.AS is None:
+            self.message_user(request, f"{host} belongs to no AS: there is no configuration for it.", messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
+        rendered = config_for(host)
+        disposition = f'attachment; filename="{rendered.file_name}"'
+        return HttpResponse(
+            rendered.content, content_type="application/gzip", headers={"Content-Disposition": disposition}
+        )
+
+    def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        host = get_object_or_404(Host, pk=pk)
+        rotation = ROTATIONS.get(request.POST.get("how", ""))
+        if rotation is None:
+            self.message_user(request, "Nothing was changed: choose how to rotate the secret.", messages.ERROR)
+        else:
+            self._rotate(request, Host.objects.filter(pk=host.pk), rotation)
+        return HttpResponseRedirect(reverse("admin:scionlab_host_agent", args=[pk]))
+
+
+def in_hours(text: str) -> str:
+    return text.format(hours=settings.SECRET_GRACE_HOURS)
+
+
+def rotations() -> list[tuple[str, str, str]]:
+    """Value, label and effect of each way to rotate, for a page to choose from."""
+    return [(name, one.label, in_hours(one.effect)) for name, one in ROTATIONS.items()]
+
+
+def agent_toml(host: Host) -> str:
+    """What an agent needs that is set up by hand; uid, secret, URL and keys need no escaping."""
+    keys = ", ".join(f'"{one["public_key"]} {one["not_after"]}"' for one in key_ring().entries)
+    lines = [
+        f'url = "{settings.SITE_URL}"',
+        f'host_id = "{host.uid}"',
+        f'host_secret = "{host.secret}"',
+        f"service_keys = [{keys}]",
+    ]
+    if urlsplit(settings.SITE_URL).scheme == "http":
+        lines.append("allow_plain_http = true  # for a laboratory: the secret travels in clear text")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,49 @@
+"""What administrators must know now, at the top of the pages where they would look."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+
+from scionlab import selectors
+from scionlab.admin.base import link_to
+from scionlab.services.signing import near_end_of_last_key, unreadable_keys
+
+_MOST_NAMED = 5
+
+
+def notices(*, now: datetime) -> list[str]:
+    """Sentences, each with its remedy; five SQL statements at most."""
+    return [*_hosts_ahead(now), *_keys()]
+
+
+def _hosts_ahead(now: datetime) -> list[str]:
+    hosts = list(selectors.hosts_ahead(now=now).select_related("AS__isd")[: _MOST_NAMED + 1])
+    if not hosts:
+        return []
+    count = len(hosts) if len(hosts) <= _MOST_NAMED else selectors.hosts_ahead(now=now).count()
+    have = "1 host has a newer configuration" if count == 1 else f"{count} hosts have newer configurations"
+    named = format_html_join(", ", "{}", ((link_to(host),) for host in hosts[:_MOST_NAMED]))
+    text = (
+        "{} than this database: {}{}. Was a backup restored? Their agents keep what they have. Run "
+        "<code>manage.py raise_generation</code>, and they follow."
+    )
+    return [format_html(text, have, named, " and others" if count > _MOST_NAMED else "")]
+
+
+def _keys() -> list[str]:
+    told: list[str] = [
+        format_html(
+            "The signing key {} cannot be decrypted, so no configuration is handed out: SIGNING_SECRET is not the one "
+            "that it was encrypted with.",
+            link_to(key),
+        )
+        for key in unreadable_keys()
+    ]
+    end = near_end_of_last_key()
+    if end is not None:
+        text = 'The last signing key ends on {}. Agents accept nothing afterwards: <a href="{}">make a new one</a> now.'
+        told.append(format_html(text, f"{end:%Y-%m-%d}", reverse("admin:scionlab_signingkey_rotate")))
+    return told

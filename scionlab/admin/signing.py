@@ -1,0 +1,156 @@
+"""The keys that sign configurations, and who was given an enrolment token. No private part is shown anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
+
+from bandwidth_config import RuleError
+from scionlab.admin.base import NOTHING, ReadOnlyAdmin, actor_of, ago, badge, link_to
+from scionlab.models import EnrolmentToken, SigningKey
+from scionlab.services.signing import service_key_line, signing_key_revoke, signing_key_rotate
+
+_ROTATE = (
+    "A new key is made. It signs every configuration from now on and agents are told of it; the older ones go on "
+    "signing until they end, so agents that were away follow too. L rises at every attachment point: nothing restarts."
+)
+_REVOKE = (
+    "Configurations are not signed with this key any more, and agents that fetch believe it no more, for ever. Agents "
+    "that know no other valid key have to be enrolled again: where you can, make a new key first and wait until all "
+    "have fetched. Enrolment tokens that were not used become void. It cannot be undone."
+)
+
+
+def key_state(key: SigningKey) -> SafeString:
+    if key.revoked_at is not None:
+        return badge("bad", "revoked")
+    return badge("good", "signs") if key.not_after > timezone.now() else badge("idle", "ended")
+
+
+@admin.register(SigningKey)
+class SigningKeyAdmin(ReadOnlyAdmin):
+    list_display = ["key_id", "state", "made", "until", "revoked"]
+    ordering = ["-created_at", "-pk"]
+    fields = ["key_id", "state", "for_agents", "created_at", "not_after", "revoked_at"]
+    readonly_fields = ["state", "for_agents"]
+    change_list_template = "admin/scionlab/signingkey/change_list.html"
+    change_form_template = "admin/scionlab/signingkey/change_form.html"
+    why_read_only = (
+        "Every valid key signs every configuration. When one is near its end, or known to somebody else, make a new "
+        "one, wait until all agents have fetched, then revoke it."
+    )
+
+    @admin.display(description="state")
+    def state(self, obj: SigningKey) -> SafeString:
+        return key_state(obj)
+
+    @admin.display(description="made", ordering="created_at")
+    def made(self, obj: SigningKey) -> str:
+        return ago(obj.created_at)
+
+    @admin.display(description="valid until", ordering="not_after")
+    def until(self, obj: SigningKey) -> str:
+        return f"{obj.not_after:%Y-%m-%d}"
+
+    @admin.display(description="revoked", ordering="revoked_at")
+    def revoked(self, obj: SigningKey) -> str:
+        return NOTHING if obj.revoked_at is None else ago(obj.revoked_at)
+
+    @admin.display(description="in service_keys of agent.toml")
+    def for_agents(self, obj: SigningKey) -> str:
+        return format_html('<code class="slb-copy">{}</code>', service_key_line(obj))
+
+    # --- making and revoking --------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        def page(view: Any) -> Any:
+            return self.admin_site.admin_view(never_cache(view))
+
+        return [
+            path("rotate/", page(self.rotate_view), name="scionlab_signingkey_rotate"),
+            path("<int:pk>/revoke/", page(self.revoke_view), name="scionlab_signingkey_revoke"),
+            *super().get_urls(),
+        ]
+
+    def rotate_view(self, request: HttpRequest) -> HttpResponse:
+        """Asks, and on POST makes a key."""
+        if request.method != "POST":
+            return self._ask(request, "Make a new signing key?", _ROTATE, "Make a new key")
+
+        def make() -> str:
+            key = signing_key_rotate(actor=actor_of(request))
+            self.log_addition(request, key, "Made the key.")
+            return f"Made the signing key {key}. Agents are told of it when they next fetch."
+
+        return self._done(request, make)
+
+    def revoke_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Asks, and on POST revokes the key."""
+        key = get_object_or_404(SigningKey, pk=pk)
+        if request.method != "POST":
+            return self._ask(request, f"Revoke the signing key {key}?", _REVOKE, "Revoke this key")
+
+        def revoke() -> str:
+            signing_key_revoke(key_id=key.key_id, actor=actor_of(request))
+            self.log_change(request, key, "Revoked the key.")
+            return f"Revoked the signing key {key}."
+
+        return self._done(request, revoke)
+
+    def _ask(self, request: HttpRequest, title: str, effect: str, button: str) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "effect": effect,
+            "button": button,
+            "opts": self.opts,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/scionlab/signingkey/confirm.html", context)
+
+    def _done(self, request: HttpRequest, change: Any) -> HttpResponse:
+        try:
+            self.message_user(request, change(), messages.SUCCESS)
+        except RuleError as exc:
+            self.message_user(request, exc.message, messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:scionlab_signingkey_changelist"))
+
+
+@admin.register(EnrolmentToken)
+class EnrolmentTokenAdmin(ReadOnlyAdmin):
+    list_display = ["made", "host_link", "created_by", "state", "used", "used_from"]
+    list_display_links = ["made"]
+    list_select_related = ["host__AS__isd", "created_by"]
+    search_fields = ["host__label", "host__uid", "used_from"]
+    fields = ["host_link", "created_at", "created_by", "state", "expires_at", "used_at", "used_from", "voided_at"]
+    readonly_fields = ["host_link", "state"]
+    why_read_only = "Tokens are made on the page of their host, and are kept nowhere: this is the record of their use."
+
+    @admin.display(description="made", ordering="created_at")
+    def made(self, obj: EnrolmentToken) -> str:
+        return ago(obj.created_at)
+
+    @admin.display(description="host")
+    def host_link(self, obj: EnrolmentToken) -> str:
+        return link_to(obj.host)
+
+    @admin.display(description="state")
+    def state(self, obj: EnrolmentToken) -> SafeString:
+        if obj.used_at is not None:
+            return badge("good", "used")
+        if obj.voided_at is not None:
+            return badge("idle", "void")
+        return badge("wait", "not used yet") if obj.expires_at > timezone.now() else badge("idle", "expired")
+
+    @admin.display(description="used", ordering="used_at")
+    def used(self, obj: EnrolmentToken) -> str:
+        return NOTHING if obj.used_at is None else ago(obj.used_at)
