@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+PARTS = ("web", "worker", "beat")
 START_DEADLINE_S = 60.0
 
 
@@ -91,15 +92,31 @@ class CoordinationService:
 
     def start(self, is_up: Callable[[], bool]) -> None:
         """Start web, worker and beat, and wait until `is_up` says yes. Raises `ServiceError`."""
-        python = [sys.executable, "-m"]
-        celery = [*python, "celery", "-A", "scionlab"]
+        for name in PARTS:
+            self.start_part(name)
+        self.wait_until(lambda: is_up() and self.worker_is_ready())
+
+    def start_part(self, name: str) -> subprocess.Popen[str]:
+        """Start web, worker or beat alone, anew where it has ended; its log begins anew too."""
+        celery = [sys.executable, "-m", "celery", "-A", "scionlab"]
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]  # one worker: nobody to talk to
-        gunicorn = [*python, "gunicorn", "--config", "python:scionlab.gunicorn", "--no-control-socket"]
-        self._run("web", [*gunicorn, "--bind", self.bind])
-        self._run("worker", [*celery, "worker", "--loglevel", "INFO", "--concurrency", "1", *quiet])
-        self._run("beat", [*celery, "beat", "--loglevel", "INFO", "--pidfile="])
+        gunicorn = [sys.executable, "-m", "gunicorn", "--config", "python:scionlab.gunicorn", "--no-control-socket"]
+        commands = {
+            "web": [*gunicorn, "--bind", self.bind],
+            "worker": [*celery, "worker", "--loglevel", "INFO", "--concurrency", "1", *quiet],
+            "beat": [*celery, "beat", "--loglevel", "INFO", "--pidfile="],
+        }
+        self._run(name, commands[name])
+        return self._processes[name]
+
+    def part(self, name: str) -> subprocess.Popen[str]:
+        """The process of web, worker or beat: the leader of a session of its own."""
+        return self._processes[name]
+
+    def wait_until(self, is_up: Callable[[], bool]) -> None:
+        """Raises `ServiceError` when a part ends first, or the deadline is over."""
         deadline = time.monotonic() + START_DEADLINE_S
-        while not (is_up() and self._worker_is_ready()):
+        while not is_up():
             self.check()
             if time.monotonic() > deadline:
                 raise ServiceError(f"the service did not answer within {START_DEADLINE_S:g} s: {self._tail('web')}")
@@ -134,7 +151,7 @@ class CoordinationService:
             argv, env=self.environment, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
 
-    def _worker_is_ready(self) -> bool:
+    def worker_is_ready(self) -> bool:
         return " ready." in self._tail("worker", characters=100_000)
 
     def _tail(self, name: str, *, characters: int = 800) -> str:

@@ -7,7 +7,6 @@ in the database by `scionlab.tasks.sweep`.
 from __future__ import annotations
 
 import logging
-import time
 from functools import partial
 from typing import Final
 
@@ -18,6 +17,7 @@ from kombu.exceptions import ChannelError, OperationalError
 from redis.exceptions import RedisError
 
 from scionlab import redis_client
+from scionlab.redis_client import REST, REST_S
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +27,6 @@ SEND_MAIL: Final = "scionlab.tasks.send_mail"
 
 # One more try at once, for a pooled connection that the broker closed; then the sweep is soon enough.
 _RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
-
-
-# Somebody waits for the answer, and one save may queue several tasks: who was just refused does not ask again.
-_PAUSE_S = 3.0
 
 
 def queue_after_commit(task: str, *args: int) -> None:
@@ -43,31 +39,15 @@ def queue_after_commit(task: str, *args: int) -> None:
 
 def queue_now(task: str, *args: int) -> bool:
     """False when the broker did not take it: that is logged, and the sweep will do the work."""
-    if _broker.is_resting():
+    if not REST.is_over:
         return False
     try:
         current_app.send_task(task, args=args, retry=True, retry_policy=_RETRY_POLICY)
     except (OperationalError, ChannelError, RedisError, OSError) as exc:  # OSError: the folder is gone, or full
-        logger.warning("queue.failed task=%s args=%s error=%r; nothing is queued for %g s", task, args, exc, _PAUSE_S)
-        _broker.rest()
+        logger.warning("queue.failed task=%s args=%s error=%r; nothing is queued for %g s", task, args, exc, REST_S)
+        REST.begin()
         return False
     return True
-
-
-class _Broker:
-    """What this process last heard of the broker."""
-
-    def __init__(self) -> None:
-        self._until = 0.0  # of the monotonic clock
-
-    def is_resting(self) -> bool:
-        return time.monotonic() < self._until
-
-    def rest(self) -> None:
-        self._until = time.monotonic() + _PAUSE_S
-
-
-_broker = _Broker()
 
 
 def redis_problems() -> list[str]:

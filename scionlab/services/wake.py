@@ -17,6 +17,7 @@ from django.db import transaction
 from redis.exceptions import RedisError
 
 from scionlab import redis_client
+from scionlab.redis_client import REST
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +29,13 @@ def wake_after_commit(host_ids: Iterable[int]) -> None:
     """Have the waiting polls of these hosts compared anew once the transaction is committed."""
     ids = sorted(host_ids)
     if ids and settings.REDIS_URL:
-        transaction.on_commit(partial(_publish, json.dumps(ids)))
+        transaction.on_commit(partial(_publish, json.dumps(ids)), robust=True)
 
 
 def wake_everybody_after_commit() -> None:
     """The same for all hosts, after a change of the generation."""
     if settings.REDIS_URL:
-        transaction.on_commit(partial(_publish, EVERYBODY))
+        transaction.on_commit(partial(_publish, EVERYBODY), robust=True)
 
 
 def woken_by(message: bytes) -> frozenset[int] | None:
@@ -47,7 +48,10 @@ def woken_by(message: bytes) -> frozenset[int] | None:
 
 
 def _publish(message: str) -> None:
+    if not REST.is_over:
+        return
     try:
         redis_client.client().publish(CHANNEL, message)
     except RedisError as exc:
+        REST.begin()
         logger.warning("wake.not_sent error=%r", exc)

@@ -80,7 +80,7 @@ if REDIS_URL:
     }
     CELERY_BROKER_URL = REDIS_URL
     # A Redis that hangs must not keep the person waiting who saves; what is not queued is swept (services.queue).
-    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {"socket_timeout": 2.0, "socket_connect_timeout": 1.0}
+    CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
     if CELERY_BROKER_URL.startswith("unix://"):
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
 else:

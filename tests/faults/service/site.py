@@ -1,0 +1,262 @@
+"""The service with its own PostgreSQL, Redis and mail server, and people and hosts who talk to it over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from lab.service import REPOSITORY, CoordinationService
+from tests.faults.service.mailbox import Mailbox
+from tests.faults.service.servers import DEADLINE_S, Postgres, Redis, wait_for
+
+PREPARE = """
+import django; django.setup()
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+call_command("createcachetable", verbosity=0)
+import json
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
+from django.utils import timezone
+from rest_framework.authtoken.models import Token
+from scionlab import selectors
+from scionlab.models import Host, Link
+from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+
+def cookie(user):
+    session = SessionStore()
+    session[SESSION_KEY], session[HASH_SESSION_KEY] = str(user.pk), user.get_session_auth_hash()
+    session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+    session.save()
+    return session.session_key
+
+selectors.policy(), selectors.generation()
+owner, staff = UserFactory(email="owner@example.org"), UserFactory(email="staff@example.org", is_staff=True)
+aps = [AttachmentPointFactory(host__public_ipv4=f"192.0.2.{n}") for n in (1, 2, 3)]
+made = attach(owner, *(spec(ap, public_port=50_000 + n) for n, ap in enumerate(aps)))
+Host.objects.update(last_seen_at=timezone.now())
+host = Host.objects.get(pk=aps[0].host.pk)
+print(json.dumps({
+    "token": Token.objects.create(user=owner).key, "owner_cookie": cookie(owner), "staff_cookie": cookie(staff),
+    "user_as": made.pk, "ap_hosts": [ap.host.pk for ap in aps], "aps": [ap.pk for ap in aps],
+    "links": list(Link.objects.order_by("pk").values_list("pk", flat=True)),
+    "uid": host.uid, "secret": host.secret,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Site:
+    """Everything of one service; `facts` names the rows that it starts with."""
+
+    def __init__(self, folder: Path, postgres: Postgres, redis: Redis, mailbox: Mailbox) -> None:
+        self.folder, self.postgres, self.redis, self.mailbox = folder, postgres, redis, mailbox
+        self.port = free_port()
+        self.service = self.another(self.port)
+        self.facts: dict[str, Any] = {}
+
+    def another(self, port: int) -> CoordinationService:
+        """One more web tier on the same database and Redis."""
+        return CoordinationService(
+            self.folder / f"var-{port}",
+            bind=f"127.0.0.1:{port}",
+            site_url=f"http://127.0.0.1:{self.port}",
+            environment={
+                "DATABASE_URL": self.postgres.url,
+                "REDIS_URL": self.redis.url,
+                "SWEEP_INTERVAL_S": "1",
+                "WEB_WORKERS": "1",
+                "EMAIL_HOST": "127.0.0.1",
+                "EMAIL_PORT": str(self.mailbox.port),
+                "PYTHONPATH": str(REPOSITORY),
+                "API_THROTTLE_USER": "100000/min",
+            },
+        )
+
+    def prepare(self) -> None:
+        (self.service.var_dir / "log").mkdir(parents=True)
+        self.facts = json.loads(self.python(PREPARE).splitlines()[-1])
+
+    def python(self, code: str, *, must_succeed: bool = True) -> str:
+        """A script with the service's settings, as one more process of it."""
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=self.service.environment | {"LOG_LEVEL": "ERROR"}, cwd=REPOSITORY,
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0 or not must_succeed, done.stderr
+        return done.stdout
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Whatever does not run, and waits until all of it works."""
+        self.postgres.start()
+        self.redis.start()
+        fresh = [name for name in ("web", "worker", "beat") if not self.runs(name)]
+        for name in fresh:
+            self.service.start_part(name)
+        wait_for(lambda: self.is_healthy() and self.service.worker_is_ready(), "the service is up")
+
+    def runs(self, name: str) -> bool:
+        try:
+            return self.service.part(name).poll() is None
+        except KeyError:
+            return False
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to the part and all its children: nothing of it gets to say anything."""
+        process = self.service.part(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=DEADLINE_S)
+
+    def is_healthy(self) -> bool:
+        try:
+            return self.get("/healthz", as_nobody=True).body == b"ok\n"
+        except OSError:
+            return False
+
+    # --- people -----------------------------------------------------------------------------------------------
+
+    def request(
+        self, method: str, path: str, *, body: bytes = b"", headers: dict[str, str], port: int | None = None
+    ) -> Answer:
+        begun = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=DEADLINE_S)
+        try:
+            connection.request(method, path, body=body or None, headers=headers)
+            found = connection.getresponse()
+            return Answer(found.status, found.headers, found.read(), time.monotonic() - begun)
+        finally:
+            connection.close()
+
+    def get(self, path: str, *, as_staff: bool = False, as_nobody: bool = False) -> Answer:
+        """A page, for the owner unless somebody else is named."""
+        cookie = self.facts.get("staff_cookie" if as_staff else "owner_cookie", "")
+        return self.request("GET", path, headers={} if as_nobody else {"Cookie": f"sessionid={cookie}"})
+
+    def post(self, path: str, fields: dict[str, str], *, as_staff: bool = False) -> Answer:
+        """A form of a page."""
+        cookie = self.facts["staff_cookie" if as_staff else "owner_cookie"]
+        csrf = "x" * 32
+        headers = {
+            "Cookie": f"sessionid={cookie}; csrftoken={csrf}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        return self.request(
+            "POST", path, body=urlencode({**fields, "csrfmiddlewaretoken": csrf}).encode(), headers=headers
+        )
+
+    def save(self, kbit: int, *, link: int = 0, port: int | None = None) -> Answer:
+        """The owner's script sets the bandwidth of one of the Links."""
+        headers = {"Authorization": f"Token {self.facts['token']}", "Content-Type": "application/json"}
+        path = f"/api/v1/links/{self.facts['links'][link]}/"
+        return self.request(
+            "PATCH", path, body=json.dumps({"bandwidth_kbit": kbit}).encode(), headers=headers, port=port
+        )
+
+    def save_default(self, kbit: int) -> Answer:
+        """An administrator sets the site's default on its page."""
+        return self.post(
+            "/admin/scionlab/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": str(kbit)}, as_staff=True
+        )
+
+    # --- hosts ------------------------------------------------------------------------------------------------
+
+    def poll(self, *, version: str, limits: int | None = None, wait_s: int = 0, port: int | None = None) -> Answer:
+        """The first attachment point's host asks."""
+        credentials = base64.b64encode(f"{self.facts['uid']}:{self.facts['secret']}".encode()).decode()
+        query = {"version": version} | ({} if limits is None else {"limits": str(limits)})
+        query |= {"wait": str(wait_s)} if wait_s else {}
+        path = f"/api/v4/host/{self.facts['uid']}/config?{urlencode(query)}"
+        return self.request("GET", path, headers={"Authorization": f"Basic {credentials}"}, port=port)
+
+    def versions(self) -> tuple[str, int]:
+        """G.H and L of the first attachment point's host."""
+        sql = (
+            "SELECT generation, config_version, limits_version FROM scionlab_host, scionlab_servicestate WHERE"
+            " scionlab_host.id = %s"
+        )
+        ((generation, config_version, limits_version),) = self.postgres.ask(sql, self.facts["ap_hosts"][0])
+        assert isinstance(limits_version, int)
+        return f"{generation}.{config_version}", limits_version
+
+    # --- what is stored ---------------------------------------------------------------------------------------
+
+    def stored_kbit(self, *, link: int = 0) -> int:
+        ((kbit,),) = self.postgres.ask(
+            "SELECT bandwidth_kbit FROM scionlab_link WHERE id = %s", self.facts["links"][link]
+        )
+        assert isinstance(kbit, int)
+        return kbit
+
+    def maxima(self) -> list[int]:
+        """What each attachment point clamps to."""
+        rows = self.postgres.ask("SELECT maximum_kbit FROM scionlab_attachmentpoint ORDER BY id")
+        return [kbit for (kbit,) in rows if isinstance(kbit, int)]
+
+    def changes_of(self, link: int = 0) -> list[int]:
+        """The bandwidths that the audit has for the Link, in their order."""
+        sql = "SELECT new_kbit FROM scionlab_bandwidthchange WHERE link_id = %s ORDER BY id"
+        return [kbit for (kbit,) in self.postgres.ask(sql, self.facts["links"][link]) if isinstance(kbit, int)]
+
+
+class InBackground:
+    """A function on a thread of its own; `result` waits for it, and raises what it raised."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._value = self._function()
+        except BaseException as exc:  # told to whoever asks for the result
+            self._error = exc
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self) -> Any:
+        self._thread.join(timeout=DEADLINE_S)
+        assert self.is_done, "no answer"
+        if self._error is not None:
+            raise self._error
+        return self._value

@@ -1,0 +1,92 @@
+"""Redis gone, frozen or emptied: pages work, saves are accepted, and what they mean is carried out all the same."""
+
+from __future__ import annotations
+
+import time
+
+from tests.faults.service.servers import wait_for
+from tests.faults.service.site import InBackground, Site
+
+QUICK_S = 5.0  # what nobody takes for a service that hangs; measured is a tenth of it
+
+
+def everything_is_served_quickly(site: Site) -> None:
+    for answer in (
+        site.get("/ases/"),
+        site.get(f"/ases/{site.facts['user_as']}/"),
+        site.get("/admin/", as_staff=True),
+        site.poll(version=site.versions()[0]),
+    ):
+        assert answer.status in {200, 304}, answer.text
+        assert answer.seconds < QUICK_S
+
+
+def test_without_redis_saves_are_accepted_and_carried_out_when_it_is_back(site: Site) -> None:
+    version, limits = site.versions()
+    site.redis.stop()
+    health = site.get("/healthz", as_nobody=True)
+    assert (health.status, health.text.splitlines()[0]) == (200, "ok")
+    assert "redis: ConnectionError" in health.text
+    saved = site.save(300)
+    assert (saved.status, saved.json["bandwidth_kbit"]) == (200, 300)
+    assert saved.seconds < QUICK_S
+    lowered = site.save_default(200)
+    assert lowered.status == 302, lowered.text
+    assert lowered.seconds < QUICK_S
+    everything_is_served_quickly(site)
+    newer = site.poll(version=version, limits=limits)
+    assert newer.status == 200, "the saved bandwidth reaches the host without Redis"
+    assert site.maxima() == [1000, 1000, 1000], "a default waits for the worker, and the worker for Redis"
+    site.redis.start()
+    wait_for(lambda: site.maxima() == [200, 200, 200], "the default is carried out")
+    assert site.stored_kbit() == 300
+
+
+def test_a_save_does_not_wait_for_a_redis_that_hangs(site: Site) -> None:
+    site.redis.freeze()
+    try:
+        saved = site.save(400)
+        again = site.save(500)
+        page = site.get("/ases/")
+    finally:
+        site.redis.thaw()
+    assert [saved.status, again.status, page.status] == [200, 200, 200]
+    assert max(saved.seconds, again.seconds, page.seconds) < 3 * QUICK_S
+    assert site.stored_kbit() == 500
+
+
+def test_a_waiting_poll_is_answered_although_no_message_wakes_it(site: Site) -> None:
+    version, limits = site.versions()
+    site.redis.stop()
+    waiting = InBackground(lambda: site.poll(version=version, limits=limits, wait_s=20))
+    time.sleep(0.3)  # it waits by now; were it later, it would be answered at once, and the test pass for less
+    begun = time.monotonic()
+    assert site.save(350).status == 200
+    assert waiting.result().status == 200
+    assert time.monotonic() - begun < QUICK_S
+
+
+def test_tasks_that_redis_forgot_are_found_in_the_database(site: Site) -> None:
+    """The worker does not run, and Redis loses all that was queued meanwhile, mail included."""
+    site.kill("worker")
+    site.kill("beat")
+    assert site.save_default(250).status == 302
+    site.postgres.ask(
+        "INSERT INTO scionlab_mail (key, recipient, subject, body, created_at, attempts, not_before, last_error)"
+        " VALUES ('forgotten', 'owner@example.org', 'Enforced', 'It is.', now(), 0, now(), '')"
+    )
+    assert site.redis.command("flushall") == "OK"
+    site.start()
+    wait_for(lambda: site.maxima() == [250, 250, 250], "the default is carried out")
+    wait_for(lambda: any("Enforced" in mail for mail in site.mailbox.received), "the mail is sent")
+
+
+def test_redis_restarts_between_two_saves(site: Site) -> None:
+    """Connections of the pool, of the worker and of the polls are all dead, and nobody is told."""
+    assert site.save(600).status == 200
+    site.redis.stop()
+    site.redis.start()
+    assert site.save(700).status == 200
+    assert site.save_default(650).status == 302
+    wait_for(lambda: site.maxima() == [650, 650, 650], "the default is carried out")
+    everything_is_served_quickly(site)
