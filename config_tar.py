@@ -282,4 +282,5 @@ def pack(members: Mapping[str, bytes]) -> bytes:
             member.mtime = _MTIME
             member.mode = _SECRET_MODE if name.endswith((MANIFEST_NAME, "README.md")) else _MODE
             tar.addfile(member, io.BytesIO(members[name]))
-    return gzip.compress(raw.getvalue(), compresslevel=9, mtime=0)
+    # Level 9 takes six times as long for the 4000 links of a large attachment point, and saves 4 % (bench service).
+    return gzip.compress(raw.getvalue(), compresslevel=6, mtime=0)

@@ -14,7 +14,6 @@ import random
 import re
 import resource
 from collections.abc import Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -29,7 +28,7 @@ from scionlab.api.versions import is_current, is_number, is_version
 from scionlab.models.host import secret_fits
 from scionlab.polls import wakeup
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
-from scionlab.polls.threads import Django, Receive, Scope, Send
+from scionlab.polls.threads import Django, Receive, Scope, Send, Threads
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
 from scionlab.services.seen import HAND_OVER_S, HEARD
 
@@ -118,9 +117,9 @@ class Application:
 
     def __init__(self) -> None:
         self._django = Django()
-        self._pages = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="pages")
+        self._pages = Threads(settings.WEB_THREADS, "pages")
         # Threads of their own: a stampede of polls must not keep people from their pages.
-        self._tarballs = ThreadPoolExecutor(settings.POLL_THREADS, thread_name_prefix="polls")
+        self._tarballs = Threads(settings.POLL_THREADS, "polls")
         self._delivering = asyncio.Semaphore(settings.POLL_THREADS)
         self._room = WaitingRoom()
         self._places = 0
@@ -235,8 +234,8 @@ class Application:
         await asyncio.gather(*self._keepers, return_exceptions=True)
         await self._hand_over(at_once=True)
         self._running().close()
-        self._pages.shutdown(wait=False)
-        self._tarballs.shutdown(wait=False)
+        self._pages.close()
+        self._tarballs.close()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

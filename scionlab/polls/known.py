@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 from django.db import DatabaseError, InterfaceError, connection
 
 from scionlab.api.host_auth import hosts_with_generation
+from scionlab.polls.threads import Threads
 
 logger = logging.getLogger(__name__)
 
@@ -91,13 +91,12 @@ class Known:
         on_read: Callable[[str, HostState | None], None],
         *,
         read: Callable[[Collection[str]], Mapping[str, HostState]] = read_states,
-        executor: Executor | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_read = on_read
         self._read = read
         # One thread, so one connection; what is asked for meanwhile is the next statement.
-        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="polls-read")
+        self._executor = Threads(1, "polls-read")
         self._entries: dict[str, _Entry] = {}
         self._uids: dict[int, str] = {}
         self._asked: dict[str, list[asyncio.Future[HostState | None]]] = {}
@@ -214,4 +213,4 @@ class Known:
                 future.set_exception(DatabaseAwayError())
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.close()

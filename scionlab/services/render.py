@@ -25,7 +25,7 @@ from scionlab.services.signing import key_ring
 logger = logging.getLogger(__name__)
 
 CACHE_TIMEOUT_S = 3600  # superseded ones fall out by themselves; a current one is rendered again when it did
-_FORMAT = "2"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "3"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,18 @@ def _render(host_id: int) -> Rendered:
     """Read, build and cache.
 
     The host's row is locked meanwhile: whoever changes something that it depends on raises its counters in the same
-    transaction, so the Links and keys that are read are those of the version that is read.
+    transaction, so the Links and keys that are read are those of the version that is read. Of several that want the
+    same at the same time the first one renders, and the others find it in the cache when they get the lock.
     """
     key_ring()  # makes the first key, if there is none, before the host is locked
     with transaction.atomic():
         host = _locked_host(host_id)
         generation = selectors.generation()
         keys = key_ring()
+        key = _key(host, generation, keys)
+        found = _cached(key)
+        if found is not None:
+            return found
         content = config_tar.build_host_tar(
             host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
         )
@@ -94,7 +99,7 @@ def _render(host_id: int) -> Rendered:
         config_version=host.config_version,
         limits_version=host.limits_version,
     )
-    _store(_key(host, generation, keys), rendered)
+    _store(key, rendered)
     return rendered
 
 

@@ -7,19 +7,25 @@ staff       an administrator
 host_a      the host of `ap` (17-ffaa:0:1107, 192.0.2.1 and 2001:db8::1)
 door        a browser in which the administrator is logged in
 receipt     the agent of host_a enforces `link` and has just said so
+host        host_a, as `link` is in its configuration: 1.2, L 1
+server      the web server, in this process (tests/web/polling.py)
 host_b      the host of `ap_b` (17-ffaa:0:1108, 192.0.2.2), which has a VPN too (10.10.1.0/24)
 ap_other    an attachment point of another ISD (19-ffaa:0:1303, 192.0.2.3)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from scionlab.isd_as import parse_as_id
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
+from tests.web.polling import WebServer, serve
 
 
 @pytest.fixture
@@ -121,3 +127,22 @@ def receipt(link: Link, host_a: Host) -> HostReceipt:
         **versions,
     )
     return HostReceipt.objects.create(host=host_a, agent_version="0.1.0", observed_at=now, **versions)
+
+
+# --- the web server (tests/web/polling.py) ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def host(link: Link) -> Host:
+    return Host.objects.get(pk=link.interface_a.host_id)
+
+
+@pytest.fixture
+def _no_messages(settings: Settings) -> None:
+    """The embedded set-up: there is no Redis."""
+    settings.REDIS_URL = ""
+
+
+@pytest.fixture
+def server(host: Host) -> Iterator[WebServer]:
+    yield from serve()

@@ -21,19 +21,9 @@ from scionlab.services.seen import HEARD
 from scionlab.tasks import flush_seen
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory
+from tests.web.polling import WRONG, basic, credentials
 
 pytestmark = pytest.mark.django_db
-
-WRONG = "0" * 32
-
-
-def basic(user: str, password: str) -> dict[str, str]:
-    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return {"Authorization": f"Basic {encoded}"}
-
-
-def credentials(host: Host) -> dict[str, str]:
-    return basic(host.uid, host.secret)
 
 
 def poll(host: Host, query: str = "", *, method: str = "get", headers: dict[str, str] | None = None) -> HttpResponse:

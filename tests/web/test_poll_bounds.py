@@ -1,0 +1,192 @@
+"""What requests may take of the web server, and what polls are answered when it stops or has no database."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connections
+from pytest_django import Settings
+
+from scionlab.models import Host
+from scionlab.polls import known, worker
+from scionlab.polls.application import RETRY_AFTER_S
+from scionlab.polls.known import HostState, read_states
+from scionlab.services.host import host_bump
+from tests.web.polling import DEADLINE_S, LONG_S, WRONG, WebServer, credentials, raw_poll, serve, until, versions_of
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("polls")]
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_poll_of_a_host_ends_its_older_one(server: WebServer, host: Host) -> None:
+    older = server.wait(host)
+    newer = server._clients.submit(server.poll, host, wait=LONG_S)
+    assert older.result(DEADLINE_S).status == 304
+    assert server.waiting == 1
+    assert not newer.done()
+
+
+def test_above_the_places_there_is_503_and_a_time_to_return(settings: Settings, host: Host, host_b: Host) -> None:
+    settings.POLL_PLACES = 1
+    for server in serve():
+        first = server.wait(host)
+        answer = server.poll(host_b, wait=LONG_S)
+        assert (answer.status, json.loads(answer.body)["code"]) == (503, "unavailable")
+        assert RETRY_AFTER_S[0] <= int(answer.headers["retry-after"]) <= RETRY_AFTER_S[1]
+        assert server.poll(host_b).status == 304  # who does not wait needs no place
+        assert not first.done()
+
+
+def test_a_client_that_goes_frees_its_place_at_once(server: WebServer, host: Host) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(raw_poll(host))
+        until(lambda: server.waiting == 1)
+    until(lambda: server.waiting == 0)
+
+
+def test_headers_that_trickle_take_no_place_and_are_cut_off(
+    server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "HEADER_DEADLINE_S", 0.3)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as line:
+        line.sendall(raw_poll(host)[:-3])
+        assert line.recv(1) == b""
+    assert server.waiting == 0
+
+
+def test_headers_without_end_are_cut_off(server: WebServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as line:
+        line.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * worker.MAX_HEADER_BYTES)
+        assert line.recv(1) == b""
+
+
+def test_a_body_that_breaks_off_reaches_no_view(server: WebServer, host: Host) -> None:
+    """`version=1.18` cut after the 1 is well-formed too: it must not be stored."""
+    head = f"POST /api/v4/host/{host.uid}/deployed_config_version HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"
+    kind = "Content-Type: application/x-www-form-urlencoded\r\n"
+    auth = f"Authorization: {credentials(host)['Authorization']}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(f"{head}{kind}{auth}version=1.1".encode())
+        time.sleep(0.1)
+    assert server.ask("/healthz").status == 200
+    assert Host.objects.get(pk=host.pk).config_version_deployed == 0
+
+
+def test_a_body_that_is_too_large_is_refused(server: WebServer, host: Host) -> None:
+    path = f"/api/v4/host/{host.uid}/enforcement"
+    answer = server.ask(path, method="POST", headers=credentials(host), body=b"x" * (10 * 2**20 + 1))
+    assert answer.status == 413
+
+
+def test_pages_and_reports_are_djangos(server: WebServer, host: Host) -> None:
+    page = server.ask("/login/")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "csrftoken" in page.headers["set-cookie"]
+    told = server.ask(
+        f"/api/v4/host/{host.uid}/deployed_config_version",
+        method="POST",
+        headers={**credentials(host), "Content-Type": "application/x-www-form-urlencoded"},
+        body=f"version=1.{host.config_version}",
+    )
+    assert told.status == 200
+    assert Host.objects.get(pk=host.pk).config_version_deployed == host.config_version
+
+
+# --- stopping and faults ----------------------------------------------------------------------------------------
+
+
+def test_stopping_answers_everybody_at_once(server: WebServer, host: Host, host_b: Host) -> None:
+    waiting = [server.wait(one) for one in (host, host_b)]
+    began = time.monotonic()
+    server.stop()
+    answers = [one.result(DEADLINE_S) for one in waiting]
+    assert [one.status for one in answers] == [503, 503]
+    assert all(one.headers["retry-after"] for one in answers)
+    assert time.monotonic() - began < 5
+
+
+def test_sigterm_to_gunicorn_answers_who_waits(host: Host, tmp_path: Path) -> None:
+    database = settings_url()
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "scionlab.settings.dev",
+        "DATABASE_URL": database,
+        "SCIONLAB_VAR": str(tmp_path),
+    }
+    command = [sys.executable, "-m", "gunicorn", "--config", "python:scionlab.gunicorn", "--no-control-socket"]
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [*command, "--bind", "127.0.0.1:0", "--workers", "1"], env=environment, stdout=out, stderr=out
+        )
+        try:
+            until(lambda: "startup complete" in log.read_text())
+            port = int(re.search(r"Listening at: http://127.0.0.1:([0-9]+)", log.read_text())[1])  # type: ignore[index]
+            with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as line:
+                line.sendall(raw_poll(host))
+                until(lambda: is_read(port))
+                server.send_signal(signal.SIGTERM)
+                said = line.recv(1000).decode()
+            assert said.startswith("HTTP/1.1 503 ")
+            assert "retry-after: " in said
+            assert server.wait(DEADLINE_S) == 0
+        finally:
+            server.kill()
+            server.wait()
+
+
+def settings_url() -> str:
+    """DATABASE_URL of the tests' database."""
+    url = os.environ["DATABASE_URL"]
+    return re.sub(r"/[^/?]+\?", f"/{connections.databases['default']['NAME']}?", url, count=1)
+
+
+def is_read(port: int) -> bool:
+    """The server has looked at the poll before this one: polls are read in their order."""
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    try:
+        line.request("GET", "/healthz", headers={"Host": "x"})
+        return line.getresponse().status == 200
+    finally:
+        line.close()
+
+
+@pytest.mark.usefixtures("_no_messages")
+def test_without_its_database_the_service_answers_from_what_it_knows(
+    host: Host, host_b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_away = threading.Event()
+
+    def read(uids: Any) -> dict[str, HostState]:
+        if is_away.is_set():
+            raise DatabaseError("gone")
+        return read_states(uids)
+
+    monkeypatch.setattr(known.Known.__init__, "__kwdefaults__", {"read": read})
+    monkeypatch.setattr(known, "FRESH_S", 0.0)
+    for server in serve():
+        assert server.poll(host).status == 304
+        waiting = server.wait(host, seconds=1)
+        is_away.set()
+        assert waiting.result(DEADLINE_S).status == 304  # who waits goes on
+        assert server.poll(host).status == 304  # known, and the newest that can be known
+        assert server.poll(host, secret_of=host.uid, secret=WRONG).status == 503
+        unknown = server.poll(host_b)
+        assert (unknown.status, "retry-after" in unknown.headers) == (503, True)
+        again = server.wait(host)
+        is_away.clear()
+        host_bump(host_ids=[host.pk], limits=True)
+        assert versions_of(again.result(DEADLINE_S))[1] == host.limits_version + 1
