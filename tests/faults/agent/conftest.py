@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Any
 import pytest
 
 from ap_agent.store import Store
+from ap_agent.trust import time_text
 from lab import witness
 from lab.netns import Lab, Namespace, available, cleanup_stale
-from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
-from tests.agent_service import Service, like_the_service, service
+from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
+from tests.agent_service import Request, Service, like_the_service, service
 from tests.faults.agent import tracer
 
 PREFIX = "slbwf"
@@ -65,10 +67,15 @@ class World:
     logged: int = 0
     running: list[int] = field(default_factory=list)
     number: int = 0  # of the newest bundle
+    offered: bytes = b""
 
     @property
     def state(self) -> Path:
         return self.folder / "state"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "agent.toml"
 
     @property
     def log(self) -> Path:
@@ -79,6 +86,7 @@ class World:
             "url": self.service.url,
             "host_id": HOST_ID,
             "host_secret": SECRET,
+            "service_keys": [f"{b64encode(SigningKey(1).public.public_key).decode()} {time_text(FAR)}"],
             "state_dir": str(self.state),
             "run_dir": str(self.folder / "run"),
             "poll_interval_s": 0.2,
@@ -86,16 +94,24 @@ class World:
             "read_timeout_s": 5,
             **changes,
         }
-        config = self.folder / "agent.toml"
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
-        config.chmod(0o600)
+        self.config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items()))
+        self.config.chmod(0o600)
 
     # --- the service --------------------------------------------------------------------------------------------------
 
     def offer(self, limits: dict[int, int]) -> str:
         """From now on the service has a newer bundle with these limits (link -> kbit/s). Returns its version."""
         self.number += 1
-        data = bundle_bytes(links_of(limits), version=f"1.{self.number}", limits_version=self.number)
+        # Each bundle retires a key and brings another one, as a rotation does: what is believed is at stake as well.
+        former, current, coming = (SigningKey(self.number + one) for one in range(3))
+        self.offered = data = bundle_bytes(
+            links_of(limits),
+            version=f"1.{self.number}",
+            limits_version=self.number,
+            signers=(former, current),
+            keys=(current, coming),
+            revoked=[SigningKey(gone).key_id for gone in range(1, self.number)],
+        )
         self.service.answers["/config"] = like_the_service(data, f"1.{self.number}", str(self.number))
         return f"1.{self.number}"
 
@@ -103,13 +119,14 @@ class World:
         """A receipt says that this version is enforced, every link of it."""
         return any(
             one["version"] == version and all(link["state"] == "enforced" for link in one["links"].values())
-            for one in self.service.receipts()
+            for one in map(_receipt, self.service.asked("/enforcement"))
+            if one is not None
         )
 
     # --- the agent ----------------------------------------------------------------------------------------------------
 
     def arguments(self, command: str) -> list[str]:
-        return [command, "--config", str(self.folder / "agent.toml")]
+        return [command, "--config", str(self.config)]
 
     def start(self, command: str = "run", **options: object) -> int:
         pid: int = self.zygote.do("start", argv=self.arguments(command), log=str(self.log), options=options)["pid"]
@@ -169,6 +186,14 @@ class World:
 
     def enforces(self, limits: dict[int, int]) -> bool:
         return self.limits() == {link: (kbit, kbit) for link, kbit in limits.items()}
+
+
+def _receipt(request: Request) -> dict[str, Any] | None:
+    """None for one whose sender was killed in the middle of it."""
+    if len(request.body) < int(request.headers["Content-Length"]):
+        return None
+    found: dict[str, Any] = json.loads(request.body)
+    return found
 
 
 def links_of(limits: dict[int, int]) -> dict[str, Any]:

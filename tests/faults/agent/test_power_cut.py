@@ -1,19 +1,23 @@
 """A power cut at any moment of storing a bundle, on a disk that keeps what was synced and any part of the rest.
 
 What the agent really did is recorded (`tracer`) and replayed on a model of the disk (`disk`), one step at a time. After
-each step every tree that the disk may hold is written out, and a start from it is tried.
+each step every tree that the disk may hold is written out, and a start from it is tried: what it finds, and whether it
+believes the service's next bundle, which a key of the next generation signed.
 """
 
 from __future__ import annotations
 
 import base64
 import itertools
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ap_agent.belief import believe, trust_now
 from ap_agent.errors import AgentError
+from ap_agent.settings import load_settings
 from ap_agent.store import Store
 from tests.agent_bundles import HOST_ID
 from tests.faults.agent.conftest import World
@@ -25,6 +29,17 @@ pytestmark = pytest.mark.kernel
 
 def recorded(effects: list[dict[str, Any]]) -> list[Effect]:
     return [Effect(**{**one, "data": base64.b64decode(one["data"])}) for one in effects]
+
+
+def believes(folder: Path, world: World) -> bool:
+    """Whether an agent that starts from there takes what the service has now."""
+    settings, store = load_settings(world.config, {}), Store(folder)
+    trust = trust_now(settings, store.load_trust(), store.load(host_id=HOST_ID))
+    try:
+        believe(world.offered, settings, trust, store.load_acceptance, datetime.now(UTC))
+    except AgentError as exc:
+        pytest.fail(exc.message)
+    return True
 
 
 def loaded(folder: Path) -> str | None:
@@ -64,7 +79,9 @@ def test_after_a_power_cut_the_old_bundle_or_the_new_is_there_whole(world: World
     assert loaded(world.state) == new
     newest = Store(world.state).load(host_id=HOST_ID)
     assert newest is not None
+    world.offer({1: 700})
     for number in range(len(trees)):  # and from each of these places the agent can go on
+        assert believes(tmp_path / f"after-{number}", world)
         Store(tmp_path / f"after-{number}").save(newest)
         assert loaded(tmp_path / f"after-{number}") == new
     print(f"  measured: steps={steps} trees={len(trees)}")

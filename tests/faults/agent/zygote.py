@@ -110,8 +110,10 @@ OPTIONS: dict[str, Callable[[Any], None]] = {
 
 
 def _agent(argv: list[str], log: str, options: dict[str, Any]) -> Callable[[], int]:
+    Path(log).touch()
+
     def begin() -> int:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)
