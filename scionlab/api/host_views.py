@@ -11,6 +11,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from bandwidth_config import RuleError
 from scionlab.api.errors import error_response
 from scionlab.api.host_auth import host_endpoint
 from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
@@ -23,6 +24,8 @@ from scionlab.services.render import config_for
 from scionlab.services.seen import HEARD
 
 logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 60  # where somebody has to do something first
 
 
 @host_endpoint("GET", "HEAD")
@@ -62,7 +65,13 @@ def _note_if_ahead(host: Host, version: str, limits: str) -> None:
 
 
 def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
-    rendered = config_for(host)
+    try:
+        rendered = config_for(host)
+    except RuleError as exc:  # an administrator must correct it; the host keeps what it has, and asks again
+        logger.error("config.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
+        refused = error_response(exc.code, exc.message, 503)
+        refused["Retry-After"] = str(RETRY_AFTER_S)
+        return refused
     response = HttpResponse(rendered.content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{rendered.file_name}"'
     response["Content-Length"] = str(len(rendered.content))

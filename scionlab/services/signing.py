@@ -145,7 +145,7 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
         raise RuleError("signing_key_unknown", f"There is no signing key {key_id}. See manage.py signing_key list.")
     if key.revoked_at is not None:
         return
-    if key.is_valid() and not valid_keys().exclude(pk=key.pk).exists():
+    if _is_last(key):
         raise RuleError(
             "signing_key_last",
             f"{key_id} is the only valid signing key: agents would accept nothing any more. Make its successor first "
@@ -168,6 +168,10 @@ def signing_keys_rewrap() -> int:
         key.private_encrypted = _box().encrypt(_private_bytes(key)).decode("ascii")
     SigningKey.objects.bulk_update(keys, ["private_encrypted"])
     return len(keys)
+
+
+def _is_last(key: SigningKey) -> bool:
+    return key.is_valid() and not valid_keys().exclude(pk=key.pk).exists()
 
 
 def _lock() -> None:

@@ -266,6 +266,8 @@ def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(door: Client, hos
     with pytest.raises(RuleError) as refused:
         config_for(host)
     assert refused.value.code == "signing_key_unreadable"
+    answer = poll(host)
+    assert (answer.status_code, answer["Retry-After"], answer.json()["code"]) == (503, "60", "signing_key_unreadable")
     assert SigningKey.objects.count() == 1
     assert "cannot be decrypted" in door.get(reverse("admin:index")).content.decode()
 
