@@ -18,6 +18,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import Client, RequestFactory, override_settings
 from django.utils import timezone
 from django.views.debug import ExceptionReporter
+from django.views.decorators.debug import sensitive_post_parameters
 from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 from rest_framework.authtoken.models import Token
@@ -331,16 +332,18 @@ def test_without_redis_requests_are_served_uncounted_and_the_log_says_so_once(
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_report_of_an_exception_shows_no_secret(settings: Settings, debug: bool) -> None:
-    secrets = [token_hex(12) for _ in range(4)]
+    secrets = [token_hex(12) for _ in range(5)]
     settings.REDIS_URL, settings.SIGNING_SECRET, settings.DEBUG = f"redis://:{secrets[0]}@redis/0", secrets[1], debug
-    shown = report_with(header_secret=secrets[2], host_secret=secrets[3])
+    shown = report_with(header_secret=secrets[2], host_secret=secrets[3], password_secret=secrets[4])
     assert "host_secret" in shown
     assert "HTTP_AUTHORIZATION" in shown
     assert [one for one in secrets if one in shown] == []
 
 
-def report_with(*, header_secret: str, host_secret: str) -> str:
-    request = RequestFactory().get("/", headers={"Authorization": f"Basic {header_secret}"})
+def report_with(*, header_secret: str, host_secret: str, password_secret: str) -> str:
+    sent = {"username": "x", "password": password_secret}
+    request = RequestFactory().post("/", sent, headers={"Authorization": f"Basic {header_secret}"})
+    sensitive_post_parameters()(lambda request: request.POST)(request)  # as Django's log-in view is decorated
     try:
         raise RuntimeError(len(host_secret))
     except RuntimeError:

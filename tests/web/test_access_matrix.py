@@ -1,0 +1,330 @@
+"""Every address x every kind of caller x every method: the status is what the rule says, a refusal changes nothing, and
+no body holds a secret, an e-mail address or an address of somebody else.
+
+An address that is not in `RULES` fails: whoever adds one says here who may use it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from http.cookies import SimpleCookie
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.apps import apps
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client
+from pytest_django.plugin import DjangoDbBlocker
+from rest_framework.throttling import SimpleRateThrottle
+
+from scionlab.models import Host
+from tests.web.access import (
+    METHODS,
+    SAFE,
+    Admin,
+    Caller,
+    Enrolment,
+    Form,
+    HostApi,
+    LogIn,
+    Page,
+    PublicRest,
+    Rest,
+    Rule,
+    Statuses,
+    Token,
+    World,
+    addresses,
+    body_of,
+    build_world,
+    may_see,
+)
+
+pytestmark = pytest.mark.django_db
+
+READ = {"GET": 200, "HEAD": 200}
+ENTER = READ | {"POST": 200}
+LOOK = {"OPTIONS": 200}
+DONE = {200, 302}  # a form with its errors, or what was wanted was done
+SECRET, TOKEN = frozenset({"secret"}), frozenset({"token"})
+
+RULES: dict[str, Rule] = {
+    "front": Form({"GET": 302, "HEAD": 302}),
+    "healthz": Form(READ),
+    "login": LogIn(ENTER),
+    "logout": Form({"POST": 302, "OPTIONS": 200}),
+    "user_as_list": Page(READ),
+    "user_as_create": Page(ENTER),
+    "user_as_detail": Page(READ, own=True),
+    "user_as_edit": Page(READ | {"POST": DONE}, own=True),
+    "user_as_active": Page({"POST": 302}, own=True),
+    "user_as_delete": Page(READ | {"POST": 302}, own=True),
+    "user_as_download": Page(READ, own=True, shows=SECRET),
+    "link_bandwidth": Page({"POST": DONE}, own=True),
+    "api_as_list": Rest(LOOK | READ | {"POST": {201, 400}}, json=True),
+    "api_as_detail": Rest(LOOK | READ | {"PUT": {200, 400}, "PATCH": 200, "DELETE": 204}, json=True, own=True),
+    "api_link_list": Rest(LOOK | READ),
+    "api_link_detail": Rest(LOOK | READ | {"PATCH": 200}, json=True, own=True),
+    "api_attachment_point_list": Rest(LOOK | READ),
+    "api_token": Token(LOOK | {"POST": 400, "DELETE": 204}, json=True, shows=TOKEN),
+    "api_schema": PublicRest(LOOK | READ),
+    "host_config": HostApi(READ, shows=SECRET),
+    "host_deployed_version": HostApi({"POST": {200, 304}}),
+    "host_enforcement": HostApi({"POST": 200}, json=True),
+    "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
+    "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$": Rule(dict.fromkeys(METHODS, 410)),
+    "admin:login": Form({"GET": DONE, "HEAD": DONE, "POST": DONE}),
+    "admin:index": Admin(ENTER),
+    "admin:logout": Admin({"POST": DONE}),
+    "admin:password_change": Admin(READ | {"POST": DONE}),
+    "admin:password_change_done": Admin(READ),
+    "admin:autocomplete": Admin(READ),
+    "admin:jsi18n": Admin(READ),
+    "admin:view_on_site": Admin(dict.fromkeys(METHODS, 404)),  # no model of ours has such a page
+    "admin:app_list": Admin(ENTER),
+    "admin/(?P<url>.*)$": Admin(dict.fromkeys(METHODS, 404)),
+    "admin:auth_user_password_change": Admin(READ | {"POST": DONE}),
+    "admin:scionlab_host_agent": Admin({"GET": 200}, shows=SECRET),
+    "admin:scionlab_host_config": Admin({"GET": 200}, shows=SECRET),
+    "admin:scionlab_host_enrol": Admin({"POST": DONE}, shows=SECRET),
+    "admin:scionlab_signingkey_rotate": Admin(READ | {"POST": DONE}),
+    "admin:scionlab_signingkey_revoke": Admin(READ | {"POST": DONE}),
+    "admin:scionlab_host_rotate": Admin({"POST": DONE}),
+}
+
+# What an administrator may do with the rows of each model; looking at them always.
+MAY: dict[str, set[str]] = {
+    "link": {"add", "change", "delete"},
+    "bandwidthchange": set(),
+    "mail": set(),
+    "hostreceipt": set(),
+    "linkenforcement": set(),
+    "host": {"add", "change"},
+    "isd": {"add", "change", "delete"},
+    "as": {"add", "change", "delete"},
+    "interface": set(),
+    "borderrouter": {"add"},
+    "vpn": {"add", "change", "delete"},
+    "bandwidthpolicy": {"change"},
+    "attachmentpoint": {"add", "change", "delete"},
+    "user": {"add", "change", "delete"},
+    "useras": {"delete"},
+    "signingkey": set(),
+    "enrolmenttoken": set(),
+}
+
+
+def rule_of(route: str, name: str) -> Rule | None:
+    if name in RULES:
+        return RULES[name]
+    parts = route.split("/")
+    if not route.startswith("admin/scionlab/") or parts[2] not in MAY:
+        return None
+    may, what = MAY[parts[2]], parts[-2]
+    if name.endswith("_changelist"):
+        what = "changelist"
+    kinds: dict[str, Statuses] = {
+        "changelist": {"GET": DONE, "HEAD": DONE, "POST": DONE},
+        "history": ENTER,
+        "<path:object_id>": dict.fromkeys(METHODS, 302),  # leads to "change"
+        "change": READ | {"POST": DONE if "change" in may else 403},
+        "add": dict.fromkeys(METHODS, DONE if "add" in may else 403),
+        "delete": dict.fromkeys(METHODS, DONE if "delete" in may else 403),
+    }
+    return Admin(kinds[what]) if what in kinds else None
+
+
+# What would do harm behind each address, if it got there.
+HARM_FORM = {
+    "save": "1",
+    "_save": "Save",
+    "post": "yes",
+    "active": "0",
+    "label": "taken over",
+    "installation_type": "vm",
+    "action": "delete_selected",
+    "version": "1.1",
+    "bandwidth_kbit": "1",
+    "reason": "",
+    "default_bandwidth_kbit": "1",
+    "usable_password": "true",
+    "password1": "a phrase of mine",
+    "password2": "a phrase of mine",
+}
+HARM_JSON: dict[str, Any] = {"bandwidth_kbit": 1, "active": False, "label": "taken over", "attachments": []}
+RECEIPT = {
+    "schema": 1,
+    "agent_version": "0.1.0",
+    "version": "1.1",
+    "limits_version": 1,
+    "observed_at": "2026-11-21T06:00:00Z",
+    "writes": 0,
+    "links": {},
+    "problems": [],
+}
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Built once, and undone at the end with all that the requests did."""
+    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
+        for scope in SimpleRateThrottle.THROTTLE_RATES:
+            patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "100000/min")
+        yield build_world()
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def browsers() -> dict[bool, Client]:
+    """One that carries CSRF tokens, so to say, and one that is made to send a form from another site."""
+    return {True: Client(), False: Client(enforce_csrf_checks=True)}
+
+
+def everything() -> dict[str, list[tuple[object, ...]]]:
+    return {
+        model._meta.label: list(model._base_manager.order_by("pk").values_list())
+        for model in apps.get_models()
+        if model is not Session  # looking at a page may begin one
+    }
+
+
+def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]]:
+    """Concrete addresses, with the host that each is about."""
+    if "<str:uid>" in route:
+        hosts = (world.ap_host, world.user_host)
+        return [("/" + route.replace("<str:uid>", host.uid), host) for host in hosts]
+    if name == "admin/(?P<url>.*)$":
+        return [("/admin/scionlab/nothing/", None)]
+    parts = route.split("/")
+    thing = world.objects.get(parts[2]) if route.startswith("admin/scionlab/") and len(parts) > 2 else None
+    pk = str(thing.pk if thing is not None else 1)
+    values = {
+        "<key:pk>": str(world.user_as.pk),
+        "<key:link_id>": str(world.link.pk),
+        "<int:pk>": str(world.link.pk) if "links/" in route else pk if thing is not None else str(world.user_as.pk),
+        "<path:content_type_id>": "1",
+        "<path:object_id>": pk,
+        "<id>": pk,
+        "^(?:v[23]/)?host(?:/(?P<rest>.*))?$": "v3/host/x",
+        "^(?P<app_label>scionlab)/$": "scionlab/",
+    }
+    for place, value in values.items():
+        route = route.replace(place, value)
+    return [("/" + route, None)]
+
+
+def ask(browser: Client, caller: Caller, method: str, url: str, name: str, rule: Rule, world: World) -> HttpResponse:
+    browser.cookies = SimpleCookie({"sessionid": caller.cookie} if caller.cookie else {})
+    headers = {"Authorization": caller.authorization} if caller.authorization else {}
+    if method in SAFE:
+        query = "?app_label=scionlab&model_name=link&field_name=interface_a" if name == "admin:autocomplete" else ""
+        return browser.generic(method, url + query, headers=headers)
+    if rule.json:
+        body: dict[str, Any] = RECEIPT if name == "host_enforcement" else HARM_JSON
+        if name == "host_enrol":
+            body = {"token": caller.enrolment_token or "x" * 43}
+        return browser.generic(method, url, json.dumps(body), content_type="application/json", headers=headers)
+    form = HARM_FORM | {f"link-{world.link.pk}-bandwidth_kbit": "1", "_selected_action": str(world.link.pk)}
+    return browser.generic(
+        method, url, urlencode(form), content_type="application/x-www-form-urlencoded", headers=headers
+    )
+
+
+def leaks(caller: Caller, rule: Rule, host: Host | None, world: World, body: str) -> list[str]:
+    person = caller.page_person or caller.api_person
+    is_admin = person is not None and person.is_staff
+    known = {host.pk} if host is not None and caller.host == host else set()
+    if caller.enrolment_token and isinstance(rule, Enrolment):
+        known = {world.ap_host.pk}
+    found = []
+    for kind, text, holders in world.markers:
+        if text not in body:
+            continue
+        mine = is_admin or (person is not None and person.pk in holders)
+        if kind.startswith("secret of host"):
+            allowed = "secret" in rule.shows and (mine or int(kind.split()[-1]) in known)
+        elif kind.startswith("address"):  # an attachment point's host limits it, so it knows it
+            allowed = mine or (bool(known) and text == str(world.link.interface_b.public_ip))
+        elif kind == "e-mail address":
+            allowed = mine
+        else:
+            allowed = kind == "API token" and "token" in rule.shows and mine
+        if not allowed:
+            found.append(kind)
+    return found
+
+
+EVERYTHING = os.environ.get("SLBW_EVERY_CALLER") == "1"
+NEAR = {"nobody", "owner", "administrator"}
+FAR = {"owner with token", "revoked token", "attachment point's host"}  # who have no business with pages
+
+
+def methods_for(rule: Rule, caller: Caller) -> tuple[str, ...]:
+    """What is tried; with SLBW_EVERY_CALLER=1 all of it (3 minutes), else without what differs in nothing: those whose
+    kind of credentials is not looked at here ask and send, and of the administrators' pages, which are alike, some do.
+    """
+    unsafe = tuple(method for method in rule.statuses if method not in SAFE) or ("POST",)
+    if EVERYTHING:
+        return METHODS
+    if isinstance(rule, Admin):
+        if caller.name in NEAR:
+            return ("GET", "HEAD", "POST", "PUT", "BREW")
+        return ("GET", "POST") if caller.cookie or caller.name in FAR else ()
+    kinds = {HostApi: "Basic", Enrolment: "", Rest: "Token", Token: "Token", PublicRest: "Token"}
+    kind = kinds.get(type(rule), "cookie")
+    at_home = bool(caller.cookie) if kind == "cookie" else kind != "" and caller.authorization.startswith(kind)
+    return METHODS if at_home or caller.name in NEAR else ("GET", *unsafe)
+
+
+@pytest.mark.parametrize(("route", "name"), addresses(), ids=str)
+def test_who_may_do_what(route: str, name: str, world: World, browsers: dict[bool, Client]) -> None:
+    rule = rule_of(route, name)
+    assert rule is not None, f"{route} ({name}) is in no rule: say who may use it"
+    wrong: list[str] = []
+    before = everything()
+
+    def judge(caller: Caller, method: str, url: str, host: Host | None) -> None:
+        answer = ask(browsers[caller.has_csrf_token], caller, method, url, name, rule, world)
+        expected, body = rule.expected(caller, method, world, host), body_of(answer.content)
+        if answer.status_code not in expected:
+            wrong.append(f"{caller.name}: {method} {url} is {answer.status_code}, not {sorted(expected)}")
+        for kind in leaks(caller, rule, host, world, body):
+            wrong.append(f"{caller.name}: {method} {url} ({answer.status_code}) shows a {kind}")
+
+    served: list[tuple[Caller, str, str, Host | None]] = []
+    for url, host in urls_of(route, name, world):
+        for caller in world.callers:
+            for method in methods_for(rule, caller):
+                changes = method not in SAFE or isinstance(rule, HostApi)  # a host that fetches is noted
+                if not changes or rule.refusal(caller, method, world, host) is not None:
+                    judge(caller, method, url, host)
+                else:
+                    served.append((caller, method, url, host))
+    assert wrong == []
+    assert everything() == before
+    for caller, method, url, host in served:
+        with transaction.atomic():
+            judge(caller, method, url, host)
+            transaction.set_rollback(True)
+    assert wrong == []
+
+
+def test_every_rule_is_of_an_address_that_exists() -> None:
+    names = {name for _, name in addresses()}
+    assert RULES.keys() - names == set()
+    models = {
+        route.split("/")[2] for route, _ in addresses() if route.startswith("admin/scionlab/") and route.count("/") > 2
+    }
+    assert MAY.keys() == models
+
+
+def test_every_caller_is_somebody_else(world: World) -> None:
+    sent = [(one.cookie, one.authorization, one.enrolment_token, one.has_csrf_token) for one in world.callers]
+    assert len(set(sent)) == len(sent) == len({one.name for one in world.callers})
+    assert may_see(world.owner, world)
+    assert not may_see(world.stranger, world)
