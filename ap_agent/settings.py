@@ -189,6 +189,8 @@ def _service_keys(value: object) -> tuple[TrustedKey, ...]:
     remedy = 'write what `manage.py signing_key list` prints: ["<public key in base64> 2028-11-21T00:00:00Z"]'
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError(remedy)
+    if not value:
+        return ()
     try:
         return parse_keys([_service_key(*one.split()) for one in value])
     except (TypeError, ValueError) as exc:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedE
 from ap_agent.lock import AgentLock, holder, lock_path
 from ap_agent.store import Operator, Store
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, entry
+from tests.agent_bundles import HOST_ID, KEY, SigningKey, bundle_bytes, entry
 from tests.agent_host import ROOT, V7, Host
 from tests.agent_service import Service, like_the_service, status
 
@@ -43,6 +44,55 @@ def service() -> Iterator[Service]:
     with svc.service() as running:
         running.answers["/config"] = like_the_service(V7, "1.18", "7")
         yield running
+
+
+# --- accept-older -----------------------------------------------------------------------------------------------------
+
+
+def test_older_version_is_refused_until_it_is_accepted_by_name(host: Host, service: Service) -> None:
+    host.use(service)
+    host.store()
+    older = bundle_bytes({"1": entry(100)}, version="1.17", limits_version=3)
+    service.answers["/config"] = svc.tarball(older)
+
+    assert host.agent("once") == commands.NOTHING_NEW
+    assert "version_older" in host.err
+    assert host.agent("plan") == commands.NOTHING_NEW
+    assert host.agent("accept-older", "1.17") == commands.OK
+    assert "1.17 will be taken once, in place of 1.18 with limits 7" in host.out
+    assert host.agent("plan") == commands.OK  # looks ahead, and uses nothing up
+    assert host.agent("once") == commands.OK
+    assert host.engine.kernel == {1: 100}
+
+
+def test_accepting_works_while_the_agent_runs(host: Host) -> None:
+    host.store()
+    with AgentLock(host.run_dir, "run"):
+        assert host.agent("accept-older", "1.18") == commands.OK
+
+
+@pytest.mark.parametrize("version", ["1", "1.18.7", "x", "1.18 ", "v1.18", "1.\N{ARABIC-INDIC DIGIT ONE}"])
+def test_what_is_no_version_cannot_be_accepted(host: Host, version: str) -> None:
+    assert host.agent("accept-older", version) == commands.USAGE
+    assert "is no version" in host.err
+
+
+def test_nothing_to_accept_is_said(host: Host) -> None:
+    assert host.agent("accept-older", "1.17") == commands.NOT_DONE
+    assert "no configuration is installed here" in host.err
+    host.store()
+    assert host.agent("accept-older", "1.19") == commands.NOT_DONE
+    assert "1.18 with limits 7 is installed here" in host.err
+
+
+def test_once_near_the_end_of_the_keys_warns_and_is_done(host: Host, service: Service) -> None:
+    soon = SigningKey(1, not_after=datetime.now(UTC).replace(microsecond=0) + timedelta(days=3))
+    host.use(service)
+    host.config.write_text(host.config.read_text().replace(KEY.by_hand, soon.by_hand))
+    service.answers["/config"] = svc.tarball(bundle_bytes(signers=[soon]))
+
+    assert host.agent("once") == commands.OK
+    assert "key_expires_soon" in host.err
 
 
 # --- once -------------------------------------------------------------------------------------------------------------

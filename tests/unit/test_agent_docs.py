@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent import commands
+from ap_agent.__main__ import _COMMANDS
 from ap_agent.cycle import _CODES, PASSING_CODES
 from ap_agent.health import AGENT_CODES
 
@@ -51,7 +52,7 @@ def test_every_exit_code_is_in_the_table() -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["run", "once", "plan", "show", "reset", "status"])
+@pytest.mark.parametrize("command", _COMMANDS)
 def test_every_command_is_in_the_table(command: str) -> None:
     assert re.search(rf"^\| `{command}[ `]", TEXT, flags=re.MULTILINE)
 
