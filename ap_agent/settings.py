@@ -9,10 +9,7 @@ The host's secret appears in no `repr`, no message and no log line.
 
 from __future__ import annotations
 
-import base64
 import difflib
-import hashlib
-import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -30,8 +27,21 @@ from ap_agent.credentials import (
 )
 from ap_agent.errors import SettingsError
 from ap_agent.model import EngineSettings
-from ap_agent.trust import TrustedKey, parse_keys
-from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, RuleError, check_bandwidth
+from ap_agent.setting_kinds import (
+    a_bandwidth,
+    a_boolean,
+    an_absolute_path,
+    interface_names,
+    one_of,
+    parse_boolean,
+    parse_number,
+    parse_whole,
+    pinned_keys,
+    seconds_between,
+    whole_between,
+)
+from ap_agent.trust import TrustedKey
+from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT
 
 DEFAULT_CONFIG = Path("/etc/scionlab-bw/agent.toml")
 ENVIRONMENT_PREFIX = "SCIONLAB_BW_"
@@ -93,144 +103,35 @@ class Key:
     is_secret: bool = False
 
 
-# --- how values are read --------------------------------------------------------------------------------------------
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("write a text in quotes")
-    return value
-
-
-def _path(value: object) -> Path:
-    path = Path(_text(value))
-    if not path.is_absolute():
-        raise ValueError('write an absolute path, beginning with "/"')
-    return path
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("write true or false, without quotes")
-    return value
-
-
-def _parse_boolean(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.strip().lower() not in words:
-        raise ValueError("write true or false")
-    return words[text.strip().lower()]
-
-
-def _seconds(low: float, high: float) -> Callable[[object], float]:
-    def check(value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise ValueError(f"write a number of seconds from {low:g} to {high:g}")
-        return float(value)
-
-    return check
-
-
-def _parse_number(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text.strip(), flags=re.ASCII):
-        raise ValueError("write a number in decimal digits")
-    return float(text)
-
-
-def _whole(low: int, high: int) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"write a whole number from {low} to {high}, without quotes")
-        return value
-
-    return check
-
-
-def _parse_whole(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,12}", text.strip(), flags=re.ASCII):
-        raise ValueError("write a whole number in decimal digits")
-    return int(text)
-
-
-def _bandwidth(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("write a whole number of kbit/s, without quotes")
-    try:
-        check_bandwidth(value)
-    except RuleError as exc:
-        raise ValueError(exc.message) from exc
-    if value == 0:
-        raise ValueError("0 would block all other traffic of this host, SSH included; write at least 1")
-    return value
-
-
-def _one_of(*choices: str) -> Callable[[object], str]:
-    def check(value: object) -> str:
-        if value not in choices:
-            raise ValueError("write " + " or ".join(f'"{choice}"' for choice in choices))
-        return str(value)
-
-    return check
-
-
-def _interfaces(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError('write a list of interface names, for example ["eth0", "tun0"]')
-    for name in value:
-        # The kernel's own rule, dev_valid_name(): 1 to 15 bytes, no slash, no colon, no space, not "." or "..".
-        if not re.fullmatch(r"[^\s/:]{1,15}", name) or name in {".", ".."} or len(name.encode()) > 15:
-            raise ValueError(f'"{name}" is no interface name; `ip link` lists the names of this host')
-    if len(set(value)) != len(value):
-        raise ValueError("an interface is named twice")
-    return tuple(value)
-
-
-def _service_keys(value: object) -> tuple[TrustedKey, ...]:
-    remedy = 'write what `manage.py signing_key list` prints: ["<public key in base64> 2028-11-21T00:00:00Z"]'
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(remedy)
-    if not value:
-        return ()
-    try:
-        return parse_keys([_service_key(*one.split()) for one in value])
-    except (TypeError, ValueError) as exc:
-        raise ValueError(remedy) from exc
-
-
-def _service_key(public_key: str, not_after: str) -> dict[str, str]:
-    key_id = hashlib.sha256(base64.b64decode(public_key)).hexdigest()[:32]
-    return {"key_id": key_id, "public_key": public_key, "not_after": not_after}
-
-
 KEYS: Mapping[str, Key] = {
     "url": Key("the address of the Coordination Service", check_url),
     "host_id": Key("the id of this host", check_host_id),
     "host_secret": Key("the secret of this host", check_secret, is_secret=True),
-    "host_secret_file": Key("a file with the secret of this host", _path),
-    "service_keys": Key("a list of public keys", _service_keys, lambda text: text.split(",")),
-    "credentials_file": Key("a file", _path),
-    "allow_unsigned": Key("true or false", _boolean, _parse_boolean),
-    "ca_file": Key("a PEM file with the certificates to trust", _path),
-    "allow_plain_http": Key("true or false", _boolean, _parse_boolean),
-    "state_dir": Key("a folder", _path),
-    "run_dir": Key("a folder", _path),
+    "host_secret_file": Key("a file with the secret of this host", an_absolute_path),
+    "service_keys": Key("a list of public keys", pinned_keys, lambda text: text.split(",")),
+    "credentials_file": Key("a file", an_absolute_path),
+    "allow_unsigned": Key("true or false", a_boolean, parse_boolean),
+    "ca_file": Key("a PEM file with the certificates to trust", an_absolute_path),
+    "allow_plain_http": Key("true or false", a_boolean, parse_boolean),
+    "state_dir": Key("a folder", an_absolute_path),
+    "run_dir": Key("a folder", an_absolute_path),
     "interfaces": Key(
-        "a list of interfaces", _interfaces, lambda text: [one.strip() for one in text.split(",") if one]
+        "a list of interfaces", interface_names, lambda text: [one.strip() for one in text.split(",") if one]
     ),
-    "unmatched": Key('"unlimited" or "default"', _one_of("unlimited", "default")),
-    "default_bandwidth_kbit": Key("kbit/s", _bandwidth, _parse_whole),
-    "poll_interval_s": Key("seconds", _seconds(0.1, 86_400), _parse_number),
-    "long_poll_s": Key("seconds", _whole(0, 60), _parse_whole),
-    "backoff_max_s": Key("seconds", _seconds(1, 86_400), _parse_number),
-    "connect_timeout_s": Key("seconds", _seconds(0.1, 300), _parse_number),
-    "read_timeout_s": Key("seconds", _seconds(0.1, 300), _parse_number),
-    "fetch_deadline_s": Key("seconds", _seconds(0.1, 3_600), _parse_number),
-    "max_bundle_bytes": Key("bytes", _whole(1024, 256 * _MIB), _parse_whole),
-    "receipt_interval_s": Key("seconds", _seconds(1, 86_400), _parse_number),
-    "audit_interval_s": Key("seconds", _seconds(0.1, 86_400), _parse_number),
-    "start_wait_s": Key("seconds", _seconds(0, 300), _parse_number),
-    "confirm_config": Key("true or false", _boolean, _parse_boolean),
-    "log_level": Key("a level", _one_of("debug", "info", "warning", "error")),
+    "unmatched": Key('"unlimited" or "default"', one_of("unlimited", "default")),
+    "default_bandwidth_kbit": Key("kbit/s", a_bandwidth, parse_whole),
+    "poll_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
+    "long_poll_s": Key("seconds", whole_between(0, 60), parse_whole),
+    "backoff_max_s": Key("seconds", seconds_between(1, 86_400), parse_number),
+    "connect_timeout_s": Key("seconds", seconds_between(0.1, 300), parse_number),
+    "read_timeout_s": Key("seconds", seconds_between(0.1, 300), parse_number),
+    "fetch_deadline_s": Key("seconds", seconds_between(0.1, 3_600), parse_number),
+    "max_bundle_bytes": Key("bytes", whole_between(1024, 256 * _MIB), parse_whole),
+    "receipt_interval_s": Key("seconds", seconds_between(1, 86_400), parse_number),
+    "audit_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
+    "start_wait_s": Key("seconds", seconds_between(0, 300), parse_number),
+    "confirm_config": Key("true or false", a_boolean, parse_boolean),
+    "log_level": Key("a level", one_of("debug", "info", "warning", "error")),
 }
 
 
