@@ -24,8 +24,8 @@ from bench.world import PREFIX
 from lab import iperf
 from lab.netns import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz")
-RELIABILITY = {"fuzz"}  # whose figures stand in docs/reliability.md; the others in docs/performance.md
+SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save")
+RELIABILITY = {"fuzz", "save"}  # whose figures stand in docs/reliability.md; the others in docs/performance.md
 
 
 class Suite(Protocol):

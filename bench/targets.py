@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from bench.core import Label, Outcome
 from bench.report import Table, figure
-from bench.suites import accuracy, faults, heartbeats, hitless, install, packet
+from bench.suites import accuracy, faults, heartbeats, hitless, install, packet, save
 from bench.wires import OURS
 
 HOT_FACTOR, RANDOM_FACTOR, INSTALL_FACTOR, NO_OP_FACTOR = 1.10, 1.25, 1.3, 2.0
@@ -45,6 +45,7 @@ def verdicts(outcomes: Sequence[Outcome]) -> list[Verdict]:
         accuracy.NAME: _accuracy,
         heartbeats.NAME: _heartbeats,
         faults.NAME: _faults,
+        save.NAME: _save,
     }
     return [verdict for name, judge in judges.items() if name in by_name for verdict in judge(by_name[name])]
 
@@ -152,3 +153,17 @@ def _faults(outcome: Outcome) -> Iterator[Verdict]:
         count = len(outcome.values("fault", what="healed"))
         measured = f"the slowest of {count} faults: {figure(slowest_s)} s"
         yield Verdict(f"drift repaired (or reported): < {REPAIR_S:g} s", measured, slowest_s < REPAIR_S)
+
+
+def _save(outcome: Outcome) -> Iterator[Verdict]:
+    for setup in outcome.values("setup", what=save.FROM_REQUEST, variant=save.OURS):
+        ours = outcome.median(what=save.FROM_REQUEST, setup=setup, variant=save.OURS)
+        stock = outcome.median(what=save.FROM_REQUEST, setup=setup, variant=save.STOCK)
+        anew = outcome.median(what=save.ANEW, setup=setup)
+        if ours is None or stock is None or anew is None:
+            continue
+        yield Verdict(
+            f"Save to the kernel, {setup}: < {save.TARGET_S:g} s, nothing restarted",
+            f"{figure(ours / 1000)} s (polling every 10 s: {figure(stock / 1000)} s); {anew:.0f} made anew",
+            ours < save.TARGET_S * 1000 and not anew,
+        )

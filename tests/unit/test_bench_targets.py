@@ -7,7 +7,7 @@ import pytest
 from bench import targets
 from bench.changes import ATTACH
 from bench.core import Outcome
-from bench.suites import install, packet
+from bench.suites import install, packet, save
 from bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
 
 
@@ -122,3 +122,20 @@ def test_the_slowest_repair_counts() -> None:
 def test_the_table_marks_what_was_missed() -> None:
     rows = targets.table([packet_outcome(1200.0)]).rows
     assert [row[2] for row in rows] == ["**no**"]
+
+
+@pytest.mark.parametrize(
+    ("samples_ms", "anew", "is_held"),
+    [((400.0, 900.0, 5000.0), 0, True), ((900.0, 1000.0, 1000.0), 0, False), ((400.0,), 1, False)],
+)
+def test_save_is_held_by_its_median_below_a_second_while_nothing_is_restarted(
+    samples_ms: tuple[float, ...], anew: int, is_held: bool
+) -> None:
+    outcome = Outcome("save")
+    for sample in samples_ms:
+        outcome.add(sample, "ms", what=save.FROM_REQUEST, setup=save.EMBEDDED, variant=save.OURS)
+    outcome.add(5000.0, "ms", what=save.FROM_REQUEST, setup=save.EMBEDDED, variant=save.STOCK)
+    outcome.add(anew, "attachment points", what=save.ANEW, setup=save.EMBEDDED)
+    (verdict,) = targets.verdicts([outcome])
+    assert verdict.is_held is is_held
+    assert "polling every 10 s: 5 s" in verdict.measured
