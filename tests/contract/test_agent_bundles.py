@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
 import tarfile
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ap_agent.bundle import read_bundle
-from ap_agent.errors import BundleError
+from ap_agent.bundle import MANIFEST, read_bundle
+from ap_agent.errors import BundleError, TrustError
 from ap_agent.model import DirectionState, LinkState, Problem
 from ap_agent.receipt import build_receipt, unread_links
 from ap_agent.store import Store
+from ap_agent.trust import Keyring, TrustedKey, Version, parse_keys, verify
 from config_tar import build_host_tar
 from scionlab.api.receipt_format import parse_receipt
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
@@ -75,6 +78,28 @@ def test_every_old_sample_is_still_read(tmp_path: Path) -> None:
         store = Store(tmp_path / sample.name)
         store.save(bundle)
         assert store.load(host_id=bundle.host_id) == bundle
+
+
+def test_signed_sample_is_believed_with_the_key_that_signed_it_and_with_no_other() -> None:
+    """The bytes are from the day of the contract: whoever changes what is signed, or how, notices it here."""
+    data = (SAMPLES / "schema1-ap-signed.tar.gz").read_bytes()
+    key = TrustedKey(base64.b64decode("iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w="), NOW + timedelta(days=1))
+    other = TrustedKey(bytes(32), NOW + timedelta(days=1))
+
+    bundle = read_bundle(data, host_id=AP_HOST.uid, verify=partial(verify, keyring=Keyring.of([key]), now=NOW))
+    assert bundle.signed is not None
+    assert (bundle.order, bundle.host_secret) == (Version(1, 18, 7), AP_HOST.secret)
+    assert set(bundle.signed.sha256) == set(bundle.members) - {MANIFEST}
+    with pytest.raises(TrustError) as refused:
+        read_bundle(data, host_id=AP_HOST.uid, verify=partial(verify, keyring=Keyring.of([other]), now=NOW))
+    assert refused.value.code == "unknown_key"
+
+
+@pytest.mark.parametrize("host", [AP_HOST, USER_AP_HOST, FULL_AP_HOST], ids=lambda host: host.AS.isd_as)
+def test_tarball_of_today_is_believed(host: SampleHost) -> None:
+    keyring = Keyring.of(parse_keys(KEYS.entries))
+
+    assert read_bundle(tar_of(host), host_id=host.uid, verify=partial(verify, keyring=keyring, now=NOW)).signed
 
 
 def test_same_limits_give_the_same_folder_and_others_another() -> None:
