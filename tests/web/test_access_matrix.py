@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from http.cookies import SimpleCookie
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.apps import apps
 from django.contrib.sessions.models import Session
-from django.db import transaction
-from django.http import HttpResponse
-from django.test import Client
+from django.core.handlers.base import BaseHandler
+from django.db import connection, transaction
+from django.http.response import HttpResponseBase
+from django.test import RequestFactory
 from pytest_django.plugin import DjangoDbBlocker
 from rest_framework.throttling import SimpleRateThrottle
 
@@ -46,6 +46,7 @@ from tests.web.access import (
 )
 
 pytestmark = pytest.mark.django_db
+FROM_ANYWHERE = RequestFactory()
 
 READ = {"GET": 200, "HEAD": 200}
 ENTER = READ | {"POST": 200}
@@ -175,14 +176,19 @@ def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
         for scope in SimpleRateThrottle.THROTTLE_RATES:
             patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "100000/min")
-        yield build_world()
+        built = build_world()
+        before = everything()
+        yield built
+        assert everything() == before  # whatever was refused, and whatever was served and undone
         transaction.set_rollback(True)
 
 
 @pytest.fixture(scope="module")
-def browsers() -> dict[bool, Client]:
-    """One that carries CSRF tokens, so to say, and one that is made to send a form from another site."""
-    return {True: Client(), False: Client(enforce_csrf_checks=True)}
+def site() -> BaseHandler:
+    """All of the service below the web server."""
+    handler = BaseHandler()
+    handler.load_middleware()
+    return handler
 
 
 def everything() -> dict[str, list[tuple[object, ...]]]:
@@ -191,6 +197,20 @@ def everything() -> dict[str, list[tuple[object, ...]]]:
         for model in apps.get_models()
         if model is not Session  # looking at a page may begin one
     }
+
+
+class Writes:
+    """Collects statements that wrote: what is refused writes nothing. (Looking at a page may begin a session.)"""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        harmless = sql.startswith(("SELECT", "SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT"))
+        result = execute(sql, params, many, context)
+        if not harmless and '"django_session"' not in sql and context["cursor"].rowcount != 0:
+            self.seen.append(sql[:120])
+        return result
 
 
 def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]]:
@@ -218,21 +238,26 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     return [("/" + route, None)]
 
 
-def ask(browser: Client, caller: Caller, method: str, url: str, name: str, rule: Rule, world: World) -> HttpResponse:
-    browser.cookies = SimpleCookie({"sessionid": caller.cookie} if caller.cookie else {})
-    headers = {"Authorization": caller.authorization} if caller.authorization else {}
+def ask(
+    site: BaseHandler, caller: Caller, method: str, url: str, name: str, rule: Rule, world: World
+) -> HttpResponseBase:
+    sent = {"headers": {"Authorization": caller.authorization}} if caller.authorization else {}
+    if caller.cookie:
+        sent.setdefault("headers", {})["Cookie"] = f"sessionid={caller.cookie}"
     if method in SAFE:
         query = "?app_label=scionlab&model_name=link&field_name=interface_a" if name == "admin:autocomplete" else ""
-        return browser.generic(method, url + query, headers=headers)
-    if rule.json:
+        request = FROM_ANYWHERE.generic(method, url + query, **sent)
+    elif rule.json:
         body: dict[str, Any] = RECEIPT if name == "host_enforcement" else HARM_JSON
         if name == "host_enrol":
             body = {"token": caller.enrolment_token or "x" * 43}
-        return browser.generic(method, url, json.dumps(body), content_type="application/json", headers=headers)
-    form = HARM_FORM | {f"link-{world.link.pk}-bandwidth_kbit": "1", "_selected_action": str(world.link.pk)}
-    return browser.generic(
-        method, url, urlencode(form), content_type="application/x-www-form-urlencoded", headers=headers
-    )
+        request = FROM_ANYWHERE.generic(method, url, json.dumps(body), content_type="application/json", **sent)
+    else:
+        form = HARM_FORM | {f"link-{world.link.pk}-bandwidth_kbit": "1", "_selected_action": str(world.link.pk)}
+        form_type = "application/x-www-form-urlencoded"
+        request = FROM_ANYWHERE.generic(method, url, urlencode(form), content_type=form_type, **sent)
+    request._dont_enforce_csrf_checks = caller.has_csrf_token
+    return site.get_response(request)
 
 
 def leaks(caller: Caller, rule: Rule, host: Host | None, world: World, body: str) -> list[str]:
@@ -274,22 +299,27 @@ def methods_for(rule: Rule, caller: Caller) -> tuple[str, ...]:
     if isinstance(rule, Admin):
         if caller.name in NEAR:
             return ("GET", "HEAD", "POST", "PUT", "BREW")
-        return ("GET", "POST") if caller.cookie or caller.name in FAR else ()
+        if not caller.has_csrf_token or caller.name in FAR:
+            return ("POST",)
+        return ("GET", "POST") if caller.cookie else ()
     kinds = {HostApi: "Basic", Enrolment: "", Rest: "Token", Token: "Token", PublicRest: "Token"}
     kind = kinds.get(type(rule), "cookie")
     at_home = bool(caller.cookie) if kind == "cookie" else kind != "" and caller.authorization.startswith(kind)
     return METHODS if at_home or caller.name in NEAR else ("GET", *unsafe)
 
 
+def tried(rule: Rule, world: World) -> list[tuple[Caller, str]]:
+    return [(caller, method) for caller in world.callers for method in methods_for(rule, caller)]
+
+
 @pytest.mark.parametrize(("route", "name"), addresses(), ids=str)
-def test_who_may_do_what(route: str, name: str, world: World, browsers: dict[bool, Client]) -> None:
+def test_who_may_do_what(route: str, name: str, world: World, site: BaseHandler) -> None:
     rule = rule_of(route, name)
     assert rule is not None, f"{route} ({name}) is in no rule: say who may use it"
     wrong: list[str] = []
-    before = everything()
 
     def judge(caller: Caller, method: str, url: str, host: Host | None) -> None:
-        answer = ask(browsers[caller.has_csrf_token], caller, method, url, name, rule, world)
+        answer = ask(site, caller, method, url, name, rule, world)
         expected, body = rule.expected(caller, method, world, host), body_of(answer.content)
         if answer.status_code not in expected:
             wrong.append(f"{caller.name}: {method} {url} is {answer.status_code}, not {sorted(expected)}")
@@ -297,16 +327,18 @@ def test_who_may_do_what(route: str, name: str, world: World, browsers: dict[boo
             wrong.append(f"{caller.name}: {method} {url} ({answer.status_code}) shows a {kind}")
 
     served: list[tuple[Caller, str, str, Host | None]] = []
-    for url, host in urls_of(route, name, world):
-        for caller in world.callers:
-            for method in methods_for(rule, caller):
+    writes = Writes()
+    with connection.execute_wrapper(writes):
+        for url, host in urls_of(route, name, world):
+            for caller, method in tried(rule, world):
                 changes = method not in SAFE or isinstance(rule, HostApi)  # a host that fetches is noted
-                if not changes or rule.refusal(caller, method, world, host) is not None:
-                    judge(caller, method, url, host)
-                else:
+                if changes and rule.refusal(caller, method, world, host) is None:
                     served.append((caller, method, url, host))
+                    continue
+                judge(caller, method, url, host)
+                wrong += [f"{caller.name}: {method} {url} wrote: {sql}" for sql in writes.seen]
+                writes.seen.clear()
     assert wrong == []
-    assert everything() == before
     for caller, method, url, host in served:
         with transaction.atomic():
             judge(caller, method, url, host)
