@@ -72,6 +72,16 @@ class DemoAgent:
         if self._process is not None and self._process.poll() is not None:
             raise LabError(f"the agent ended with {self._process.returncode}: {self._log.read_text()[-1500:]}")
 
+    @property
+    def credentials(self) -> Path:
+        """What the enrolment wrote."""
+        return self._config.with_name("credentials.json")
+
+    def problems(self) -> list[str]:
+        """What the agent says is wrong now, in its health file."""
+        health = json.loads((self._config.parent / "run" / "health.json").read_text(encoding="utf-8"))
+        return [f"{one['code']}: {one['message']}" for one in health["problems"]]
+
     def planned_writes(self) -> int:
         """How many kernel writes a further cycle would make: `ap_agent plan --json`, which touches nothing."""
         text = self._ap.run(*agent_command("plan", "--json", "--config", self._config), check=False)
