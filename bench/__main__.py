@@ -24,8 +24,9 @@ from bench.world import PREFIX
 from lab import iperf
 from lab.netns import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save")
-RELIABILITY = {"fuzz", "save"}  # whose figures stand in docs/reliability.md; the others in docs/performance.md
+SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save", "service")
+# Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
+RELIABILITY = {"fuzz", "save", "service"}
 
 
 class Suite(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from bench.core import Label, Outcome
 from bench.report import Table, figure
-from bench.suites import accuracy, faults, heartbeats, hitless, install, packet, save
+from bench.suites import accuracy, faults, heartbeats, hitless, install, packet, save, service
 from bench.wires import OURS
 
 HOT_FACTOR, RANDOM_FACTOR, INSTALL_FACTOR, NO_OP_FACTOR = 1.10, 1.25, 1.3, 2.0
@@ -19,6 +19,7 @@ CHANGE_MS = 5.0
 LONG_RUN_TOLERANCE = 0.01
 JUDGED = {packet.NAME, install.NAME, hitless.NAME, accuracy.NAME, heartbeats.NAME, faults.NAME}
 REPAIR_S = 1.0
+POLLS_FACTOR = 5.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def verdicts(outcomes: Sequence[Outcome]) -> list[Verdict]:
         heartbeats.NAME: _heartbeats,
         faults.NAME: _faults,
         save.NAME: _save,
+        service.NAME: _service,
     }
     return [verdict for name, judge in judges.items() if name in by_name for verdict in judge(by_name[name])]
 
@@ -167,3 +169,10 @@ def _save(outcome: Outcome) -> Iterator[Verdict]:
             f"{figure(ours / 1000)} s (polling every 10 s: {figure(stock / 1000)} s); {anew:.0f} made anew",
             ours < save.TARGET_S * 1000 and not anew,
         )
+
+
+def _service(outcome: Outcome) -> Iterator[Verdict]:
+    ratio, writes = service.ratio_to_stock(outcome), service.writes_per_poll(outcome)
+    if ratio is not None and writes is not None:
+        target = f"polls answered with 304: 0 rows written, >= {POLLS_FACTOR:g}x the stock way per processor"
+        yield Verdict(target, f"{writes:g} rows written, {ratio:.1f}x", ratio >= POLLS_FACTOR and writes == 0)

@@ -38,6 +38,8 @@ MAX_WAIT_S: Final = 60
 OTHER_FILES: Final = 200  # of this process, that are not connections of polls
 DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
 RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
+MOST_RETRY_AFTER_S: Final = 60
+TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
 _NO_STORE = (b"cache-control", b"no-store, private")
@@ -123,6 +125,7 @@ class Application:
         self._delivering = asyncio.Semaphore(settings.POLL_THREADS)
         self._room = WaitingRoom()
         self._places = 0
+        self._queued = 0  # for a tarball
         self._known: Known | None = None
         self._messages: wakeup.Messages | None = None
         self._keepers: list[asyncio.Task[None]] = []
@@ -191,12 +194,15 @@ class Application:
 
     async def _deliver(self, scope: Scope, send: Send) -> None:
         """Django's answer; who would have to wait for it longer than a client does is sent away for a moment."""
+        self._queued += 1
         try:
             async with asyncio.timeout(DELIVERY_S):
                 await self._delivering.acquire()
         except TimeoutError:
-            await unavailable(send)
+            await unavailable(send, after=self._queued // TARBALLS_PER_S)
             return
+        finally:
+            self._queued -= 1
         try:
             await self._django.answer(scope, _nothing_more, send, self._tarballs)
         finally:
@@ -276,11 +282,14 @@ _BUSY = (
 )
 
 
-async def unavailable(send: Send) -> None:
+async def unavailable(send: Send, *, after: int = 0) -> None:
+    """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
+    soonest, latest = RETRY_AFTER_S
+    seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(_BUSY)),
-        (b"retry-after", b"%d" % random.randint(*RETRY_AFTER_S)),  # noqa: S311  nobody gains by guessing it
+        (b"retry-after", b"%d" % seconds),
         _NO_STORE,
     ]
     await send({"type": "http.response.start", "status": 503, "headers": headers})

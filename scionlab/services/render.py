@@ -79,7 +79,6 @@ def _render(host_id: int) -> Rendered:
     transaction, so the Links and keys that are read are those of the version that is read. Of several that want the
     same at the same time the first one renders, and the others find it in the cache when they get the lock.
     """
-    key_ring()  # makes the first key, if there is none, before the host is locked
     with transaction.atomic():
         host = _locked_host(host_id)
         generation = selectors.generation()

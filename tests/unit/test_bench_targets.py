@@ -7,7 +7,7 @@ import pytest
 from bench import targets
 from bench.changes import ATTACH
 from bench.core import Outcome
-from bench.suites import install, packet, save
+from bench.suites import install, packet, save, service
 from bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP
 
 
@@ -139,3 +139,15 @@ def test_save_is_held_by_its_median_below_a_second_while_nothing_is_restarted(
     (verdict,) = targets.verdicts([outcome])
     assert verdict.is_held is is_held
     assert "polling every 10 s: 5 s" in verdict.measured
+
+
+@pytest.mark.parametrize(("ours", "writes", "is_held"), [(500.0, 0.0, True), (499.0, 0.0, False), (900.0, 0.01, False)])
+def test_polls_are_held_by_five_times_the_stock_way_and_no_row(ours: float, writes: float, is_held: bool) -> None:
+    outcome = Outcome("service")
+    for variant, answers in ((service.US, ours), (service.US_OFTEN, 9999.0), (service.PEER, 100.0)):
+        outcome.add(answers, "answers/s", what="304 per processor", kind=service.POSTGRESQL, variant=variant)
+    outcome.add(1.0, "statements", what="writes", variant=service.US, status=200, at_once=1)
+    outcome.add(writes, "statements", what="writes", variant=service.US, status=304, at_once=1)
+    outcome.add(0.0, "statements", what="writes", variant=service.US, status=304, at_once=32)
+    (verdict,) = targets.verdicts([outcome])
+    assert (verdict.measured, verdict.is_held) == (f"{writes:g} rows written, {ours / 100:.1f}x", is_held)
