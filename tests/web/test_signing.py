@@ -272,6 +272,19 @@ def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(door: Client, hos
     assert "cannot be decrypted" in door.get(reverse("admin:index")).content.decode()
 
 
+def test_lost_secret_costs_the_keys_and_not_the_service(host: Host, settings: Any) -> None:
+    """The way out that docs/operations.md gives: another key, then each that cannot be decrypted is revoked."""
+    key_ring()
+    lost = SigningKey.objects.get()
+    settings.SIGNING_SECRET = "another one, of thirty-two characters or more"
+    new = signing_key_rotate(actor=None)
+    assert poll(host).status_code == 503
+    signing_key_revoke(key_id=lost.key_id, actor=None)
+    tarball = poll(host).content
+    assert signers(tarball) == [new.key_id]
+    assert told(tarball) == ([new.key_id], [lost.key_id])
+
+
 def test_secret_is_changed_by_way_of_a_fallback(host: Host, settings: Any) -> None:
     key_ring()
     raw = private_part(SigningKey.objects.get())
