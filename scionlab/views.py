@@ -5,6 +5,7 @@ Every change is a POST with a CSRF token, and a stranger's AS does not exist (40
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from itertools import chain
@@ -49,6 +50,8 @@ from scionlab.services.user_as import (
     user_as_set_active,
     user_as_update,
 )
+
+logger = logging.getLogger(__name__)
 
 View = Callable[..., HttpResponse]
 
@@ -296,7 +299,12 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
 def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
     """The configuration of the AS for its host. It holds the host's secret, so it is never cached anywhere."""
     user_as = selectors.user_as_of(request.user, pk)
-    name, content = user_download(user_as)
+    try:
+        name, content = user_download(user_as)
+    except RuleError as exc:  # nothing that the owner could correct, nor should know more of
+        logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
+        messages.error(request, "The configuration cannot be made now: an administrator has to correct something.")
+        return redirect("user_as_detail", pk=user_as.pk)
     response = HttpResponse(content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

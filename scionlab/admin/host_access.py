@@ -148,7 +148,11 @@ class HostAccess(ServiceAdmin):
         if host.AS is None:
             self.message_user(request, f"{host} belongs to no AS: there is no configuration for it.", messages.ERROR)
             return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
-        rendered = config_for(host)
+        try:
+            rendered = config_for(host)
+        except RuleError as exc:
+            self.message_user(request, exc.message, messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
         disposition = f'attachment; filename="{rendered.file_name}"'
         return HttpResponse(
             rendered.content, content_type="application/gzip", headers={"Content-Disposition": disposition}

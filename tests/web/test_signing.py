@@ -259,7 +259,9 @@ def test_database_alone_gives_nobody_the_key(settings: Any) -> None:
     assert "SIGNING_SECRET" in refused.value.message
 
 
-def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(door: Client, host: Host, settings: Any) -> None:
+def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(
+    door: Client, host: Host, link: Link, settings: Any
+) -> None:
     """A new key would be one that no agent trusts."""
     key_ring()
     settings.SIGNING_SECRET = "another one, of thirty-two characters or more"
@@ -270,6 +272,13 @@ def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(door: Client, hos
     assert (answer.status_code, answer["Retry-After"], answer.json()["code"]) == (503, "60", "signing_key_unreadable")
     assert SigningKey.objects.count() == 1
     assert "cannot be decrypted" in door.get(reverse("admin:index")).content.decode()
+    downloaded = door.get(reverse("admin:scionlab_host_config", args=[host.pk]), follow=True)
+    assert "SIGNING_SECRET is not the one" in downloaded.content.decode()
+    owner = Client()
+    owner.force_login(link.interface_b.AS.useras.owner)
+    told_to_owner = owner.get(reverse("user_as_download", args=[link.interface_b.AS_id]), follow=True).content.decode()
+    assert "an administrator has to correct something" in told_to_owner
+    assert "SIGNING_SECRET" not in told_to_owner
 
 
 def test_lost_secret_costs_the_keys_and_not_the_service(host: Host, settings: Any) -> None:
