@@ -14,7 +14,7 @@ import random
 import re
 import resource
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -50,7 +50,7 @@ class Poll:
     """A well-formed poll that may be answered 304."""
 
     uid: str
-    password: bytes
+    password: bytes = field(repr=False)
     version: str
     limits: str
     wait_s: int
@@ -148,7 +148,7 @@ class Application:
     async def _answer(self, poll: Poll, scope: Scope, receive: Receive, send: Send) -> None:
         known = self._running()
         try:
-            state = await known.fresh(poll.uid)
+            state = await known.fresh(poll.uid, poll.is_up_to_date)
         except DatabaseAwayError:
             # Nothing newer can be known: who is known to have the newest keeps it, or waits for the database as well.
             state = known.last(poll.uid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -38,8 +38,8 @@ class HostState:
 
     host_id: int
     uid: str
-    secret: str
-    previous_secret: str
+    secret: str = field(repr=False)
+    previous_secret: str = field(repr=False)
     previous_secret_until: datetime | None
     as_id: int | None
     generation: int
@@ -106,10 +106,13 @@ class Known:
         self._is_stuck = False
         self.is_away = False
 
-    async def fresh(self, uid: str) -> HostState | None:
-        """The host's row, at most `FRESH_S` old; None where there is no such host. Raises `DatabaseAwayError`."""
+    async def fresh(self, uid: str, suffices: Callable[[HostState], bool]) -> HostState | None:
+        """The host's row: of at most `FRESH_S` ago if that `suffices`, else a new one. None for no such host.
+
+        A wrong password takes as long whether or not there is such a host. Raises `DatabaseAwayError`.
+        """
         entry = self._entries.get(uid)
-        if entry is not None and self._loop.time() - entry.read_at <= FRESH_S:
+        if entry is not None and self._loop.time() - entry.read_at <= FRESH_S and suffices(entry.state):
             return entry.state
         if self._is_stuck:
             raise DatabaseAwayError

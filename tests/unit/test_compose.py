@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from scionlab import gunicorn
+from scionlab.polls import worker
+from scionlab.polls.application import OTHER_FILES
+from scionlab.settings import base
 from tests.servers import POSTGRES_OPTIONS, REDIS_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,3 +51,12 @@ def test_every_setting_of_the_documentation_reaches_the_containers(services: dic
     documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])}
     assert len(documented) > 15
     assert documented - services[part]["environment"].keys() == set()
+
+
+def test_the_web_tier_may_hold_the_polls_that_it_is_to_hold_and_has_the_time_to_end_them(
+    services: dict[str, Any],
+) -> None:
+    web = services["web"]
+    assert "--config python:scionlab.gunicorn" in web["command"]
+    assert web["ulimits"]["nofile"] > base.POLL_PLACES + OTHER_FILES
+    assert int(web["stop_grace_period"].removesuffix("s")) > gunicorn.graceful_timeout > worker.GRACE_S
