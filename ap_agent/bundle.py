@@ -268,7 +268,7 @@ def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
         "host_secret": (secret_hash, signed.host_secret_sha256),
     }
     for key, (outside, inside) in said.items():
-        if type(outside) is not type(inside) or outside != inside:
+        if outside != inside:
             raise BundleError(f"The manifest's {key} differs from what is signed.", code="manifest_invalid")
 
 

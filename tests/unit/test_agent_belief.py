@@ -315,6 +315,17 @@ def test_older_trust_from_a_backup_revokes_no_less(host: Host) -> None:
     assert host.offered(bundle("1.18", 10, signers=[KEY])) == "key_revoked"
 
 
+def test_older_trust_of_the_same_version_follows_the_bundle_too(host: Host) -> None:
+    """A bundle that was rendered anew, with another key, and no counter that rose."""
+    host.offered(bundle("1.18", 9, signers=[KEY]))
+    backup = host.agent.store.trust_file.read_bytes()
+    host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
+    host.agent.store.trust_file.write_bytes(backup)
+    host.start()
+
+    assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "new"
+
+
 def test_with_everything_lost_the_enrolment_counts_again(host: Host, settings: Settings) -> None:
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
     for path in (host.agent.store.trust_file, settings.state_dir / "current"):

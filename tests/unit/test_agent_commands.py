@@ -46,6 +46,15 @@ def service() -> Iterator[Service]:
         yield running
 
 
+def test_plan_asks_with_the_secret_of_the_installed_configuration(host: Host, service: Service) -> None:
+    host.use(service)
+    host.store(bundle_bytes(host_secret="second"))
+    service.answers["/config"] = status(304)
+
+    assert host.agent("plan") == commands.OK
+    assert [one.credentials for one in service.seen] == [f"{HOST_ID}:second"]
+
+
 # --- accept-older -----------------------------------------------------------------------------------------------------
 
 

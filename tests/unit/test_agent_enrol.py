@@ -248,6 +248,19 @@ def test_full_disk_is_found_before_the_token_is_spent(
     assert (service.seen, person.left()) == ([], [])
 
 
+def test_room_for_the_largest_answer_is_taken_before_the_token_is_spent(person: Person, service: Service) -> None:
+    sizes: list[int] = []
+
+    def look(handler: svc.Handler) -> None:
+        sizes.extend(path.stat().st_size for path in person.file.parent.iterdir())
+        answer()(handler)
+
+    service.answers[ENROL] = look
+    assert person.enrols(service.url) == commands.OK
+    assert sizes == [65_536]
+    assert person.file.stat().st_size < 1000
+
+
 def test_disk_that_fails_after_all_leaves_the_former_credentials(
     person: Person, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,11 +188,11 @@ BAD_TEXTS: dict[str, object] = {
     "a list": [],
     "nested without end": "[" * 100_000,
     "a number of 5000 digits": '{"generation": ' + "1" * 5000 + "}",
-    "a number of 19 digits": '{"generation": 1234567890123456789}',
+    "a number of 19 digits": {**text_of(signed_manifest(FILES)), "generation": 1234567890123456789},
     "a fraction": '{"generation": 1.0}',
     "an exponent": '{"generation": 1e400}',
     "not a number": '{"generation": NaN}',
-    "a key twice": '{"type": "scionlab-bandwidth-config", "type": "scionlab-bandwidth-config"}',
+    "a key twice": signed_manifest(FILES)["signed"].replace('{"', '{"host_id": "another", "', 1),
     "other type": {**text_of(signed_manifest(FILES)), "type": "x"},
     "no schema": {**text_of(signed_manifest(FILES)), "schema": None},
 }
