@@ -66,6 +66,7 @@ def test_stolen_secret_is_refused_at_once_and_so_is_the_one_before(host: Host, s
     second = rotate(host, staff)
     third = rotate(host, staff, keep_former=False)
     assert [ask(host, one, endpoint).status_code == 401 for one in (first, second, third)] == [True, True, False]
+    assert Host.objects.get(pk=host.pk).previous_secret == "", "nor is it kept"
 
 
 def test_only_one_former_secret_is_kept(host: Host, staff: User) -> None:
