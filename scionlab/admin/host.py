@@ -50,7 +50,8 @@ def last_seen(host: Host, *, now: datetime) -> SafeString:
     receipt = receipt_of(host)
     at = host.last_seen_at if receipt is None else receipt.received_at
     if at is None:
-        return badge("idle", "never seen", "This host never asked for its configuration.")
+        title = "This host has not asked for its configuration. A first poll shows here within two minutes."
+        return badge("idle", "never seen", title)
     if now - at > SILENT_AFTER:
         shown = badge("bad", "silent", "Its agent stopped reporting." if receipt else "It stopped polling.")
     elif receipt is None and hasattr(host, "attachment_point"):

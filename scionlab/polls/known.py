@@ -174,8 +174,11 @@ class Known:
             asked = {}
         try:
             states = call.result()
-        except (DatabaseError, InterfaceError) as exc:
-            self._set_away(repr(exc))
+        except Exception as exc:
+            if isinstance(exc, DatabaseError | InterfaceError):
+                self._set_away(repr(exc))
+            else:
+                logger.exception("polls.read_failed")  # a mistake of ours: who asked is not to wait for ever
             self._fail([future for futures in asked.values() for future in futures])
             return
         if self.is_away:
