@@ -23,6 +23,7 @@ from ap_agent.errors import SettingsError
 from ap_agent.trust import TrustedKey, parse_json, parse_keys
 
 DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
+_NONE = b"{}"
 SYSTEMD_NAME = "scionlab-bw"  # LoadCredential=scionlab-bw:/etc/scionlab-bw/credentials.json
 SCHEMA = 1
 _MAX_FILE_BYTES = 64 * 1024
@@ -55,9 +56,17 @@ def credentials_path(named: Path | None, environment: Mapping[str, str]) -> Path
         return named
     folder = environment.get("CREDENTIALS_DIRECTORY", "")
     for path in (Path(folder) / SYSTEMD_NAME if folder else None, DEFAULT_CREDENTIALS):
-        if path is not None and os.path.lexists(path):
+        if path is not None and os.path.lexists(path) and not _stands_for_none(path):
             return path
     return None
+
+
+def _stands_for_none(path: Path) -> bool:
+    """Whether this is the unit's `SetCredential=scionlab-bw:{}`: what systemd copies where there is no file."""
+    try:
+        return path.stat().st_size <= len(_NONE) and path.read_bytes() == _NONE
+    except OSError:
+        return False  # said by who reads it
 
 
 def read_credentials(path: Path) -> Credentials:

@@ -75,6 +75,8 @@ class AgentLock:
         owner = self._path.parent.stat()
         if os.geteuid() == 0 and owner.st_uid != 0:  # made by root's hand in the service's folder: the service needs it
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            os.fchmod(descriptor, 0o644)  # whoever asks for the status reads it, whatever umask the unit has
         os.ftruncate(descriptor, 0)
         os.write(descriptor, json.dumps({"pid": os.getpid(), "command": self._command}).encode())
         return descriptor

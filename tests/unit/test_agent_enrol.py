@@ -390,6 +390,8 @@ def test_copy_of_systemd_comes_first(person: Person, enrolled: Path, tmp_path: P
 
     assert load_settings(person.config, {"CREDENTIALS_DIRECTORY": str(folder)}).host_id == "from-systemd"
     assert load_settings(person.config, {"CREDENTIALS_DIRECTORY": str(tmp_path)}).host_id is None
+    (folder / "scionlab-bw").write_text("{}")  # the unit's SetCredential=, where there is no file
+    assert load_settings(person.config, {"CREDENTIALS_DIRECTORY": str(folder)}).host_id is None
 
 
 @pytest.mark.parametrize("line", ['url = "https://x"', f'host_id = "{HOST_ID}"', f'service_keys = ["{KEY.by_hand}"]'])

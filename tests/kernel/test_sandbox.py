@@ -1,0 +1,147 @@
+"""The agent under what its systemd unit takes away: it does its whole work, and what it may not it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lab.netns import REPOSITORY
+from tests.agent_bundles import bundle_bytes
+from tests.agent_service import Service, like_the_service
+from tests.kernel.conftest import Host, entry
+from tests.kernel.sandbox import NOBODY, directives, expanded, words
+from tests.kernel.test_agent_cli import LINKS, Operator, service, until
+
+__all__ = ["service"]  # the fixture
+
+UNITS = REPOSITORY / "packaging" / "systemd"
+AGENT, LIMIT = UNITS / "scionlab-bw-agent.service", UNITS / "scionlab-bw-limit.service"
+
+pytestmark = [pytest.mark.kernel]
+
+
+@pytest.fixture
+def confined(host: Host) -> Iterator[Operator]:
+    """An attachment point whose agent has its two folders, as systemd makes them, and nothing else to write to."""
+    with tempfile.TemporaryDirectory(prefix="slt-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for part, mode in (("state", 0o700), ("run", 0o755)):
+            (folder / part).mkdir(mode)
+            os.chown(folder / part, NOBODY, NOBODY)
+        operator = Operator(host, folder)
+        operator.config.chmod(0o644)
+        yield operator
+
+
+def command(operator: Operator, unit: Path, *arguments: str | Path) -> list[str]:
+    folders = (operator.folder / "state", operator.folder / "run")
+    sandbox = [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, folders)]
+    return [*sandbox, sys.executable, *map(str, arguments)]
+
+
+@contextmanager
+def running(operator: Operator) -> Iterator[subprocess.Popen[str]]:
+    process = operator.host.ap.popen(
+        command(operator, AGENT, "-m", "ap_agent", "run", "--config", operator.config),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        yield process
+    finally:
+        operator.host.lab.stop(process)
+
+
+def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, service: Service) -> None:
+    confined.use(service)
+    confined.config.chmod(0o644)
+    secret = confined.folder / "secret"
+    text = confined.config.read_text()
+    confined.config.write_text(text.replace("host_secret = ", "# host_secret = "))
+    secret.write_text(text.partition('host_secret = "')[2].partition('"')[0])
+    os.chown(secret, NOBODY, NOBODY)
+    secret.chmod(0o400)
+    with confined.config.open("a") as config:
+        config.write(f'host_secret_file = "{secret}"\n')
+    with running(confined) as process:
+        until(lambda: confined.rate_bits("eth0", "1:1") == 500_000, "the first limit")
+        changed = bundle_bytes({"1": entry("192.0.2.11", 900)}, limits_version=8)
+        service.answers["/config"] = like_the_service(changed, "1.18", "8")
+        until(lambda: confined.rate_bits("eth0", "1:1") == 900_000, "the changed limit")
+        until(lambda: service.receipts()[-1]["limits_version"] == 8, "its receipt")
+        confined.host.ap.ip("link", "del", "slbw0")
+        until(lambda: confined.rate_bits("slbw0", "3:1") == 900_000, "the repaired IFB")
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert f"Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}" in status
+        for kind in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert f"{kind}:\t{1 << 12:016x}" in status  # CAP_NET_ADMIN
+        assert "NoNewPrivs:\t1" in status
+        assert "Seccomp:\t2" in status
+        process.send_signal(signal.SIGHUP)
+        assert confined.agent("status").returncode == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    kept = {path.relative_to(confined.folder) for path in confined.folder.rglob("*") if path.is_file()}
+    assert Path("run/health.json") in kept
+    private = [path for path in (confined.folder / "state").rglob("*") if path.stat().st_mode & 0o077]
+    assert private == []
+
+
+def test_the_one_shot_unit_enforces_without_any_ip_socket(confined: Operator) -> None:
+    path = confined.link_info(LINKS)
+    path.chmod(0o644)
+    done = confined._run(
+        command(confined, LIMIT, "-m", "ap_agent.legacy_cli", "-l", "-p", path, "--config", confined.config)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert confined.rate_bits("eth0", "1:1") == 500_000
+
+
+# What is tried inside, and the error that it must meet.
+REFUSED = {
+    "os.open('/etc/scionlab-test', os.O_CREAT | os.O_WRONLY)": "EROFS",
+    "open('/etc/shadow').read()": "EACCES",
+    "os.setuid(0)": "EPERM",
+    "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)": "EAFNOSUPPORT",
+    "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)": "EPERM",
+    "mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)": "EPERM",
+    "os.chown('/tmp', 0, 0)": "EPERM",
+    "os.sched_setaffinity(0, {0})": "EPERM",
+    "os.nice(1)": "EPERM",
+    "open('/proc/sys/kernel/hostname').read()": "ENOENT",
+    "os.stat('/proc/1')": "ENOENT",
+}
+
+
+def test_what_the_unit_takes_away_is_gone(confined: Operator) -> None:
+    program = f"""
+import errno, json, mmap, os, socket
+met = {{}}
+for tried in {list(REFUSED)!r}:
+    try:
+        eval(tried)
+        met[tried] = "nothing"
+    except OSError as exc:
+        met[tried] = errno.errorcode[exc.errno]
+print(json.dumps(met))
+"""
+    done = confined._run(command(confined, AGENT, "-c", program))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == REFUSED
+
+
+def test_the_lists_of_both_units_hold_what_they_must_not_miss() -> None:
+    for unit in (AGENT, LIMIT):
+        calls = expanded(words(directives(unit), "SystemCallFilter"))
+        assert {"openat", "fsync", "renameat2", "sendmsg", "clone3", "flock"} <= calls
+        assert not calls & {"setuid", "chown", "mount", "bpf", "ptrace", "init_module", "keyctl", "sched_setaffinity"}
