@@ -11,9 +11,11 @@ import contextlib
 import math
 import os
 import select
-import threading
 from collections.abc import Callable
 from typing import TypeVar
+
+from ap_agent import threads
+from ap_agent.errors import AgentError
 
 T = TypeVar("T")
 
@@ -79,14 +81,20 @@ class Errands:
             task.hand_over = lambda: then(outcome)
             self._wake()
 
+        def lost() -> None:
+            if task.hand_over is None:
+                failure = AgentError("An errand ended without a word: this host has no memory left.", retryable=True)
+                task.hand_over = lambda: then(failure)
+                self._wake()
+
         try:
-            self._begin(run)
-        except RuntimeError as exc:  # no thread to be had: the outcome of an errand like any other
+            self._begin(run, lost)
+        except AgentError as exc:  # no thread to be had: the outcome of an errand like any other
             failure = exc
             task.hand_over = lambda: then(failure)
 
-    def _begin(self, run: Callable[[], None]) -> None:
-        threading.Thread(target=run, name="errand", daemon=True).start()
+    def _begin(self, run: Callable[[], None], lost: Callable[[], None]) -> None:
+        threads.start("errand", run, lost)
 
     def finish(self) -> None:
         """Hand over the outcome, if there is one."""

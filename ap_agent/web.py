@@ -30,7 +30,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from ap_agent import __version__
+from ap_agent import __version__, threads
 from ap_agent.errors import AgentError, FetchError
 
 _CHUNK_BYTES = 64 * 1024
@@ -174,13 +174,12 @@ class _Connections:
     def deadline(self, seconds: float) -> Iterator[Callable[[], bool]]:
         """Shut every connection after `seconds`. Yields a function that says whether that has happened."""
         self._overdue = False
-        timer = threading.Timer(seconds, self._expire)
-        timer.daemon = True
-        timer.start()
+        is_over = threading.Event()
+        threads.start("deadline", lambda: None if is_over.wait(seconds) else self._expire())
         try:
             yield lambda: self._overdue or self.is_closed
         finally:
-            timer.cancel()
+            is_over.set()
             with self._lock:
                 for one in self._open:
                     one.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import __version__, web
+from ap_agent import __version__, threads, web
 from ap_agent.errors import AgentError, AuthError, FetchError
 from ap_agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
 from ap_agent.settings import Settings
@@ -434,10 +434,13 @@ def test_client_works_again_after_a_deadline(service: Service) -> None:
 
 def test_no_timer_is_left_behind(service: Service, client: ServiceClient) -> None:
     service.answers["/config"] = status(304)
-    for _ in range(3):
+    for _ in range(30):
         client.fetch_config(HAVE)
 
-    assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer) and not one.finished.is_set()]
+    deadline = time.monotonic() + 10
+    while threads.running("deadline"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_retry_after_is_handed_on(service: Service, client: ServiceClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.errors import AgentError
 from ap_agent.waiting import Errands, Waker
 
 LONG_S = 20.0  # nobody waits so long unless something is broken
@@ -86,15 +88,30 @@ def test_what_an_errand_raises_is_handed_over_too() -> None:
 
 
 def test_no_thread_to_be_had_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_thread: threading.Thread) -> None:
+    def refuse(_run: object, _arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
     errands = Errands(lambda: None)
     seen: list[object] = []
     errands.send(lambda: None, seen.append)
     errands.finish()
-    assert [str(one) for one in seen] == ["can't start new thread"]
+    assert [type(one) for one in seen] == [AgentError]
+    assert "no room for another thread" in str(seen[0])
+    assert errands.is_free
+
+
+def test_a_thread_that_dies_before_its_first_step_is_an_outcome_and_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As without memory: `threading.Thread.start` would wait for it for ever."""
+    monkeypatch.setattr(_thread, "start_new_thread", lambda _run, _arguments: 1)
+    waker = Waker()
+    errands = Errands(waker.wake)
+    seen: list[object] = []
+    errands.send(lambda: None, seen.append)
+    finished(errands, waker)
+    assert "without a word" in str(seen[0])
     assert errands.is_free
 
 
