@@ -26,12 +26,14 @@ DISK_MIB = 192
 
 
 def wait_for(is_so: Callable[[], object], what: str, *, deadline_s: float = DEADLINE_S) -> float:
-    """The seconds until it is so. Raises `AssertionError` with `what` when that takes too long."""
+    """The seconds until it is so; `pytest -s` shows them. Raises `AssertionError` when that takes too long."""
     begun = time.monotonic()
     while not is_so():
         assert time.monotonic() - begun < deadline_s, f"{what}: not within {deadline_s:g} s"
         time.sleep(0.02)
-    return time.monotonic() - begun
+    took = time.monotonic() - begun
+    print(f"measured: {what}: {took:.2f} s")
+    return took
 
 
 def started(command: list[str], **options: object) -> subprocess.Popen[bytes]:

@@ -48,12 +48,12 @@ owner, staff = UserFactory(email="owner@example.org"), UserFactory(email="staff@
 aps = [AttachmentPointFactory(host__public_ipv4=f"192.0.2.{n}") for n in (1, 2, 3)]
 made = attach(owner, *(spec(ap, public_port=50_000 + n) for n, ap in enumerate(aps)))
 Host.objects.update(last_seen_at=timezone.now())
-host = Host.objects.get(pk=aps[0].host.pk)
+hosts = [Host.objects.get(pk=ap.host.pk) for ap in aps]
 print(json.dumps({
     "token": Token.objects.create(user=owner).key, "owner_cookie": cookie(owner), "staff_cookie": cookie(staff),
     "user_as": made.pk, "ap_hosts": [ap.host.pk for ap in aps], "aps": [ap.pk for ap in aps],
     "links": list(Link.objects.order_by("pk").values_list("pk", flat=True)),
-    "uid": host.uid, "secret": host.secret,
+    "uids": [host.uid for host in hosts], "secrets": [host.secret for host in hosts],
 }))
 """
 
@@ -196,21 +196,24 @@ class Site:
 
     # --- hosts ------------------------------------------------------------------------------------------------
 
-    def poll(self, *, version: str, limits: int | None = None, wait_s: int = 0, port: int | None = None) -> Answer:
-        """The first attachment point's host asks."""
-        credentials = base64.b64encode(f"{self.facts['uid']}:{self.facts['secret']}".encode()).decode()
+    def poll(
+        self, *, version: str, limits: int | None = None, wait_s: int = 0, host: int = 0, port: int | None = None
+    ) -> Answer:
+        """The host of one of the attachment points asks."""
+        uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
+        credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
         query = {"version": version} | ({} if limits is None else {"limits": str(limits)})
         query |= {"wait": str(wait_s)} if wait_s else {}
-        path = f"/api/v4/host/{self.facts['uid']}/config?{urlencode(query)}"
+        path = f"/api/v4/host/{uid}/config?{urlencode(query)}"
         return self.request("GET", path, headers={"Authorization": f"Basic {credentials}"}, port=port)
 
-    def versions(self) -> tuple[str, int]:
-        """G.H and L of the first attachment point's host."""
+    def versions(self, host: int = 0) -> tuple[str, int]:
+        """G.H and L of the host of one of the attachment points."""
         sql = (
             "SELECT generation, config_version, limits_version FROM scionlab_host, scionlab_servicestate WHERE"
             " scionlab_host.id = %s"
         )
-        ((generation, config_version, limits_version),) = self.postgres.ask(sql, self.facts["ap_hosts"][0])
+        ((generation, config_version, limits_version),) = self.postgres.ask(sql, self.facts["ap_hosts"][host])
         assert isinstance(limits_version, int)
         return f"{generation}.{config_version}", limits_version
 

@@ -30,6 +30,7 @@ def test_without_redis_saves_are_accepted_and_carried_out_when_it_is_back(site: 
     saved = site.save(300)
     assert (saved.status, saved.json["bandwidth_kbit"]) == (200, 300)
     assert saved.seconds < QUICK_S
+    print(f"measured: Redis gone: save {saved.seconds:.2f} s")
     lowered = site.save_default(200)
     assert lowered.status == 302, lowered.text
     assert lowered.seconds < QUICK_S
@@ -38,7 +39,7 @@ def test_without_redis_saves_are_accepted_and_carried_out_when_it_is_back(site: 
     assert newer.status == 200, "the saved bandwidth reaches the host without Redis"
     assert site.maxima() == [1000, 1000, 1000], "a default waits for the worker, and the worker for Redis"
     site.redis.start()
-    wait_for(lambda: site.maxima() == [200, 200, 200], "the default is carried out")
+    wait_for(lambda: site.maxima() == [200, 200, 200], "Redis is back: the default is carried out")
     assert site.stored_kbit() == 300
 
 
@@ -51,6 +52,7 @@ def test_a_save_does_not_wait_for_a_redis_that_hangs(site: Site) -> None:
     finally:
         site.redis.thaw()
     assert [saved.status, again.status, page.status] == [200, 200, 200]
+    print(f"measured: Redis hangs: saves {saved.seconds:.2f} and {again.seconds:.2f} s, page {page.seconds:.2f} s")
     assert max(saved.seconds, again.seconds, page.seconds) < 3 * QUICK_S
     assert site.stored_kbit() == 500
 
@@ -63,6 +65,7 @@ def test_a_waiting_poll_is_answered_although_no_message_wakes_it(site: Site) -> 
     begun = time.monotonic()
     assert site.save(350).status == 200
     assert waiting.result().status == 200
+    print(f"measured: Redis gone: Save to the answer of a waiting poll {time.monotonic() - begun:.2f} s")
     assert time.monotonic() - begun < QUICK_S
 
 
@@ -77,7 +80,10 @@ def test_tasks_that_redis_forgot_are_found_in_the_database(site: Site) -> None:
     )
     assert site.redis.command("flushall") == "OK"
     site.start()
-    wait_for(lambda: site.maxima() == [250, 250, 250], "the default is carried out")
+    wait_for(
+        lambda: site.maxima() == [250, 250, 250],
+        "worker and beat are back, all messages lost: the default is carried out",
+    )
     wait_for(lambda: any("Enforced" in mail for mail in site.mailbox.received), "the mail is sent")
 
 
@@ -88,5 +94,5 @@ def test_redis_restarts_between_two_saves(site: Site) -> None:
     site.redis.start()
     assert site.save(700).status == 200
     assert site.save_default(650).status == 302
-    wait_for(lambda: site.maxima() == [650, 650, 650], "the default is carried out")
+    wait_for(lambda: site.maxima() == [650, 650, 650], "Redis restarted: the default is carried out")
     everything_is_served_quickly(site)

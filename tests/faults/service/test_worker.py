@@ -1,0 +1,103 @@
+"""A worker or beat killed in the middle of its work, and a web process killed between the commit and the queue."""
+
+from __future__ import annotations
+
+from tests.faults.service.servers import wait_for
+from tests.faults.service.site import InBackground, Site
+
+MAIL = (
+    "INSERT INTO scionlab_mail (key, recipient, subject, body, created_at, attempts, not_before, last_error)"
+    " VALUES (%s, 'owner@example.org', %s, 'It is.', now(), 0, now(), '') RETURNING id"
+)
+
+
+def limits_versions(site: Site) -> list[int]:
+    rows = site.postgres.ask(
+        "SELECT limits_version FROM scionlab_host WHERE id = ANY(%s) ORDER BY id", site.facts["ap_hosts"]
+    )
+    return [version for (version,) in rows if isinstance(version, int)]
+
+
+def mails_with(site: Site, subject: str) -> int:
+    return sum(f"Subject: {subject}" in mail for mail in site.mailbox.received)
+
+
+def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_twice(site: Site) -> None:
+    """It is stopped by a lock on the second of three attachment points: one is carried out, two are not."""
+    before = limits_versions(site)
+    with site.postgres.holding("SELECT 1 FROM scionlab_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
+        # Written as a row: the page would wait for that lock as well.
+        site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 300")
+        wait_for(lambda: site.maxima()[0] == 300 and site.postgres.somebody_waits(), "the sweep is in the middle")
+        site.kill("worker")
+    assert site.maxima() == [300, 1000, 1000]
+    site.start()
+    wait_for(lambda: site.maxima() == [300, 300, 300], "worker is back: the rest of the fan-out is carried out")
+    assert limits_versions(site) == [version + 1 for version in before]
+
+
+def test_a_worker_killed_while_it_renders_keeps_no_host_waiting(site: Site) -> None:
+    version, limits = site.versions()
+    host = site.facts["ap_hosts"][0]
+    with site.postgres.holding("SELECT 1 FROM scionlab_host WHERE id = %s FOR UPDATE", host):
+        site.redis.command("flushall")  # nothing is rendered, so the sweep renders
+        wait_for(site.postgres.somebody_waits, "the worker waits for the host's row")
+        site.kill("worker")
+    assert site.save(450).status == 200
+    answer = site.poll(version=version, limits=limits)
+    assert answer.status == 200, "the web tier renders what nobody rendered ahead"
+    assert answer.body[:2] == b"\x1f\x8b"
+
+
+def test_a_worker_killed_while_it_sends_a_mail_sends_it_after_the_lease(site: Site) -> None:
+    """The mail server has the mail and did not say so: it may come twice then, with one Message-ID, and never not."""
+    site.mailbox.silent.set()
+    site.mailbox.reached.clear()
+    ((mail_id,),) = site.postgres.ask(MAIL, "interrupted", "Interrupted")
+    assert site.mailbox.reached.wait(timeout=20)
+    site.kill("worker")
+    site.mailbox.silent.clear()
+    row = "SELECT sent_at IS NULL, not_before > now() + interval '4 minutes' FROM scionlab_mail WHERE id = %s"
+    assert site.postgres.ask(row, mail_id) == [(True, True)], "leased for five minutes to a worker that is dead"
+    site.postgres.ask("UPDATE scionlab_mail SET not_before = now() WHERE id = %s", mail_id)  # five minutes later
+    site.start()
+    wait_for(lambda: mails_with(site, "Interrupted") == 1, "worker is back, lease over: the mail is sent")
+    wait_for(lambda: site.postgres.ask(row, mail_id)[0][0] is False, "it is noted as sent")
+
+
+def test_without_beat_saves_are_carried_out_at_once_and_what_was_forgotten_waits_for_it(site: Site) -> None:
+    site.kill("beat")
+    assert site.save_default(350).status == 302
+    wait_for(lambda: site.maxima() == [350, 350, 350], "the worker was told by the save itself")
+    site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 360")  # as if the message was lost
+    site.start()
+    wait_for(lambda: site.maxima() == [360, 360, 360], "beat is back: the default is carried out")
+
+
+KILLED_AFTER_COMMIT = """
+import django; django.setup()
+import os, signal
+from django.db import transaction
+from scionlab.models import Mail
+from scionlab.services import link, mail, policy, queue
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+queue.queue_now = die  # what runs first after the commit
+with transaction.atomic():
+    policy.site_default_set(default_bandwidth_kbit=500, actor=None)
+    link.link_set_bandwidth(link_id={link}, bandwidth_kbit=380, actor=None)
+    mail.mails_create([Mail(key="committed", recipient="owner@example.org", subject="Committed", body="It is.")])
+"""
+
+
+def test_what_was_committed_is_done_though_its_process_died_before_it_queued_anything(site: Site) -> None:
+    """Nobody was told: neither the worker nor the poll that waits."""
+    version, limits = site.versions()
+    waiting = InBackground(lambda: site.poll(version=version, limits=limits, wait_s=25))
+    site.python(KILLED_AFTER_COMMIT.format(link=site.facts["links"][0]), must_succeed=False)
+    assert site.stored_kbit() == 380
+    wait_for(lambda: site.maxima() == [500, 500, 500], "process died after the commit: the sweep found the default")
+    wait_for(lambda: mails_with(site, "Committed") == 1, "the sweep found the mail")
+    assert waiting.result().status == 200, "and the poll looked by itself"
