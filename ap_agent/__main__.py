@@ -13,7 +13,8 @@ from pathlib import Path
 from ap_agent import __version__, commands
 from ap_agent.commands import Outcome
 from ap_agent.credentials import DEFAULT_CREDENTIALS
-from ap_agent.cycle import Agent, Client, Engine, make_client
+from ap_agent.cycle import Agent, Client, make_client
+from ap_agent.enforcing import Engine
 from ap_agent.errors import AgentError, SettingsError
 from ap_agent.events import Listener
 from ap_agent.lock import AgentLock

@@ -25,13 +25,15 @@ from ap_agent import enrol as enrolment
 from ap_agent.belief import Acceptance, Trust, believe, trust_now
 from ap_agent.bundle import Bundle
 from ap_agent.credentials import DEFAULT_CREDENTIALS
-from ap_agent.cycle import DELIVERY_CODES, Agent, Client, Enforced, Engine, enforce_links, no_as_problem, problem_of
+from ap_agent.cycle import Agent, Client
+from ap_agent.enforcing import Enforced, Engine, enforce_links
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError, StoreError
 from ap_agent.fetch import Have, NewBundle, NoAS
 from ap_agent.health import describe, is_running, read_health
 from ap_agent.lock import SERVICE, AgentLock
 from ap_agent.log import get_logger
 from ap_agent.model import LinkState, Problem
+from ap_agent.problems import DELIVERY_CODES, no_as_problem, problem_of
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.text import links_table, op_lines, problem_lines

@@ -10,75 +10,27 @@ from what the kernel says now.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ap_agent.belief import TRUST_CODES, Trust, believe, key_problem, trust_now
-from ap_agent.errors import (
-    AgentError,
-    ApplyError,
-    AuthError,
-    BundleError,
-    FetchError,
-    ForeignStateError,
-    NotPermittedError,
-    StoreError,
-    TrustError,
-    VerifyError,
-)
+from ap_agent.belief import Trust, believe, key_problem, trust_now
+from ap_agent.enforcing import Enforced, Engine, enforce_links, log_enforced
+from ap_agent.errors import AgentError
 from ap_agent.events import Interest, Prefixes
 from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, ServiceClient
 from ap_agent.log import Logger
-from ap_agent.model import IFB_NAME, EngineSettings, LinkState, Problem
+from ap_agent.model import IFB_NAME, Problem
 from ap_agent.placement import limited
+from ap_agent.problems import no_as_problem, problem_of
 from ap_agent.receipt import build_receipt, news, unread_links
 from ap_agent.settings import Settings
 from ap_agent.store import Store
-from bandwidth_config import LinkInfo
 
 if TYPE_CHECKING:
     from ap_agent.bundle import Bundle
-    from ap_agent.reconcile import CycleResult
-
-_LOGGED_WRITES = 200  # of one cycle, one line each; the first build of 1000 links has ten thousand
-
-# Whose fault, in the codes that log, health file and receipt share. First match counts.
-_CODES: tuple[tuple[type[AgentError], str], ...] = (
-    (AuthError, "auth_refused"),
-    (FetchError, "service_unreachable"),
-    (BundleError, "bundle_invalid"),
-    (StoreError, "state_unusable"),
-    (NotPermittedError, "not_permitted"),
-    (ForeignStateError, "foreign_state"),
-    (ApplyError, "kernel_refused"),
-    (VerifyError, "verify_failed"),
-    (AgentError, "agent_failed"),
-)
-# Problems that may pass by themselves; the log says WARNING. All others need somebody.
-PASSING_CODES = frozenset(
-    {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
-    | {"key_expires_soon"}  # nothing is wrong yet
-    | {"foreign_filter_in_front"}  # the engine's only warning: nothing was left undone
-)
-# Problems of the way from the service to us; while they last, the last good state is enforced.
-DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"}
-
-
-class Engine(Protocol):
-    """The tc engine, as `ap_agent.reconcile` offers it. Only these functions touch the kernel."""
-
-    def plan_cycle(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult: ...
-    def reconcile(
-        self, links: Mapping[int, LinkInfo], settings: EngineSettings, *, is_settled: bool = False
-    ) -> CycleResult: ...
-    def plan_reset(self, settings: EngineSettings) -> CycleResult: ...
-    def reset(self, settings: EngineSettings) -> CycleResult: ...
-    def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]: ...
-    def ifb_in_service(self) -> int | None: ...
 
 
 class Client(Protocol):
@@ -109,19 +61,6 @@ class Letter:
     receipt: dict[str, Any]
     enforced: Enforced | None
     version: str | None
-
-
-@dataclass(frozen=True)
-class Enforced:
-    """What the kernel has after a cycle, read back. `result` is None where the engine could not finish."""
-
-    observed_at: datetime
-    links: tuple[LinkState, ...]
-    problems: tuple[Problem, ...]
-    writes: int
-    ok: bool
-    result: CycleResult | None = None
-    error: AgentError | None = None
 
 
 class Agent:
@@ -252,8 +191,8 @@ class Agent:
             self._log.debug("fetch.unchanged", **self._versions())
             return Pulled("unchanged")
         self._delivery.pop("store", None)
-        ms = round((time.monotonic() - self._asked_at) * 1000)
-        self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), ms=ms)
+        waited_ms = round((time.monotonic() - self._asked_at) * 1000)  # at the service, mostly
+        self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), waited_ms=waited_ms)
         return Pulled("new")
 
     def _take(self, data: bytes) -> bool:
@@ -389,74 +328,6 @@ class Agent:
         self._delivery.pop("receipt", None)
         self._log.debug("receipt.sent", writes=letter.receipt["writes"])
         return None
-
-
-# --- enforcing some links, wherever they come from --------------------------------------------------------------------
-
-
-def enforce_links(
-    engine: Engine,
-    links: Mapping[int, LinkInfo],
-    settings: Settings,
-    *,
-    is_settled: bool = False,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Enforced:
-    """One reconcile with its outcome as a value. A programming error is not caught here: it must be seen."""
-    try:
-        result = engine.reconcile(links, settings.engine(), is_settled=is_settled)
-    except AgentError as exc:
-        problem = problem_of(exc, "kernel")
-        states = _read_anyway(engine, links, settings, problem)
-        return Enforced(now(), states, (problem,), writes=0, ok=False, error=exc)
-    return Enforced(now(), result.links, result.problems, result.writes, result.ok, result)
-
-
-def _read_anyway(
-    engine: Engine, links: Mapping[int, LinkInfo], settings: Settings, problem: Problem
-) -> tuple[LinkState, ...]:
-    """After a failed cycle the kernel may still have every limit: say what it has, not what went wrong."""
-    try:
-        return engine.read_links(settings.engine(), links)
-    except AgentError:
-        return unread_links(links, problem.message)
-
-
-def problem_of(error: AgentError, subject: str) -> Problem:
-    """An error as the log, the health file and the receipt name it."""
-    if isinstance(error, TrustError):
-        return Problem(error.code, subject, error.message)
-    code = next(code for kind, code in _CODES if isinstance(error, kind))
-    return Problem(code, subject, error.message)
-
-
-def no_as_problem(settings: Settings) -> Problem:
-    return Problem(
-        "no_as",
-        settings.host_id or "",
-        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the agent "
-        "and run `python -m ap_agent reset`.",
-    )
-
-
-def log_enforced(logger: Logger, enforced: Enforced, ms: int, **context: object) -> None:
-    """One line for the cycle and one for each write; at DEBUG when nothing was written."""
-    if enforced.result is None:
-        return  # the problem is logged where it begins
-    ops = list(enforced.result.plan.ops)
-    for op in ops[:_LOGGED_WRITES]:
-        logger.info("kernel.write", op=str(op))
-    if len(ops) > _LOGGED_WRITES:
-        logger.info("kernel.write", more=len(ops) - _LOGGED_WRITES)
-    counts = {**dict.fromkeys(("added", "changed", "removed"), 0), **count_ops(ops)}
-    say = logger.info if ops or enforced.writes else logger.debug
-    say("reconcile.done", **context, **counts, writes=enforced.writes, links=len(enforced.links), ms=ms)
-
-
-def count_ops(ops: list[Any]) -> dict[str, int]:
-    """Operations by what they do to the kernel's objects: added, changed, removed."""
-    words = {"add": "added", "del": "removed"}
-    return dict(Counter(words.get(op.kind.rpartition("-")[2], "changed") for op in ops))
 
 
 def make_client(settings: Settings) -> ServiceClient | None:

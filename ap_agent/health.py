@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent import __version__
-from ap_agent.cycle import DELIVERY_CODES, Agent
+from ap_agent.cycle import Agent
 from ap_agent.lock import holder, lock_path
 from ap_agent.model import Problem
+from ap_agent.problems import DELIVERY_CODES
 from ap_agent.store import write_atomically
 from ap_agent.trust import time_text
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from ap_agent import commands
 from ap_agent.__main__ import print_outcome, real_engine, settings_in_force
 from ap_agent.commands import STOCK_LINK_INFO, Source
-from ap_agent.cycle import Engine
+from ap_agent.enforcing import Engine
 from ap_agent.errors import AgentError, SettingsError
 from ap_agent.lock import SERVICE, AgentLock
 from ap_agent.log import configure

@@ -24,13 +24,15 @@ from typing import TypeVar
 
 from ap_agent.attention import Attention
 from ap_agent.backoff import POLL_JITTER, Backoff
-from ap_agent.cycle import PASSING_CODES, Agent, Client, Enforced, Letter, Pulled
+from ap_agent.cycle import Agent, Client, Letter, Pulled
+from ap_agent.enforcing import Enforced
 from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.events import EventSource
 from ap_agent.fetch import FetchResult
 from ap_agent.health import write_health
 from ap_agent.log import Conditions, Logger
 from ap_agent.model import Problem
+from ap_agent.problems import PASSING_CODES
 from ap_agent.settings import Settings
 from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands, Waker

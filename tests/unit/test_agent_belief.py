@@ -15,9 +15,10 @@ import pytest
 
 from ap_agent.belief import Acceptance, trust_now
 from ap_agent.bundle import read_bundle
-from ap_agent.cycle import Agent, problem_of
+from ap_agent.cycle import Agent
 from ap_agent.fetch import NewBundle, ServiceClient
 from ap_agent.log import get_logger
+from ap_agent.problems import problem_of
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.trust import Version

@@ -11,8 +11,8 @@ import pytest
 
 from ap_agent import commands
 from ap_agent.__main__ import _COMMANDS
-from ap_agent.cycle import _CODES, PASSING_CODES
 from ap_agent.health import AGENT_CODES
+from ap_agent.problems import CODES, PASSING_CODES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def codes_in_the_source() -> set[str]:
 
 
 def test_every_problem_has_a_line_on_what_to_do() -> None:
-    codes = codes_in_the_source() | {code for _, code in _CODES} | PASSING_CODES | AGENT_CODES
+    codes = codes_in_the_source() | {code for _, code in CODES} | PASSING_CODES | AGENT_CODES
     assert {"no_as", "foreign_root", "internal_error", "auth_refused", "no_route"} <= codes
 
     missing = sorted(code for code in codes if f"`{code}`" not in TEXT)

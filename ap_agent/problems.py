@@ -1,0 +1,57 @@
+"""What the log, the health file and the receipt call it when something is wrong (docs/agent.md has the remedies)."""
+
+from __future__ import annotations
+
+from ap_agent.belief import TRUST_CODES
+from ap_agent.errors import (
+    AgentError,
+    ApplyError,
+    AuthError,
+    BundleError,
+    FetchError,
+    ForeignStateError,
+    NotPermittedError,
+    StoreError,
+    TrustError,
+    VerifyError,
+)
+from ap_agent.model import Problem
+from ap_agent.settings import Settings
+
+# Whose fault, in the codes that log, health file and receipt share. First match counts.
+CODES: tuple[tuple[type[AgentError], str], ...] = (
+    (AuthError, "auth_refused"),
+    (FetchError, "service_unreachable"),
+    (BundleError, "bundle_invalid"),
+    (StoreError, "state_unusable"),
+    (NotPermittedError, "not_permitted"),
+    (ForeignStateError, "foreign_state"),
+    (ApplyError, "kernel_refused"),
+    (VerifyError, "verify_failed"),
+    (AgentError, "agent_failed"),
+)
+# Problems that may pass by themselves; the log says WARNING. All others need somebody.
+PASSING_CODES = frozenset(
+    {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
+    | {"key_expires_soon"}  # nothing is wrong yet
+    | {"foreign_filter_in_front"}  # the engine's only warning: nothing was left undone
+)
+# Problems of the way from the service to us; while they last, the last good state is enforced.
+DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"}
+
+
+def problem_of(error: AgentError, subject: str) -> Problem:
+    """An error as the log, the health file and the receipt name it."""
+    if isinstance(error, TrustError):
+        return Problem(error.code, subject, error.message)
+    code = next(code for kind, code in CODES if isinstance(error, kind))
+    return Problem(code, subject, error.message)
+
+
+def no_as_problem(settings: Settings) -> Problem:
+    return Problem(
+        "no_as",
+        settings.host_id or "",
+        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the agent "
+        "and run `python -m ap_agent reset`.",
+    )
