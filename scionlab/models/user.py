@@ -54,7 +54,9 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Another password ends what the former one opened: Django ends the sessions, and here the token goes."""
-        is_new_password = self._password is not None and self.pk is not None  # a better hash of the same sets none
+        is_new_password = (
+            getattr(self, "_password", None) is not None and self.pk is not None
+        )  # a better hash of the same sets none
         super().save(*args, **kwargs)
         if is_new_password:
             apps.get_model("authtoken", "Token").objects.filter(user_id=self.pk).delete()
