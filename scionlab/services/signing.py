@@ -153,9 +153,9 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
         )
     now = timezone.now()
     SigningKey.objects.filter(pk=key.pk).update(revoked_at=now)
+    _tell_agents()  # before the tokens: whoever makes one locks its host first, too
     # Any of them may name this key, and an agent that insists on it would use its token up for nothing.
     EnrolmentToken.objects.filter(used_at=None, voided_at=None).update(voided_at=now)
-    _tell_agents()
     logger.warning("signing_key.revoked key_id=%s actor=%s", key_id, _name(actor))
 
 

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from bandwidth_config import RuleError
 from scionlab.models import AttachmentPoint, EnrolmentToken, SigningKey, User
-from scionlab.services import signing
+from scionlab.services import allocation, signing
 from scionlab.services.enrolment import Enrolment, enrolment_token_create, host_enrol
 from scionlab.services.generation import generation_raise
 from scionlab.services.host import host_bump, host_rotate_secret
@@ -110,5 +110,21 @@ def test_keys_generation_and_saves_at_once_end_in_no_deadlock(
         *[generation_raise] * 2,
         *[lambda: host_rotate_secret(host_id=ap.host.pk, actor=owner)] * 2,
         *[lambda: host_bump(host_ids=[ap.host.pk], config=True)] * 2,
+    )
+    assert [one for one in answers if isinstance(one, Exception)] == []
+
+
+def test_tokens_made_while_a_key_is_revoked_end_in_no_deadlock(
+    at_once: AtOnce, ap: AttachmentPoint, meet_in: Any
+) -> None:
+    """Both lock the host and its unused tokens; who took them the other way round would wait for the other for ever."""
+    key_ring()
+    signing_key_rotate(actor=None)
+    enrolment_token_create(host_id=ap.host.pk, actor=None)
+    first = SigningKey.objects.order_by("pk")[0].key_id
+    meet_in(allocation, "lock_hosts")
+    answers = at_once(
+        lambda: signing_key_revoke(key_id=first, actor=None),
+        lambda: enrolment_token_create(host_id=ap.host.pk, actor=None),
     )
     assert [one for one in answers if isinstance(one, Exception)] == []
