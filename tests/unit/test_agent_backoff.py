@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ap_agent.backoff import SHORT_FOR_S, Backoff
 from ap_agent.cycle import Contact, Pulled
@@ -165,6 +167,40 @@ def test_nobody_who_answers_at_once_makes_us_spin(answers: list[Contact | AgentE
         one.ask(answers[asked % len(answers)])
         asked += 1
     assert asked <= 75
+
+
+_ERRORS = (
+    AWAY,
+    FetchError("503", retry_after_s=3600),
+    FetchError("x", retryable=False),
+    AuthError("x"),
+    StoreError("x"),
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("new", "unchanged", "no_as", *_ERRORS)), st.floats(0, 120)), min_size=1, max_size=12
+    ),
+    st.integers(0, 60),
+    st.floats(0.1, 3600),
+    st.integers(0, 1000),
+)
+def test_whatever_comes_the_next_question_has_its_moment(
+    answers: list[tuple[Contact | AgentError, float]], long_poll_s: int, interval_s: float, seed: int
+) -> None:
+    """Never in the past, never for ever, and no question waits for longer than the operator allows."""
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    one = host(chance.uniform, long_poll_s=long_poll_s, interval_s=interval_s)
+    quick = 0
+    for number in range(60):
+        answer, took_s = answers[number % len(answers)]
+        pause_s = one.ask(answer, took_s=took_s)
+        assert 0 <= pause_s <= 4500 + interval_s
+        assert 0 <= one.wait_s <= long_poll_s
+        quick = quick + 1 if pause_s + took_s < min(0.05, interval_s / 2) else 0
+        assert quick <= 1  # in a row; the one after a start or a failure
 
 
 # --- cut off ----------------------------------------------------------------------------------------------------------
