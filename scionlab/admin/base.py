@@ -188,7 +188,8 @@ class AdministratorsOnly(_ModelAdmin):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form = super().get_form(request, obj, change=change, **kwargs)
         refused = getattr(request, "_refused", None)
-        return form if refused is None else _refusing(form, refused, self.rule_field)
+        where = None if isinstance(refused, StalePageError) else self.rule_field
+        return form if refused is None else _refusing(form, refused, where)
 
     def render_change_form(  # noqa: PLR0917  Django's own signature
         self,
@@ -201,6 +202,10 @@ class AdministratorsOnly(_ModelAdmin):
     ) -> HttpResponse:
         if obj is not None and self.compared:
             context["shown"] = self._shown_text(request, obj)
+        refused = getattr(request, "_refused", None)
+        if isinstance(refused, StalePageError):  # the form shows what was typed, the rest of the page what is stored
+            for name, value in refused.stored.items():
+                setattr(obj, name, value)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _shown_text(self, request: HttpRequest, obj: Any) -> str:

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
 from scionlab.models import AttachmentPoint, Link, User, UserAS
+from scionlab.services.link import link_set_bandwidth
 from tests.factories import PASSWORD, LinkEnforcementFactory, attach, spec
 from tests.web.test_pages_status import confirm
 
@@ -167,3 +168,15 @@ def test_all_text_stands_out_from_its_background(every_stage: list[str], page: P
         assert page.evaluate(CONTRAST) == [], url
     refused_form(page)
     assert page.evaluate(CONTRAST) == []
+
+
+def test_one_click_decides_about_a_page_that_somebody_made_old(page: Page, link: Link, staff: User) -> None:
+    """The button stands in the summary, outside of the form that it sends."""
+    page.goto(f"/ases/{link.interface_b.AS_id}/")
+    page.get_by_label("Bandwidth of this link [kbit/s]").fill("700")
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=200, actor=staff)
+    page.get_by_role("button", name="Save the bandwidth").click()
+    expect(page.get_by_role("alert")).to_contain_text("staff@example.org saved other values")
+    page.get_by_role("button", name="Save mine all the same").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    assert Link.objects.get(pk=link.pk).bandwidth_kbit == 700
