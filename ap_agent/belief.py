@@ -26,16 +26,8 @@ from ap_agent.bundle import Bundle, Limits, read_bundle
 from ap_agent.errors import TrustError
 from ap_agent.model import Problem
 from ap_agent.settings import Settings
-from ap_agent.trust import (
-    Keyring,
-    TrustedKey,
-    Version,
-    parse_keys,
-    parse_revoked,
-    read_signed,
-    time_text,
-    verify,
-)
+from ap_agent.signed_text import TrustedKey, Version, parse_keys, parse_revoked, time_text
+from ap_agent.trust import Keyring, read_signed, verify
 
 SCHEMA = 1
 _MAX_KEPT_REVOKED = 100_000  # of all bundles ever taken

@@ -18,10 +18,12 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ap_agent.errors import BundleError
-from ap_agent.trust import Signed, Version, read_signed
+from ap_agent.signed_text import Signed, Version
+from ap_agent.trust import read_signed
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkInfo, LinkInfoError, parse_link_info
 
 MANIFEST = "scionlab-config.json"
@@ -45,6 +47,9 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+# It is read before anybody's signature is verified, and JSON grows to 25 times its size in memory (`[{},{},...]`,
+# measured). A thousand files with the longest names take 0.8 MB of it.
+MAX_MANIFEST_BYTES = 2 * _MIB
 
 # Manifest -> what its signed text says, None where it has none and need not. Raises `BundleError`.
 Verify = Callable[[Mapping[str, Any]], Signed | None]
@@ -72,7 +77,7 @@ class Bundle:
         generation, config_version = self.version.split(".")
         return Version(int(generation), int(config_version), self.limits_version)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """A folder name that differs whenever the content does: `1.18-7-0f3a9b2c`."""
         limits = "none" if self.limits_version is None else self.limits_version
@@ -107,20 +112,22 @@ def read_bundle(
 
 def _unzip(data: bytes, limits: Limits) -> bytes:
     stream = zlib.decompressobj(wbits=31)  # 16 + 15: gzip framing, its checksum is verified
+    fair_bytes = max(limits.ratio_applies_above_bytes, limits.ratio * len(data))
+    allowed_bytes = min(limits.unpacked_bytes, fair_bytes)
     try:
-        unpacked = stream.decompress(data, limits.unpacked_bytes + 1)
+        unpacked = stream.decompress(data, allowed_bytes + 1)  # a small bomb is stopped before it is a large one
     except zlib.error as exc:
         if data[:2] != b"\x1f\x8b":
             raise BundleError("The bundle is not gzip.", code="not_gzip") from exc
         raise BundleError("The bundle's gzip stream is damaged.", code="damaged_gzip") from exc
     if len(unpacked) > limits.unpacked_bytes:
         raise BundleError(f"The bundle unpacks to more than {limits.unpacked_bytes} bytes.", code="unpacked_too_large")
+    if len(unpacked) > fair_bytes:
+        raise BundleError(f"The bundle unpacks to more than {limits.ratio} times its size.", code="ratio")
     if not stream.eof:
         raise BundleError(f"The bundle ends in the middle, after {len(data)} bytes.", code="truncated")
     if stream.unused_data:
         raise BundleError(f"The bundle has {len(stream.unused_data)} bytes behind its end.", code="trailing_garbage")
-    if len(unpacked) > limits.ratio_applies_above_bytes and len(unpacked) > limits.ratio * len(data):
-        raise BundleError(f"The bundle unpacks to more than {limits.ratio} times its size.", code="ratio")
     return unpacked
 
 
@@ -221,6 +228,8 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
     """The files of a bundle, from an archive or from disk: manifest, hashes, link_info. Raises `BundleError`."""
     if MANIFEST not in members:
         raise BundleError(f"The bundle has no {MANIFEST}.", code="manifest_missing")
+    if len(members[MANIFEST]) > MAX_MANIFEST_BYTES:
+        raise BundleError(f"{MANIFEST} is larger than {MAX_MANIFEST_BYTES} bytes.", code="member_too_large")
     manifest = _manifest(members[MANIFEST])
     signed = verify(manifest)
     found = _required(manifest, "host_id", str, "a text")

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ap_agent.errors import SettingsError
-from ap_agent.trust import TrustedKey, parse_json, parse_keys
+from ap_agent.signed_text import TrustedKey, parse_json, parse_keys
 
 DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
 _NONE = b"{}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from ap_agent.credentials import Credentials, check_transport, check_url, parse_credentials, read_credentials
 from ap_agent.errors import AgentError, FetchError, NotPermittedError, SettingsError
 from ap_agent.settings import Settings, set_by_hand
-from ap_agent.trust import parse_json, time_text
+from ap_agent.signed_text import parse_json, time_text
 from ap_agent.web import Bounds, WebClient, error_of, read_body
 
 PATH = "/api/v4/enrol"

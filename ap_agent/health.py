@@ -18,8 +18,8 @@ from ap_agent.cycle import Agent
 from ap_agent.lock import holder, lock_path
 from ap_agent.model import Problem
 from ap_agent.problems import DELIVERY_CODES
+from ap_agent.signed_text import time_text
 from ap_agent.store import write_atomically
-from ap_agent.trust import time_text
 
 SCHEMA = 1
 AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ap_agent.trust import TrustedKey, parse_keys
+from ap_agent.signed_text import TrustedKey, parse_keys
 from bandwidth_config import RuleError, check_bandwidth
 
 

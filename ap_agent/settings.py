@@ -40,7 +40,7 @@ from ap_agent.setting_kinds import (
     seconds_between,
     whole_between,
 )
-from ap_agent.trust import TrustedKey
+from ap_agent.signed_text import TrustedKey
 from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT
 
 DEFAULT_CONFIG = Path("/etc/scionlab-bw/agent.toml")

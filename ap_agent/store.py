@@ -30,7 +30,7 @@ from typing import Any
 from ap_agent.belief import Acceptance, Trust, acceptance_of, trust_of
 from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, Bundle, check_members, check_name
 from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
-from ap_agent.trust import parse_json
+from ap_agent.signed_text import parse_json
 from bandwidth_config import check_bandwidth
 
 KEPT_VERSIONS = 3
@@ -77,6 +77,13 @@ class Store:
         if bundle.name != target.name:
             raise StoreError(f"The stored bundle {folder} is damaged: its content is that of {bundle.name}.")
         return bundle
+
+    def has(self, bundle: Bundle) -> bool:
+        """Whether a start from here would look for this bundle, and find something. Cheap; the content is not read."""
+        try:
+            return self._current.readlink().name == bundle.name and (self._current / MANIFEST).is_file()
+        except OSError:
+            return False
 
     def save(self, bundle: Bundle, trust: Trust | None = None) -> None:
         """Make `bundle` the current one, durably, and `trust` what counts with it. After an error the former one is
@@ -281,6 +288,7 @@ def _write_file(path: Path, data: bytes, mode: int) -> None:
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
+        os.fchmod(stream.fileno(), mode)  # the health file is everybody's, whatever umask the unit has
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -18,7 +18,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ap_agent.bundle import MANIFEST
-from ap_agent.trust import SIGNED_PREFIX, Keyring, TrustedKey
+from ap_agent.signed_text import SIGNED_PREFIX, TrustedKey
+from ap_agent.trust import Keyring
 from bandwidth_config import LINK_INFO_PATH
 
 HOST_ID = "4f1c0d2e"

@@ -10,6 +10,7 @@ from typing import Any
 
 from ap_agent import bundle, store, trust
 from ap_agent.errors import BundleError
+from ap_agent.signed_text import Signed
 from bandwidth_config import LinkInfo
 
 _REAL_LINKS = bundle._links
@@ -40,7 +41,7 @@ def _almost_any_name(name: str, _limits: bundle.Limits = bundle.DEFAULT_LIMITS) 
         raise BundleError("That name lies elsewhere.", code="member_name")
 
 
-def _any_signature(manifest: Mapping[str, Any], **_how: object) -> trust.Signed | None:
+def _any_signature(manifest: Mapping[str, Any], **_how: object) -> Signed | None:
     """Whoever signed it."""
     return trust.read_signed(manifest)
 

@@ -28,8 +28,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ap_agent import bundle as reader
 from ap_agent.bundle import MANIFEST, Bundle, Limits
 from ap_agent.errors import BundleError
+from ap_agent.signed_text import SIGNED_PREFIX
 from ap_agent.store import Store
-from ap_agent.trust import SIGNED_PREFIX, verify
+from ap_agent.trust import verify
 from bandwidth_config import LINK_INFO_PATH, MAX_BANDWIDTH_KBIT, LinkInfo, LinkInfoError, parse_link_info
 from lab.fuzz import archives, mutators
 from lab.fuzz.archives import HOST_ID, KEYRING

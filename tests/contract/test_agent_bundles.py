@@ -18,8 +18,9 @@ from ap_agent.bundle import MANIFEST, read_bundle
 from ap_agent.errors import BundleError, TrustError
 from ap_agent.model import DirectionState, LinkState, Problem
 from ap_agent.receipt import build_receipt, unread_links
+from ap_agent.signed_text import TrustedKey, Version, parse_keys
 from ap_agent.store import Store
-from ap_agent.trust import Keyring, TrustedKey, Version, parse_keys, verify
+from ap_agent.trust import Keyring, verify
 from config_tar import build_host_tar
 from scionlab.api.receipt_format import parse_receipt
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost

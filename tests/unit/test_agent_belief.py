@@ -20,8 +20,8 @@ from ap_agent.fetch import NewBundle, ServiceClient
 from ap_agent.log import get_logger
 from ap_agent.problems import problem_of
 from ap_agent.settings import Settings
+from ap_agent.signed_text import Version
 from ap_agent.store import Store
-from ap_agent.trust import Version
 from tests import agent_service as svc
 from tests.agent_bundles import (
     FAR,

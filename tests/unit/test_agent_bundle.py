@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
+import tracemalloc
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from ap_agent.bundle import MANIFEST, Limits, check_name, digest, read_bundle
+from ap_agent.bundle import (
+    DEFAULT_LIMITS,
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    Limits,
+    check_name,
+    digest,
+    read_bundle,
+)
 from ap_agent.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import (
@@ -286,32 +298,51 @@ def test_bad_bundle_is_refused(case: str) -> None:
     assert refused.value.message.isprintable()
 
 
-LIMITED: dict[str, tuple[Limits, bytes, str]] = {
-    "compressed": (Limits(compressed_bytes=len(GOOD) - 1), GOOD, "bundle_too_large"),
-    "unpacked": (Limits(unpacked_bytes=2048), GOOD, "unpacked_too_large"),
-    "ratio": (Limits(ratio=50, ratio_applies_above_bytes=10_000), zipped(bytes(1_000_000)), "ratio"),
-    "members": (Limits(members=2), GOOD, "too_many_members"),
-    "member": (Limits(member_bytes=20), GOOD, "member_too_large"),
-    "name": (Limits(name_chars=10), GOOD, "member_name"),
+PLAIN = gzip.decompress(GOOD)
+LONGEST_NAME = max(len(name) for name in [MANIFEST, *FILES])
+LARGEST_MEMBER = max(len(data) for data in read_bundle(GOOD, host_id=HOST_ID).members.values())
+# Limit -> the smallest value with which GOOD passes, and the code with the next smaller one.
+LIMITED: dict[str, tuple[int, str]] = {
+    "compressed_bytes": (len(GOOD), "bundle_too_large"),
+    "unpacked_bytes": (len(PLAIN), "unpacked_too_large"),
+    "ratio": (-(-len(PLAIN) // len(GOOD)), "ratio"),
+    "members": (1 + len(FILES), "too_many_members"),
+    "member_bytes": (LARGEST_MEMBER, "member_too_large"),
+    "name_chars": (LONGEST_NAME, "member_name"),
 }
 
 
-@pytest.mark.parametrize("case", LIMITED)
-def test_limit_is_enforced(case: str) -> None:
-    limits, data, code = LIMITED[case]
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_limit_lets_pass_what_reaches_it_and_nothing_more(name: str) -> None:
+    smallest, code = LIMITED[name]
+    limits = Limits(ratio_applies_above_bytes=0)
 
+    assert read_bundle(GOOD, host_id=HOST_ID, limits=replace(limits, **{name: smallest}))
     with pytest.raises(BundleError) as refused:
-        read_bundle(data, host_id=HOST_ID, limits=limits)
-
+        read_bundle(GOOD, host_id=HOST_ID, limits=replace(limits, **{name: smallest - 1}))
     assert refused.value.code == code
 
 
-def test_bomb_is_never_unpacked_further_than_the_limit() -> None:
-    bomb = zipped(bytes(200 * 1024 * 1024))
-    assert len(bomb) < 300_000
+@pytest.mark.parametrize(("too_many", "code"), [(0, "manifest_invalid"), (1, "member_too_large")])
+def test_a_manifest_has_a_limit_of_its_own_before_it_is_read(too_many: int, code: str) -> None:
+    manifest = b"x" * (MAX_MANIFEST_BYTES + too_many)
 
-    with pytest.raises(BundleError, match="unpacks to more than 67108864 bytes"):
+    with pytest.raises(BundleError) as refused:
+        read_bundle(packed([(MANIFEST, manifest)]), host_id=HOST_ID, limits=Limits(ratio=2000))
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("megabytes", [50, 200])
+def test_a_bomb_is_unpacked_no_further_than_a_fair_archive_would_be(megabytes: int) -> None:
+    """Zeros, a thousandth of their size packed: what is allocated for them depends on what was sent."""
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(megabytes)) + packer.flush()
+    tracemalloc.start()
+    with pytest.raises(BundleError, match="unpacks to more than"):
         read_bundle(bomb, host_id=HOST_ID)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2.2 * min(DEFAULT_LIMITS.unpacked_bytes, DEFAULT_LIMITS.ratio * len(bomb))
 
 
 @pytest.mark.parametrize("name", ["etc/scion/a", "etc/openvpn/client.conf", "etc/scion/..a/b", MANIFEST])

@@ -13,7 +13,8 @@ import pytest
 
 from ap_agent.bundle import MANIFEST, read_bundle
 from ap_agent.errors import BundleError, TrustError
-from ap_agent.trust import MAX_KEYS, MAX_REVOKED, MAX_SIGNED_CHARS, Keyring, Signed, TrustedKey, Version, verify
+from ap_agent.signed_text import MAX_KEYS, MAX_REVOKED, MAX_SIGNED_CHARS, Signed, TrustedKey, Version
+from ap_agent.trust import Keyring, verify
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import (
     HOST_ID,
