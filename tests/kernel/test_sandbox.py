@@ -93,6 +93,8 @@ def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, servic
         assert process.wait(timeout=20) == 0
     kept = {path.relative_to(confined.folder) for path in confined.folder.rglob("*") if path.is_file()}
     assert Path("run/health.json") in kept
+    everybodys = {path.name: path.stat().st_mode & 0o777 for path in (confined.folder / "run").iterdir()}
+    assert set(everybodys.values()) == {0o644}, everybodys  # for `status`, whatever the unit's umask
     private = [path for path in (confined.folder / "state").rglob("*") if path.stat().st_mode & 0o077]
     assert private == []
 
