@@ -376,6 +376,20 @@ def test_the_later_of_two_administrators_is_told(
     assert str(getattr(row(), field)) == mine
 
 
+def test_a_mistake_in_an_administrators_old_page_does_not_make_it_a_new_one(
+    cases: dict[str, AdminCase], staff: User, boss: User
+) -> None:
+    row, form, field, mine, theirs = cases["link"]
+    url = page(Link, CHANGE, row().pk)
+    first, second = browser(boss), browser(staff)
+    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    assert first.post(url, {**typed, field: theirs}).status_code == 302
+    wrong = second.post(url, {**other, field: "much"})
+    assert wrong.status_code == 200
+    told = second.post(url, {**fields(wrong, form), field: mine})
+    assert (told.status_code, str(getattr(row(), field))) == (200, theirs)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_administrators_old_page_saved_as_it_stands_undoes_nothing(
     kind: str, cases: dict[str, AdminCase], staff: User, boss: User
