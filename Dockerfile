@@ -3,7 +3,7 @@ FROM python:3.11-slim-bookworm
 WORKDIR /srv/scionlab
 COPY requirements/web.lock requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/web.lock && useradd --system --home-dir /var/lib/scionlab --create-home scionlab
-COPY bandwidth_config.py config_tar.py manifest_signature.py user_download.py manage.py ./
+COPY bandwidth_config.py config_tar.py manage.py ./
 COPY scionlab scionlab
 COPY templates templates
 ENV SCIONLAB_VAR=/var/lib/scionlab PYTHONUNBUFFERED=1

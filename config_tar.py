@@ -8,24 +8,35 @@ The same configuration gives the same bytes: names and JSON keys are sorted, tim
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
 OpenVPN's files are not here: its keys belong to the operators. Only the names of its units are listed.
+
+What an agent may believe of a manifest is one text in it, with signatures over exactly its bytes (docs/adr/0010), so
+nobody has to agree on a canonical form of JSON. Keys are values here; where they are kept and which are valid is
+`scionlab.services.signing`. Ed25519 is deterministic, so the same configuration still gives the same bytes.
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkEnd, RuleError, generate_link_info
-from manifest_signature import KeyRing, signed_part
 
 MANIFEST_NAME = "scionlab-config.json"
 TOPOLOGY_PATH = "etc/scion/topology.json"
+
+SIGNED_TYPE = "scionlab-bandwidth-config"
+SIGNED_SCHEMA = 1
+CONTEXT = b"scionlab-bandwidth-config/1\n"  # before the text: a signature for something else never fits here
+
+_KEY_ID_DIGITS = 32
 
 AS_MTU_BYTES = 1472
 DISPATCHED_PORTS = "30000-32767"
@@ -109,6 +120,62 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
     )
 
 
+# --- the keys that vouch for it -------------------------------------------------------------------------------
+
+
+def key_id_of(public_key: bytes) -> str:
+    """The first 32 hexadecimal digits of SHA-256 of the 32 raw bytes: what people compare and tokens carry."""
+    return hashlib.sha256(public_key).hexdigest()[:_KEY_ID_DIGITS]
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A key that signs. `public_key` is 32 raw bytes, `not_after` is aware; `sign` gives 64 bytes."""
+
+    public_key: bytes
+    not_after: datetime
+    sign: Callable[[bytes], bytes] = field(repr=False, compare=False)
+
+    @property
+    def key_id(self) -> str:
+        return key_id_of(self.public_key)
+
+    @property
+    def entry(self) -> dict[str, str]:
+        """As agents are told of it, in a signed text and at enrolment."""
+        return {
+            "key_id": self.key_id,
+            "public_key": base64.b64encode(self.public_key).decode("ascii"),
+            "not_after": self.not_after.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+
+@dataclass(frozen=True)
+class KeyRing:
+    """The keys of the service that are valid, each of which signs, and the ids of those that never will be again.
+
+    Sorted, whatever the order they are given in. Raises `ValueError` without a key: nothing is handed out unsigned.
+    """
+
+    signers: tuple[Signer, ...]
+    revoked: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.signers:
+            raise ValueError("A key ring needs at least one valid key.")
+        object.__setattr__(self, "signers", tuple(sorted(self.signers, key=lambda one: one.key_id)))
+        object.__setattr__(self, "revoked", tuple(sorted(set(self.revoked))))
+
+    @property
+    def entries(self) -> list[dict[str, str]]:
+        return [one.entry for one in self.signers]
+
+    @property
+    def fingerprint(self) -> str:
+        """Another one whenever a signed text or its signatures would differ by the keys."""
+        return hashlib.sha256(_compact({"keys": self.entries, "revoked": self.revoked}).encode()).hexdigest()
+
+
 # --- the archive ---------------------------------------------------------------------------------------------
 
 
@@ -175,7 +242,7 @@ def build_manifest(
     site_url: str,
     keys: KeyRing,
 ) -> bytes:
-    """scionlab-config.json. sha1 is what the stock client reads; our agent believes what `manifest_signature` adds."""
+    """scionlab-config.json. sha1 is what the stock client reads; our agent believes what `signed_part` adds."""
     schema = LINK_INFO_SCHEMA if LINK_INFO_PATH in files else None
     manifest: dict[str, Any] = {
         "host_id": host.uid,
@@ -199,6 +266,51 @@ def build_manifest(
         keys=keys,
     )
     return to_json(manifest)
+
+
+def signed_part(
+    *,
+    host_id: str,
+    host_secret: str,
+    generation: int,
+    config_version: int,
+    limits_version: int,
+    link_info_schema: int | None,
+    files: Mapping[str, bytes],
+    keys: KeyRing,
+) -> dict[str, Any]:
+    """The manifest's `sha256`, `signed` and `signatures`; `files` are all members but the manifest itself.
+
+    The secret itself is not in the text, only its hash: the text alone gives nobody the host's credentials.
+    """
+    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
+    statement: dict[str, Any] = {
+        "type": SIGNED_TYPE,
+        "schema": SIGNED_SCHEMA,
+        "host_id": host_id,
+        "generation": generation,
+        "config_version": config_version,
+        "limits_version": limits_version,
+        "sha256": hashes,
+        "host_secret_sha256": hashlib.sha256(host_secret.encode()).hexdigest(),
+        "keys": keys.entries,
+        "revoked": list(keys.revoked),
+    }
+    if link_info_schema is not None:
+        statement["link_info_schema"] = link_info_schema
+    text = _compact(statement)
+    return {
+        "sha256": hashes,
+        "signed": text,
+        "signatures": [
+            {"key_id": one.key_id, "signature": base64.b64encode(one.sign(CONTEXT + text.encode())).decode("ascii")}
+            for one in keys.signers
+        ],
+    }
+
+
+def _compact(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
 def systemd_units(host: HostSnapshot, *, runs_control_service: bool = True) -> list[str]:

@@ -16,11 +16,11 @@ from django.db import transaction
 from redis.exceptions import RedisError
 
 import config_tar
-import user_download as download
-from manifest_signature import KeyRing
+from config_tar import KeyRing
 from scionlab import selectors
 from scionlab.models import Host, UserAS
 from scionlab.services.signing import key_ring
+from scionlab.services.user_download import build_user_download
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def user_download(user_as: UserAS) -> tuple[str, bytes]:
     key_ring()  # makes the first key, if there is none, before the host is locked
     with transaction.atomic():
         host = _locked_host(Host.objects.filter(AS_id=user_as.pk).order_by("pk").values_list("pk", flat=True)[0])
-        content = download.build_user_download(
+        content = build_user_download(
             host,
             generation=selectors.generation(),
             site_url=settings.SITE_URL,

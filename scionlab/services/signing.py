@@ -21,7 +21,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from manifest_signature import KeyRing, Signer, key_id_of
+from config_tar import KeyRing, Signer, key_id_of
 from scionlab.models import EnrolmentToken, Host, ServiceState, SigningKey, User
 from scionlab.services.host import host_bump
 

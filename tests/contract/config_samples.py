@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from manifest_signature import KeyRing, Signer
+from config_tar import KeyRing, Signer
 
 SITE_URL = "https://scionlab.example.org"
 

@@ -23,8 +23,8 @@ from ap_agent.store import Store
 from ap_agent.trust import Keyring, verify
 from config_tar import build_host_tar
 from scionlab.api.receipt_format import parse_receipt
+from scionlab.services.user_download import build_user_download
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
-from user_download import build_user_download
 
 SAMPLES = Path(__file__).with_name("samples")
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)

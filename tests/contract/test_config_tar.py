@@ -21,6 +21,7 @@ from config_tar import (
     host_tar_name,
     pack,
 )
+from scionlab.services.user_download import build_user_download
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
@@ -35,7 +36,6 @@ from tests.contract.config_samples import (
     SampleHost,
 )
 from tests.contract.stock_client import complaints
-from user_download import build_user_download
 
 SAMPLES = Path(__file__).with_name("samples")
 
@@ -182,7 +182,7 @@ def test_manifest_of_an_attachment_point_is_exactly_this() -> None:
     files = contents(tar_of(AP_HOST))
     manifest = json.loads(files.pop("scionlab-config.json"))
     signed = {name: manifest.pop(name) for name in ("signed", "signatures")}
-    assert [type(one) for one in signed.values()] == [str, list]  # test_manifest_signature.py
+    assert [type(one) for one in signed.values()] == [str, list]  # test_signed_manifest.py
     assert manifest == {
         "host_id": "a0000000000000000000000000001107",
         "host_secret": "5ec4e700000000000000000000000000",

@@ -18,7 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from manifest_signature import key_id_of
+from config_tar import key_id_of
 from scionlab.models import EnrolmentToken, Host, SigningKey, User
 from scionlab.services.enrolment import enrolment_token_create
 from scionlab.services.signing import key_ring, signing_key_revoke, signing_key_rotate

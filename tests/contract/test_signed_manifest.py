@@ -13,8 +13,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from config_tar import MANIFEST_NAME, build_host_tar, host_members
-from manifest_signature import KeyRing
+from config_tar import MANIFEST_NAME, KeyRing, build_host_tar, host_members
 from tests.contract.config_samples import AP_HOST, HOSTS, KEYS, SITE_URL, USER_HOST, SampleHost, sample_signer
 
 ONE, TWO = sample_signer(1), sample_signer(2, not_after=datetime(2030, 1, 1, tzinfo=UTC))

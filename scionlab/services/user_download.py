@@ -1,6 +1,6 @@
 """Host -> what its owner downloads: a folder with the host's files and a README.md for this very host, as bytes.
 
-Beside `config_tar`, which makes the files; like it without Django and without I/O.
+`config_tar` makes the files; nothing here touches the database.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from config_tar import (
     SUFFIX,
     ConfigHost,
     HostSnapshot,
+    KeyRing,
     download_name,
     host_members,
     join_address,
     pack,
     snapshot,
 )
-from manifest_signature import KeyRing
 
 
 def build_user_download(
