@@ -7,7 +7,7 @@ import getpass
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ap_agent import __version__, commands
@@ -20,6 +20,7 @@ from ap_agent.events import Listener
 from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
+from ap_agent.model import Problem
 from ap_agent.progress import Progress, for_person, for_service
 from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings, settings_without_enrolment
 from ap_agent.store import Store
@@ -51,13 +52,13 @@ def main(
     try:
         if given.command == "enrol":
             return print_outcome(_enrol(given, environment))
-        settings = settings_in_force(given.config, environment)
+        settings, broken = _settings_for(given.command, given.config, environment)
         if given.command == "accept-older":
             return print_outcome(commands.accept_older(settings, given.version))
         progress = for_service(environment) if given.command == "run" else for_person()
         used = engine if engine is not None else real_engine(progress)
         if given.command == "run":
-            return _run(given.config, settings, environment, used)
+            return _run(given.config, settings, environment, used, broken)
         configure("error", under_systemd=False)  # the commands by hand say everything themselves
         outcome = _outcome(given, settings, used)
     except AgentError as exc:
@@ -90,15 +91,17 @@ def real_engine(progress: Progress | None = None) -> Engine:
     return TcEngine(progress=progress)
 
 
-def settings_in_force(config: Path | None, environment: Mapping[str, str]) -> Settings:
+def settings_in_force(
+    config: Path | None, environment: Mapping[str, str], *, load: Callable[..., Settings] = load_settings
+) -> Settings:
     """File, then what `scionlab_bw_limiter -b` stored, then the environment. Raises `SettingsError`, `StoreError`,
     `NotPermittedError`."""
-    settings = load_settings(config, environment)
+    settings = load(config, environment)
     stored = Store(settings.state_dir).load_operator()
     if stored.default_bandwidth_kbit is None:
         return settings
     overrides = {"unmatched": "default", "default_bandwidth_kbit": stored.default_bandwidth_kbit}
-    return load_settings(config, environment, overrides)
+    return load(config, environment, overrides)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,7 +164,28 @@ def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> O
     return commands.show(settings, engine, source, as_json=given.json)
 
 
-def _run(config: Path | None, settings: Settings, environment: Mapping[str, str], engine: Engine) -> int:
+def _settings_for(
+    command: str, config: Path | None, environment: Mapping[str, str]
+) -> tuple[Settings, SettingsError | None]:
+    """The settings; for `run` also where the credentials cannot be used: then without them, and with what is wrong.
+
+    After a boot the stored limits are all that there is, and enforcing them needs no credentials.
+    """
+    try:
+        return settings_in_force(config, environment), None
+    except SettingsError as exc:
+        if command != "run" or exc.key != "credentials_file":
+            raise
+        return settings_in_force(config, environment, load=settings_without_enrolment), exc
+
+
+def _run(
+    config: Path | None,
+    settings: Settings,
+    environment: Mapping[str, str],
+    engine: Engine,
+    broken: SettingsError | None,
+) -> int:
     under_systemd = is_under_systemd(environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
@@ -174,11 +198,16 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
 
     with AgentLock(settings.run_dir, "run"):
         if settings.url is None and not _has_bundle(settings):
+            if broken is not None:
+                raise broken
             raise SettingsError("There is no url in the configuration and no stored bundle: nothing to do. Set url.")
         logger.info("agent.start", agent=__version__, url=settings.url, unmatched=settings.unmatched)
+        agent = Agent(settings, engine, make_client(settings), logger)
+        if broken is not None:
+            agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
         with Listener() as events:
             loop = Loop(
-                Agent(settings, engine, make_client(settings), logger),
+                agent,
                 logger,
                 notifier=Notifier(environment),
                 events=events,

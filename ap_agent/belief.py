@@ -10,6 +10,7 @@ the two, or with either file lost or taken from a backup, `trust_now` gives a st
     no trust.json                       the enrolled keys and those of the bundle count
     neither                             the enrolled keys count
     another enrolment                   its keys count, and no other; what was revoked stays revoked
+    no enrolment                        nobody is asked; what counted is kept for the day when there is one again
 
 The stored bundle is enforced whatever its key has become since: it was accepted when the key was good.
 """
@@ -17,7 +18,7 @@ The stored bundle is enforced whatever its key has become since: it was accepted
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -86,6 +87,8 @@ def trust_now(settings: Settings, stored: Trust | None, bundle: Bundle | None) -
     enrolled = tuple(sorted(one.key_id for one in settings.service_keys))
     if bundle is not None and settings.host_id is not None and bundle.host_id != settings.host_id:
         bundle = None
+    if settings.url is None and stored is not None:
+        return replace(stored, newest=_joined(stored.newest, bundle.order if bundle is not None else None))
     was_unsigned = stored is not None and not stored.enrolled  # then nobody verified the bundle's text
     signed = bundle.signed if bundle is not None and enrolled and not was_unsigned else None
     order = bundle.order if bundle is not None else None
@@ -133,6 +136,19 @@ def believe(
         "the service was restored from a backup, run `manage.py raise_generation` there. To take this one all the "
         f"same, run `scionlab-bw-agent accept-older {bundle.version}` here.",
         code="version_older",
+    )
+
+
+def lost_enrolment(settings: Settings, trust: Trust) -> Problem | None:
+    """A host that followed a service once and is told of none now would go on in silence with what it has."""
+    if settings.url is not None or not trust.enrolled:
+        return None
+    return Problem(
+        "not_enrolled",
+        trust.host_id or "",
+        "This host was enrolled, and has no credentials now that can be used: the limits stay, and nobody is asked for "
+        "newer ones. Enrol it again (`scionlab-bw-agent enrol URL`); if it shall have no service any longer, delete "
+        "trust.json.",
     )
 
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ap_agent.belief import Trust, believe, key_problem, trust_now
+from ap_agent.belief import Trust, believe, key_problem, lost_enrolment, trust_now
 from ap_agent.enforcing import Enforced, Engine, enforce_links, log_enforced
 from ap_agent.errors import AgentError
 from ap_agent.events import Interest, Prefixes
@@ -109,6 +109,7 @@ class Agent:
         self.hang_up()
         self.settings, self._client = settings, client
         self.trust = trust_now(settings, self.trust, self.bundle)
+        self._delivery.pop("enrolment", None)
         self._use_secret()
 
     def hang_up(self) -> None:
@@ -138,6 +139,9 @@ class Agent:
             is_damaged = True
             self._delivery["trust"] = problem_of(exc, str(self.settings.state_dir))
         self.trust = trust_now(self.settings, stored, self.bundle)
+        lost = lost_enrolment(self.settings, self.trust)
+        if lost is not None:
+            self._delivery["enrolment"] = lost
         if self.trust == stored or not (is_damaged or self.bundle is not None):
             return
         try:

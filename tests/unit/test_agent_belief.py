@@ -337,6 +337,21 @@ def test_with_everything_lost_the_enrolment_counts_again(host: Host, settings: S
     assert host.offered(bundle("1.18", 8)) == "new"
 
 
+def test_host_without_its_credentials_says_so_and_forgets_nothing(host: Host, settings: Settings) -> None:
+    host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
+    host.offered(bundle("1.18", 10, signers=[OTHER_KEY], revoked=[KEY.key_id]))
+    before = host.agent.trust
+    host.settings = Settings(state_dir=settings.state_dir, run_dir=settings.run_dir)
+    host.start()
+
+    assert host.codes() == ["not_enrolled"]
+    assert host.installed == "1.18 with limits 10"
+    assert host.agent.trust == host.agent.store.load_trust() == before
+    host.agent.use(settings, None)  # they are back, and the configuration is read again
+    assert host.codes() == []
+    assert host.offered(bundle("1.18", 11, signers=[OTHER_KEY])) == "new"
+
+
 def test_new_enrolment_counts_over_what_was_followed_before(host: Host, settings: Settings) -> None:
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY], revoked=[THIRD_KEY.key_id]))
     host.settings = replace(settings, service_keys=(SigningKey(7).public,))

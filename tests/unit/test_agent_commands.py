@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from ap_agent import commands
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
 from ap_agent.lock import AgentLock, holder, lock_path
+from ap_agent.loop import Loop
 from ap_agent.store import Operator, Store
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, SigningKey, bundle_bytes, entry
@@ -368,6 +370,28 @@ def test_help_lists_commands_and_exit_codes(host: Host) -> None:
     assert host.agent("--help") == 0
     for word in ("run", "once", "plan", "show", "reset", "status", "exit codes:", "last good state enforced"):
         assert word in host.out
+
+
+@pytest.mark.parametrize("content", ["{", None])
+def test_unusable_credentials_do_not_keep_the_stored_limits_out_of_the_kernel(
+    host: Host, content: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a boot the kernel has nothing, and the stored limits are all that there is."""
+    host.store()
+    host.configure(f'credentials_file = "{host.folder / "credentials.json"}"\n')
+    if content is not None:
+        (host.folder / "credentials.json").write_text(content)
+        (host.folder / "credentials.json").chmod(0o600)
+    monkeypatch.setattr(Loop, "run", Loop.start)
+
+    assert host.agent("run") == commands.OK
+    assert host.engine.kernel == {1: 500, 2: 0}
+    (problem,) = json.loads((host.run_dir / "health.json").read_bytes())["problems"]
+    assert problem["code"] == "settings_invalid"
+    assert "Enrol this host" in problem["message"]
+    assert host.agent("once") == commands.USAGE  # somebody is there to read it
+    shutil.rmtree(host.state)
+    assert host.agent("run") == commands.USAGE
 
 
 def test_run_without_anything_to_do_is_2(host: Host) -> None:
