@@ -13,20 +13,27 @@ from scionlab.models import BandwidthChange, HostReceipt, LinkEnforcement, Mail
 
 @admin.register(BandwidthChange)
 class BandwidthChangeAdmin(ReadOnlyAdmin):
-    list_display = ["at", "kind", "subject_link", "old", "new", "actor", "reason"]
+    list_display = ["at", "kind", "subject_link", "old", "new", "who", "address", "reason"]
     list_display_links = ["at"]
     list_filter = ["kind", "at"]
     list_select_related = ["link", "attachment_point", "actor"]
-    search_fields = ["subject", "actor__email", "reason"]
+    search_fields = ["subject", "actor_email", "reason", "address"]
     date_hierarchy = "at"
-    fields = ["at", "kind", "subject_link", "old", "new", "actor", "reason"]
-    readonly_fields = ["subject_link", "old", "new"]
+    fields = ["at", "kind", "subject_link", "old", "new", "who", "address", "reason"]
+    readonly_fields = ["subject_link", "old", "new", "who"]
     why_read_only = "The record of changes is only ever added to."
 
     @admin.display(description="subject", ordering="subject")
     def subject_link(self, obj: BandwidthChange) -> str:
         target = obj.link or obj.attachment_point
         return link_to(target, obj.subject) if target is not None else obj.subject
+
+    @admin.display(description="by", ordering="actor_email")
+    def who(self, obj: BandwidthChange) -> str:
+        """Also of an account that is gone."""
+        if obj.actor is not None:
+            return link_to(obj.actor)
+        return f"{obj.actor_email} (deleted)" if obj.actor_email else "the service"
 
     @admin.display(description="old", ordering="old_kbit")
     def old(self, obj: BandwidthChange) -> str:

@@ -55,6 +55,16 @@ class Caller:
     enrolment_token: str = ""
 
 
+@dataclass(frozen=True)
+class Marker:
+    """A text that a body must not hold, but for these people and hosts (by key)."""
+
+    kind: str
+    text: str
+    people: frozenset[int] = frozenset()
+    hosts: frozenset[int] = frozenset()
+
+
 @dataclass
 class World:
     """What the callers want something of."""
@@ -66,10 +76,10 @@ class World:
     link: Link
     ap_host: Host
     user_host: Host
+    other_host: Host
     callers: list[Caller]
     objects: dict[str, Any] = field(default_factory=dict)  # model name -> one of it
-    # What a body must not hold, and who may read it where.
-    markers: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
+    markers: list[Marker] = field(default_factory=list)
 
 
 def basic(host: Host, secret: str) -> str:
@@ -120,7 +130,7 @@ def build_world() -> World:
         "signingkey": SigningKey.objects.get(),
         "enrolmenttoken": EnrolmentToken.objects.get(),
     }
-    world = World(owner, stranger, administrator, user_as, link, ap_host, user_host, [], objects)
+    world = World(owner, stranger, administrator, user_as, link, ap_host, user_host, late, [], objects)
     tokens = {user: ApiToken.objects.create(user=user).key for user in (owner, stranger, administrator, inactive)}
     revoked = "f" * 40
     people = {
@@ -168,28 +178,27 @@ def build_world() -> World:
     return world
 
 
-def _markers(
-    world: World, tokens: dict[User, str], random: str, revoked: str
-) -> Iterator[tuple[str, str, frozenset[int]]]:
-    """(kind, text, keys of the people to whom it belongs)."""
+def _markers(world: World, tokens: dict[User, str], random: str, revoked: str) -> Iterator[Marker]:
     for host in Host.objects.select_related("AS__useras"):
         of_user_as = getattr(host.AS, "useras", None)
-        holders = frozenset() if of_user_as is None else frozenset([of_user_as.owner_id])
-        yield f"secret of host {host.pk}", host.secret, holders
+        people = frozenset() if of_user_as is None else frozenset([of_user_as.owner_id])
+        yield Marker("secret", host.secret, people, frozenset([host.pk]))
         if host.previous_secret:
-            yield f"former secret of host {host.pk}", host.previous_secret, frozenset()
+            yield Marker("former secret", host.previous_secret)
         if of_user_as is not None:
-            for end in host.interfaces.all():
-                yield f"address at host {host.pk}", str(end.public_ip), holders
+            for end in host.interfaces.select_related("link_as_b__interface_a"):
+                # The attachment point limits this address, so its host is told.
+                hosts = frozenset([host.pk, end.link_as_b.interface_a.host_id])
+                yield Marker("address", str(end.public_ip), people, hosts)
     for user in User.objects.all():
-        yield "e-mail address", user.email, frozenset([user.pk])
-        yield "password hash", user.password.rsplit("$", 1)[-1], frozenset()
+        yield Marker("e-mail address", user.email, frozenset([user.pk]))
+        yield Marker("password hash", user.password.rsplit("$", 1)[-1])
     for user, key in tokens.items():
-        yield "API token", key, frozenset([user.pk])
-    yield "API token", revoked, frozenset()
-    yield "enrolment token", random, frozenset()
+        yield Marker("API token", key, frozenset([user.pk]))
+    yield Marker("API token", revoked)
+    yield Marker("enrolment token", random)
     for key in SigningKey.objects.all():
-        yield "signing key", key.private_encrypted, frozenset()
+        yield Marker("signing key", key.private_encrypted)
 
 
 # --- what is asked ------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from tests.web.access import (
     Form,
     HostApi,
     LogIn,
+    Marker,
     Page,
     PublicRest,
     Rest,
@@ -216,7 +217,7 @@ class Writes:
 def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]]:
     """Concrete addresses, with the host that each is about."""
     if "<str:uid>" in route:
-        hosts = (world.ap_host, world.user_host)
+        hosts = (world.ap_host, world.user_host, world.other_host)
         return [("/" + route.replace("<str:uid>", host.uid), host) for host in hosts]
     if name == "admin/(?P<url>.*)$":
         return [("/admin/scionlab/nothing/", None)]
@@ -261,27 +262,26 @@ def ask(
 
 
 def leaks(caller: Caller, rule: Rule, host: Host | None, world: World, body: str) -> list[str]:
+    """Kinds of what the body holds and this caller may not read, or not here."""
     person = caller.page_person or caller.api_person
-    is_admin = person is not None and person.is_staff
     known = {host.pk} if host is not None and caller.host == host else set()
     if caller.enrolment_token and isinstance(rule, Enrolment):
         known = {world.ap_host.pk}
-    found = []
-    for kind, text, holders in world.markers:
-        if text not in body:
-            continue
-        mine = is_admin or (person is not None and person.pk in holders)
-        if kind.startswith("secret of host"):
-            allowed = "secret" in rule.shows and (mine or int(kind.split()[-1]) in known)
-        elif kind.startswith("address"):  # an attachment point's host limits it, so it knows it
-            allowed = mine or (bool(known) and text == str(world.link.interface_b.public_ip))
-        elif kind == "e-mail address":
-            allowed = mine
-        else:
-            allowed = kind == "API token" and "token" in rule.shows and mine
-        if not allowed:
-            found.append(kind)
-    return found
+
+    def may_read(marker: Marker) -> bool:
+        is_admin = person is not None and person.is_staff
+        mine = (person is not None and person.pk in marker.people) or bool(known & marker.hosts)
+        match marker.kind:
+            case "secret":
+                return "secret" in rule.shows and (mine or is_admin)
+            case "address" | "e-mail address":
+                return mine or is_admin
+            case "API token":
+                return "token" in rule.shows and mine
+            case _:
+                return False
+
+    return [marker.kind for marker in world.markers if marker.text in body and not may_read(marker)]
 
 
 EVERYTHING = os.environ.get("SLBW_EVERY_CALLER") == "1"

@@ -384,6 +384,10 @@ def test_the_record_outlives_link_as_and_account(change: BandwidthChange, user_a
     change.refresh_from_db()
     assert (change.link, change.actor, change.actor_email) == (None, None, "owner@example.org")
     assert (change.old_kbit, change.new_kbit) == (1000, 640)
+    staff = UserFactory(email="auditor@example.org", is_staff=True)
+    auditor = Client()
+    auditor.force_login(staff)
+    assert "owner@example.org (deleted)" in Page(auditor.get("/admin/scionlab/bandwidthchange/")).text
     removed = BandwidthChange.objects.first()
     assert removed is not None
     assert (removed.new_kbit, removed.actor_email) == (None, "owner@example.org")
