@@ -38,6 +38,30 @@ def test_redis_runs_with_the_options_of_the_tests(services: dict[str, Any]) -> N
     assert command.split() == ["redis-server", *[option for option in REDIS_OPTIONS if option]]
 
 
+@pytest.mark.parametrize("part", ["web", "worker", "beat", "migrate"])
+def test_our_containers_write_nowhere_and_may_nothing(services: dict[str, Any], part: str) -> None:
+    service = services[part]
+    assert (service["read_only"], service["cap_drop"], service["tmpfs"]) == (True, ["ALL"], ["/tmp"])  # noqa: S108  of a container
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "cap_add" not in service
+    assert service["volumes"] == ["var:/var/lib/scionlab"]
+
+
+@pytest.mark.parametrize("part", ["postgres", "redis"])
+def test_images_of_others_may_become_their_user_and_nothing_else(services: dict[str, Any], part: str) -> None:
+    service = services[part]
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert set(service["cap_add"]) == {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
+    assert "ports" not in service
+
+
+def test_the_image_does_not_run_as_root() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    users = [line for line in lines if line.startswith("USER ")]
+    assert users == ["USER scionlab"]
+    assert [line for line in lines[lines.index(users[0]) :] if line.startswith(("RUN", "COPY", "ADD"))] == []
+
+
 def test_every_variable_that_has_no_default_says_what_to_set(services: dict[str, Any]) -> None:
     environment = services["web"]["environment"]
     for name in ("SECRET_KEY", "SIGNING_SECRET", "ALLOWED_HOSTS", "SITE_URL", "DATABASE_URL"):

@@ -7,9 +7,12 @@ The server is a process, because Django's settings are read once; its database i
 from __future__ import annotations
 
 import http.client
+import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         "SCIONLAB_VAR": str(var),
         "DATABASE": str(var / "database"),
         "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod",
+        "DEBUG": "1",  # which production does not heed
         **ENVIRONMENT,
     }
     # Pages name their static files by the hashes that are made here; without them every page is an error.
@@ -94,6 +98,66 @@ def test_every_other_page_is_redirected_to_tls(port: int, path: str) -> None:
 def test_behind_the_proxy_nothing_is_redirected_to_tls(port: int) -> None:
     assert get(port, "/healthz", X_Forwarded_Proto="https") == (200, "")
     assert get(port, "/nowhere", X_Forwarded_Proto="https")[0] == 404
+
+
+def test_pages_carry_what_browsers_need_to_protect_them(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/login/", headers={"Host": HOST, "X-Forwarded-Proto": "https"})
+        response = connection.getresponse()
+        headers, page = {name.lower(): value for name, value in response.getheaders()}, response.read().decode()
+    finally:
+        connection.close()
+    assert response.status == 200
+    assert headers["strict-transport-security"] == "max-age=31536000; includeSubDomains; preload"
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    cookie = headers["set-cookie"]
+    assert cookie.startswith("__Host-csrftoken=")
+    assert {"HttpOnly", "Secure", "Path=/", "SameSite=Lax"} <= set(cookie.split("; "))
+    assert "no-store" in headers["cache-control"]
+    assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+    assert re.search(r"/static/scionlab/site\.[0-9a-f]{12}\.css", page)  # named by its content
+
+
+def test_a_page_that_does_not_exist_shows_nothing_of_the_settings(port: int) -> None:
+    """`DEBUG=1` stands in this server's environment."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", "/nowhere", headers={"Host": HOST, "X-Forwarded-Proto": "https"})
+        response = connection.getresponse()
+        shown = response.read().decode()
+    finally:
+        connection.close()
+    assert response.status == 404
+    assert "There is no such page" in shown
+    assert "urlpatterns" not in shown.lower()
+    assert "DJANGO_SETTINGS_MODULE" not in shown
+
+
+def test_production_hashes_passwords_with_argon2_and_serves_json_alone() -> None:
+    ask = (
+        "import django, json; django.setup(); from django.conf import settings as s; "
+        "print(json.dumps([s.DEBUG, s.PASSWORD_HASHERS[0], s.SESSION_COOKIE_NAME, s.SESSION_COOKIE_SECURE, "
+        "s.REST_FRAMEWORK['DEFAULT_RENDERER_CLASSES']]))"
+    )
+    with tempfile.TemporaryDirectory() as var:
+        known = {"PATH": os.environ["PATH"], "SCIONLAB_VAR": var, "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod"}
+        done = subprocess.run(
+            [sys.executable, "-c", ask],
+            cwd=ROOT,
+            env={**known, **ENVIRONMENT, "DEBUG": "1"},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+    assert json.loads(done.stdout) == [
+        False,
+        "django.contrib.auth.hashers.Argon2PasswordHasher",
+        "__Host-sessionid",
+        True,
+        ["rest_framework.renderers.JSONRenderer"],
+    ]
 
 
 def test_the_health_check_wants_a_host_name_of_the_site(port: int) -> None:
