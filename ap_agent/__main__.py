@@ -196,7 +196,7 @@ def _run(
         configure(fresh.log_level, under_systemd=under_systemd)
         return fresh, make_client(fresh)
 
-    with AgentLock(settings.run_dir, "run"):
+    with AgentLock(settings.run_dir, "run") as lock:
         if settings.url is None and not _has_bundle(settings):
             if broken is not None:
                 raise broken
@@ -212,6 +212,7 @@ def _run(
                 notifier=Notifier(environment),
                 events=events,
                 reload=reload,
+                keep_lock=lock.keep,
             )
             loop.install_signals()
             loop.run()

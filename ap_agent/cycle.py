@@ -157,6 +157,19 @@ class Agent:
         if self._client is not None:
             self._client.use_secret(self.bundle.host_secret if self.bundle is not None else None)
 
+    def keep_stored(self) -> None:
+        """Write what is in force again where somebody deleted it under us: the next start needs it."""
+        if self.bundle is None:
+            return  # what could not be read at the start is the service's to replace
+        if not self.store.is_there():  # only then: another one there is newer, and somebody else's
+            try:
+                self.store.save(self.bundle, self.trust)
+            except AgentError as exc:
+                self._delivery["store"] = problem_of(exc, str(self.settings.state_dir))
+                return
+            self._log.warning("bundle.stored_again", **self._versions())
+        self._delivery.pop("store", None)
+
     def pull(self) -> Pulled:
         """Ask the service, check and store what it has. Never raises an `AgentError`: the last good bundle stays."""
         question = self.question()

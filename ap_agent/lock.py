@@ -45,15 +45,25 @@ class AgentLock:
         self._descriptor = -1
 
     def __enter__(self) -> AgentLock:
+        self._descriptor = self._take()
+        return self
+
+    def keep(self) -> None:
+        """Take it again where somebody deleted its file under us: the next agent would make another one and believe
+        that it is alone. Raises as above; `LockHeldError` where that has happened already."""
+        if not self._is_still_the_file(self._descriptor):
+            former, self._descriptor = self._descriptor, self._take()
+            os.close(former)
+
+    def _take(self) -> int:
         try:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self._descriptor = self._open()
+            return self._open()
         except OSError as exc:
             text = f"The lock {self._path} cannot be taken: {exc.strerror}."
             if exc.errno in _OF_ANOTHER_USER:
                 raise NotPermittedError(f"{text} Run as root, or choose run_dir.") from exc
             raise AgentError(f"{text} Repair that folder, or choose run_dir.") from exc
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -26,13 +26,13 @@ from ap_agent.attention import Attention
 from ap_agent.backoff import POLL_JITTER, Backoff
 from ap_agent.cycle import Agent, Client, Letter, Pulled
 from ap_agent.enforcing import Enforced
-from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
+from ap_agent.errors import AgentError, AuthError, FetchError, LockHeldError, SettingsError
 from ap_agent.events import EventSource
 from ap_agent.fetch import FetchResult
 from ap_agent.health import write_health
 from ap_agent.log import Conditions, Logger
 from ap_agent.model import Problem
-from ap_agent.problems import PASSING_CODES
+from ap_agent.problems import PASSING_CODES, problem_of
 from ap_agent.settings import Settings
 from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands, Waker
@@ -53,7 +53,8 @@ def _expected(outcome: T | Exception) -> T | AgentError:
 
 
 class Loop:
-    """Runs an `Agent` until it is told to stop. `wait(seconds)` returns early when a signal came."""
+    """Runs an `Agent` until it is told to stop. `wait(seconds)` returns early when a signal came; `keep_lock` raises
+    `LockHeldError` where another agent is at work by now, which ends this one."""
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Loop:
         wait: Callable[[float], object] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
         reload: Callable[[], tuple[Settings, Client | None]] | None = None,
+        keep_lock: Callable[[], None] = lambda: None,
     ) -> None:
         self.agent = agent
         self._log = logger
@@ -79,6 +81,7 @@ class Loop:
         self._given_wait = wait
         self._uniform = uniform
         self._reload = reload
+        self._keep_lock = keep_lock
         self._conditions = Conditions(logger)
         self._attention = Attention()
         self._deaf_until = 0.0
@@ -189,6 +192,20 @@ class Loop:
         self._next_glance = self._monotonic() + self.agent.settings.poll_interval_s * (1 + POLL_JITTER)
         if self.agent.has_lost_ifb():
             self._enforce()
+        self._stay_alone()
+        self.agent.keep_stored()
+
+    def _stay_alone(self) -> None:
+        """Two agents at one kernel would undo each other's work: whoever finds the lock taken ends."""
+        try:
+            self._keep_lock()
+        except LockHeldError:
+            self._log.error("agent.lock_lost", limits="stay in the kernel")
+            raise
+        except AgentError as exc:
+            self.agent.extra["lock"] = problem_of(exc, str(self.agent.settings.run_dir))
+        else:
+            self.agent.extra.pop("lock", None)
 
     def _enforce(self, *, only_new: bool = False) -> None:
         """`only_new`: for no other reason than that the service had something new."""
@@ -296,6 +313,8 @@ class Loop:
         except Exception as exc:
             self._log.exception("agent.bug", step=step)
             text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
+            if isinstance(exc, MemoryError):
+                text = "No memory is left for the agent. Free some, or raise the limit of its unit."
             self.agent.extra[key] = Problem("internal_error", f"agent: {step}", text)
 
     def _reread(self) -> None:

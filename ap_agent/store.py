@@ -78,10 +78,10 @@ class Store:
             raise StoreError(f"The stored bundle {folder} is damaged: its content is that of {bundle.name}.")
         return bundle
 
-    def has(self, bundle: Bundle) -> bool:
-        """Whether a start from here would look for this bundle, and find something. Cheap; the content is not read."""
+    def is_there(self) -> bool:
+        """Whether a start from here would find a bundle, whichever. Cheap; the content is not read."""
         try:
-            return self._current.readlink().name == bundle.name and (self._current / MANIFEST).is_file()
+            return (self._current / MANIFEST).is_file()
         except OSError:
             return False
 
@@ -129,6 +129,8 @@ class Store:
 
     def _switch(self, name: str) -> None:
         new = self.folder / "current.new"
+        _make_way(new)
+        _make_way(self._current)
         new.unlink(missing_ok=True)
         new.symlink_to(Path("versions") / name)
         self._own(new)
@@ -260,9 +262,17 @@ def _operator(document: object) -> Operator:
 def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
     """Readers see the old content or the new, also after a power cut. Raises `OSError`."""
     new = path.with_name(f"{path.name}.new")
+    _make_way(new)
+    _make_way(path)
     _write_file(new, data, mode)
     new.replace(path)
     _sync(path.parent)
+
+
+def _make_way(path: Path) -> None:
+    """A folder where a file of ours belongs was made by nobody of ours, and would stand in the way for ever."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
 
 
 def _write_tree(folder: Path, bundle: Bundle) -> None:

@@ -14,36 +14,30 @@ from collections.abc import Callable
 from ap_agent.errors import AgentError
 
 
-class _Beside:
-    """What a thread does. It is let go of by a thread that has ended, whether it began or not."""
+class Beside:
+    """What a thread does. A thread that has ended lets go of it, whether it began or not."""
 
-    def __init__(self, name: str, run: Callable[[], None], lost: Callable[[], None]) -> None:
+    def __init__(self, name: str, run: Callable[[], None]) -> None:
         self.name = name
         self._run = run
-        self._unbegun = weakref.finalize(self, lost)
-        self._unbegun.atexit = False
-        _alive.add(self)
 
     def __call__(self) -> None:
         try:
             self._run()
         finally:
             _alive.discard(self)  # not later: a traceback that somebody keeps would keep this object as well
-            lost = self._unbegun.detach()
-            if lost is not None:
-                lost[1]()
 
 
-_alive: weakref.WeakSet[_Beside] = weakref.WeakSet()
+_alive: weakref.WeakSet[Beside] = weakref.WeakSet()
 
 
-def start(name: str, run: Callable[[], None], lost: Callable[[], None] = lambda: None) -> None:
+def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
     """Run it in a thread beside, which does not keep the process alive.
 
-    `lost` is called when it has ended, in whatever way, also without having begun. Raises `AgentError` where the host
-    has no room for a thread.
+    What is returned leads nowhere once the thread has ended. Raises `AgentError` where the host has no room for one.
     """
-    beside = _Beside(name, run, lost)
+    beside = Beside(name, run)
+    _alive.add(beside)
     try:
         _thread.start_new_thread(beside, ())
     except RuntimeError as exc:
@@ -52,6 +46,7 @@ def start(name: str, run: Callable[[], None], lost: Callable[[], None] = lambda:
             "This host has no room for another thread; free memory, or raise the limits of the agent's unit.",
             retryable=True,
         ) from exc
+    return weakref.ref(beside)
 
 
 def running(name: str) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import select
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -51,6 +52,13 @@ class _Task:
 
     def __init__(self) -> None:
         self.hand_over: Callable[[], None] | None = None  # set when it has ended
+        self.lost: Callable[[], None] | None = None  # instead, where its thread died before it could do that
+        self.thread: weakref.ref[threads.Beside] | None = None
+
+    def outcome(self) -> Callable[[], None] | None:
+        """None while it is under way."""
+        has_ended = self.thread is not None and self.thread() is None  # looked at first: it hands over before it ends
+        return self.hand_over or (self.lost if has_ended else None)
 
 
 class Errands:
@@ -66,7 +74,7 @@ class Errands:
 
     @property
     def has_outcome(self) -> bool:
-        return self._task is not None and self._task.hand_over is not None
+        return self._task is not None and self._task.outcome() is not None
 
     def send(self, call: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         """Begin. `then` gets what `call` returned or raised, in the thread that calls `finish`."""
@@ -81,27 +89,22 @@ class Errands:
             task.hand_over = lambda: then(outcome)
             self._wake()
 
-        def lost() -> None:
-            if task.hand_over is None:
-                failure = AgentError("An errand ended without a word: this host has no memory left.", retryable=True)
-                task.hand_over = lambda: then(failure)
-                self._wake()
-
         try:
-            self._begin(run, lost)
+            task.thread = self._begin(run)
         except AgentError as exc:  # no thread to be had: the outcome of an errand like any other
             failure = exc
             task.hand_over = lambda: then(failure)
+        task.lost = lambda: then(AgentError("An errand ended without a word: no memory is left.", retryable=True))
 
-    def _begin(self, run: Callable[[], None], lost: Callable[[], None]) -> None:
-        threads.start("errand", run, lost)
+    def _begin(self, run: Callable[[], None]) -> weakref.ref[threads.Beside] | None:
+        return threads.start("errand", run)
 
     def finish(self) -> None:
         """Hand over the outcome, if there is one."""
-        task = self._task
-        if task is not None and task.hand_over is not None:
+        outcome = self._task.outcome() if self._task is not None else None
+        if outcome is not None:
             self._task = None
-            task.hand_over()
+            outcome()
 
     def abandon(self) -> None:
         """Whatever the errand under way brings, nobody wants it any more."""

@@ -92,7 +92,7 @@ def middle(low: float, high: float) -> float:
 class AtOnce(Errands):
     """Errands that have their outcome as soon as they are sent: a service that answers in no time."""
 
-    def _begin(self, run: Callable[[], None], lost: Callable[[], None]) -> None:
+    def _begin(self, run: Callable[[], None]) -> None:
         run()
 
 

@@ -105,7 +105,7 @@ class Counted(Errands):
         self._clock, self._takes_until = clock, takes_until
         self.under_way = self.most = self.sent = 0
 
-    def _begin(self, run: Callable[[], None], lost: Callable[[], None]) -> None:
+    def _begin(self, run: Callable[[], None]) -> None:
         self.sent += 1
         self.under_way += 1
         self.most = max(self.most, self.under_way)

@@ -100,7 +100,7 @@ class HeldErrands(Errands):
         super().__init__(wake)
         self.under_way: list[Callable[[], None]] = []
 
-    def _begin(self, run: Callable[[], None], lost: Callable[[], None]) -> None:
+    def _begin(self, run: Callable[[], None]) -> None:
         self.under_way.append(run)
 
     def end(self) -> None:

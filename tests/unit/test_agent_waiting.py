@@ -106,11 +106,10 @@ def test_a_thread_that_dies_before_its_first_step_is_an_outcome_and_nobody_waits
 ) -> None:
     """As without memory: `threading.Thread.start` would wait for it for ever."""
     monkeypatch.setattr(_thread, "start_new_thread", lambda _run, _arguments: 1)
-    waker = Waker()
-    errands = Errands(waker.wake)
+    errands = Errands(lambda: None)
     seen: list[object] = []
     errands.send(lambda: None, seen.append)
-    finished(errands, waker)
+    errands.finish()
     assert "without a word" in str(seen[0])
     assert errands.is_free
 

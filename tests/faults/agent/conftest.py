@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from ap_agent.signed_text import time_text
 from ap_agent.store import Store
-from ap_agent.trust import time_text
 from lab import witness
 from lab.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
@@ -64,7 +64,6 @@ class World:
     zygote: Zygote
     service: Service
     folder: Path
-    logged: int = 0
     running: list[int] = field(default_factory=list)
     number: int = 0  # of the newest bundle
     offered: bytes = b""
@@ -86,7 +85,7 @@ class World:
             "url": self.service.url,
             "host_id": HOST_ID,
             "host_secret": SECRET,
-            "service_keys": [f"{b64encode(SigningKey(1).public.public_key).decode()} {time_text(FAR)}"],
+            "service_keys": [_key_text(SigningKey(1))],
             "state_dir": str(self.state),
             "run_dir": str(self.folder / "run"),
             "poll_interval_s": 0.2,
@@ -114,6 +113,10 @@ class World:
         )
         self.service.answers["/config"] = like_the_service(data, f"1.{self.number}", str(self.number))
         return f"1.{self.number}"
+
+    def keys(self) -> list[str]:
+        """The service's keys of today, as an operator pins them."""
+        return [_key_text(SigningKey(self.number + one)) for one in (1, 2)]
 
     def told(self, version: str) -> bool:
         """A receipt says that this version is enforced, every link of it."""
@@ -152,10 +155,9 @@ class World:
         return self.zygote.do("watch", argv=self.arguments("once"), log=str(self.log), **how)
 
     def said(self) -> str:
-        """The log since the last time."""
+        """What the agents printed, without what they wrote to the kernel."""
         text = self.log.read_text() if self.log.exists() else ""
-        new, self.logged = text[self.logged :], len(text)
-        return new
+        return "\n".join(line for line in text.splitlines() if not line.startswith(("kernel.write", "  ")))
 
     def problems(self) -> dict[str, str]:
         """Codes of the health file with their messages."""
@@ -186,6 +188,10 @@ class World:
 
     def enforces(self, limits: dict[int, int]) -> bool:
         return self.limits() == {link: (kbit, kbit) for link, kbit in limits.items()}
+
+
+def _key_text(key: SigningKey) -> str:
+    return f"{b64encode(key.public.public_key).decode()} {time_text(FAR)}"
 
 
 def _receipt(request: Request) -> dict[str, Any] | None:

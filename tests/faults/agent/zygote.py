@@ -14,6 +14,7 @@ process from outside is prepared in the child before the agent's `main`: `OPTION
 from __future__ import annotations
 
 import base64
+import codecs
 import ctypes
 import errno
 import json
@@ -21,6 +22,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
@@ -50,7 +52,8 @@ def run_as(user: int) -> None:
 
 def permission_switch(_: object) -> None:
     """SIGUSR1 takes CAP_NET_ADMIN from the agent's main thread, SIGUSR2 gives it back."""
-    everything = (1 << 41) - 1
+    status = dict(line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines())
+    everything = int(status["CapPrm"], 16)
     signal.signal(signal.SIGUSR1, lambda *_: set_capabilities(everything & ~(1 << _CAP_NET_ADMIN), everything))
     signal.signal(signal.SIGUSR2, lambda *_: set_capabilities(everything, everything))
 
@@ -64,12 +67,12 @@ def set_capabilities(effective: int, permitted: int) -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
-def disk_that_cannot_sync(switch: str) -> None:
-    """fsync fails with EIO while the file `switch` is there: a fault that no device of ours can be made to have."""
+def disk_that_cannot_sync(disk: str) -> None:
+    """fsync below `disk` fails with EIO while a file `<disk>-fails` is there; no device of ours does that."""
     real = os.fsync
 
     def fsync(descriptor: Any) -> None:
-        if Path(switch).exists():
+        if Path(f"{disk}-fails").exists() and str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith(disk):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         real(descriptor)
 
@@ -150,6 +153,8 @@ def _start(command: dict[str, Any]) -> dict[str, Any]:
             code = _agent(command["argv"], command["log"], command.get("options", {}))()
         except SystemExit as exc:
             code = exc.code if isinstance(exc.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -183,6 +188,8 @@ def _unmount(command: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve() -> None:
+    for codec in ("ascii", "idna", "latin-1"):  # which Python looks for when it first needs them, and `run_as` closes
+        codecs.lookup(codec)
     commands = {"watch": _watch, "start": _start, "wait": _wait, "mount": _mount, "unmount": _unmount}
     print(json.dumps({"pid": os.getpid()}), flush=True)
     for line in sys.stdin:

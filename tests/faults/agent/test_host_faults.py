@@ -1,0 +1,253 @@
+"""Faults of the agent's host, made for real while its service runs.
+
+The last limits stay in the kernel, the fault is named, and when it is over the agent goes on by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent_service import status
+from tests.faults.agent.conftest import MS_RDONLY, MS_REMOUNT, World, eventually
+
+pytestmark = pytest.mark.kernel
+
+OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
+NOBODY = 65534
+
+
+def begin(world: World, **options: object) -> int:
+    """A running agent that has stored, enforced and told of the old limits."""
+    old = world.offer(OLD)
+    pid = world.start("run", **options)
+    eventually(lambda: world.told(old), world.said)
+    assert world.enforces(OLD)
+    return pid
+
+
+def outlives(world: World, pid: int, code: str, end_of_fault: Callable[[], object]) -> str:
+    """The service has something new, and the fault keeps the agent from it. Returns how the fault was called."""
+    new = world.offer(NEW)
+    eventually(lambda: code in world.problems(), lambda: f"{world.problems()}\n{world.said()}")
+    said = world.problems()[code]
+    assert world.enforces(OLD), world.limits()
+    assert f"problem.begin code={code}" in world.said()
+    end_of_fault()
+    converges(world, pid, new)
+    return said
+
+
+def converges(world: World, pid: int, new: str) -> None:
+    """To `NEW`, without anybody's help, and by the same process."""
+    eventually(lambda: world.told(new) and not world.problems(), lambda: f"{world.problems()}\n{world.said()}")
+    assert world.enforces(NEW), world.limits()
+    assert world.stored() == new
+    world.stop(pid)
+
+
+# --- the disk ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_disk(world: World, size: str) -> Iterator[Path]:
+    """The state directory on a tmpfs that the agent alone has. Yields the way to it from here."""
+    world.state.mkdir()
+    world.zygote.do("mount", path=str(world.state), flags=0, data=f"{size},mode=0700")
+    try:
+        yield world.zygote.sees(world.state)
+    finally:
+        world.zygote.do("unmount", path=str(world.state))
+
+
+def test_disk_full(world: World) -> None:
+    with small_disk(world, "size=256k") as state:
+        pid = begin(world)
+        filler = state / "filler"
+        with pytest.raises(OSError, match="No space left"):
+            filler.write_bytes(bytes(1 << 20))
+        assert "No space left" in outlives(world, pid, "state_unusable", filler.unlink)
+
+
+def use_up(folder: Path) -> None:
+    for number in range(100):
+        (folder / str(number)).touch()
+
+
+def test_no_inodes_left(world: World) -> None:
+    with small_disk(world, "size=1m,nr_inodes=48") as state:
+        pid = begin(world)
+        (state / "many").mkdir()
+        with pytest.raises(OSError, match="No space left"):
+            use_up(state / "many")
+        said = outlives(world, pid, "state_unusable", lambda: shutil.rmtree(state / "many"))
+        assert "No space left" in said
+
+
+def test_disk_read_only(world: World) -> None:
+    with small_disk(world, "size=256k"):
+        pid = begin(world)
+        world.zygote.do("mount", path=str(world.state), flags=MS_REMOUNT | MS_RDONLY, data="size=256k")
+        said = outlives(
+            world,
+            pid,
+            "state_unusable",
+            lambda: world.zygote.do("mount", path=str(world.state), flags=MS_REMOUNT, data="size=256k"),
+        )
+        assert "Read-only file system" in said
+
+
+def test_disk_that_cannot_sync(world: World) -> None:
+    """The switch never happens on the word of a disk that failed: what it holds then is unknown."""
+    switch = world.folder / "state-fails"
+    pid = begin(world, disk_that_cannot_sync=str(world.state))
+    switch.touch()
+    assert "Input/output error" in outlives(world, pid, "state_unusable", switch.unlink)
+
+
+def test_state_directory_of_another_user(world: World, tmp_path: Path) -> None:
+    """The service's user cannot read what root left there: it does not begin with half of what was set."""
+    with tempfile.TemporaryDirectory(prefix="slbw-owner-") as name:  # pytest's folders are closed to other users
+        world.folder = Path(name)
+        world.folder.chmod(0o755)
+        world.configure()
+        world.offer(OLD)
+        assert world.once() == 0, world.said()
+        for path in [world.folder / "run", *(world.folder / "run").iterdir(), world.config]:
+            os.chown(path, NOBODY, NOBODY)
+        assert world.ended(world.start("run", run_as=NOBODY)) == 3
+        assert f"{world.state}/operator.json cannot be read: Permission denied" in world.said()
+        assert world.enforces(OLD)
+        for path in [world.state, *world.state.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+        converges(world, world.start("run", run_as=NOBODY), world.offer(NEW))
+    world.folder = tmp_path
+    world.configure()
+
+
+# --- the state directory is gone --------------------------------------------------------------------------------------
+
+
+def test_state_directory_deleted_while_it_runs(world: World) -> None:
+    pid = begin(world)
+    old = world.stored()
+    world.state.rename(world.folder / "gone")  # in one step: the agent is quick
+    eventually(lambda: world.stored() == old, world.said)  # it has everything, and writes it again
+    new = world.offer(NEW)
+    converges(world, pid, new)
+
+
+def test_state_directory_missing_at_the_start(world: World) -> None:
+    """Nothing is known of what was wanted, and nobody can be asked: what is in the kernel is left alone."""
+    pid = begin(world)
+    world.stop(pid)
+    shutil.rmtree(world.state)
+    world.service.answers["/config"] = status(503)
+    pid = world.start("run")
+    eventually(lambda: "service_unreachable" in world.problems(), world.said)
+    assert world.enforces(OLD)
+    new = world.offer(NEW)
+    world.configure(service_keys=world.keys())  # with its state it lost the rotations since it was enrolled
+    os.kill(pid, signal.SIGHUP)
+    converges(world, pid, new)
+
+
+# --- other resources --------------------------------------------------------------------------------------------------
+
+
+def test_no_file_descriptors_left(world: World) -> None:
+    pid = begin(world)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    new = world.offer(NEW)
+    eventually(lambda: "Too many open files" in world.said(), world.said)
+    assert world.enforces(OLD)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    converges(world, pid, new)
+
+
+def test_no_memory_left(world: World) -> None:
+    """Nothing can be promised of a process without memory but this: it does no harm, and never hangs."""
+    pid = begin(world)
+    before = resource.prlimit(pid, resource.RLIMIT_AS)
+    resource.prlimit(pid, resource.RLIMIT_AS, (1 << 20, before[1]))  # what it has it keeps; there is no more
+    new = world.offer(NEW)
+    eventually(lambda: "MemoryError" in world.said(), world.said)
+    assert world.enforces(OLD)
+    resource.prlimit(pid, resource.RLIMIT_AS, before)
+    converges(world, pid if world.ended(pid, 1.0) is None else world.start("run"), new)
+
+
+def test_permission_for_the_kernel_lost(world: World) -> None:
+    pid = begin(world, permission_switch=None)
+    os.kill(pid, signal.SIGUSR1)
+    outlives(world, pid, "not_permitted", lambda: os.kill(pid, signal.SIGUSR2))
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("years", [-50, 40])
+def test_wall_clock_wrong_by_decades_while_it_runs(world: World, years: int) -> None:
+    """What to do when comes from another clock; keys that are good at both times stay good."""
+    clock = world.folder / "clock"
+    clock.write_text("0")
+    pid = begin(world, wall_clock=str(clock))
+    clock.write_text(str(years * 365 * 86_400))
+    converges(world, pid, world.offer(NEW))
+
+
+def test_wall_clock_behind_the_end_of_every_key(world: World) -> None:
+    clock = world.folder / "clock"
+    clock.write_text("0")
+    pid = begin(world, wall_clock=str(clock))
+    clock.write_text(str(100 * 365 * 86_400))
+    said = outlives(world, pid, "key_expired", lambda: clock.write_text("0"))
+    assert "this host's clock says 21" in said
+
+
+# --- two agents -------------------------------------------------------------------------------------------------------
+
+
+def test_second_agent_refuses_and_the_next_takes_over_from_a_dead_one(world: World) -> None:
+    first = begin(world)
+    second = world.start("run")
+    assert world.ended(second) == 4
+    assert f"pid {first}" in world.said()
+    os.kill(first, signal.SIGKILL)
+    assert world.ended(first) == -signal.SIGKILL
+    converges(world, world.start("run"), world.offer(NEW))
+
+
+def test_lock_file_deleted_under_a_running_agent(world: World) -> None:
+    """It is made again; whoever slipped in between stays alone."""
+    first = begin(world)
+    (lock,) = (world.folder / "run").glob("*.lock")
+    lock.unlink()
+    eventually(lock.exists, world.said)
+    second = world.start("run")
+    assert world.ended(second) == 4
+    assert f"pid {first}" in world.said()
+    converges(world, first, world.offer(NEW))
+
+
+def test_two_agents_because_the_lock_file_was_deleted_do_not_stay_two(world: World) -> None:
+    first = begin(world)
+    os.kill(first, signal.SIGSTOP)  # so that another one is faster
+    (lock,) = (world.folder / "run").glob("*.lock")
+    lock.unlink()
+    second = world.start("run")
+    new = world.offer(NEW)
+    eventually(lambda: world.told(new), world.said)
+    os.kill(first, signal.SIGCONT)
+    assert world.ended(first) == 4
+    assert f"pid {second}" in world.said()
+    converges(world, second, new)

@@ -1,0 +1,135 @@
+"""Each file of the state directory damaged in each way while the agent is away.
+
+With the service in reach the next start repairs it; without, what is in the kernel stays and the damage is named.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bandwidth_config import LINK_INFO_PATH
+from tests.agent_service import status
+from tests.faults.agent.conftest import World
+
+pytestmark = pytest.mark.kernel
+
+EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
+OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
+BUNDLE_FILES = ("scionlab-config.json", LINK_INFO_PATH, "etc/scion/topology.json")
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[random.randrange(len(data))] ^= 1 << random.randrange(8)  # noqa: S311 - any bit will do
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def turn_into_a_folder(path: Path) -> None:
+    path.unlink()
+    (path / "x").mkdir(parents=True)
+
+
+def turn_into_a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+
+
+def make_endless(path: Path) -> None:
+    """A sparse file of a gigabyte: whoever reads it whole is sorry."""
+    with path.open("r+b") as stream:
+        stream.truncate(1 << 30)
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGES = (flip_a_bit, cut, empty, turn_into_a_folder, turn_into_a_link, make_endless, delete)
+
+
+# Each damage to one file; with SLBW_EVERY_CUT=1 to each.
+CASES = [
+    (damage, name)
+    for number, damage in enumerate(DAMAGES)
+    for at, name in enumerate(BUNDLE_FILES)
+    if EVERY_CUT or number % len(BUNDLE_FILES) == at
+]
+
+
+@pytest.mark.parametrize(("damage", "name"), CASES)
+def test_a_damaged_bundle_is_named_and_replaced_and_the_limits_stay_meanwhile(
+    world: World, damage: Callable[[Path], None], name: str
+) -> None:
+    world.offer(OLD)
+    assert world.once() == 0, world.said()
+    answer = world.service.answers["/config"]
+    damage(world.state / "current" / name)
+    world.service.answers["/config"] = status(503)
+    assert world.once() == 1, world.said()
+    assert "state_unusable" in world.said()
+    assert world.enforces(OLD)
+    world.service.answers["/config"] = answer
+    assert world.once() == 0, world.said()
+    assert world.stored() == f"1.{world.number}"
+    new = world.offer(NEW)
+    assert world.once() == 0, world.said()
+    assert world.enforces(NEW)
+    assert world.told(new)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_trust_is_repaired_from_the_bundle(world: World, damage: Callable[[Path], None]) -> None:
+    """The keys rotated since the enrolment: the stored bundle still says which count now."""
+    for _ in range(2):
+        world.offer(OLD)
+        assert world.once() == 0, world.said()
+    damage(world.state / "trust.json")
+    new = world.offer(NEW)
+    assert world.once() == 0, world.said()
+    assert world.enforces(NEW)
+    assert world.told(new)
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, turn_into_a_folder, delete])
+def test_a_damaged_switch_is_repaired(world: World, damage: Callable[[Path], None]) -> None:
+    world.offer(OLD)
+    assert world.once() == 0, world.said()
+    current = world.state / "current"
+    target = current.readlink()
+    current.unlink()
+    if damage is not delete:
+        current.write_text(str(target))
+        damage(current)
+    new = world.offer(NEW)
+    assert world.once() == 0, world.said()
+    assert world.enforces(NEW)
+    assert world.stored() == new
+
+
+def test_a_state_directory_that_is_a_file_is_named(world: World) -> None:
+    world.offer(OLD)
+    assert world.once() == 0, world.said()
+    shutil.rmtree(world.state)
+    world.state.write_text("not a folder")
+    world.offer(NEW)
+    assert world.once() != 0
+    assert str(world.state) in world.said()
+    assert world.enforces(OLD)
+    world.state.unlink()
+    world.configure(service_keys=world.keys())
+    assert world.once() == 0, world.said()
+    assert world.enforces(NEW)
