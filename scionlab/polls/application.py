@@ -169,9 +169,10 @@ class Application:
 
     async def _wait(self, poll: Poll, known: Known, receive: Receive) -> Ended:
         loop = asyncio.get_running_loop()
-        # Take the place first, then compare, then wait: what changes from here on is told to the place.
+        # Take the place first, then compare, then wait. What changes from here on is told to the place; what was told
+        # since the row was read, while there was nobody to tell, is found by comparing.
         with Place(self._room, poll.uid, poll.is_up_to_date) as place:
-            self._room.compare(poll.uid, known.last(poll.uid))
+            known.confirm(poll.uid)
             clock = loop.call_later(poll.wait_s, place.end, Ended.TIME_IS_OVER)
             watch = loop.create_task(_disconnected(receive))
             watch.add_done_callback(lambda _: place.end(Ended.DISCONNECTED))
@@ -239,9 +240,9 @@ class Application:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
         await self._hand_over(at_once=True)
-        self._running().close()
-        self._pages.close()
-        self._tarballs.close()
+        await self._running().close()
+        await self._pages.close()
+        await self._tarballs.close()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

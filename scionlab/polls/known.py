@@ -145,6 +145,14 @@ class Known:
             self._entries[uid].read_at = NEVER
         self.look_again(uid for uid in uids if uid in waiting)
 
+    def confirm(self, uid: str) -> None:
+        """Tell `on_read` the row that is known; one that a message took away meanwhile is read anew."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.read_at == NEVER:
+            self.look_again([uid])
+        else:
+            self._on_read(uid, entry.state)
+
     def _start(self) -> None:
         if self._reader is None and (self._asked or self._due):
             self._reader = self._loop.create_task(self._read_all())
@@ -218,5 +226,7 @@ class Known:
             if not future.done():
                 future.set_exception(DatabaseAwayError())
 
-    def close(self) -> None:
-        self._executor.close()
+    async def close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+        await self._executor.close()

@@ -8,18 +8,17 @@ body that breaks off reaches no view.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import tempfile
-import threading
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import IO, Any, Final, cast
 
 from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest, get_script_prefix
 from django.core.handlers.base import BaseHandler
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 from django.utils.http import parse_header_parameters
@@ -32,7 +31,6 @@ Headers = list[tuple[bytes, bytes]]
 
 MAX_BODY_BYTES: Final = 10 * 2**20  # a receipt has at most 8 MiB, a form much less
 BODY_DEADLINE_S: Final = 60.0
-CLOSE_S: Final = 2.0
 USUAL_CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1"})
 
 
@@ -44,20 +42,21 @@ class Threads(ThreadPoolExecutor):
     """A fixed number of threads, each with its connection to the database."""
 
     def __init__(self, count: int, name: str) -> None:
-        super().__init__(count, thread_name_prefix=name)
-        self._count = count
+        self._connections: list[BaseDatabaseWrapper] = []
+        super().__init__(count, thread_name_prefix=name, initializer=self._begin)
 
-    def close(self) -> None:
-        """Have every thread close its connection and end; one that does not return in time is left behind."""
-        meeting = threading.Barrier(self._count)  # so that each thread takes one of these, and none takes two
+    def _begin(self) -> None:
+        self._connections.append(connections[DEFAULT_DB_ALIAS])  # this thread's own
 
-        def close_connection() -> None:
-            with contextlib.suppress(threading.BrokenBarrierError):
-                meeting.wait(CLOSE_S)
-            connections.close_all()
-
-        wait([self.submit(close_connection) for _ in range(self._count)], timeout=CLOSE_S)
+    async def close(self) -> None:
+        """End the threads and close their connections; whoever still works after the time of grace fails."""
         self.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._close_connections)  # Django refuses to do it in the loop's thread
+
+    def _close_connections(self) -> None:
+        for connection in self._connections:
+            connection.inc_thread_sharing()  # or Django refuses to have it closed by another thread
+            connection.close()
 
 
 class Django(ASGIHandler):

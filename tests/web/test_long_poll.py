@@ -112,6 +112,34 @@ def test_a_change_between_the_look_and_the_place_is_not_missed(
 
 
 @pytest.mark.usefixtures("_only_messages")
+def test_a_message_between_the_comparison_and_the_place_is_not_missed(
+    host: Host, link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row has been read and handed to the poll, which has not gone on yet: there is nobody to tell."""
+    saved = threading.Event()
+
+    def read_then_let_somebody_save(uids: Any) -> dict[str, HostState]:
+        rows = read_states(uids)
+        if not saved.is_set():
+            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
+        return rows
+
+    read_some = known.Known._read_some
+
+    async def read_and_tell(self: known.Known) -> None:
+        await read_some(self)
+        if not saved.is_set():
+            saved.set()
+            self.changed({host.pk}, set())
+
+    monkeypatch.setattr(wake, "_publish", lambda _: None)
+    monkeypatch.setattr(known.Known.__init__, "__kwdefaults__", {"read": read_then_let_somebody_save})
+    monkeypatch.setattr(known.Known, "_read_some", read_and_tell)
+    for server in serve():
+        assert versions_of(server.poll(host, wait=LONG_S)) == ("1.2", 2)
+
+
+@pytest.mark.usefixtures("_only_messages")
 def test_a_redis_that_lost_us_is_listened_to_again(
     server: WebServer, host: Host, link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,12 +231,14 @@ def test_waiting_takes_no_thread_no_connection_and_hardly_a_statement(
     for server in serve():
         assert server.poll(host).status == 304
         assert len(statements) == 1
+        assert server.poll(host, secret_of=host.uid, secret=WRONG).status == 401
+        assert len(statements) == 2  # looked up, like a host that does not exist: it takes as long
         threads = threading.active_count()
         lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in hosts]
         for line, one in zip(lines, hosts, strict=True):
             line.sendall(raw_poll(one))
         until(lambda at=server: at.waiting == len(hosts))  # type: ignore[misc]
-        assert len(statements) <= 1 + len(hosts)
+        assert len(statements) <= 2 + len(hosts)
         assert threading.active_count() == threads
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
