@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth import authenticate
-from django.db import transaction
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, status
@@ -25,7 +24,7 @@ from scionlab.api.errors import RuleViolations
 from scionlab.api.throttles import TokenThrottle
 from scionlab.models import AttachmentPoint, Link, User, UserAS
 from scionlab.selectors import LINK_RELATIONS, open_attachment_points, policy
-from scionlab.services.link import link_set_active, link_set_bandwidth
+from scionlab.services.link import link_update
 from scionlab.services.user_as import (
     check_attachments,
     user_as_create,
@@ -92,13 +91,7 @@ class LinkDetailView(LinkView):
         if not wanted:
             raise RuleError("nothing_to_change", 'Nothing is to be changed. Send "bandwidth_kbit", "active" or both.')
         try:
-            with transaction.atomic():
-                if "bandwidth_kbit" in wanted:
-                    link_set_bandwidth(
-                        link_id=link.pk, bandwidth_kbit=wanted["bandwidth_kbit"], actor=_user(request), reason="API"
-                    )
-                if "active" in wanted:
-                    link_set_active(link_id=link.pk, actor=_user(request), active=wanted["active"])
+            link_update(link_id=link.pk, actor=_user(request), reason="API", **wanted)
         except Link.DoesNotExist as exc:
             raise exceptions.NotFound from exc  # removed meanwhile
         return Response(self.get_serializer(self.get_object()).data)

@@ -89,3 +89,4 @@ def test_the_log_has_one_line_for_many_who_ask(
         browser.get("/ases/")
     lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.outage"]
     assert lines == ["outage.database OperationalError: the server closed the connection"]
+    assert [record for record in caplog.records if record.exc_info] == [], "and no traceback for each of them"

@@ -176,10 +176,10 @@ def test_refused_bandwidth_leaves_the_rest_of_the_patch_undone(link: Link, owner
 def test_patch_of_two_things_is_done_whole_or_not_at_all(
     link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def removed_meanwhile(**_: object) -> None:
+    def removed_meanwhile(*_: object, **__: object) -> None:
         raise Link.DoesNotExist
 
-    monkeypatch.setattr("scionlab.api.views.link_set_active", removed_meanwhile)
+    monkeypatch.setattr("scionlab.services.link.note_change", removed_meanwhile)  # when both were written
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 5, "active": False}, format="json")
     assert error_of(response) == (404, "not_found")
     link.refresh_from_db()
