@@ -392,6 +392,7 @@ def test_unusable_credentials_do_not_keep_the_stored_limits_out_of_the_kernel(
     assert host.agent("once") == commands.USAGE  # somebody is there to read it
     shutil.rmtree(host.state)
     assert host.agent("run") == commands.USAGE
+    assert "Enrol this host" in host.err
 
 
 def test_run_without_anything_to_do_is_2(host: Host) -> None:
