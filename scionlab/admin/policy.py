@@ -166,7 +166,12 @@ class AttachmentPointAdmin(ServiceAdmin):
     def save_model(self, request: HttpRequest, obj: AttachmentPoint, form: Any, change: bool) -> None:
         default = form.cleaned_data["default_bandwidth_kbit"]
         if not change:
-            made = infrastructure.attachment_point_create(as_=form.cleaned_data["AS"], default_bandwidth_kbit=default)
+            made = infrastructure.attachment_point_create(
+                as_=form.cleaned_data["AS"],
+                default_bandwidth_kbit=default,
+                actor=actor_of(request),
+                reason=form.cleaned_data["reason"],
+            )
             obj.pk, obj.host, obj.maximum_kbit = made.pk, made.host, made.maximum_kbit
             return
         policy.ap_default_set(
@@ -178,7 +183,7 @@ class AttachmentPointAdmin(ServiceAdmin):
         )
 
     def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:
-        infrastructure.attachment_point_delete(attachment_point_id=obj.pk)
+        infrastructure.attachment_point_delete(attachment_point_id=obj.pk, actor=actor_of(request))
 
     @admin.display(description="ISD-AS", ordering="AS__as_id")
     def isd_as(self, obj: AttachmentPoint) -> str:

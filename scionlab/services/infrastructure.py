@@ -14,9 +14,9 @@ from django.db.models import Q
 from bandwidth_config import MAX_PORT, RuleError, check_bandwidth
 from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
-from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link
+from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link, User
 from scionlab.models.link import is_user_as
-from scionlab.services import allocation
+from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes, read_links, view_of
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
@@ -86,7 +86,12 @@ def infrastructure_as_create(
 
 @transaction.atomic
 def attachment_point_create(
-    *, as_: AS, default_bandwidth_kbit: int | None = None, vpn_subnet: str | None = None
+    *,
+    as_: AS,
+    default_bandwidth_kbit: int | None = None,
+    vpn_subnet: str | None = None,
+    actor: User | None = None,
+    reason: str = "",
 ) -> AttachmentPoint:
     """Lets user ASes attach to `as_`, on its first host; with a VPN server when it gets a subnet (10.10.1.0/24).
 
@@ -102,6 +107,8 @@ def attachment_point_create(
     ap = AttachmentPoint(AS=as_, host=host, default_bandwidth_kbit=default_bandwidth_kbit)
     ap.maximum_kbit = ap.default_in_force(selectors.policy())
     ap.save()
+    if default_bandwidth_kbit is not None:
+        audit.note_default(ap, actor=actor, old=None, new=default_bandwidth_kbit, reason=reason)
     if vpn_subnet is not None:
         vpn_create(host=host, subnet=vpn_subnet)
     host_bump(host_ids=[host.pk], limits=True)
@@ -171,7 +178,7 @@ def infrastructure_as_delete(*, as_id: int) -> None:
 
 
 @transaction.atomic
-def attachment_point_delete(*, attachment_point_id: int) -> None:
+def attachment_point_delete(*, attachment_point_id: int, actor: User | None = None) -> None:
     """The AS stays; L of the host rises, whose link_info.json goes.
 
     Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`.
@@ -185,6 +192,8 @@ def attachment_point_delete(*, attachment_point_id: int) -> None:
             f"{count} Links to user ASes end at {ap.AS}; without an attachment point nobody would limit them. Remove "
             "those attachments first.",
         )
+    if ap.default_bandwidth_kbit is not None:
+        audit.note_default(ap, actor=actor, old=ap.default_bandwidth_kbit, new=None, reason="attachment point deleted")
     host_bump(host_ids=[ap.host_id], limits=True)
     ap.delete()
 

@@ -29,7 +29,7 @@ from scionlab.client_address import client_address, client_network
 from scionlab.models import AttachmentPoint, BandwidthChange, Link, User, UserAS
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.user_as import user_as_delete
-from tests.factories import PASSWORD, UserFactory
+from tests.factories import PASSWORD, HostFactory, UserFactory
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -428,8 +428,25 @@ def test_every_door_leaves_who_from_where_and_what(
     )
     assert newest() == ("link", owner.email, "2001:db8::77", 500, 400)
 
+    for url, values, kind in (
+        (f"/admin/scionlab/link/{link.pk}/change/", {"bandwidth_kbit": "350", "active": "on", "mtu": "1472"}, "link"),
+        ("/admin/scionlab/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "900"}, "site_default"),
+        (f"/admin/scionlab/attachmentpoint/{ap.pk}/change/", {"default_bandwidth_kbit": "800"}, "ap_default"),
+        (
+            "/admin/scionlab/attachmentpoint/add/",
+            {"default_bandwidth_kbit": "700", "AS": str(HostFactory().AS_id)},
+            "ap_default",
+        ),
+    ):
+        assert sent(door, url, {**values, "_save": "Save"}) == 302, url
+        assert newest()[:3] == (kind, staff.email, "198.51.100.77")
+        assert newest()[4] == int(next(iter(values.values())))
+    made = AttachmentPoint.objects.get(default_bandwidth_kbit=700)
+    assert sent(door, f"/admin/scionlab/attachmentpoint/{made.pk}/delete/", {"post": "yes"}) == 302
+    assert newest() == ("ap_default", staff.email, "198.51.100.77", 700, None)
+
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)  # by the service: from nowhere
-    assert newest() == ("link", "", None, 400, 300)
+    assert newest() == ("link", "", None, 350, 300)
 
 
 def _form(data: dict[str, object]) -> dict[str, Any]:
