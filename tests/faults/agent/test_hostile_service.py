@@ -1,0 +1,203 @@
+"""A service that would harm the agent which asks it: bombs, bodies without an end, trickles, redirects, broken framing.
+
+Over real HTTP, with the real agent's process. After each answer the limits in the kernel are what they were, the
+problem is named, the agent's memory has not grown by more than its own limits allow, and the next good answer counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ap_agent.bundle import Bundle, read_bundle
+from ap_agent.errors import BundleError, FetchError
+from ap_agent.fetch import NewBundle, ServiceClient
+from ap_agent.settings import Settings
+from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
+from tests.agent_service import Answer, Handler, endless, reply, service, status, tarball, trickle
+from tests.faults.agent.conftest import World, eventually
+
+OLD, NEW = {1: 500, 2: 300}, {1: 900, 3: 700}
+GIGABYTE = 1 << 30
+# Compressed limit, unpacked archive and the members cut out of it: 8 + 64 + 64 MiB, and what Python allocates beside.
+MEMORY_BYTES = 160 << 20
+
+
+def bomb() -> bytes:
+    """A gigabyte of zeros as 1 MB of gzip: one packed megabyte, repeated. What follows the zeros is of no interest."""
+    packer = zlib.compressobj(9, wbits=31)
+    head = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return head + block * (GIGABYTE // (1 << 20) - 1)
+
+
+def announced(size: int) -> Answer:
+    """A body with this length, all of it sent if somebody reads it."""
+
+    def answer(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/gzip")
+        handler.send_header("Content-Length", str(size))
+        handler.end_headers()
+        handler.close_connection = True
+        for _ in range(size >> 20):
+            handler.wfile.write(bytes(1 << 20))
+
+    return answer
+
+
+def in_chunks_without_end(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/gzip")
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    handler.close_connection = True
+    while not handler.service.is_closing.is_set():
+        handler.wfile.write(b"10000\r\n" + bytes(0x10000) + b"\r\n")
+
+
+def huge_header(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.flush_headers()
+    handler.close_connection = True
+    for _ in range(64):
+        handler.wfile.write(b"X-A: " + b"a" * (1 << 20))
+
+
+def many_headers(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.flush_headers()
+    handler.close_connection = True
+    for number in range(100_000):
+        handler.wfile.write(f"X-{number}: a\r\n".encode())
+
+
+# Name -> answer, code of the problem, words of its message.
+HOSTILE: dict[str, tuple[Callable[[], Answer], str, str]] = {
+    "a bomb of a gigabyte": (lambda: tarball(bomb()), "bundle_invalid", "unpacks to more than"),
+    "a gigabyte announced": (lambda: announced(GIGABYTE), "service_unreachable", "more than the 8388608"),
+    "chunks without end": (lambda: in_chunks_without_end, "service_unreachable", "more than the 8388608"),
+    "a body without end": (endless, "service_unreachable", "more than the 8388608"),
+    "a byte now and then": (lambda: trickle(with_length=False), "service_unreachable", "did not finish"),
+    "a header now and then": (
+        lambda: trickle(with_length=False, in_headers=True),
+        "service_unreachable",
+        "did not finish",
+    ),
+    "a header of 64 MB": (lambda: huge_header, "service_unreachable", "cannot be reached"),
+    "100 000 headers": (lambda: many_headers, "service_unreachable", "cannot be reached"),
+    "a page": (
+        lambda: reply(200, b"<html>log in</html>", Content_Type="text/html"),
+        "service_unreachable",
+        "something else than the Coordination Service",
+    ),
+    "zeros called gzip": (lambda: tarball(bytes(1 << 20)), "bundle_invalid", "not gzip"),
+    "an empty body": (lambda: tarball(b""), "bundle_invalid", "ends in the middle"),
+}
+
+
+@pytest.fixture
+def polling(world: World) -> Iterator[tuple[World, int]]:
+    world.configure(read_timeout_s=1, fetch_deadline_s=2, long_poll_s=0)  # nobody is to be waited for
+    old = world.offer(OLD)
+    pid = world.start("run")
+    eventually(lambda: world.told(old), world.said)
+    yield world, pid
+    world.stop(pid)
+
+
+@pytest.mark.kernel
+def test_hostile_answers_harm_nothing_and_are_named(polling: tuple[World, int]) -> None:
+    world, pid = polling
+    good = world.service.answers["/config"]
+    peaks = {}
+    for name, (make, code, words) in HOSTILE.items():
+        before = peak_bytes(pid)
+        answer = make()
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # proc(5): the peak begins anew
+        world.service.answers["/config"] = answer
+        eventually(lambda code=code, words=words: words in world.problems().get(code, ""), lambda: _told(world))
+        assert world.enforces(OLD), name
+        peaks[name] = peak_bytes(pid)
+        assert peaks[name] - before < MEMORY_BYTES, (name, before, peaks[name])
+        world.service.answers["/config"] = good
+        eventually(lambda: not world.problems(), lambda: _told(world))
+    new = world.offer(NEW)
+    eventually(lambda: world.told(new), lambda: _told(world))
+    assert world.enforces(NEW)
+    print("  measured: peak MB", {name: round(peak / 1e6) for name, peak in peaks.items()})
+
+
+def _told(world: World) -> str:
+    return f"{world.problems()}\n{world.said()}"
+
+
+def peak_bytes(pid: int) -> int:
+    """VmHWM: the most memory that was resident since the peak was forgotten."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_the_secret_does_not_follow_a_redirect(polling: tuple[World, int], code: int) -> None:
+    world, _ = polling
+    elsewhere = service()
+    other = world.host.call(elsewhere.__enter__)
+    try:
+        world.service.answers["/config"] = status(code, Location=f"{other.url}/api/v4/host/{HOST_ID}/config")
+        eventually(lambda: "redirect" in world.problems().get("service_unreachable", ""), lambda: _told(world))
+        assert other.seen == []
+        assert SECRET not in world.said()
+        assert world.enforces(OLD)
+    finally:
+        elsewhere.__exit__(None, None, None)
+
+
+# --- cut off anywhere -------------------------------------------------------------------------------------------------
+
+LINKS = 1500
+LARGE = bundle_bytes(
+    {str(n): entry(n * 7919 % 99_991, f"198.18.{n >> 8}.{n & 255}", 1024 + n * 31) for n in range(1, LINKS + 1)}
+)
+
+
+def cut_off(data: bytes, *, with_length: bool) -> Answer:
+    def answer(handler: Handler) -> None:
+        handler.close_connection = True
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/gzip")
+        if with_length:
+            handler.send_header("Content-Length", str(len(LARGE)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return answer
+
+
+def fetched(client: ServiceClient) -> Bundle:
+    found = client.fetch_config(None)
+    assert isinstance(found, NewBundle)
+    return read_bundle(found.data, host_id=HOST_ID)
+
+
+@pytest.mark.parametrize("with_length", [True, False])
+def test_an_answer_cut_off_after_any_thousand_bytes_is_never_a_bundle(with_length: bool) -> None:
+    """With a length the transport says so, without one the bundle itself."""
+    places = range(0, len(LARGE), 1000)
+    assert len(places) >= 10
+    with service() as offered, contextlib.closing(ServiceClient(_settings(offered.url))) as client:
+        for place in places:
+            offered.answers["/config"] = cut_off(LARGE[:place], with_length=with_length)
+            with pytest.raises((FetchError, BundleError)):
+                fetched(client)
+        offered.answers["/config"] = cut_off(LARGE, with_length=with_length)
+        assert len(fetched(client).links) == LINKS
+
+
+def _settings(url: str) -> Settings:
+    return Settings(url=url, host_id=HOST_ID, host_secret=SECRET)
