@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+from scionlab.settings import env
 
 wsgi_app = "scionlab.asgi:application"
 worker_class = "scionlab.polls.worker.Worker"
-workers = int(os.environ.get("WEB_WORKERS", "2"))
+workers = env.integer("WEB_WORKERS", 2, low=1, high=64)
 backlog = 4096  # after a restart all agents come back within seconds
 keepalive = 75  # seconds; longer than the 60 of a proxy, which must be the one that closes
 timeout = 60

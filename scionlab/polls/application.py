@@ -89,7 +89,7 @@ def read_poll(scope: Scope) -> Poll | None:
     if credentials is None or not hmac.compare_digest(credentials[0], path[1].encode()):
         return None
     try:
-        query = parse_qs(scope["query_string"].decode("ascii"), max_num_fields=20)
+        query = parse_qs(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=20)
     except ValueError:
         return None
     version, limits, wait = (query.get(name, [""])[-1] for name in ("version", "limits", "wait"))

@@ -6,6 +6,7 @@ The server is a process, because Django's settings are read once; its database i
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -162,6 +163,19 @@ def test_production_hashes_passwords_with_argon2_and_serves_json_alone() -> None
 
 def test_the_health_check_wants_a_host_name_of_the_site(port: int) -> None:
     assert get(port, "/healthz", Host="127.0.0.1")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 301),  # an agent that asks without TLS is sent there; its poll is not answered
+        ({"X_Forwarded_Proto": "https", "Host": "127.0.0.1"}, 400),
+        ({"X_Forwarded_Proto": "https"}, 503),  # a poll like any other; this database has no tables
+    ],
+)
+def test_polls_get_past_nothing_that_pages_do_not(port: int, headers: dict[str, str], status: int) -> None:
+    basic = base64.b64encode(b"abc:secret").decode()
+    assert get(port, "/api/v4/host/abc/config?version=1.1", Authorization=f"Basic {basic}", **headers)[0] == status
 
 
 def health_check(port: int, allowed_hosts: str) -> int:

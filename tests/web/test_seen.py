@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db.utils import ConnectionHandler
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
@@ -52,3 +54,24 @@ def test_while_redis_is_gone_what_was_heard_is_written_by_the_process(
     assert Host.objects.get(pk=host.pk).last_seen_at is None  # kept, Redis may return
     heard.hand_over(at_once=True)
     assert Host.objects.get(pk=host.pk).last_seen_at is not None
+
+
+def test_the_embedded_database_is_written_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite keeps moments as text: they must compare, and read back, as Django's own do."""
+    embedded = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})["default"]
+    try:
+        with embedded.cursor() as cursor:
+            cursor.execute("CREATE TABLE scionlab_host (id integer PRIMARY KEY, last_seen_at datetime)")
+            cursor.execute("INSERT INTO scionlab_host VALUES (1, NULL), (2, '2026-11-21 06:00:00.250000'), (3, NULL)")
+            monkeypatch.setattr(seen, "connection", embedded)
+            at_six = datetime(2026, 11, 21, 6, 0, tzinfo=UTC).timestamp()
+            assert seen.store({1: at_six, 2: at_six, 99: at_six}) == 1
+            assert seen.store({2: at_six + 0.5}) == 1
+            cursor.execute("SELECT last_seen_at FROM scionlab_host ORDER BY id")
+            assert [row[0] and str(row[0]) for row in cursor.fetchall()] == [
+                "2026-11-21 06:00:00",
+                "2026-11-21 06:00:00.500000",
+                None,
+            ]
+    finally:
+        embedded.close()
