@@ -1,15 +1,22 @@
-"""Whatever bytes arrive, the bundle parser answers with a `Bundle` or a `BundleError`, and with nothing else."""
+"""Whatever bytes arrive, the bundle parser answers with a `Bundle` or a `BundleError`, and with nothing else.
+
+The last test bends good inputs as the fuzzer does (`lab.fuzz`), without being guided by coverage: everywhere, and with
+inputs that are made small when one breaks a promise.
+"""
 
 from __future__ import annotations
 
 import gzip
+import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent.bundle import Bundle, Limits, check_members, digest, read_bundle
 from ap_agent.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
+from lab.fuzz import targets
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry, member, zipped
 
 GOOD = bundle_bytes({"1": entry(500), "17": entry(0, "2001:db8::7")})
@@ -84,3 +91,36 @@ def test_any_files_on_disk(members: dict[str, bytes]) -> None:
     except BundleError:
         return
     raise AssertionError("random files cannot be a bundle")
+
+
+# --- inputs bent as the fuzzer bends them -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, targets.Target]:
+    return {name: targets.Target(name, tmp_path_factory.mktemp("fuzz") / name) for name in targets.TARGETS}
+
+
+def bend(data: bytes, size: int) -> bytes:
+    """Some bytes changed, put in or left out; always the same ones of the same input."""
+    random_ = random.Random(data)  # noqa: S311 - the same for the same input
+    bent = bytearray(data)
+    for _ in range(random_.randrange(1, 4)):
+        at = random_.randrange(len(bent) + 1)
+        bent[at : at + random_.randrange(3)] = random_.randbytes(random_.randrange(3))
+    return bytes(bent[:size])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(targets.TARGETS), first=st.integers(0, 2), seeds=st.lists(st.integers(0, 2**32), max_size=4)
+)
+def test_bent_inputs_break_no_promise(
+    tried: dict[str, targets.Target], name: str, first: int, seeds: list[int]
+) -> None:
+    good = targets.seeds(name)
+    data = good[first % len(good)]
+    mutate = targets.mutator(name, bend)
+    for seed in seeds:
+        data = mutate(data, targets.MAX_INPUT_BYTES, seed)
+    tried[name].try_input(data)  # raises what must not be
