@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.contrib import admin
+from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from scionlab.models import (
@@ -402,6 +403,23 @@ def test_an_administrators_old_page_saved_as_it_stands_undoes_nothing(
     answer = second.post(url, other, follow=True)
     assert "You had changed nothing, so nothing was saved. Meanwhile boss@example.org saved" in answer.content.decode()
     assert str(getattr(row(), field)) == theirs
+
+
+def test_every_page_that_takes_values_compares_them(
+    cases: dict[str, AdminCase], staff: User, rf: RequestFactory
+) -> None:
+    """Also one that somebody adds later."""
+    request, seen = rf.get("/"), set()
+    request.user = staff
+    for model, found in admin.site._registry.items():
+        row = model._base_manager.order_by("pk").first()
+        if row is None or not found.has_change_permission(request, row):
+            continue
+        assert (*found.list_editable, *found.inlines) == (), "not compared: they have no `_shown`"
+        typed = set(found.get_form(request, row, change=True).base_fields) - {"reason", "password"}
+        assert typed == set(getattr(found, "compared", ())), model.__name__
+        seen.add(model.__name__)
+    assert seen >= {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "ISD", "User"}
 
 
 def test_without_the_comparison_the_later_administrator_wins_unseen(

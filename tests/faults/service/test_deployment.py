@@ -6,8 +6,12 @@ import signal
 import time
 from functools import partial
 
+import pytest
+
 from tests.faults.service.servers import DEADLINE_S, wait_for
 from tests.faults.service.site import Answer, InBackground, Site, free_port
+
+pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 
 def test_a_new_web_tier_takes_over_and_no_accepted_save_is_lost(site: Site) -> None:

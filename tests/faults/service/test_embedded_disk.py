@@ -17,6 +17,8 @@ from lab.service import REPOSITORY, CoordinationService, on_this_host
 from tests.faults.service.servers import SmallDisk, wait_for
 from tests.faults.service.site import PREPARE, Answer, Site, free_port
 
+pytestmark = pytest.mark.xdist_group("faults of the embedded service")  # one process breaks it, others do not wait
+
 DISK_MIB = 8
 ASK = """
 import json, sqlite3, sys

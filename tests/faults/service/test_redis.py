@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import InBackground, Site
 
-QUICK_S = 5.0  # what nobody takes for a service that hangs; measured is a tenth of it
+pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
+
+QUICK_S = 10.0  # what nobody takes for a service that hangs; measured is a fiftieth of it
 
 
 def everything_is_served_quickly(site: Site) -> None:
@@ -53,7 +57,7 @@ def test_a_save_does_not_wait_for_a_redis_that_hangs(site: Site) -> None:
         site.redis.thaw()
     assert [saved.status, again.status, page.status] == [200, 200, 200]
     print(f"measured: Redis hangs: saves {saved.seconds:.2f} and {again.seconds:.2f} s, page {page.seconds:.2f} s")
-    assert max(saved.seconds, again.seconds, page.seconds) < 3 * QUICK_S
+    assert max(saved.seconds, again.seconds, page.seconds) < 2 * QUICK_S
     assert site.stored_kbit() == 500
 
 

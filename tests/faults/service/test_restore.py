@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import Site
+
+pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 
 def in_order(version: str, limits: int) -> tuple[int, int, int]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import InBackground, Site
+
+pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 MAIL = (
     "INSERT INTO scionlab_mail (key, recipient, subject, body, created_at, attempts, not_before, last_error)"
