@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,6 +24,8 @@ from pytest_django.plugin import DjangoDbBlocker
 from rest_framework.throttling import SimpleRateThrottle
 
 from scionlab.models import Host
+from scionlab.polls import known
+from scionlab.polls.application import read_poll
 from tests.web.access import (
     METHODS,
     SAFE,
@@ -344,6 +347,25 @@ def test_who_may_do_what(route: str, name: str, world: World, site: BaseHandler)
             judge(caller, method, url, host)
             transaction.set_rollback(True)
     assert wrong == []
+
+
+def test_polls_that_never_reach_django_are_the_hosts_own(world: World) -> None:
+    """The one answer that is given in front of Django, 304, tells that the newest version is this one."""
+    hosts = [world.ap_host, world.user_host, world.other_host]
+    states = known.read_states([host.uid for host in hosts])
+    answered = set()
+    for host, caller, method in product(hosts, world.callers, METHODS):
+        state = states[host.uid]
+        newest = f"version={state.generation}.{state.config_version}&limits={state.limits_version}"
+        sent = [(b"host", b"testserver"), (b"authorization", caller.authorization.encode())]
+        if caller.cookie:
+            sent.append((b"cookie", f"sessionid={caller.cookie}".encode()))
+        path = f"/api/v4/host/{host.uid}/config"
+        poll = read_poll({"method": method, "path": path, "query_string": newest.encode(), "headers": sent})
+        if poll is not None and poll.is_up_to_date(state):
+            answered.add((caller.name, method))
+            assert caller.host == host, (caller.name, host)
+    assert answered == {(caller.name, "GET") for caller in world.callers if caller.host is not None}
 
 
 def test_every_rule_is_of_an_address_that_exists() -> None:
