@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from scionlab.services.wake import CHANNEL, woken_by
@@ -52,18 +52,23 @@ class Messages:
             self._url,
             socket_connect_timeout=RECONNECT_S,
             retry=Retry(NoBackoff(), 0),
-            health_check_interval=QUIET_S,
         )
         async with client, client.pubsub() as channel:
             await channel.subscribe(CHANNEL)
+            is_asked = False
             while True:
-                await self._next(channel)
+                message: dict[str, Any] | None = await channel.get_message(timeout=QUIET_S)
+                if message is not None:
+                    is_asked = False
+                    self._take(message)
+                elif is_asked:
+                    raise RedisConnectionError(f"no answer to PING within {QUIET_S:g} s")
+                else:
+                    is_asked = True
+                    await channel.ping()
 
-    async def _next(self, channel: PubSub) -> None:
-        message: dict[str, Any] | None = await channel.get_message(timeout=QUIET_S)
-        if message is None:
-            await channel.ping()  # an answer, or an error
-        elif message["type"] == "subscribe":
+    def _take(self, message: dict[str, Any]) -> None:
+        if message["type"] == "subscribe":
             if not self.is_listening:
                 logger.info("polls.listening channel=%s", CHANNEL)
             self.is_listening = True

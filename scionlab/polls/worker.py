@@ -19,13 +19,15 @@ GRACE_S: Final = 15  # for answers that are on their way when the worker is to s
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes connections whose request line and headers take too long, or are too long.
+    """Closes connections on which a request's line and headers take too long, or which send too much that is no body.
 
-    uvicorn bounds neither: a client could hold connections, and fill memory, with headers that never end.
+    uvicorn bounds neither: a client could hold connections, and fill memory, with headers that never end: of the first
+    request, of one behind it whose answer is waited for, or behind the last piece of a body (trailers). It also takes
+    trailers for headers: with one, whoever asks could say what only a proxy may (X-Forwarded-For).
     """
 
     _deadline: asyncio.TimerHandle | None = None
-    _header_bytes = 0
+    _unread_bytes = 0  # since the parser last had something whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -33,25 +35,34 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         is_idle = self.cycle is None or self.cycle.response_complete
-        if self._deadline is None and is_idle:
+        if is_idle:
             self._expect_headers()
-        if self._deadline is not None:
-            self._header_bytes += len(data)
+        self._unread_bytes += len(data)
         super().data_received(data)
-        if self._deadline is not None and self._header_bytes > MAX_HEADER_BYTES:
+        if self._unread_bytes > MAX_HEADER_BYTES:
             self._refuse()
+
+    def on_message_begin(self) -> None:
+        self._expect_headers()
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._headers_are_here()
+        self._unread_bytes = 0
         super().on_headers_complete()
+        self.headers = []  # what comes now are trailers; the request keeps the list that it has
+
+    def on_body(self, body: bytes) -> None:
+        self._unread_bytes = 0
+        super().on_body(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_are_here()
         super().connection_lost(exc)
 
     def _expect_headers(self) -> None:
-        self._header_bytes = 0
-        self._deadline = self.loop.call_later(HEADER_DEADLINE_S, self._refuse)
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_DEADLINE_S, self._refuse)
 
     def _headers_are_here(self) -> None:
         if self._deadline is not None:

@@ -153,6 +153,19 @@ def test_a_redis_that_lost_us_is_listened_to_again(
     assert versions_of(changed.result(DEADLINE_S)) == ("1.2", 2)
 
 
+def test_a_redis_that_hangs_is_not_listened_to_any_longer(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections stay open, and nothing comes: the clock must take over. Alive, its silence means nothing."""
+    monkeypatch.setattr(wakeup, "QUIET_S", 0.2)
+    monkeypatch.setattr(wakeup, "RECONNECT_S", 0.2)
+    redis = redis_client.client()
+    for server in serve():
+        time.sleep(1.0)
+        assert server.is_listening
+        redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+        until(lambda at=server: not at.is_listening)  # type: ignore[misc]
+        until(lambda at=server: at.is_listening)  # type: ignore[misc]
+
+
 # --- who may wait ---------------------------------------------------------------------------------------------
 
 
