@@ -86,6 +86,38 @@ def test_headers_without_end_are_cut_off(server: WebServer, monkeypatch: pytest.
         assert line.recv(1) == b""
 
 
+ENDLESS = b"X: " + b"x" * worker.MAX_HEADER_BYTES
+CHUNKED = b"POST /api/v4/enrol HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_headers_without_end_behind_a_poll_that_waits_are_cut_off(server: WebServer, host: Host) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as line:
+        line.sendall(raw_poll(host))
+        until(lambda: server.waiting == 1)
+        line.sendall(b"GET / HTTP/1.1\r\n")
+        time.sleep(0.05)  # so that they come by themselves
+        line.sendall(ENDLESS)
+        until(lambda: server.waiting == 0)
+
+
+def test_trailers_without_end_are_cut_off(server: WebServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as line:
+        line.sendall(CHUNKED + b"1\r\nx\r\n0\r\n")
+        time.sleep(0.05)
+        line.sendall(ENDLESS)
+        assert line.recv(1) == b""
+
+
+def test_a_trailer_is_no_header(settings: Settings, server: WebServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A proxy overwrites the header; a trailer it may pass on as it is."""
+    settings.TRUSTED_PROXIES = 1
+    token = b'{"token": "none of ours"}'
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as line:
+        line.sendall(CHUNKED + b"%x\r\n%s\r\n0\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n" % (len(token), token))
+        assert b" 403 " in line.recv(1000)
+    assert "enrolment.refused address=127.0.0.1" in caplog.text
+
+
 def test_a_body_that_breaks_off_reaches_no_view(settings: Settings, host: Host) -> None:
     """`version=1.18` cut after the 1 is well-formed too: it must not be stored."""
     settings.WEB_THREADS = 1  # so that the next request is answered after it
