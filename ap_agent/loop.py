@@ -3,8 +3,8 @@
 The last good bundle is enforced before the network is asked for anything. Then one cycle at a time, in this thread:
 when the kernel says that somebody changed what matters (docs/adr/0008), when the service had something new, and every
 `audit_interval_s` even when nothing is new or nobody answers. Two errands run beside, so that a slow answer keeps
-nobody from the kernel: one asks the service and waits until it has something new (`backoff` says when and how long),
-the other one carries receipts, at once although a question waits. About every `poll_interval_s` comes a glance: an IFB
+nobody from the kernel (`correspondence`): one asks the service and waits until it has something new, the other one
+carries receipts, at once although a question waits. About every `poll_interval_s` comes a glance: an IFB
 that is gone drops packets, and what failed is tried again.
 
 Only the monotonic clock decides anything here; what a jump of the wall clock changes are dates in the health file.
@@ -16,19 +16,16 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from types import FrameType
-from typing import TypeVar
 
 from ap_agent.attention import Attention
-from ap_agent.backoff import POLL_JITTER, Backoff
-from ap_agent.cycle import Agent, Client, Letter, Pulled
+from ap_agent.backoff import POLL_JITTER
+from ap_agent.correspondence import Correspondence, loudly
+from ap_agent.cycle import Agent, Client
 from ap_agent.enforcing import Enforced
-from ap_agent.errors import AgentError, AuthError, FetchError, LockHeldError, SettingsError
+from ap_agent.errors import AgentError, LockHeldError, SettingsError
 from ap_agent.events import EventSource
-from ap_agent.fetch import FetchResult
 from ap_agent.health import write_health
 from ap_agent.log import Conditions, Logger
 from ap_agent.model import Problem
@@ -37,19 +34,11 @@ from ap_agent.settings import Settings
 from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands, Waker
 
-T = TypeVar("T")
 
 _SLICE_S = 1.0  # while waiting for the first links to come up
 _FIGHT = "fight over "
 _DEAF_S = 0.02  # after something was heard: in a flood the socket is read fifty times a second, not at each message
 _DRAINS = 16  # more than its receive buffer holds
-
-
-def _expected(outcome: T | Exception) -> T | AgentError:
-    """Raises what nobody expects of an errand, where its traceback is logged."""
-    if isinstance(outcome, Exception) and not isinstance(outcome, AgentError):
-        raise outcome
-    return outcome
 
 
 class Loop:
@@ -75,11 +64,8 @@ class Loop:
         self._notifier = notifier
         self._events = events
         self._waker = Waker()
-        self._polls = errands(self._waker.wake)
-        self._letters = errands(self._waker.wake)
         self._monotonic = monotonic
         self._given_wait = wait
-        self._uniform = uniform
         self._reload = reload
         self._keep_lock = keep_lock
         self._conditions = Conditions(logger)
@@ -88,19 +74,10 @@ class Loop:
         self._fed_at = 0.0
         self._is_stopping = False
         self._is_reloading = False
-        self._is_reachable = True
-        self._is_new = False  # the service had something that is not enforced yet
-        self._may_tell = False  # something happened since the last receipt was taken, or the last one was not
-        self._last_contact_at: float | None = None
-        self._plan_anew()
-
-    def _plan_anew(self) -> None:
-        settings = self.agent.settings
-        paces = (settings.poll_interval_s, settings.backoff_max_s)
-        self._backoff = Backoff(*paces, settings.long_poll_s, self._uniform)
-        self._letter_backoff = Backoff(*paces, 0, self._uniform)
-        now = self._monotonic()
-        self._next_poll = self._next_audit = self._next_receipt = self._next_glance = self._next_letter = now
+        self._service = Correspondence(
+            agent, logger, wake=self._waker.wake, errands=errands, monotonic=monotonic, uniform=uniform
+        )
+        self._next_audit = self._next_glance = self._monotonic()
 
     # --- signals ----------------------------------------------------------------------------------------------------
 
@@ -128,7 +105,7 @@ class Loop:
         self.start()
         while not self._is_stopping:
             self._sleep_until(self.step())
-        self._drop_errands()
+        self._service.drop()
         self.agent.hang_up()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
         self._log.info("agent.stop", limits="stay in the kernel")
@@ -155,35 +132,30 @@ class Loop:
         """One cycle: whatever is due. Returns the moment (monotonic) at which something is due next."""
         if self._is_reloading:
             self._reread()
-        self._finish_errands()
-        is_poll_due = self.agent.has_service and self._polls.is_free and self._monotonic() >= self._next_poll
+        service = self._service
+        service.finish()
+        is_poll_due = service.is_poll_due
         is_glance_due = is_poll_due or self._monotonic() >= self._next_glance
         if is_glance_due:
             self._glance()  # before the network, which may take its time
         if is_poll_due:
-            self._poll()
+            service.ask()
         now = self._monotonic()
-        is_receipt_due = self._can_tell and now >= max(self._next_receipt, self._next_letter)
+        is_receipt_due = service.is_receipt_due
         was_wrong = self.agent.enforced is not None and not self.agent.enforced.ok
         is_called = self._attention.due is not None and now >= self._attention.due
         if (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due or is_called:
             self._enforce()
-        elif self._is_new:
+        elif service.has_news:
             self._enforce(only_new=True)
-        if self._can_tell and (self._may_tell or is_receipt_due) and self._monotonic() >= self._next_letter:
-            self._tell(even_if_old=is_receipt_due)
+        service.tell(even_if_old=is_receipt_due)
         self._report()
         return min(self._moments())
 
     def _moments(self) -> list[float]:
-        """At which something is due. What an errand is needed for waits until the one of its kind is done."""
-        due = [self._next_audit, self._next_glance]
-        due.extend([self._attention.due] if self._attention.due is not None else [])
-        if self.agent.has_service and self._polls.is_free:
-            due.append(self._next_poll)
-        if self._can_tell:
-            due.append(self._next_letter if self._may_tell else max(self._next_receipt, self._next_letter))
-        return due
+        """At which something is due."""
+        due = [self._next_audit, self._next_glance, *self._service.moments()]
+        return [*due, self._attention.due] if self._attention.due is not None else due
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
@@ -209,12 +181,12 @@ class Loop:
 
     def _enforce(self, *, only_new: bool = False) -> None:
         """`only_new`: for no other reason than that the service had something new."""
-        self._is_new, self._may_tell = False, True
+        self._service.note_enforced()
         self._hear_all()
         is_settled = only_new and self._events is not None and self._attention.due is None
         began = self._monotonic()
         enforced: Enforced | None = None
-        with self._loudly("enforce"):
+        with loudly(self.agent, self._log, "enforce"):
             enforced = self.agent.enforce(is_settled=is_settled)
         ended = self._monotonic()
         if not is_settled:  # who saves a limit every few seconds must not put the comparison off for ever
@@ -245,77 +217,7 @@ class Loop:
             if self._hear():
                 break
 
-    # --- the service ------------------------------------------------------------------------------------------------
-
-    @property
-    def _can_tell(self) -> bool:
-        return self.agent.has_service and self._is_reachable and self._letters.is_free
-
-    def _finish_errands(self) -> None:
-        self._polls.finish()
-        self._letters.finish()
-
-    def _drop_errands(self) -> None:
-        """Nobody wants any longer what they bring."""
-        self._polls.abandon()
-        self._letters.abandon()
-
-    def _poll(self) -> None:
-        question = self.agent.question(wait_s=self._backoff.begin(self._monotonic()))
-        if question is not None:
-            self._polls.send(question, self._take_up)
-            self._polls.finish()
-
-    def _take_up(self, answer: FetchResult | Exception) -> None:
-        pulled = Pulled("failed", AgentError("The agent has a bug; the log has its traceback."))
-        with self._loudly("fetch"):
-            pulled = self.agent.take_up(_expected(answer))
-        now = self._monotonic()
-        self._next_poll = now + self._backoff.end(pulled, now)
-        # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
-        self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
-        if self._is_reachable:
-            self._last_contact_at = time.time()
-        self._is_new = self._is_new or pulled.contact == "new"
-        self._may_tell = True
-
-    def _tell(self, *, even_if_old: bool) -> None:
-        self._may_tell = False
-        letter: Letter | None = None
-        with self._loudly("tell"):
-            letter = self.agent.letter(even_if_old=even_if_old)
-        now = self._monotonic()
-        if even_if_old:  # with jitter: hosts that were switched on together do not tell together for ever
-            pause = self._uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
-            self._next_receipt = now + self.agent.settings.receipt_interval_s * pause
-        if letter is not None:
-            self._letter_backoff.begin(now)
-            self._letters.send(self.agent.delivery(letter), partial(self._delivered, letter))
-            self._letters.finish()
-
-    def _delivered(self, letter: Letter, outcome: Exception | None) -> None:
-        error: AgentError | None = AgentError("The agent has a bug; the log has its traceback.")
-        with self._loudly("tell"):
-            error = self.agent.delivered(letter, _expected(outcome))
-        now = self._monotonic()
-        delay_s = self._letter_backoff.end(Pulled("none", error), now)
-        self._next_letter = now
-        if error is not None:
-            self._may_tell, self._next_letter = True, now + delay_s
-
-    @contextmanager
-    def _loudly(self, step: str) -> Iterator[None]:
-        """A programming error ends this step with its traceback; the limits stay, and the next cycle starts anew."""
-        key = f"internal {step}"
-        try:
-            yield
-            self.agent.extra.pop(key, None)
-        except Exception as exc:
-            self._log.exception("agent.bug", step=step)
-            text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
-            if isinstance(exc, MemoryError):
-                text = "No memory is left for the agent. Free some, or raise the limit of its unit."
-            self.agent.extra[key] = Problem("internal_error", f"agent: {step}", text)
+    # --- other settings ---------------------------------------------------------------------------------------------
 
     def _reread(self) -> None:
         self._is_reloading = False
@@ -330,16 +232,17 @@ class Loop:
             self.agent.extra["settings"] = Problem("settings_invalid", "configuration", exc.message)
             return
         self.agent.extra.pop("settings", None)
-        self._drop_errands()  # the former client's
+        self._service.drop()  # the former client's
         self.agent.use(settings, client)
-        self._plan_anew()
+        self._service.plan_anew()
+        self._next_audit = self._next_glance = self._monotonic()
         self._log.info("agent.reload", url=settings.url, unmatched=settings.unmatched)
 
     # --- waiting and reporting --------------------------------------------------------------------------------------
 
     def _sleep_until(self, moment: float) -> None:
         watchdog_s = self._notifier.watchdog_s
-        while not self._is_stopping and not self._is_reloading and not self._has_outcome:
+        while not self._is_stopping and not self._is_reloading and not self._service.has_outcome:
             due = self._attention.due
             left_s = min(moment, due if due is not None else moment) - self._monotonic()
             if left_s <= 0:
@@ -348,10 +251,6 @@ class Loop:
             if watchdog_s is not None and self._monotonic() >= self._fed_at + watchdog_s / 3:
                 self._fed_at = self._monotonic()
                 self._notifier.send("WATCHDOG=1")
-
-    @property
-    def _has_outcome(self) -> bool:
-        return self._polls.has_outcome or self._letters.has_outcome
 
     def _wait(self, seconds: float) -> None:
         """Until then, or a signal, or the end of an errand. What the kernel says is listened to, except while a look is
@@ -377,8 +276,8 @@ class Loop:
             write_health(
                 self.agent,
                 self.agent.problems,
-                last_contact_at=self._last_contact_at,
-                failures=self._backoff.failures,
+                last_contact_at=self._service.last_contact_at,
+                failures=self._service.backoff.failures,
                 next_cycle_in_s=max(0.0, min(self._moments()) - now),
             )
             self.agent.extra.pop("health", None)

@@ -145,7 +145,7 @@ def world_of(settings: Settings, saves: list[float] | None = None) -> World:
 
     def errands(wake: Callable[[], None]) -> Counted:
         if not made:
-            made.append(Counted(wake, clock, lambda: service.answered_at(loop._backoff._asked_s)))
+            made.append(Counted(wake, clock, lambda: service.answered_at(loop._service.backoff._asked_s)))
         else:
             made.append(Counted(wake, clock, lambda: clock.now + 0.01))
         return made[-1]
@@ -301,7 +301,7 @@ def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, serv
 
 def test_receipts_leave_while_a_real_question_waits(running: Running, service: Service) -> None:
     asked, told = len(service.asked("/config")), len(service.receipts())
-    running.loop._next_receipt = 0.0
+    running.loop._service.next_receipt = 0.0
     running.loop._waker.wake()
     wait_until(lambda: len(service.receipts()) > told)
     assert len(service.asked("/config")) == asked

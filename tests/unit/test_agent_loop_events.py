@@ -274,7 +274,7 @@ class Held(NamedTuple):
 def held_of(settings: Settings, answers: list[FetchResult | Exception]) -> Held:
     client = FakeClient(answers, EventClock())
     world = world_of(settings, client, errands=HeldErrands)
-    polls, letters = world.loop._polls, world.loop._letters
+    polls, letters = world.loop._service.polls, world.loop._service.letters
     assert isinstance(polls, HeldErrands)
     assert isinstance(letters, HeldErrands)
     assert (len(polls.under_way), len(letters.under_way)) == (1, 1)
