@@ -34,7 +34,6 @@ from ap_agent.settings import Settings
 from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands, Waker
 
-
 _SLICE_S = 1.0  # while waiting for the first links to come up
 _FIGHT = "fight over "
 _DEAF_S = 0.02  # after something was heard: in a flood the socket is read fifty times a second, not at each message
