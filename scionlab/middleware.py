@@ -31,7 +31,7 @@ class HeadersMiddleware(MiddlewareMixin):
 
 
 class AdminMethodsMiddleware(MiddlewareMixin):
-    """Django's administrators' pages answer PUT, TRACE or whatever is sent as if it were GET; ours know three methods."""
+    """Django's administrators' pages answer PUT, TRACE or whatever is sent like GET; ours know three methods."""
 
     def process_view(self, request: HttpRequest, _view: object, _args: object, _kwargs: object) -> HttpResponse | None:
         match = request.resolver_match

@@ -10,6 +10,7 @@ import logging
 from datetime import timedelta
 
 from celery import shared_task
+from django.core.management import call_command
 from django.db import DatabaseError
 from django.utils import timezone
 from redis.exceptions import RedisError
@@ -54,6 +55,12 @@ def fan_out_defaults() -> None:
 def send_mail(mail_id: int) -> None:
     """Send one mail of the outbox; nothing where it was sent, or another worker is at it."""
     mail_send(mail_id)
+
+
+@shared_task
+def forget_sessions() -> None:
+    """Delete sessions that are over: Django only stops believing them."""
+    call_command("clearsessions")
 
 
 @shared_task

@@ -22,6 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.front, name="front"),
     path("healthz", views.healthz, name="healthz"),
     path("login/", views.login, name="login"),
+    path("password/", views.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("ases/", views.user_as_list, name="user_as_list"),
     path("ases/new/", views.user_as_new, name="user_as_create"),

@@ -13,12 +13,13 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse_lazy
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -78,6 +79,23 @@ def gone_is_404(view: View) -> View:
 login = LoginView.as_view(
     authentication_form=LoginForm, redirect_authenticated_user=True, http_method_names=["get", "head", "post"]
 )
+
+
+class PasswordView(PasswordChangeView):
+    """One's own password. This session stays; the others and the API token end (`models.User.save`)."""
+
+    template_name = "registration/password.html"
+    success_url = reverse_lazy("user_as_list")
+    extra_context = {"nav": "password"}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        messages.success(
+            self.request, "Your password was changed. Where else you were logged in, you are not any more."
+        )
+        return super().form_valid(form)
+
+
+password = require_http_methods(["GET", "HEAD", "POST"])(PasswordView.as_view())
 
 
 @require_safe

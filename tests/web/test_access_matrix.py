@@ -62,6 +62,7 @@ RULES: dict[str, Rule] = {
     "front": Form({"GET": 302, "HEAD": 302}),
     "healthz": Form(READ),
     "login": LogIn(ENTER),
+    "password": Page(ENTER),
     "logout": Form({"POST": 302, "OPTIONS": 200}),
     "user_as_list": Page(READ),
     "user_as_create": Page(ENTER),

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 from axes.models import AccessAttempt
+from django.conf import settings as django_settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.sessions.models import Session
 from django.core.cache import cache
@@ -29,6 +30,7 @@ from scionlab.client_address import client_address, client_network
 from scionlab.models import AttachmentPoint, BandwidthChange, Link, User, UserAS
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.user_as import user_as_delete
+from scionlab.tasks import forget_sessions
 from tests.factories import PASSWORD, HostFactory, UserFactory
 from tests.web.html import Page
 
@@ -236,6 +238,33 @@ def test_another_password_ends_every_session_and_the_token(owner: User, door: Cl
     assert door.post(f"/admin/scionlab/user/{owner.pk}/password/", new).status_code == 302
     assert [browser.get("/ases/").status_code for browser in browsers] == [302, 302]
     assert not Token.objects.exists()
+
+
+def test_ones_own_new_password_ends_the_other_sessions_and_the_token(owner: User) -> None:
+    here, elsewhere = Client(), Client()
+    for browser in (here, elsewhere):
+        browser.force_login(owner)
+    Token.objects.create(user=owner)
+    new = {"old_password": PASSWORD, "new_password1": "a new long phrase", "new_password2": "a new long phrase"}
+    refused = here.post("/password/", {**new, "old_password": "wrong"})
+    assert "Your old password was entered incorrectly." in Page(refused).text
+    assert elsewhere.get("/ases/").status_code == 200
+    assert here.post("/password/", new).headers["Location"] == "/ases/"
+    assert "Your password was changed." in Page(here.get("/ases/")).text
+    assert elsewhere.get("/ases/").status_code == 302
+    assert not Token.objects.exists()
+    owner.refresh_from_db()
+    assert owner.check_password("a new long phrase")
+
+
+def test_sessions_that_are_over_are_deleted(owner: User) -> None:
+    for _ in range(2):
+        Client().force_login(owner)
+    over = Session.objects.order_by("pk")[0]
+    Session.objects.filter(pk=over.pk).update(expire_date=timezone.now() - timedelta(seconds=1))
+    forget_sessions()
+    assert Session.objects.count() == 1
+    assert django_settings.CELERY_BEAT_SCHEDULE["forget_sessions"]["task"] == forget_sessions.name
 
 
 def test_switching_an_account_off_ends_its_sessions_and_token(owner: User) -> None:

@@ -69,7 +69,7 @@ def log_in(page: Page, user: User) -> None:
 def test_no_page_of_a_user_breaks_the_policy(witness: Witness, owner: User, user_as: UserAS, link: Link) -> None:
     log_in(witness.page, owner)
     own = f"/ases/{user_as.pk}/"
-    witness.visit("/ases/", "/ases/new/", own, f"{own}edit/", f"{own}delete/")
+    witness.visit("/password/", "/ases/", "/ases/new/", own, f"{own}edit/", f"{own}delete/")
     witness.page.goto(own)
     witness.page.wait_for_timeout(2200)  # the page fetches itself anew, under connect-src
 
