@@ -34,6 +34,7 @@ from scionlab.admin.search import search_query
 from scionlab.models import AS, Host, HostReceipt, Link
 from scionlab.services.host import host_create, host_set_addresses
 
+MOST_NAMED = 5  # problems in the title of a badge: a receipt may hold a thousand long ones
 MOST_LINKS = 100  # listed on the page of a host; an attachment point may have thousands
 SILENT_AFTER = timedelta(seconds=selectors.SILENT_AFTER_S)
 
@@ -279,7 +280,8 @@ class HostAdmin(HostAccess):
         receipt = receipt_of(obj)
         if receipt is None or not receipt.problems:
             return NOTHING
-        title = "; ".join(str(one.get("message", "")) for one in receipt.problems if isinstance(one, dict))
+        named = receipt.problems[:MOST_NAMED]
+        title = "; ".join(str(one.get("message", ""))[:200] for one in named if isinstance(one, dict))
         return badge("bad", str(len(receipt.problems)), title)
 
     @admin.display(description="problems reported by the agent")

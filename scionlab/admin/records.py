@@ -10,6 +10,8 @@ from django.utils.html import format_html_join
 from scionlab.admin.base import ReadOnlyAdmin, ago, badge, kbit, link_to
 from scionlab.models import BandwidthChange, HostReceipt, LinkEnforcement, Mail
 
+MOST_PROBLEMS = 100  # shown of one receipt
+
 
 @admin.register(BandwidthChange)
 class BandwidthChangeAdmin(ReadOnlyAdmin):
@@ -63,7 +65,10 @@ def problem_list(problems: object) -> str:
     """The problems of a receipt, as the agent wrote them."""
     if not isinstance(problems, list) or not problems:
         return "none"
-    rows = ((str(one.get("code", "")), str(one.get("message", ""))) for one in problems if isinstance(one, dict))
+    shown = problems[:MOST_PROBLEMS]
+    rows = [(str(one.get("code", "")), str(one.get("message", ""))) for one in shown if isinstance(one, dict)]
+    if len(problems) > MOST_PROBLEMS:
+        rows.append(("...", f"and {len(problems) - MOST_PROBLEMS} more."))
     return format_html_join("", '<p class="slb-problem"><code>{}</code> {}</p>', rows)
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.csrf import csrf_exempt
 from bandwidth_config import RuleError
 from scionlab.api.errors import error_response
 from scionlab.api.host_auth import host_endpoint
-from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
+from scionlab.api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, ReceiptError, parse_receipt
 from scionlab.api.versions import is_ahead, is_current, is_number, is_version, numbers
 from scionlab.models import Host
 from scionlab.services.generation import host_note_ahead
@@ -109,6 +109,9 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
     content = request.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         return error_response("too_large", f"A receipt has at most {MAX_BYTES} bytes.", 413)
+    if len(content) > MAX_BYTES_WITHOUT_LINKS and not hasattr(host, "attachment_point"):
+        text = f"A receipt has at most {MAX_BYTES_WITHOUT_LINKS} bytes from a host that is no attachment point's."
+        return error_response("too_large", text, 413)
     try:
         receipt = parse_receipt(content)
     except ReceiptError as exc:

@@ -19,6 +19,8 @@ from scionlab.services.receipt import Direction, LinkReceipt, Receipt
 
 SCHEMA = 1
 MAX_BYTES = 8 * 1024 * 1024
+# Every user has the credentials of a host, that of their AS; to read 8 MiB keeps a process busy for a second.
+MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_VERSION = 2**31 - 1
 MAX_PROBLEMS = 1000

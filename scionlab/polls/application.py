@@ -40,7 +40,9 @@ DELIVERY_S: Final = 8.0  # the stock client gives up after 10 s
 RETRY_AFTER_S: Final = (1, 5)  # spread, so that those who are sent away together do not return together
 MOST_RETRY_AFTER_S: Final = 60
 TARBALLS_PER_S: Final = 20  # of one process, cautiously; what is rendered takes 15 ms of a processor (bench service)
+RECEIPT_THREADS: Final = 2
 _PATH = re.compile(r"/api/v4/host/([^/]+)/config", flags=re.ASCII)
+_RECEIPT = re.compile(r"/api/v4/host/[^/]+/enforcement", flags=re.ASCII)
 _WAIT = re.compile(r"[0-9]{1,6}", flags=re.ASCII)
 _NO_STORE = (b"cache-control", b"no-store, private")
 
@@ -123,6 +125,8 @@ class Application:
         # Threads of their own: a stampede of polls must not keep people from their pages.
         self._tarballs = Threads(settings.POLL_THREADS, "polls")
         self._delivering = asyncio.Semaphore(settings.POLL_THREADS)
+        # A large receipt takes a second and 300 MB to read: a host that floods us must not take all threads there are.
+        self._receipts = Threads(RECEIPT_THREADS, "receipts")
         self._room = WaitingRoom()
         self._places = 0
         self._queued = 0  # for a tarball
@@ -139,7 +143,8 @@ class Application:
             raise ValueError(f"This server speaks HTTP only, not {scope['type']}.")
         poll = read_poll(scope)
         if poll is None:
-            await self._django.answer(scope, receive, send, self._pages)
+            threads = self._receipts if _RECEIPT.fullmatch(scope["path"]) else self._pages
+            await self._django.answer(scope, receive, send, threads)
         else:
             await self._answer(poll, scope, receive, send)
 
@@ -243,6 +248,7 @@ class Application:
         await self._running().close()
         await self._pages.close()
         await self._tarballs.close()
+        await self._receipts.close()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

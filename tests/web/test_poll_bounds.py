@@ -23,6 +23,7 @@ from scionlab.models import Host
 from scionlab.polls import known, worker
 from scionlab.polls.application import RETRY_AFTER_S
 from scionlab.polls.known import HostState, read_states
+from scionlab.polls.threads import Django
 from scionlab.services.host import host_bump
 from tests.web.polling import (
     DEADLINE_S,
@@ -137,6 +138,20 @@ def test_a_body_that_is_too_large_is_refused(server: WebServer, host: Host) -> N
     path = f"/api/v4/host/{host.uid}/enforcement"
     answer = server.ask(path, method="POST", headers=credentials(host), body=b"x" * (10 * 2**20 + 1))
     assert answer.status == 413
+
+
+def test_receipts_take_no_thread_from_pages(server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    answer = Django._in_thread
+
+    def noted(self: Django, scope: Any, body: Any) -> Any:
+        taken.append((scope["path"].rpartition("/")[2], threading.current_thread().name.partition("_")[0]))
+        return answer(self, scope, body)
+
+    monkeypatch.setattr(Django, "_in_thread", noted)
+    server.ask(f"/api/v4/host/{host.uid}/enforcement", method="POST", headers=credentials(host), body=b"{}")
+    server.ask("/healthz")
+    assert taken == [("enforcement", "receipts"), ("healthz", "pages")]
 
 
 def test_pages_and_reports_are_djangos(server: WebServer, host: Host) -> None:

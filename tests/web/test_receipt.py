@@ -292,6 +292,20 @@ def test_receipt_above_8_mib_is_413(host: Host) -> None:
     assert not HostReceipt.objects.exists()
 
 
+def test_large_receipt_of_a_host_that_limits_nothing_is_413(host: Host, user_as: UserAS) -> None:
+    """Every user has such a host's credentials."""
+    theirs = Host.objects.get(AS=user_as)
+    assert post(theirs, b" " * 64 * 1024).status_code == 400
+    assert post(theirs, b" " * (64 * 1024 + 1)).status_code == 413
+
+
+def test_a_thousand_long_problems_do_not_fill_the_administrators_pages(host: Host, door: Client) -> None:
+    problem = {"code": "x" * 64, "subject": "y" * 200, "message": "z" * 2000}
+    assert post(host, document(host, {}, problems=[problem] * 1000)).status_code == 200
+    for page in ("/admin/scionlab/host/", f"/admin/scionlab/host/{host.pk}/change/"):
+        assert len(door.get(page).content) < 300_000, page
+
+
 def test_receipt_above_django_s_own_limit_is_read(host: Host, link: Link) -> None:
     """DATA_UPLOAD_MAX_MEMORY_SIZE is 2.5 MB; a receipt may have 8 MiB."""
     body = json.dumps(document(host, {"1": link_entry(1000)})).encode() + b" " * 4_000_000
