@@ -37,7 +37,7 @@ class Limits:
     """How much of a bundle is read at all. The defaults hold 4094 links several times over."""
 
     compressed_bytes: int = 8 * _MIB
-    unpacked_bytes: int = 64 * _MIB
+    unpacked_bytes: int = 32 * _MIB  # unpacking needs twice as much for a moment (zlib's buffers, and the bytes)
     members: int = 1000
     member_bytes: int = 16 * _MIB
     name_chars: int = 200
