@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -18,6 +19,7 @@ from bandwidth_config import (
     check_bandwidth,
     enforced_bandwidth,
 )
+from scionlab.isd_as import format_isd_as
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.fields import LinkBandwidthField, validate_bind_address, validate_port, validate_underlay_address
 from scionlab.models.host import BorderRouter, Host
@@ -174,34 +176,53 @@ class LocalLinkEnd:
     border_router: int
 
 
-_ENDS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "border_router")]
-
-
 def local_link_ends(host: Host) -> list[LocalLinkEnd]:
-    """The active Links that end on `host`, in the order of their interface ids; two SQL statements at any number."""
-    related = [*_ENDS, "interface_a__AS__attachment_point"]
-    links = Link.objects.filter(active=True).select_related(*related)
-    ends = [_end(link, link.interface_a, link.interface_b) for link in links.filter(interface_a__host=host)]
-    ends += [_end(link, link.interface_b, link.interface_a) for link in links.filter(interface_b__host=host)]
+    """The active Links that end on `host`, in the order of their interface ids; two SQL statements at any number.
+
+    Read as plain values: objects for thousands of Links, each with its ends and their ASes, take four times as long.
+    """
+    ends = [_end(row, is_a=is_a) for is_a in (True, False) for row in _rows(host, is_a=is_a)]
     return sorted(ends, key=lambda end: end.interface_id)
 
 
-def _end(link: Link, local: Interface, remote: Interface) -> LocalLinkEnd:
-    is_provider = link.type == Link.Type.PROVIDER and local.pk == link.interface_a_id
-    ap = link.attachment_point if is_provider else None
+def _rows(host: Host, *, is_a: bool) -> models.QuerySet[Link, Any]:
+    near, far = ("interface_a", "interface_b") if is_a else ("interface_b", "interface_a")
+    local = {name: models.F(f"{near}__{name}") for name in ("bind_ip", "bind_port", "interface_id")}
+    return Link.objects.filter(active=True, **{f"{near}__host": host}).values(
+        "type",
+        "bandwidth_kbit",
+        "mtu",
+        **local,
+        border_router=models.F(f"{near}__border_router__number"),
+        local_ip=models.F(f"{near}__public_ip"),
+        local_port=models.F(f"{near}__public_port"),
+        local_vpn_client=models.F(f"{near}__vpn_client_id"),
+        remote_isd=models.F(f"{far}__AS__isd__isd_id"),
+        remote_as=models.F(f"{far}__AS__as_id"),
+        remote_ip=models.F(f"{far}__public_ip"),
+        remote_port=models.F(f"{far}__public_port"),
+        remote_vpn_client=models.F(f"{far}__vpn_client_id"),
+        customer=models.F("interface_b__AS__useras__pk"),
+        maximum_kbit=models.F("interface_a__AS__attachment_point__maximum_kbit"),
+    )
+
+
+def _end(row: dict[str, Any], *, is_a: bool) -> LocalLinkEnd:
+    is_provider = row["type"] == Link.Type.PROVIDER and is_a
+    is_limited = is_provider and row["customer"] is not None and row["maximum_kbit"] is not None
     provider_view = "CHILD" if is_provider else "PARENT"
     return LocalLinkEnd(
-        interface_id=local.interface_id,
-        remote_isd_as=remote.AS.isd_as,
-        is_limited=ap is not None,
-        bandwidth_kbit=link.bandwidth_kbit,
-        maximum_kbit=MAX_BANDWIDTH_KBIT if ap is None else ap.maximum_kbit,
-        remote_ip=remote.public_ip,
-        remote_port=remote.public_port,
-        local_ip=local.local_ip,
-        local_port=local.local_port,
-        is_vpn=local.vpn_client_id is not None or remote.vpn_client_id is not None,
-        mtu=link.mtu,
-        link_to={Link.Type.CORE: "CORE", Link.Type.PEER: "PEER"}.get(Link.Type(link.type), provider_view),
-        border_router=local.border_router.number,
+        interface_id=row["interface_id"],
+        remote_isd_as=format_isd_as(row["remote_isd"], row["remote_as"]),
+        is_limited=is_limited,
+        bandwidth_kbit=row["bandwidth_kbit"],
+        maximum_kbit=row["maximum_kbit"] if is_limited else MAX_BANDWIDTH_KBIT,
+        remote_ip=row["remote_ip"],
+        remote_port=row["remote_port"],
+        local_ip=row["bind_ip"] or row["local_ip"],
+        local_port=row["bind_port"] or row["local_port"],
+        is_vpn=row["local_vpn_client"] is not None or row["remote_vpn_client"] is not None,
+        mtu=row["mtu"],
+        link_to={Link.Type.CORE: "CORE", Link.Type.PEER: "PEER"}.get(row["type"], provider_view),
+        border_router=row["border_router"],
     )
