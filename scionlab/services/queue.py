@@ -7,7 +7,6 @@ in the database by `scionlab.tasks.sweep`.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Final
 
 from celery import current_app
@@ -34,7 +33,7 @@ def queue_after_commit(task: str, *args: int) -> None:
 
     `robust`: by then the save is accepted, and no error may tell the person otherwise, or keep the next task back.
     """
-    transaction.on_commit(partial(queue_now, task, *args), robust=True)
+    transaction.on_commit(lambda: queue_now(task, *args), robust=True)  # no `partial`: Django logs `__qualname__`
 
 
 def queue_now(task: str, *args: int) -> bool:

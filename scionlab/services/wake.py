@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from functools import partial
 from typing import Final
 
 from django.conf import settings
@@ -29,13 +28,18 @@ def wake_after_commit(host_ids: Iterable[int]) -> None:
     """Have the waiting polls of these hosts compared anew once the transaction is committed."""
     ids = sorted(host_ids)
     if ids and settings.REDIS_URL:
-        transaction.on_commit(partial(_publish, json.dumps(ids)), robust=True)
+        _after_commit(json.dumps(ids))
 
 
 def wake_everybody_after_commit() -> None:
     """The same for all hosts, after a change of the generation."""
     if settings.REDIS_URL:
-        transaction.on_commit(partial(_publish, EVERYBODY), robust=True)
+        _after_commit(EVERYBODY)
+
+
+def _after_commit(message: str) -> None:
+    """`robust`: by then the save is accepted, whatever happens here. No `partial`: Django logs `__qualname__`."""
+    transaction.on_commit(lambda: _publish(message), robust=True)
 
 
 def woken_by(message: bytes) -> frozenset[int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import smtplib
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scionlab import tasks
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, Link, Mail, User, UserAS
+from scionlab.redis_client import REST
 from scionlab.services import render
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.mail import LEASE, due_mail_ids, mail_send, mails_create
@@ -86,6 +88,35 @@ def test_programming_error_in_queueing_is_not_swallowed(monkeypatch: pytest.Monk
     monkeypatch.setattr(current_app, "send_task", broken)
     with pytest.raises(TypeError):
         queue_now(RENDER_HOST, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_accepted_save_is_not_told_to_have_failed(
+    link: Link, owner: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After the commit, even a mistake of ours is for the log alone."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("not a broker's error")
+
+    monkeypatch.setattr(current_app, "send_task", broken)
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=500, actor=owner)
+    assert "not a broker's error" in caplog.text
+
+
+def test_a_broker_that_refused_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try may take a second, and a save may queue six tasks."""
+    tried = []
+
+    def refuse(name: str, **_: object) -> None:
+        tried.append(name)
+        raise OperationalError("timed out")
+
+    monkeypatch.setattr(current_app, "send_task", refuse)
+    assert [queue_now(RENDER_HOST, number) for number in range(6)] == [False] * 6
+    assert len(tried) == 1
+    monkeypatch.setattr(REST, "_until", time.monotonic() - 0.001)  # the moment is over
+    assert (queue_now(RENDER_HOST, 1), len(tried)) == (False, 2)
 
 
 # --- rendering ----------------------------------------------------------------------------------------------
