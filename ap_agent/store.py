@@ -30,6 +30,7 @@ from typing import Any
 from ap_agent.belief import Acceptance, Trust, acceptance_of, trust_of
 from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, Bundle, check_members, check_name
 from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
+from ap_agent.ownership import as_owner_of
 from ap_agent.signed_text import parse_json
 from bandwidth_config import check_bandwidth
 
@@ -88,18 +89,18 @@ class Store:
     def save(self, bundle: Bundle, trust: Trust | None = None) -> None:
         """Make `bundle` the current one, durably, and `trust` what counts with it. After an error the former one is
         still current and intact."""
-        try:
-            self._prepare()
-            self._write(bundle)
-            if trust is not None:
-                self._write_json(self.trust_file, trust.to_json())
-            self._switch(bundle.name)
-        except OSError as exc:
-            raise StoreError(
-                f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}. The former one stays."
-            ) from exc
-        with contextlib.suppress(OSError):  # what cannot be pruned today is pruned tomorrow; the bundle is stored
-            self._prune(bundle.name)
+        with as_owner_of(self.folder):
+            try:
+                self._prepare()
+                self._write(bundle)
+                if trust is not None:
+                    self._write_json(self.trust_file, trust.to_json())
+                self._switch(bundle.name)
+            except OSError as exc:
+                text = f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}."
+                raise StoreError(f"{text} The former one stays.") from exc
+            with contextlib.suppress(OSError):  # what cannot be pruned now is pruned tomorrow; the bundle is stored
+                self._prune(bundle.name)
 
     def _prepare(self) -> None:
         if not self.folder.is_dir():
@@ -109,7 +110,6 @@ class Store:
             self.folder.chmod(0o700)
         if not self._versions.is_dir():
             self._versions.mkdir(mode=0o700)
-            self._own(self._versions)
             _sync(self.folder)
         for left in self._versions.glob(f"{_UNFINISHED}*"):  # of a process that was killed
             shutil.rmtree(left)
@@ -120,7 +120,6 @@ class Store:
             return
         unfinished = self._versions / f"{_UNFINISHED}{bundle.name}"
         _write_tree(unfinished, bundle)
-        self._own(unfinished)
         if final.exists():  # its name says the same content, but it was damaged since
             damaged = self._versions / f"{_UNFINISHED}damaged-{bundle.name}"
             final.rename(damaged)
@@ -133,7 +132,6 @@ class Store:
         _make_way(self._current)
         new.unlink(missing_ok=True)
         new.symlink_to(Path("versions") / name)
-        self._own(new)
         new.replace(self._current)
         _sync(self.folder)
 
@@ -142,14 +140,6 @@ class Store:
         stored.sort(key=lambda one: one.stat().st_mtime, reverse=True)
         for old in stored[KEPT_VERSIONS - 1 :]:
             shutil.rmtree(old)
-
-    def _own(self, path: Path) -> None:
-        """What root writes here by hand must stay readable for the service's own user: give it to the folder's."""
-        owner = self.folder.stat()
-        if os.geteuid() != 0 or owner.st_uid == 0:
-            return
-        for one in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
-            os.chown(one, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
     # --- what counts ------------------------------------------------------------------------------------------------
 
@@ -187,7 +177,7 @@ class Store:
 
     def drop_acceptance(self) -> None:
         """Best effort: once another bundle is installed, an acceptance that is left over covers nothing."""
-        with contextlib.suppress(OSError):
+        with as_owner_of(self.folder), contextlib.suppress(OSError):
             self.acceptance_file.unlink(missing_ok=True)
 
     def _read_json(self, path: Path, remedy: str) -> Any:
@@ -204,14 +194,14 @@ class Store:
 
     def _save_json(self, path: Path, document: Any) -> None:
         try:
-            self._prepare()
-            self._write_json(path, document)
+            with as_owner_of(self.folder):
+                self._prepare()
+                self._write_json(path, document)
         except OSError as exc:
             raise StoreError(f"{path} cannot be written: {_said(exc)}.") from exc
 
     def _write_json(self, path: Path, document: Any) -> None:
         write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
-        self._own(path)
 
     # --- what the operator set by hand ------------------------------------------------------------------------------
 

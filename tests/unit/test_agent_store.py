@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import stat
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -368,14 +369,38 @@ def test_atomic_write_replaces_what_is_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_files_of_the_services_user_stay_his_when_root_writes(tmp_path: Path) -> None:
+# --- root in the folder of the service's user -----------------------------------------------------------------------
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def of_the_service() -> Iterator[Store]:
+    """Its folder lies where that user may go; pytest's own are closed to others."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-    store = Store(tmp_path / "state")
-    store.folder.mkdir(mode=0o700)
-    os.chown(store.folder, 12345, 12345)
-    store.save(bundle(500))
-    store.save_operator(Operator(5000))
+    with tempfile.TemporaryDirectory(prefix="slbw-owner-") as name:
+        store = Store(Path(name) / "state")
+        store.folder.mkdir()
+        store.folder.parent.chmod(0o755)
+        os.chown(store.folder, NOBODY, NOBODY)
+        yield store
 
-    owners = {path.lstat().st_uid for path in store.folder.rglob("*")}
-    assert owners == {12345}
+
+def test_what_root_writes_belongs_to_the_service(of_the_service: Store) -> None:
+    of_the_service.save(bundle(500))
+    of_the_service.save_operator(Operator(2000))
+    assert {one.lstat().st_uid for one in of_the_service.folder.rglob("*")} == {NOBODY}
+    assert (os.geteuid(), os.getegid()) == (0, 0)
+
+
+def test_a_link_in_the_services_folder_leads_root_nowhere(of_the_service: Store, tmp_path: Path) -> None:
+    """Pruning deletes all folders but three where `versions` leads."""
+    others = [tmp_path / "others" / name for name in "abcdef"]
+    for one in others:
+        one.mkdir(parents=True)
+    (of_the_service.folder / "versions").symlink_to(tmp_path / "others")
+    with pytest.raises(StoreError, match="Permission denied"):
+        of_the_service.save(bundle(500))
+    assert sorted((tmp_path / "others").iterdir()) == others
+    assert os.geteuid() == 0
