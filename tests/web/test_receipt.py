@@ -302,8 +302,8 @@ def test_large_receipt_of_a_host_that_limits_nothing_is_413(host: Host, user_as:
 def test_a_thousand_long_problems_do_not_fill_the_administrators_pages(host: Host, door: Client) -> None:
     problem = {"code": "x" * 64, "subject": "y" * 200, "message": "z" * 2000}
     assert post(host, document(host, {}, problems=[problem] * 1000)).status_code == 200
-    for page in ("/admin/scionlab/host/", f"/admin/scionlab/host/{host.pk}/change/"):
-        assert len(door.get(page).content) < 300_000, page
+    pages = {"/admin/scionlab/host/": 100_000, f"/admin/scionlab/host/{host.pk}/change/": 300_000}
+    assert {page for page, most in pages.items() if len(door.get(page).content) > most} == set()
 
 
 def test_receipt_above_django_s_own_limit_is_read(host: Host, link: Link) -> None:
