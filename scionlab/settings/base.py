@@ -75,7 +75,7 @@ if REDIS_URL:
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": REDIS_URL,
-            "OPTIONS": redis_client.options(),
+            "OPTIONS": {**redis_client.options(), "serializer": "scionlab.signed_cache.SignedSerializer"},
         }
     }
     CELERY_BROKER_URL = REDIS_URL
@@ -226,7 +226,7 @@ LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "INFO", "WARNING", "ERROR",
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(levelname)s %(name)s %(message)s"}},
+    "formatters": {"line": {"class": "scionlab.log_lines.Line", "format": "%(levelname)s %(name)s %(message)s"}},
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
     "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
     "loggers": {"axes": {"level": "ERROR"}},  # LoginGuard says the same in lines of ours, without accounts

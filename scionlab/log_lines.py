@@ -1,0 +1,28 @@
+"""One line in the log per event, whatever text a host, a browser or a library put into it.
+
+A receipt may quote a key with a line break: what follows it would look like a line of ours, of any level.
+"""
+
+from __future__ import annotations
+
+import logging
+import textwrap
+from types import TracebackType
+
+
+class Line(logging.Formatter):
+    """Only tracebacks have further lines, which are indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the library's name
+        return _one_line(super().formatMessage(record))
+
+    def formatException(  # noqa: N802  the library's name
+        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+    ) -> str:
+        return textwrap.indent(super().formatException(ei), "    ")
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

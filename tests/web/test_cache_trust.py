@@ -1,0 +1,50 @@
+"""Who can write to Redis can make the service slower, and not run anything in it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.cache import cache
+
+from scionlab import redis_client
+from scionlab.models import Host
+from scionlab.services.render import config_for
+from scionlab.signed_cache import ForgedValueError
+
+pytestmark = pytest.mark.skipif(not settings.REDIS_URL, reason="needs Redis (REDIS_URL)")
+
+
+class Harm:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> object:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_of_somebody_else_is_not_read(host: Host, tmp_path: Path) -> None:
+    cache.clear()
+    rendered = config_for(host)
+    redis = redis_client.client()
+    (stored,) = list(redis.keys("*config:*"))
+    redis.set(stored, pickle.dumps(Harm(tmp_path / "harm")))
+    assert config_for(host) == rendered
+    assert not (tmp_path / "harm").exists()
+    assert redis.get(stored)[32:] == pickle.dumps(rendered, pickle.HIGHEST_PROTOCOL)  # rendered anew, and kept
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"\x80\x04N.", b"0" * 5000])
+def test_what_is_not_signed_is_an_error_of_redis(value: bytes) -> None:
+    redis_client.client().set(cache.make_key("x"), value)
+    with pytest.raises(ForgedValueError):
+        cache.get("x")
+
+
+@pytest.mark.parametrize("value", [0, -7, 10**12, True, None, "text", [1.5], {"a": b"b"}])
+def test_what_is_kept_comes_back(value: object) -> None:
+    cache.set("x", value)
+    assert cache.get("x") == value
+    assert type(cache.get("x")) is type(value)
