@@ -404,3 +404,21 @@ def test_a_link_in_the_services_folder_leads_root_nowhere(of_the_service: Store,
         of_the_service.save(bundle(500))
     assert sorted((tmp_path / "others").iterdir()) == others
     assert os.geteuid() == 0
+
+
+def test_folder_in_the_place_of_a_file_stands_in_nobodys_way(store: Store) -> None:
+    for name in ("current", "current.new", "operator.json", "operator.json.new"):
+        (store.folder / name / "x").mkdir(parents=True)
+    store.save(bundle(500))
+    store.save_operator(Operator(default_bandwidth_kbit=700))
+
+    assert loaded_kbit(store) == 500
+    assert store.load_operator() == Operator(default_bandwidth_kbit=700)
+
+
+def test_whether_a_start_would_find_a_bundle(store: Store) -> None:
+    assert not store.is_there()
+    store.save(bundle(500))
+    assert store.is_there()
+    shutil.rmtree(store.folder / "versions")
+    assert not store.is_there()
