@@ -207,6 +207,17 @@ class Site:
         path = f"/api/v4/host/{uid}/config?{urlencode(query)}"
         return self.request("GET", path, headers={"Authorization": f"Basic {credentials}"}, port=port)
 
+    def fetch(self, *, version: str, limits: int, **others: Any) -> Answer:
+        """The answer with something newer: the web tier may believe for a second that there is nothing (ADR 0011)."""
+        answers: list[Answer] = []
+
+        def is_there() -> bool:
+            answers.append(self.poll(version=version, limits=limits, **others))
+            return answers[-1].status == 200
+
+        wait_for(is_there, "a poll brings something newer")
+        return answers[-1]
+
     def versions(self, host: int = 0) -> tuple[str, int]:
         """G.H and L of the host of one of the attachment points."""
         sql = (

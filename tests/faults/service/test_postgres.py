@@ -104,7 +104,7 @@ def test_a_waiting_poll_survives_the_restart_or_is_sent_back_at_once(site: Site)
     answer = waiting.result()
     if answer.status == 503:
         assert is_told_to_come_back(answer)
-        answer = site.poll(version=version, limits=limits)
+        answer = site.fetch(version=version, limits=limits)
     assert answer.status == 200
 
 

@@ -42,8 +42,7 @@ def test_hosts_follow_a_restored_backup_once_the_generation_is_raised(site: Site
     told = site.service.manage("raise_generation")
     assert in_order(*site.versions()) > in_order(*today), told
     assert site.versions()[0].split(".")[0] == str(int(today[0].split(".")[0]) + 1)
-    newer = site.poll(version=today[0], limits=today[1])
-    assert newer.status == 200
+    newer = site.fetch(version=today[0], limits=today[1])
     assert newer.headers["ETag"] != older.headers["ETag"]
     assert site.save(450).status == 200
     assert site.save_default(400).status == 302
