@@ -79,6 +79,8 @@ def test_demo_confirms_each_limit_and_leaves_nothing_after_one_that_was_killed()
         assert re.search(rf"^  {re.escape(user_as.label)} +{user_as.kbit:,} ", done.stdout, flags=re.MULTILINE), (
             user_as.label
         )
+    assert re.search(r"^  Pinned key: [0-9a-f]{32}, valid until ", done.stdout, flags=re.MULTILINE)
+    assert re.search(r"^  Median from Save to the kernel: 0\.[0-9]{2} s", done.stdout, flags=re.MULTILINE)
     assert "would make 0 writes" in done.stdout
     assert _left_over() == []
     assert _folders() - folders_before == set()
