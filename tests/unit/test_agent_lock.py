@@ -29,9 +29,8 @@ def test_a_deleted_lock_file_is_made_again_and_keeps_others_out(tmp_path: Path) 
 def test_whoever_finds_another_one_in_its_place_hears_of_it(tmp_path: Path) -> None:
     with AgentLock(tmp_path, "run") as first:
         lock_path(tmp_path).unlink()
-        with AgentLock(tmp_path, "once"):
-            with pytest.raises(LockHeldError, match="`once` is at work"):
-                first.keep()
+        with AgentLock(tmp_path, "once"), pytest.raises(LockHeldError, match="`once` is at work"):
+            first.keep()
         first.keep()
 
 

@@ -22,7 +22,6 @@ from lab import witness
 from lab.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
 from tests.agent_service import Request, Service, like_the_service, service
-from tests.faults.agent import tracer
 
 PREFIX = "slbwf"
 PATIENCE_S = 20.0
@@ -217,7 +216,7 @@ def eventually(is_so: Callable[[], object], what: object = "", timeout_s: float 
 @pytest.fixture(scope="module")
 def attachment_point() -> Iterator[tuple[Namespace, Zygote]]:
     """One host with a zygote for all tests of a module; each test has folders and a kernel without limits."""
-    problem = available() or tracer.missing()
+    problem = available()
     if problem is not None:
         pytest.skip(problem)
     cleanup_stale(PREFIX)

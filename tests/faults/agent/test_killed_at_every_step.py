@@ -21,9 +21,10 @@ from collections.abc import Iterable
 import pytest
 
 from tests.faults.agent.conftest import World
+from tests.faults.agent.tracer import needs_tracer
 
 EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
+pytestmark = [pytest.mark.kernel, needs_tracer, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
 
 STRIDE = 3
 # Link 1 changes its rate between the two, 2 and 3 come and go, 4 stays as it is.

@@ -22,9 +22,9 @@ from ap_agent.store import Store
 from tests.agent_bundles import HOST_ID
 from tests.faults.agent.conftest import World
 from tests.faults.agent.disk import Disk, fingerprint, write_tree
-from tests.faults.agent.tracer import Effect
+from tests.faults.agent.tracer import Effect, needs_tracer
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, needs_tracer]
 
 
 def recorded(effects: list[dict[str, Any]]) -> list[Effect]:

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
@@ -102,6 +104,9 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "Watching a process needs root; run this as root."
     return None
+
+
+needs_tracer = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 @dataclass(frozen=True)
