@@ -294,8 +294,9 @@ FAR = {"owner with token", "revoked token", "attachment point's host"}  # who ha
 
 
 def methods_for(rule: Rule, caller: Caller) -> tuple[str, ...]:
-    """What is tried; with SLBW_EVERY_CALLER=1 all of it (3 minutes), else without what differs in nothing: those whose
-    kind of credentials is not looked at here ask and send, and of the administrators' pages, which are alike, some do.
+    """What is tried: with SLBW_EVERY_CALLER=1 all of it (3 minutes). Else without what differs in nothing: most methods
+    that the address does not know, callers whose kind of credentials it does not look at, and of the administrators'
+    pages, which are alike, some.
     """
     unsafe = tuple(method for method in rule.statuses if method not in SAFE) or ("POST",)
     if EVERYTHING:
@@ -309,7 +310,9 @@ def methods_for(rule: Rule, caller: Caller) -> tuple[str, ...]:
     kinds = {HostApi: "Basic", Enrolment: "", Rest: "Token", Token: "Token", PublicRest: "Token"}
     kind = kinds.get(type(rule), "cookie")
     at_home = bool(caller.cookie) if kind == "cookie" else kind != "" and caller.authorization.startswith(kind)
-    return METHODS if at_home or caller.name in NEAR else ("GET", *unsafe)
+    if caller.name in NEAR:
+        return METHODS
+    return (*rule.statuses, "BREW") if at_home else ("GET", *unsafe)
 
 
 def tried(rule: Rule, world: World) -> list[tuple[Caller, str]]:
