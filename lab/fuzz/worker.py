@@ -6,14 +6,17 @@ Ends with 0 when nothing was found; libFuzzer ends with 77 when something was, a
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 _MEMORY_BYTES = 2 << 30  # of address space: what allocates on the word of an input fails here, and is found
 _STATS_EVERY = 500
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -32,6 +35,7 @@ def main(argv: Sequence[str]) -> None:
     import atheris  # type: ignore[import-untyped]  # noqa: PLC0415  # prints as soon as it is imported
 
     given = parse(argv)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would end it, were its parent killed
     with atheris.instrument_imports(include=["ap_agent", "bandwidth_config", "lab.fuzz.planted"]):
         from lab.fuzz import planted, targets  # noqa: PLC0415  # after the instrumentation has begun
     if given.plant is not None:
