@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.report import figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -96,7 +98,7 @@ def _draw_bars(axes: Axes, plot: Plot) -> None:
     names = list(plot.bars)
     colours = [OURS_COLOUR if name.startswith(OURS) else COLOURS[0] for name in names]
     bars = axes.barh(range(len(names)), list(plot.bars.values()), color=colours)
-    axes.bar_label(bars, fmt="{:,.3g}", padding=3, fontsize=8)
+    axes.bar_label(bars, labels=[figure(value) for value in plot.bars.values()], padding=3, fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(plot.value_label)
@@ -104,3 +106,6 @@ def _draw_bars(axes: Axes, plot: Plot) -> None:
         axes.set_xscale("symlog")
         axes.set_xlim(right=10 * max([1.0, *plot.bars.values()]))
         axes.xaxis.set_major_formatter("{x:,.0f}")
+    else:
+        axes.set_xlim(right=1.15 * max(plot.bars.values()))  # room for the figure
+        axes.xaxis.set_major_formatter("{x:,.6g}")
