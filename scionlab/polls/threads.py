@@ -8,8 +8,9 @@ body that breaks off reaches no view.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import IO, Any, Final, cast
 
@@ -31,11 +32,44 @@ Headers = list[tuple[bytes, bytes]]
 
 MAX_BODY_BYTES: Final = 10 * 2**20  # a receipt has at most 8 MiB, a form much less
 BODY_DEADLINE_S: Final = 60.0
+# Anybody may begin to send a body; who it is is asked when it is here. Forms and most receipts are small.
+SMALL_BODY_BYTES: Final = 64 * 1024
+MAX_LARGE_BYTES: Final = 64 * 2**20  # of all larger ones that a process holds
+CROWDED_RETRY_AFTER_S: Final = 5
 USUAL_CHARSETS: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1"})
 
 
 class DisconnectedError(Exception):
     """The client is gone, or its request broke off."""
+
+
+class CrowdedError(Exception):
+    """There are as many large bodies as a process holds."""
+
+
+class LargeBodies:
+    """How much large bodies take altogether, so that many clients cannot fill memory. For one event loop."""
+
+    def __init__(self) -> None:
+        self._held_bytes = 0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Callable[[int], None]]:
+        """Yields what is told how large a body has become; it raises `CrowdedError`."""
+        held = 0
+
+        def grown(size: int) -> None:
+            nonlocal held
+            more = max(0, size - SMALL_BODY_BYTES) - held
+            if more > 0 and self._held_bytes + more > MAX_LARGE_BYTES:
+                raise CrowdedError
+            held += more
+            self._held_bytes += more
+
+        try:
+            yield grown
+        finally:
+            self._held_bytes -= held
 
 
 class Threads(ThreadPoolExecutor):
@@ -63,6 +97,7 @@ class Django(ASGIHandler):
     """Django's handler for the requests of an ASGI server, with the middleware as synchronous code."""
 
     def __init__(self) -> None:
+        self._bodies = LargeBodies()
         self.load_middleware(is_async=False)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send, executor: Executor) -> None:
@@ -70,21 +105,33 @@ class Django(ASGIHandler):
         if not has_usual_charset(scope):
             await respond(send, 415, b"Send it in UTF-8.\n")
             return
-        try:
-            async with asyncio.timeout(BODY_DEADLINE_S):
-                body = await read_body_of(receive)
-        except DisconnectedError:
-            return
-        except TimeoutError:
-            await respond(send, 408, b"The request did not arrive in time. Send it again.\n", CLOSE)
-            return
-        if body is None:
-            await respond(send, 413, f"A request has at most {MAX_BODY_BYTES} bytes.\n".encode(), CLOSE)
-            return
-        loop = asyncio.get_running_loop()
-        status, headers, content = await loop.run_in_executor(executor, self._in_thread, scope, body)
+        with self._bodies.one() as grown:
+            body = await self._body(receive, send, grown)
+            if body is None:
+                return
+            loop = asyncio.get_running_loop()
+            status, headers, content = await loop.run_in_executor(executor, self._in_thread, scope, body)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+    @staticmethod
+    async def _body(receive: Receive, send: Send, grown: Callable[[int], None]) -> IO[bytes] | None:
+        """The whole body; None where the request is answered already, or its client gone."""
+        try:
+            async with asyncio.timeout(BODY_DEADLINE_S):
+                body = await read_body_of(receive, grown)
+        except DisconnectedError:
+            return None
+        except TimeoutError:
+            await respond(send, 408, b"The request did not arrive in time. Send it again.\n", CLOSE)
+            return None
+        except CrowdedError:
+            later = (b"retry-after", b"%d" % CROWDED_RETRY_AFTER_S)
+            await respond(send, 503, b"Too much is being sent at once. Send it again.\n", later, CLOSE)
+            return None
+        if body is None:
+            await respond(send, 413, f"A request has at most {MAX_BODY_BYTES} bytes.\n".encode(), CLOSE)
+        return body
 
     def _in_thread(self, scope: Scope, body: IO[bytes]) -> tuple[int, Headers, bytes]:
         set_script_prefix(get_script_prefix(scope))
@@ -132,24 +179,26 @@ def has_usual_charset(scope: Scope) -> bool:
     return True
 
 
-async def read_body_of(receive: Receive) -> IO[bytes] | None:
+async def read_body_of(receive: Receive, grown: Callable[[int], None]) -> IO[bytes] | None:
     """The whole body, in a temporary file where it is large; None for one that is too large.
 
-    Raises `DisconnectedError` for one that breaks off.
+    `grown` is told its size first, and may raise. Raises `DisconnectedError` for one that breaks off.
     """
     body = tempfile.SpooledTemporaryFile(max_size=settings.FILE_UPLOAD_MAX_MEMORY_SIZE)  # noqa: SIM115  the caller closes it
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            body.close()
-            raise DisconnectedError
-        size += len(message.get("body", b""))
-        if size > MAX_BODY_BYTES:
-            body.close()
-            return None
-        body.write(message.get("body", b""))
-        more = message.get("more_body", False)
+    with contextlib.ExitStack() as unless_whole:
+        unless_whole.callback(body.close)
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise DisconnectedError
+            size += len(message.get("body", b""))
+            if size > MAX_BODY_BYTES:
+                return None
+            grown(size)
+            body.write(message.get("body", b""))
+            more = message.get("more_body", False)
+        unless_whole.pop_all()
     body.seek(0)
     return cast(IO[bytes], body)
 

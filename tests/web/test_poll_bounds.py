@@ -20,7 +20,7 @@ from django.db import DatabaseError, connections
 from pytest_django import Settings
 
 from scionlab.models import Host
-from scionlab.polls import known, worker
+from scionlab.polls import known, threads, worker
 from scionlab.polls.application import RETRY_AFTER_S
 from scionlab.polls.known import HostState, read_states
 from scionlab.polls.threads import Django
@@ -138,6 +138,21 @@ def test_a_body_that_is_too_large_is_refused(server: WebServer, host: Host) -> N
     path = f"/api/v4/host/{host.uid}/enforcement"
     answer = server.ask(path, method="POST", headers=credentials(host), body=b"x" * (10 * 2**20 + 1))
     assert answer.status == 413
+
+
+def test_many_large_bodies_do_not_fill_memory(server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "MAX_LARGE_BYTES", 2**20)
+    path = f"/api/v4/host/{host.uid}/enforcement"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as line:
+        line.sendall(head + b"x" * 1_000_000)  # and never the rest
+        until(lambda: server.application._django._bodies._held_bytes > 900_000)
+        large = server.ask(path, method="POST", headers=credentials(host), body=b"x" * 600_000)
+        assert (large.status, large.headers["retry-after"]) == (503, "5")
+        small = server.ask(path, method="POST", headers=credentials(host), body=b"x" * threads.SMALL_BODY_BYTES)
+        assert small.status == 400
+    until(lambda: server.application._django._bodies._held_bytes == 0)
+    assert server.ask(path, method="POST", headers=credentials(host), body=b"x" * 600_000).status == 400
 
 
 def test_receipts_take_no_thread_from_pages(server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
