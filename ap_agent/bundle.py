@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ap_agent.credentials import check_secret
 from ap_agent.errors import BundleError
 from ap_agent.signed_text import Signed, Version
 from ap_agent.trust import read_signed
@@ -266,6 +267,10 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
 def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
     """What stands beside the signed text is for the stock client; where we read it, it must say the same."""
     secret = _required(manifest, "host_secret", str, "a text")
+    try:
+        check_secret(secret)  # it is sent in a header next; with allow_unsigned anybody may have written it
+    except ValueError:
+        raise BundleError("The manifest's host_secret is none.", code="manifest_invalid") from None
     secret_hash = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
     generation, config_version, limits_version = signed.version
     said = {

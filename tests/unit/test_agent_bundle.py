@@ -124,6 +124,14 @@ def test_name_of_a_bundle_follows_its_content() -> None:
     assert digest({"a": b"bc"}) != digest({"ab": b"c"})
 
 
+@pytest.mark.parametrize("secret", ["", "\u20ac", "a\r\nX: y", "a b", "x" * 257])
+def test_a_secret_that_cannot_be_sent_is_refused(secret: str) -> None:
+    """With allow_unsigned nobody vouches for it, and the next question would end the agent, at each of its starts."""
+    with pytest.raises(BundleError) as caught:
+        read_bundle(bundle_bytes(host_secret=secret), host_id=HOST_ID)
+    assert caught.value.code == "manifest_invalid"
+
+
 def test_secret_is_not_in_the_representation() -> None:
     assert SECRET not in repr(read_bundle(GOOD, host_id=HOST_ID))
 
