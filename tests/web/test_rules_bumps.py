@@ -10,6 +10,7 @@ import pytest
 
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
 from scionlab.selectors import links_of
+from scionlab.services import queue
 from scionlab.services.host import host_rotate_secret, host_set_addresses
 from scionlab.services.infrastructure import (
     attachment_point_create,
@@ -313,15 +314,26 @@ def test_a_refused_save_raises_nothing(world: World) -> None:
     assert [link.interface_b.public_port for link in links_of(world.user_as)] == [50000, 50001, 50002]
 
 
-def test_render_is_queued_once_per_host(world: World, django_capture_on_commit_callbacks: Any) -> None:
-    with django_capture_on_commit_callbacks() as callbacks:
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """What was handed to the broker: each task with its arguments."""
+    found: list[tuple[object, ...]] = []
+    monkeypatch.setattr(queue, "queue_now", lambda task, *args: found.append((task, *args)))
+    return found
+
+
+def test_render_is_queued_once_per_host(
+    world: World, django_capture_on_commit_callbacks: Any, queued: list[tuple[object, ...]]
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
         world.edit(0, public_port=50009, bandwidth_kbit=1)
-    queued = sorted(callback.args for callback in callbacks)
-    assert queued == sorted(("scionlab.tasks.render_host", host.pk) for host in (world.a.host, host_of(world)))
+    assert sorted(queued) == sorted((queue.RENDER_HOST, host.pk) for host in (world.a.host, host_of(world)))
 
 
-def test_user_as_create_queues_its_own_host_too(world: World, django_capture_on_commit_callbacks: Any) -> None:
-    with django_capture_on_commit_callbacks() as callbacks:
+def test_user_as_create_queues_its_own_host_too(
+    world: World, django_capture_on_commit_callbacks: Any, queued: list[tuple[object, ...]]
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
         made = user_as_create(
             owner=world.owner,
             actor=world.owner,
@@ -330,7 +342,7 @@ def test_user_as_create_queues_its_own_host_too(world: World, django_capture_on_
             attachments=[spec(world.a, public_port=50007)],
         )
     hosts = {world.a.host.pk, made.hosts.get().pk}
-    assert {callback.args for callback in callbacks} == {("scionlab.tasks.render_host", pk) for pk in hosts}
+    assert sorted(queued) == sorted((queue.RENDER_HOST, pk) for pk in hosts)
 
 
 def test_a_user_as_that_is_an_attachment_point_lists_its_uplink_as_it_is(world: World) -> None:
