@@ -82,6 +82,8 @@ def read_credentials(path: Path) -> Credentials:
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o007:
         raise _refused(f"{path}: everybody may read it (mode {mode:04o}); run `chmod 600 {path}`.")
+    if mode & 0o020:
+        raise _refused(f"{path}: its group may write other keys into it (mode {mode:04o}); run `chmod 600 {path}`.")
     if found.st_uid not in {0, os.geteuid()}:
         raise _refused(f"{path} belongs to user {found.st_uid}, who could replace it; run `chown root {path}`.")
     try:

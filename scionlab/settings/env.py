@@ -17,11 +17,13 @@ def text(name: str, default: str | None = None) -> str:
     return value
 
 
-def secret(name: str) -> str:
-    """At least 32 characters. The errors do not show it."""
+def secret(name: str, *, unlike: str | None = None) -> str:
+    """At least 32 characters, and another one than `unlike`. The errors do not show it."""
     value = text(name)
     if len(value) < 32:
         raise ImproperlyConfigured(f"{name} has {len(value)} characters. Set it to 32 or more random ones.")
+    if value == unlike:
+        raise ImproperlyConfigured(f"{name} is the same as another secret: who learns one has both. Set it to its own.")
     return value
 
 

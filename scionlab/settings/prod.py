@@ -5,7 +5,7 @@ from scionlab.settings.base import *  # noqa: F403  settings are layered by desi
 
 DEBUG = False  # whatever the environment says: its error pages show settings and local variables
 SECRET_KEY = env.secret("SECRET_KEY")
-SIGNING_SECRET = env.secret("SIGNING_SECRET")
+SIGNING_SECRET = env.secret("SIGNING_SECRET", unlike=SECRET_KEY)
 env.text("DATABASE_URL")  # must be there: `base` falls back on SQLite
 REDIS_URL = env.redis_address("REDIS_URL")
 ALLOWED_HOSTS = env.host_names("ALLOWED_HOSTS")

@@ -342,8 +342,8 @@ def enrolled(person: Person, service: Service) -> Path:
     return person.file
 
 
-@pytest.mark.parametrize("mode", [0o604, 0o602, 0o666])
-def test_file_that_everybody_may_read_is_refused(enrolled: Path, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o666, 0o660, 0o620])
+def test_file_that_others_may_read_or_write_is_refused(enrolled: Path, mode: int) -> None:
     enrolled.chmod(mode)
 
     with pytest.raises(SettingsError, match=rf"mode {mode:04o}\); run `chmod 600 {enrolled}`"):

@@ -128,6 +128,13 @@ def test_a_short_secret_stops_the_start_and_is_not_shown(name: str, tmp_path: Pa
     assert "seventeen letters" not in done.stderr
 
 
+def test_keys_are_not_encrypted_with_the_secret_of_cookies(tmp_path: Path) -> None:
+    done = _start({**PRODUCTION, "SIGNING_SECRET": PRODUCTION["SECRET_KEY"]}, tmp_path)
+    assert done.returncode != 0
+    assert "ImproperlyConfigured: SIGNING_SECRET is the same as another secret" in done.stderr
+    assert PRODUCTION["SECRET_KEY"] not in done.stderr
+
+
 def test_production_starts_with_all_of_them(tmp_path: Path) -> None:
     done = _start(PRODUCTION, tmp_path)
     assert done.returncode == 0, done.stderr
