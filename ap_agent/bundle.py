@@ -17,7 +17,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from ap_agent.trust import read_signed
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkInfo, LinkInfoError, parse_link_info
 
 MANIFEST = "scionlab-config.json"
+UNSIGNED = "-unsigned"
 ALLOWED_FOLDERS = ("etc/scion/", "etc/openvpn/")
 _BLOCK_BYTES = 512
 _MIB = 1024 * 1024
@@ -80,9 +81,13 @@ class Bundle:
 
     @cached_property
     def name(self) -> str:
-        """A folder name that differs whenever the content does: `1.18-7-0f3a9b2c`."""
+        """A folder name that differs whenever the content does: `1.18-7-0f3a9b2c`, marked if nobody vouched for it."""
         limits = "none" if self.limits_version is None else self.limits_version
-        return f"{self.version}-{limits}-{digest(self.members)[:8]}"
+        return f"{self.version}-{limits}-{digest(self.members)[:8]}{'' if self.signed is not None else UNSIGNED}"
+
+    def unsigned(self) -> Bundle:
+        """The same without what is said of keys and secret: nobody's signature over it was asked for."""
+        return replace(self, signed=None, host_secret=None)
 
 
 def digest(members: Mapping[str, bytes]) -> str:

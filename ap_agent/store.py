@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent.belief import Acceptance, Trust, acceptance_of, trust_of
-from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, Bundle, check_members, check_name
+from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, UNSIGNED, Bundle, check_members, check_name
 from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
 from ap_agent.ownership import as_owner_of
 from ap_agent.signed_text import parse_json
@@ -75,6 +75,8 @@ class Store:
             raise StoreError(f"The stored bundle {folder} cannot be used: {exc.message}") from exc
         except OSError as exc:
             raise _unreadable(folder, exc) from exc
+        if target.name.endswith(UNSIGNED):
+            bundle = bundle.unsigned()
         if bundle.name != target.name:
             raise StoreError(f"The stored bundle {folder} is damaged: its content is that of {bundle.name}.")
         return bundle

@@ -245,11 +245,16 @@ def test_without_a_pinned_key_nothing_is_taken_unless_the_operator_says_so(setti
     assert host.keys == set()  # nobody verified it: it names nobody to trust
 
 
-def test_keys_that_an_unsigned_time_left_behind_do_not_count_after_enrolment(settings: Settings) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_keys_that_an_unsigned_time_left_behind_do_not_count_after_enrolment(settings: Settings, is_lost: bool) -> None:
     host = Host(replace(settings, service_keys=(), allow_unsigned=True))
     host.offered(bundle("1.18", 9, signers=[OTHER_KEY], revoked=[KEY.key_id]))
     host.settings = settings
+    if is_lost:
+        host.agent.store.trust_file.unlink()
     host.start()
+    assert host.installed == "1.18 with limits 9"
+    assert host.keys == {KEY.key_id}
 
     assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "unknown_key"
 
