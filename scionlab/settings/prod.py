@@ -10,6 +10,7 @@ env.text("DATABASE_URL")  # must be there: `base` falls back on SQLite
 REDIS_URL = env.redis_address("REDIS_URL")
 ALLOWED_HOSTS = env.host_names("ALLOWED_HOSTS")
 SITE_URL = env.web_address("SITE_URL")
+env.text("TRUSTED_PROXIES")  # must be chosen: a wrong one lets one stranger lock all others out, or guess for ever
 UNDERLAY_GLOBAL_ONLY = env.boolean("UNDERLAY_GLOBAL_ONLY", True)
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True

@@ -26,6 +26,7 @@ HOST = "lab.example.org"
 ENVIRONMENT = {
     "SECRET_KEY": "not-a-secret-but-long-enough-to-pass-the-deployment-check-of-django-0123456789",
     "SIGNING_SECRET": "not-a-secret-but-long-enough-to-encrypt-keys-with",
+    "TRUSTED_PROXIES": "1",
     "DATABASE_URL": "postgres://lab@localhost/lab",
     "REDIS_URL": "redis://localhost",
     "ALLOWED_HOSTS": f"{HOST},other.example.org",
