@@ -1,6 +1,6 @@
 """What every test shares: which ones may run beside others; with SLBW_NO_SKIPS=1 (CI) a skipped one fails the run.
 
-`./dev test` runs everything that is not `alone` in as many processes as there are cores, then the rest one by one.
+`./dev test` runs everything that is not `alone` in several processes, then the rest one by one.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def test_with_unmatched_default_everything_else_shares_one_class_and_neighbours_
         ("eth0", 1, host.ap, ping(U4)),
     ):
         seen = classified(host.ap, dev, sender, send)
-        assert seen.pop(f"{major}:fffe") == 1
+        assert seen.pop(f"{major}:fffe") in {1, 2}  # the kernel may report its multicast groups at that moment
         assert set(seen) <= {f"{major}:fffd"}  # neighbour discovery may go on beside it
     assert classified(host.ap, "eth0", host.ap, Datagram(*V4).send)["1:1001"] == 1
 
