@@ -180,6 +180,7 @@ class Loop:
 
     def _enforce(self, *, only_new: bool = False) -> None:
         """`only_new`: for no other reason than that the service had something new."""
+        self._stay_alone()  # what is to be put right may be the work of another agent, who took our place meanwhile
         self._service.note_enforced()
         self._hear_all()
         is_settled = only_new and self._events is not None and self._attention.due is None

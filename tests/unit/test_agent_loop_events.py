@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ap_agent.errors import FetchError
+from ap_agent.errors import FetchError, LockHeldError
 from ap_agent.events import Change, Heard, Interest
 from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified
 from ap_agent.health import read_health
@@ -146,6 +146,23 @@ def test_a_change_is_put_right_within_milliseconds(settings: Settings, capsys: p
     assert world.run_until(1100.03) == ["reconcile"]
     assert world.engine.kernel == {1: 500}
     assert "kernel.drift device=eth0 what=class" in capsys.readouterr().out
+
+
+def test_what_another_agent_made_who_took_our_place_is_not_undone(settings: Settings) -> None:
+    lost: list[LockHeldError] = []
+
+    def keep_lock() -> None:
+        for error in lost:
+            raise error
+
+    world = world_of(settings, keep_lock=keep_lock)
+    world.events.at(1100.0, CLASS)
+    world.run_until(1100.0)
+    world.engine.kernel = {1: 9000}
+    lost.append(LockHeldError("another one has it"))
+    with pytest.raises(LockHeldError):
+        world.run_until(1100.03)
+    assert world.engine.kernel == {1: 9000}
 
 
 def test_what_was_lost_is_an_occasion_for_one_cycle(settings: Settings) -> None:
