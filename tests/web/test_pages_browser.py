@@ -39,7 +39,7 @@ def page(browser: Browser, live_server: LiveServer, owner: User) -> Iterator[Pag
     """The owner's browser, logged in."""
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(30_000)
     page.goto("/login/")
     page.get_by_label("E-mail address").fill(owner.email)
     page.get_by_label("Password").fill(PASSWORD)
