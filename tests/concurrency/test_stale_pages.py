@@ -357,14 +357,19 @@ def cases(ap: AttachmentPoint, one: Link, owner: User) -> dict[str, AdminCase]:
 KINDS = ["policy", "attachment point", "link", "host", "as", "isd", "user"]
 
 
+def opened(url: str, form: str, person: User) -> tuple[Client, dict[str, str]]:
+    """A browser in which this person has the page open, and what stands in its form."""
+    window = browser(person)
+    return window, fields(window.get(url), form)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_later_of_two_administrators_is_told(
     kind: str, cases: dict[str, AdminCase], staff: User, boss: User
 ) -> None:
     row, form, field, mine, theirs = cases[kind]
     url = page(type(row()), CHANGE, row().pk)
-    first, second = browser(boss), browser(staff)
-    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
     assert first.post(url, {**typed, field: theirs}).status_code == 302
     told = second.post(url, {**other, field: mine})
     assert told.status_code == 200
@@ -382,8 +387,7 @@ def test_a_mistake_in_an_administrators_old_page_does_not_make_it_a_new_one(
 ) -> None:
     row, form, field, mine, theirs = cases["link"]
     url = page(Link, CHANGE, row().pk)
-    first, second = browser(boss), browser(staff)
-    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
     assert first.post(url, {**typed, field: theirs}).status_code == 302
     wrong = second.post(url, {**other, field: "much"})
     assert wrong.status_code == 200
@@ -397,8 +401,7 @@ def test_an_administrators_old_page_saved_as_it_stands_undoes_nothing(
 ) -> None:
     row, form, field, _, theirs = cases[kind]
     url = page(type(row()), CHANGE, row().pk)
-    first, second = browser(boss), browser(staff)
-    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
     first.post(url, {**typed, field: theirs})
     answer = second.post(url, other, follow=True)
     assert "You had changed nothing, so nothing was saved. Meanwhile boss@example.org saved" in answer.content.decode()
@@ -428,8 +431,7 @@ def test_without_the_comparison_the_later_administrator_wins_unseen(
     unguarded()
     row, form, field, _, theirs = cases["host"]
     url = page(Host, CHANGE, row().pk)
-    first, second = browser(boss), browser(staff)
-    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
     first.post(url, {**typed, field: theirs})
     assert second.post(url, {**other, "label": "new name"}).status_code == 302
     assert str(getattr(row(), field)) != theirs, "an address that nobody meant to change"
@@ -462,8 +464,7 @@ def test_of_two_administrators_at_once_one_is_told(
 ) -> None:
     row, form, field, mine, theirs = cases[kind]
     url = page(type(row()), CHANGE, row().pk)
-    first, second = browser(boss), browser(staff)
-    typed, other = fields(first.get(url), form), fields(second.get(url), form)
+    (first, typed), (second, other) = [opened(url, form, person) for person in (boss, staff)]
     answers = at_once(
         lambda: first.post(url, {**typed, field: theirs}).status_code,
         lambda: second.post(url, {**other, field: mine}).status_code,

@@ -175,9 +175,10 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> No
 
 
 @contextmanager
-def agent_running(operator: Operator) -> Iterator[subprocess.Popen[str]]:
+def agent_running(operator: Operator, *wrapper: str) -> Iterator[subprocess.Popen[str]]:
+    """The agent's service, started by `wrapper` if there is one."""
     process = operator.host.ap.popen(
-        [sys.executable, "-m", "ap_agent", "run", "--config", str(operator.config)],
+        [*wrapper, sys.executable, "-m", "ap_agent", "run", "--config", str(operator.config)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )

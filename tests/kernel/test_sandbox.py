@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from tests.agent_bundles import bundle_bytes
 from tests.agent_service import Service, like_the_service
 from tests.kernel.conftest import Host, entry
 from tests.kernel.sandbox import NOBODY, directives, expanded, words
-from tests.kernel.test_agent_cli import LINKS, Operator, service, until
+from tests.kernel.test_agent_cli import LINKS, Operator, agent_running, service, until
 
 __all__ = ["service"]  # the fixture
 
@@ -43,23 +41,14 @@ def confined(host: Host) -> Iterator[Operator]:
         yield operator
 
 
-def command(operator: Operator, unit: Path, *arguments: str | Path) -> list[str]:
+def sandbox(operator: Operator, unit: Path) -> list[str]:
+    """What starts a program as this unit would."""
     folders = (operator.folder / "state", operator.folder / "run")
-    sandbox = [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, folders)]
-    return [*sandbox, sys.executable, *map(str, arguments)]
+    return [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, folders)]
 
 
-@contextmanager
-def running(operator: Operator) -> Iterator[subprocess.Popen[str]]:
-    process = operator.host.ap.popen(
-        command(operator, AGENT, "-m", "ap_agent", "run", "--config", operator.config),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        yield process
-    finally:
-        operator.host.lab.stop(process)
+def command(operator: Operator, unit: Path, *arguments: str | Path) -> list[str]:
+    return [*sandbox(operator, unit), sys.executable, *map(str, arguments)]
 
 
 def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, service: Service) -> None:
@@ -73,7 +62,7 @@ def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, servic
     secret.chmod(0o400)
     with confined.config.open("a") as config:
         config.write(f'host_secret_file = "{secret}"\n')
-    with running(confined) as process:
+    with agent_running(confined, *sandbox(confined, AGENT)) as process:
         until(lambda: confined.rate_bits("eth0", "1:1") == 500_000, "the first limit")
         changed = bundle_bytes({"1": entry("192.0.2.11", 900)}, limits_version=8)
         service.answers["/config"] = like_the_service(changed, "1.18", "8")
