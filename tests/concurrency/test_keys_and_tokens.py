@@ -64,13 +64,13 @@ def test_without_the_lock_a_new_service_makes_two_keys(
     at_once: AtOnce, without_lock: Callable[[Any, str], None], meet_in: Any
 ) -> None:
     without_lock(signing, "_lock")
-    meet_in(signing, "valid_keys")
+    meet_in(signing, "_make")
     at_once(key_ring, key_ring)
     assert SigningKey.objects.count() == 2
 
 
 def test_with_it_all_of_them_share_one(at_once: AtOnce, meet_in: Any) -> None:
-    meet_in(signing, "valid_keys")
+    meet_in(signing, "_make")
     rings = at_once(*[key_ring] * 4)
     assert len({ring.fingerprint for ring in rings}) == 1
     assert SigningKey.objects.count() == 1

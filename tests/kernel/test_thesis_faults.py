@@ -93,4 +93,5 @@ def test_a_flood_of_one_link_does_not_block_the_routers_socket_for_the_others(ho
     assert class_.backlog_bytes <= 4 * 1514
     assert class_.drops > 400
     other = Datagram(("192.0.2.1", 50100), (U1, 50001))
-    assert classified(host.ap, "eth0", host.ap, lambda: other.send(5)) == {"1:1002": 5}
+    # The flood's own backlog goes on leaving meanwhile, a packet each 83 ms.
+    assert classified(host.ap, "eth0", host.ap, lambda: other.send(5))["1:1002"] == 5
