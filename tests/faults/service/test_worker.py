@@ -26,14 +26,29 @@ def mails_with(site: Site, subject: str) -> int:
     return sum(f"Subject: {subject}" in mail for mail in site.mailbox.received)
 
 
-def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_twice(site: Site) -> None:
-    """It is stopped by a lock on the second of three attachment points: one is carried out, two are not."""
-    before = limits_versions(site)
+def kill_in_the_middle_of_a_fan_out(site: Site) -> bool:
+    """A lock on the second of three attachment points stops it: one is carried out, two are not.
+
+    False where a sweep that had passed the first one before we changed the default came to that lock: the one process
+    of the worker is then in an older fan-out than ours.
+    """
     with site.postgres.holding("SELECT 1 FROM scionlab_attachmentpoint WHERE id = %s FOR UPDATE", site.facts["aps"][1]):
         # Written as a row: the page would wait for that lock as well.
         site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 300")
-        wait_for(lambda: site.maxima()[0] == 300 and site.postgres.somebody_waits(), "the sweep is in the middle")
+        wait_for(site.postgres.somebody_waits, "a sweep is in the middle")
+        if site.maxima()[0] != 300:
+            return False
         site.kill("worker")
+    return True
+
+
+def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_twice(site: Site) -> None:
+    for _ in range(10):
+        before = limits_versions(site)
+        if kill_in_the_middle_of_a_fan_out(site):
+            break
+        site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 1000")
+        wait_for(lambda: site.maxima() == [1000, 1000, 1000], "the older fan-out is undone")
     assert site.maxima() == [300, 1000, 1000]
     site.start()
     wait_for(lambda: site.maxima() == [300, 300, 300], "worker is back: the rest of the fan-out is carried out")
