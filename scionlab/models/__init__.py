@@ -2,6 +2,7 @@
 
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.audit import BandwidthChange, Mail, ServiceState
+from scionlab.models.bulk_change import BulkChange
 from scionlab.models.enforcement import HostReceipt, LinkEnforcement
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, ISD, UserAS
@@ -18,6 +19,7 @@ __all__ = [
     "BandwidthChange",
     "BandwidthPolicy",
     "BorderRouter",
+    "BulkChange",
     "EnrolmentToken",
     "Host",
     "HostReceipt",

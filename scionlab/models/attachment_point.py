@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
 from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT, default_in_force
 from scionlab.models.fields import BandwidthField
 from scionlab.models.host import Host
+
+MAX_UPLINK_KBIT = 1_000_000_000  # 1 Tbit/s
+
+
+def cost_field(help_text: str) -> models.DecimalField[Decimal | None, Decimal | None]:
+    """Money for 10^9 bytes towards the user ASes; exact, because it is multiplied."""
+    return models.DecimalField(
+        "cost per GB",
+        max_digits=10,
+        decimal_places=4,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(Decimal(0))],
+        help_text=help_text,
+    )
 
 
 class BandwidthPolicy(models.Model):
@@ -17,6 +35,12 @@ class BandwidthPolicy(models.Model):
         "site default [kbit/s]",
         default=INITIAL_DEFAULT_BANDWIDTH_KBIT,
         help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own.",
+    )
+    cost_per_gb = cost_field("What 1 GB (10^9 bytes) that leaves an attachment point costs. Empty: not known.")
+    currency = models.CharField(
+        max_length=3,
+        default="CHF",
+        validators=[RegexValidator(r"^[A-Z]{3}\Z", "Three letters of ISO 4217, such as EUR.")],
     )
 
     class Meta:
@@ -50,6 +74,15 @@ class AttachmentPoint(models.Model):
     # The default as last carried out (`services.policy.fan_out`), which follows the default in force within moments.
     # Configurations clamp to this one: so they are a function of their versions.
     maximum_kbit = models.PositiveBigIntegerField("maximum carried out [kbit/s]", default=0, editable=False)
+    # What the operator has and pays for; the cockpit compares, nothing is limited by it.
+    uplink_kbit = models.PositiveBigIntegerField(
+        "uplink [kbit/s]",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_UPLINK_KBIT)],
+        help_text="What the line of this attachment point carries in each direction. Empty: not known.",
+    )
+    cost_per_gb = cost_field("What 1 GB (10^9 bytes) that leaves this attachment point costs. Empty: the site's cost.")
 
     class Meta:
         ordering = ["AS"]

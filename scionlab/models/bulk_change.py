@@ -1,0 +1,34 @@
+"""Changes of many limits at once: what was previewed, and what was then done."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class BulkChange(models.Model):
+    """New limits for many Links, first as a preview and, once confirmed, as the record of what was done.
+
+    `lines` has a list for each Link that changes, in the order of their keys (`services.bulk.Line`): so a preview is
+    carried out exactly as it was shown or not at all, and what was done can be put back.
+    """
+
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="bulk_changes"
+    )
+    created_by_email = models.CharField(max_length=254, blank=True)
+    what = models.CharField(max_length=200, help_text="The change in words.")
+    chosen = models.CharField(max_length=200, help_text="Which Links were chosen, in words.")
+    operation = models.JSONField(help_text="How the new limits follow from the old ones.")
+    lines = models.JSONField(default=list)
+    puts_back = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="put_back_by")
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="Empty: a preview that nobody confirmed.")
+    reason = models.CharField(max_length=200, blank=True)
+    result = models.JSONField(default=dict, blank=True, help_text="How many Links, hosts and mails it concerned.")
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.chosen})"
