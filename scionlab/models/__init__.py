@@ -1,5 +1,6 @@
 """The data of the Coordination Service, one module per noun of the field."""
 
+from scionlab.models.api_request import ApiRequest
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.audit import BandwidthChange, Mail, ServiceState
 from scionlab.models.bulk_change import BulkChange
@@ -15,6 +16,7 @@ __all__ = [
     "AS",
     "ISD",
     "VPN",
+    "ApiRequest",
     "AttachmentPoint",
     "BandwidthChange",
     "BandwidthPolicy",

@@ -1,0 +1,89 @@
+"""ETags of the REST API's documents, and the preconditions that scripts send (RFC 9110 section 13, ADR 0016).
+
+A tag has two halves, `"<what is set>.<everything>"`. If-None-Match compares both: 304 means that the whole document is
+the one that the script has. If-Match compares the first half alone: a script's change is not refused because the
+attachment point has meanwhile confirmed the former one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+from django.utils.http import parse_etags
+from rest_framework import exceptions, status
+
+# What nobody sets: it comes from receipts, from the clock and from using a token, at whatever depth of a document.
+OBSERVED: Final = frozenset({"status", "state", "last_used_at", "changed_at"})
+_DIGITS = 16  # 64 bit of SHA-256 for each half: tags tell versions of one document apart, they are no signatures
+
+
+class Stale(exceptions.APIException):
+    """412: what If-Match names is not there any more. `current` is the document, `etag` its tag."""
+
+    status_code = status.HTTP_412_PRECONDITION_FAILED
+    default_code = "stale"
+
+    def __init__(self, *, current: Any, etag: str) -> None:
+        super().__init__(
+            "Somebody changed this since you read it, and nothing of yours was saved. Look at what it is now "
+            '("current"), then send your change with its ETag.',
+            "stale",
+        )
+        self.current = current
+        self.headers = {"ETag": etag}
+
+
+class IfMatchInvalid(exceptions.APIException):
+    status_code = status.HTTP_400_BAD_REQUEST
+
+    def __init__(self) -> None:
+        super().__init__(
+            'If-Match is not a list of entity tags. Send the ETag as it was received, with its quotes, or "*".',
+            "if_match_invalid",
+        )
+
+
+def etag_of(document: Any) -> str:
+    """A strong tag of what a GET answers."""
+    return f'"{_digest(_part(document, observed=False))}.{_digest(_part(document, observed=True))}"'
+
+
+def check_if_match(header: str, document: Any) -> None:
+    """`header` as sent. To be called with the rows locked that the document is made of.
+
+    Raises `Stale`, `IfMatchInvalid`.
+    """
+    wanted = parse_etags(header)
+    if not wanted:
+        raise IfMatchInvalid
+    etag = etag_of(document)
+    # A weak tag never matches here, as RFC 9110 section 13.1.1 says.
+    if "*" not in wanted and _set_half(etag) not in {_set_half(one) for one in wanted if not one.startswith("W/")}:
+        raise Stale(current=document, etag=etag)
+
+
+def is_known(header: str, etag: str) -> bool:
+    """True when If-None-Match names the tag; compared weakly, as it is meant."""
+    return any(one in {"*", etag} for one in (tag.removeprefix("W/") for tag in parse_etags(header)))
+
+
+def _set_half(etag: str) -> str:
+    return etag.partition(".")[0]
+
+
+def _part(document: Any, *, observed: bool) -> Any:
+    """The document without what is observed, or the whole one."""
+    if observed:
+        return document
+    if isinstance(document, dict):
+        return {name: _part(value, observed=False) for name, value in document.items() if name not in OBSERVED}
+    if isinstance(document, list | tuple):
+        return [_part(one, observed=False) for one in document]
+    return document
+
+
+def _digest(document: Any) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -1,0 +1,30 @@
+"""Requests that a script may send again without doing twice what they ask for."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+MAX_KEY_CHARS = 200
+
+
+class ApiRequest(models.Model):
+    """A POST that came with an Idempotency-Key, and its answer; written in the transaction of what it did.
+
+    Kept for a day (`services.idempotency`), then the key is free again.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=MAX_KEY_CHARS)
+    fingerprint = models.CharField(max_length=64, help_text="SHA-256 of method, path and body.")
+    status = models.PositiveSmallIntegerField(default=0)
+    headers = models.JSONField(default=dict)
+    body = models.TextField(blank=True, help_text="Empty where the answer holds a secret that is shown once.")
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_once_per_person")]
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.user}"

@@ -1,0 +1,95 @@
+"""A POST that is sent twice does its work once, and both get the same answer (ADR 0016).
+
+The row with the key is written first, in the transaction of the work itself: whoever comes second with the same key
+waits at the unique constraint until the first one has committed, or is rolled back. So there is no moment in which the
+work is done and the key is not known, nor the other way round, whatever is killed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from scionlab.models import User
+from scionlab.models.api_request import MAX_KEY_CHARS, ApiRequest
+
+KEPT_FOR = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`body` is JSON as it is sent. `is_secret`: it is not kept."""
+
+    status: int
+    body: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_secret: bool = False
+    is_replayed: bool = False
+
+
+class IdempotencyMismatchError(RuleError):
+    """The key belongs to another request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "idempotency_mismatch",
+            "This Idempotency-Key was sent with another request before. Use a new key for a new request; keys are kept "
+            "for 24 hours.",
+        )
+
+
+class SecretNotKeptError(RuleError):
+    """What the key's request answered is not stored anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "idempotency_secret",
+            "The request with this Idempotency-Key was carried out. Its answer held a secret, which is shown once and "
+            "not kept. If it was lost, revoke what was made and make another one, with a new key.",
+        )
+
+
+def check_key(key: str) -> None:
+    """Raises `RuleError` (`idempotency_key_invalid`)."""
+    if not (0 < len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable()):
+        raise RuleError(
+            "idempotency_key_invalid",
+            f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} printable ASCII characters. Send a random UUID, for example.",
+        )
+
+
+@transaction.atomic
+def answer_once(*, user: User, key: str, fingerprint: str, work: Callable[[], Answer]) -> Answer:
+    """What `work` answers, or answered when this key came first. Work that raises has done nothing and leaves no key.
+
+    Raises `RuleError` (`idempotency_key_invalid`), `IdempotencyMismatchError`, `SecretNotKeptError`, and what `work`
+    raises.
+    """
+    check_key(key)
+    ApiRequest.objects.filter(user=user, key=key, created_at__lt=timezone.now() - KEPT_FOR).delete()
+    row, is_first = ApiRequest.objects.get_or_create(user=user, key=key, defaults={"fingerprint": fingerprint})
+    if not is_first:
+        return _replay(row, fingerprint)
+    answer = work()
+    row.status, row.headers = answer.status, dict(answer.headers)
+    row.body = "" if answer.is_secret else answer.body
+    row.save(update_fields=["status", "headers", "body"])
+    return answer
+
+
+def _replay(row: ApiRequest, fingerprint: str) -> Answer:
+    if row.fingerprint != fingerprint:
+        raise IdempotencyMismatchError
+    if not row.body:
+        raise SecretNotKeptError
+    return Answer(status=row.status, body=row.body, headers=row.headers, is_replayed=True)
+
+
+def forget_requests() -> int:
+    """Delete the keys that are free again; returns how many."""
+    return ApiRequest.objects.filter(created_at__lt=timezone.now() - KEPT_FOR).delete()[0]
