@@ -1,0 +1,134 @@
+"""Bandwidths as people write them: `500`, `1.5M`, `10 Mbit/s` -> whole kbit/s. For pages only; the REST API takes
+integers, and files and agents never see such text.
+
+What has two readings is refused, and the sentence says what to write for each: `1,5M`, `10 MB/s`, `1 MiB/s`. Decimal
+arithmetic is exact: 1.1 Mbit/s is 1100 kbit/s, and what is no whole number of kbit/s is refused, never rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_FLOOR, Decimal
+
+from bandwidth_config import RuleError, format_kbit, format_number, parse_bandwidth
+
+_BIT_PER_UNIT = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
+_NAMES = {"": "bit/s", "k": "kbit/s", "m": "Mbit/s", "g": "Gbit/s", "t": "Tbit/s"}
+_LONGEST = 40  # characters; nothing that has a meaning here is longer, save a number with too many digits
+
+# Digits in groups of three as our own pages write them (120 000), also with the spaces that do not break.
+_GROUPED = r"[0-9]{1,3}(?:[ \u00a0\u202f][0-9]{3})+"
+_NUMBER = rf"-?(?:{_GROUPED}|[0-9]+)"
+_WRITTEN = re.compile(rf"({_NUMBER}(?:\.[0-9]+)?)[ \u00a0\u202f]*([A-Za-z/]*)", flags=re.ASCII)
+_WITH_COMMA = re.compile(r"(-?[0-9][0-9., ]*),([0-9]+)[ \u00a0\u202f]*([A-Za-z/]*)", flags=re.ASCII)
+_BITS = re.compile(r"([kmgt]?)(?:b|bps|b/s|bit|bits|bit/s|bits/s|bit/sec|bits/sec)?")
+_BYTES = re.compile(r"([kKmMgGtT]?)(?:B|Bps|BPS|B/s|B/S|[bB]ytes?(?:/s|ps)?)")
+_BINARY = re.compile(r"([kmgt])i(?:b|bps|b/s|bit|bits|bit/s|bits/s)?")
+
+
+def parse_bandwidth_text(text: object) -> int:
+    """What a person wrote -> kbit/s; a number alone counts kbit/s.
+
+    Prefixes k, M, G, T in either case; units bit/s, bit, bps, b/s or none after a prefix. Bounds are the business of
+    `bandwidth_config.check_bandwidth`. Raises `RuleError` (`bandwidth_required`, `bandwidth_invalid`,
+    `bandwidth_ambiguous`, `bandwidth_not_whole`, `bandwidth_too_high` for more digits than any bandwidth has).
+    """
+    written = str(text).strip() if isinstance(text, str) else text
+    if not isinstance(written, str) or re.fullmatch(r"-?[0-9]*", written, flags=re.ASCII):
+        return parse_bandwidth(written)
+    if len(written) > _LONGEST:
+        return parse_bandwidth(written)  # says that it is no number, and cuts it short
+    _refuse_ambiguous(written)
+    match = _WRITTEN.fullmatch(written)
+    if match is None:
+        return parse_bandwidth(written)
+    number = Decimal(re.sub(r"[ \u00a0\u202f]", "", match[1]))
+    prefix = _prefix(match[2])
+    if prefix is None:
+        return parse_bandwidth(written)
+    if match[2] == "":
+        return parse_bandwidth(str(number))  # kbit/s; a fraction of one is refused with the rule's own sentence
+    return _whole_kbit(number * _BIT_PER_UNIT[prefix], written)
+
+
+def format_bandwidth(kbit: int) -> str:
+    """For people, with the larger unit where it says the same exactly: `1500` -> `1 500 kbit/s (1.5 Mbit/s)`."""
+    for prefix, factor in (("t", 10**9), ("g", 10**6), ("m", 10**3)):
+        if kbit >= factor:
+            number = f"{(Decimal(kbit) / factor).normalize():f}"
+            short = len(number.replace(".", "")) <= 4
+            return f"{format_kbit(kbit)} ({number}\N{NO-BREAK SPACE}{_NAMES[prefix]})" if short else format_kbit(kbit)
+    return format_kbit(kbit)
+
+
+def _prefix(unit: str) -> str | None:
+    """k, m, g, t or nothing; None where `unit` is no unit of bits."""
+    match = _BITS.fullmatch(unit.lower())
+    return None if match is None or (unit.lower() in {"b", "bit", "bits"}) else match[1]
+
+
+def _whole_kbit(bit: Decimal, written: str) -> int:
+    kbit = bit / 1000
+    if kbit == kbit.to_integral_value():
+        return int(kbit)
+    below = int(kbit.to_integral_value(rounding=ROUND_FLOOR))
+    near = [
+        format_number(value) for value in (below, below + 1) if value != 0
+    ]  # 0 blocks: nobody means it by a fraction
+    raise RuleError(
+        "bandwidth_not_whole",
+        f'"{written}" is {kbit.normalize():f}\N{NO-BREAK SPACE}kbit/s, which is no whole number of kbit/s. Write '
+        f"{' or '.join(near)}.",
+    )
+
+
+def _refuse_ambiguous(written: str) -> None:
+    """Raises `RuleError` (`bandwidth_ambiguous`) for what different people read differently."""
+    comma = _WITH_COMMA.fullmatch(written)
+    if comma is not None:
+        whole, rest, unit = comma[1], comma[2], _named(comma[3])
+        readings = [f"{whole}.{rest} {unit}", f"{whole}{rest} {unit}"]
+        if not whole.removeprefix("-").isdigit():  # several separators: it can only mean thousands
+            readings = [f"{re.sub('[^0-9-]', '', whole)}{rest} {unit}"]
+        raise RuleError(
+            "bandwidth_ambiguous",
+            f'"{written}" has a comma, which some read as a decimal point and others as a thousands separator. Write '
+            f"{_usable(readings)}.",
+        )
+    match = _WRITTEN.fullmatch(written)
+    if match is None:
+        return
+    number, unit = match[1], match[2]
+    as_bytes = _BYTES.fullmatch(unit)
+    if as_bytes is not None:
+        name = _NAMES[as_bytes[1].lower()]
+        eight = f"{(Decimal(re.sub(r'[^0-9.-]', '', number)) * 8).normalize():f}"
+        raise RuleError(
+            "bandwidth_ambiguous",
+            f'"{written}" counts bytes, and a limit counts bits: 1 byte has 8. Write '
+            f"{_usable([f'{eight} {name}'])} for it, or {_usable([f'{number} {name}'])} if bits were meant.",
+        )
+    binary = _BINARY.fullmatch(unit.lower())
+    if binary is not None:
+        raise RuleError(
+            "bandwidth_ambiguous",
+            f'"{written}" has a binary prefix, and a limit counts in powers of 1000. Write '
+            f"{_usable([f'{number} {_NAMES[binary[1]]}'])}, or the exact number of kbit/s.",
+        )
+
+
+def _usable(readings: list[str]) -> str:
+    """What we tell people to write must be accepted when they do."""
+    good = []
+    for reading in readings:
+        try:
+            parse_bandwidth_text(reading)
+        except RuleError:
+            continue
+        good.append(reading)
+    return " or ".join(good) or "a whole number of kbit/s"
+
+
+def _named(unit: str) -> str:
+    prefix = _prefix(unit)
+    return _NAMES["k"] if not unit else _NAMES.get(prefix or "", unit)
