@@ -5,7 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 from django.urls.converters import IntConverter
 
-from scionlab import views
+from scionlab.views import site, user_as
 
 
 class KeyConverter(IntConverter):
@@ -19,19 +19,19 @@ register_converter(KeyConverter, "key")
 handler500 = "scionlab.outage.server_error"  # 503 while the database is away
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", views.front, name="front"),
-    path("healthz", views.healthz, name="healthz"),
-    path("login/", views.login, name="login"),
-    path("password/", views.password, name="password"),
+    path("", site.front, name="front"),
+    path("healthz", site.healthz, name="healthz"),
+    path("login/", site.login, name="login"),
+    path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
-    path("ases/", views.user_as_list, name="user_as_list"),
-    path("ases/new/", views.user_as_new, name="user_as_create"),
-    path("ases/<key:pk>/", views.user_as_detail, name="user_as_detail"),
-    path("ases/<key:pk>/edit/", views.user_as_edit, name="user_as_edit"),
-    path("ases/<key:pk>/active/", views.user_as_active, name="user_as_active"),
-    path("ases/<key:pk>/delete/", views.user_as_delete_page, name="user_as_delete"),
-    path("ases/<key:pk>/configuration/", views.user_as_download, name="user_as_download"),
-    path("ases/<key:pk>/links/<key:link_id>/bandwidth/", views.link_bandwidth, name="link_bandwidth"),
+    path("ases/", user_as.user_as_list, name="user_as_list"),
+    path("ases/new/", user_as.user_as_new, name="user_as_create"),
+    path("ases/<key:pk>/", user_as.user_as_detail, name="user_as_detail"),
+    path("ases/<key:pk>/edit/", user_as.user_as_edit, name="user_as_edit"),
+    path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),
+    path("ases/<key:pk>/delete/", user_as.user_as_delete_page, name="user_as_delete"),
+    path("ases/<key:pk>/configuration/", user_as.user_as_download, name="user_as_download"),
+    path("ases/<key:pk>/links/<key:link_id>/bandwidth/", user_as.link_bandwidth, name="link_bandwidth"),
     path("api/", include("scionlab.api.urls")),
     path("admin/", admin.site.urls),
 ]

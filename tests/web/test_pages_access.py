@@ -95,7 +95,7 @@ def test_an_as_that_goes_while_its_form_is_saved_is_not_found(
             user_as_delete(user_as_id=of.pk, actor=owner)
         return None
 
-    monkeypatch.setattr("scionlab.views.snapshot", deleted_meanwhile)
+    monkeypatch.setattr("scionlab.views.user_as.snapshot", deleted_meanwhile)
     browser = browser_of(owner)
     for rest in ("edit/", f"links/{link.pk}/bandwidth/"):
         made = attach(owner, spec(link.attachment_point, public_port=50_777))

@@ -1,47 +1,25 @@
-"""The pages: parse, call a service, show.
-
-Every change is a POST with a CSRF token, and a stranger's AS does not exist (404).
-"""
+"""A person's ASes: the list, the page of one, create, edit, (de)activate, delete and download it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import wraps
 from itertools import chain
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
-from django.contrib.auth.views import LoginView, PasswordChangeView
-from django.core.exceptions import ObjectDoesNotExist
-from django.db import Error as DatabaseError
-from django.db import connection
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse_lazy
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
 from scionlab import selectors
 from scionlab.conflict import Conflict, conflict_of
 from scionlab.editor import UserASEditor
-from scionlab.forms import BandwidthForm, Choice, LoginForm, Problem, problems_of
-from scionlab.models import User, UserAS
-from scionlab.presenters import (
-    LinkPanel,
-    Snapshot,
-    is_live,
-    load_history,
-    snapshot,
-    statuses_of,
-    surprises,
-    what_happens_next,
-)
+from scionlab.forms import BandwidthForm, Choice, Problem, problems_of
+from scionlab.models import UserAS
+from scionlab.presenters import LinkPanel, is_live, load_history, snapshot, statuses_of
 from scionlab.services.link import link_set_bandwidth
-from scionlab.services.queue import redis_problems
 from scionlab.services.render import user_download
 from scionlab.services.stale import StalePageError
 from scionlab.services.user_as import (
@@ -51,80 +29,13 @@ from scionlab.services.user_as import (
     user_as_set_active,
     user_as_update,
 )
+from scionlab.views.common import PageRequest, gone_is_404, own_page, say_saved
 
 logger = logging.getLogger(__name__)
 
-View = Callable[..., HttpResponse]
-
-
-class PageRequest(HttpRequest):
-    """A request of somebody who is logged in."""
-
-    user: User
-
-
-def gone_is_404(view: View) -> View:
-    """What somebody else deleted between our look and our lock is not found, like what was never there."""
-
-    @wraps(view)
-    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            return view(request, *args, **kwargs)
-        except ObjectDoesNotExist as exc:
-            raise Http404 from exc
-
-    return wrapped
-
-
-login = LoginView.as_view(
-    authentication_form=LoginForm, redirect_authenticated_user=True, http_method_names=["get", "head", "post"]
-)
-
-
-class PasswordView(PasswordChangeView):
-    """One's own password. This session stays; the others and the API token end (`models.User.save`)."""
-
-    template_name = "registration/password.html"
-    success_url = reverse_lazy("user_as_list")
-    extra_context = {"nav": "password"}
-
-    def form_valid(self, form: Any) -> HttpResponse:
-        messages.success(
-            self.request, "Your password was changed. Where else you were logged in, you are not any more."
-        )
-        return super().form_valid(form)
-
-
-password = require_http_methods(["GET", "HEAD", "POST"])(PasswordView.as_view())
-
 
 @require_safe
-def front(request: HttpRequest) -> HttpResponse:
-    return redirect("user_as_list" if request.user.is_authenticated else "login")
-
-
-@require_safe
-@never_cache
-def healthz(_request: HttpRequest) -> HttpResponse:
-    """200 while the database answers, else 503; for load balancers, without a session.
-
-    It says what is missing. Without Redis everything works, only later: that is no reason to send nobody here.
-    """
-    missing = redis_problems()
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError as exc:
-        lines, status = [f"database: {type(exc).__name__}", *missing], 503
-        return HttpResponse(
-            "\n".join(lines) + "\n", status=status, content_type="text/plain", headers={"Retry-After": "5"}
-        )
-    return HttpResponse("\n".join(["ok", *missing]) + "\n", content_type="text/plain")
-
-
-@require_safe
-@login_required
-@never_cache
+@own_page
 def user_as_list(request: PageRequest) -> HttpResponse:
     now = timezone.now()
     ases = selectors.user_ases_of(request.user)
@@ -135,14 +46,13 @@ def user_as_list(request: PageRequest) -> HttpResponse:
 
 
 @require_safe
-@login_required
-@never_cache
+@own_page
 def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
     return _detail(request, selectors.user_as_of(request.user, pk))
 
 
 @require_POST
-@login_required
+@own_page
 @gone_is_404
 def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     """The one number, changed on the page of its AS."""
@@ -167,7 +77,7 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            _say_saved(request, user_as.pk, before)
+            say_saved(request, user_as.pk, before)
             return redirect("user_as_detail", pk=user_as.pk)
     return _detail(request, user_as, wrong=form)
 
@@ -204,8 +114,7 @@ def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | Non
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@login_required
-@never_cache
+@own_page
 def user_as_new(request: PageRequest) -> HttpResponse:
     choices = _choices(None)
     if request.method != "POST":
@@ -217,14 +126,13 @@ def user_as_new(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             editor.refuse(exc)
         else:
-            _say_saved(request, user_as.pk, None, done=f"{user_as.isd_as} was created.")
+            say_saved(request, user_as.pk, None, done=f"{user_as.isd_as} was created.")
             return redirect("user_as_detail", pk=user_as.pk)
     return _editor(request, editor)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@login_required
-@never_cache
+@own_page
 @gone_is_404
 def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
@@ -238,7 +146,7 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     try:
         if editor.is_valid():
             user_as_update(user_as_id=user_as.pk, actor=request.user, shown=editor.shown_values(), **editor.values())
-            _say_saved(request, pk, before)
+            say_saved(request, pk, before)
             return redirect("user_as_detail", pk=user_as.pk)
         # An error may come of what is old (a Link that is gone), and then says less than what changed meanwhile.
         check_shown(user_as, shown=editor.shown_values())
@@ -272,7 +180,7 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 
 
 @require_POST
-@login_required
+@own_page
 @gone_is_404
 def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
@@ -283,13 +191,12 @@ def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        _say_saved(request, pk, before, done="Activated." if active else "Deactivated.")
+        say_saved(request, pk, before, done="Activated." if active else "Deactivated.")
     return redirect("user_as_detail", pk=user_as.pk)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@login_required
-@never_cache
+@own_page
 @gone_is_404
 def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
     """GET asks, POST deletes."""
@@ -311,8 +218,7 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
 
 
 @require_safe
-@login_required
-@never_cache
+@own_page
 @gone_is_404
 def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
     """The configuration of the AS for its host. It holds the host's secret, so it is never cached anywhere."""
@@ -326,11 +232,3 @@ def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
     response = HttpResponse(content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
-
-
-def _say_saved(request: PageRequest, pk: int, before: Snapshot | None, *, done: str = "Saved.") -> None:
-    """Says what happens next, read anew from what was stored."""
-    after = snapshot(selectors.user_as_of(request.user, pk))
-    messages.success(request, " ".join([done, *what_happens_next(before, after)]))
-    for warning in surprises(before, after):
-        messages.warning(request, warning)

@@ -1,0 +1,227 @@
+"""Figures of a page as geometry: what was used of a limit, and the course of a timed limit. The pages draw them as SVG.
+
+Everything is in a box of 1000 x 100 units with y downwards, which a page stretches to its width; words stand beside it
+as text of the page, so they keep their size. Lines go in steps, because rates are means and limits hold for a time:
+nothing is drawn between two values that nobody measured, and where nothing is known there is a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from bandwidth_config import Limits, LinkStep
+
+WIDTH, HEIGHT = 1000, 100
+HEADROOM = 1.08  # the highest line is not the edge
+LIMIT_IN_VIEW = 20  # a limit so many times above what was used would press that flat: then it is said, not drawn
+
+
+class Measured(Protocol):
+    """One direction of a Link for a while, as `scionlab.usage.series` has it."""
+
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def drops(self) -> int: ...
+    @property
+    def covered_s(self) -> float: ...
+    @property
+    def limit_kbit(self) -> int | None: ...
+    @property
+    def at_limit_s(self) -> float: ...
+    @property
+    def kbit(self) -> float | None:
+        """The mean while it was covered; None where it never was."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A part of the time shown. `kbit` None: nothing is known of the rate then."""
+
+    begins_at: datetime
+    kbit: float | None
+    limit_kbit: int | None
+    bytes: int
+    drops: int
+    at_limit_s: float
+    covered_s: float
+
+
+def slots_of(
+    points: Iterable[tuple[datetime, Measured | None]], *, begins_at: datetime, ends_at: datetime, count: int
+) -> list[Slot]:
+    """Points by when they begin -> `count` slots of equal length. Sums are kept, rates are means weighted by the time
+    that they cover; the limit of a slot is the highest in it, so that nobody looks above a limit who was not."""
+    length = (ends_at - begins_at) / count
+    parts: list[list[Measured]] = [[] for _ in range(count)]
+    for at, measured in points:
+        if measured is not None and begins_at <= at < ends_at:
+            parts[min(count - 1, int((at - begins_at) / length))].append(measured)
+    return [_slot(begins_at + number * length, part) for number, part in enumerate(parts)]
+
+
+def _slot(begins_at: datetime, part: Sequence[Measured]) -> Slot:
+    covered_s = sum(one.covered_s for one in part)
+    rated = [(one.kbit, one.covered_s) for one in part if one.kbit is not None and one.covered_s > 0]
+    limits = [one.limit_kbit for one in part if one.limit_kbit is not None]
+    return Slot(
+        begins_at=begins_at,
+        kbit=sum(kbit * seconds for kbit, seconds in rated) / covered_s if rated else None,
+        limit_kbit=max(limits, default=None),
+        bytes=sum(one.bytes for one in part),
+        drops=sum(one.drops for one in part),
+        at_limit_s=sum(one.at_limit_s for one in part),
+        covered_s=covered_s,
+    )
+
+
+@dataclass(frozen=True)
+class UsagePlot:
+    """Paths for one direction; empty where there is nothing of that kind. `top_kbit` is the value at the upper edge."""
+
+    used: str
+    at_limit: str
+    limit: str
+    gaps: str
+    drops: str
+    top_kbit: float
+    is_limit_above: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.used
+
+
+def usage_plot(slots: Sequence[Slot], *, top_kbit: float | None = None) -> UsagePlot:
+    """`top_kbit`: where two plots stand side by side and are to be compared."""
+    top = top_kbit if top_kbit is not None else scale_of([slots])
+    wide = WIDTH / max(1, len(slots))
+    runs = _runs([slot.kbit for slot in slots])
+    full = [slot.kbit if slot.kbit is not None and _is_at_limit(slot) else None for slot in slots]
+    limits = [slot.limit_kbit if slot.kbit is not None else None for slot in slots]
+    highest = max((limit for limit in limits if limit is not None), default=0)
+    return UsagePlot(
+        used="".join(_area(start, values, wide, top) for start, values in runs),
+        at_limit="".join(_area(start, values, wide, top) for start, values in _runs(full)),
+        limit="".join(_line(start, values, wide, top) for start, values in _runs(limits) if max(values) <= top),
+        gaps=_gaps([slot.kbit for slot in slots], wide),
+        drops="".join(
+            f"M{_x(number * wide)} 0h{_x(wide)}v4h-{_x(wide)}z" for number, slot in enumerate(slots) if slot.drops
+        ),
+        top_kbit=top,
+        is_limit_above=highest > top,
+    )
+
+
+def scale_of(directions: Sequence[Sequence[Slot]]) -> float:
+    """The value of the upper edge, so that all that was used, and if it can be shown with it the limit, are below."""
+    slots = [slot for direction in directions for slot in direction if slot.kbit is not None]
+    used = max((slot.kbit or 0 for slot in slots), default=0)
+    limit = max((slot.limit_kbit or 0 for slot in slots), default=0)
+    highest = limit if used * LIMIT_IN_VIEW >= limit else used
+    return max(highest, used, 1) * HEADROOM
+
+
+def sparkline(slots: Sequence[Slot]) -> UsagePlot:
+    """The same without its details: what was used, in a few points."""
+    return usage_plot(slots)
+
+
+def _is_at_limit(slot: Slot) -> bool:
+    """For at least half of the time that is known."""
+    return slot.covered_s > 0 and slot.at_limit_s * 2 >= slot.covered_s
+
+
+# --- the course of a timed limit ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProfilePlot:
+    """Both directions of a timed limit with a bit of the time before and after, when the Link's own limits hold."""
+
+    to_user: str
+    from_user: str
+    begin_x: str
+    end_x: str
+    now_x: str
+    top_kbit: float
+
+
+def profile_plot(
+    steps: Sequence[LinkStep], duration_s: int, *, standing: Limits, elapsed_s: float | None = None
+) -> ProfilePlot:
+    """`elapsed_s`: how long it runs already, None before it began."""
+    margin = WIDTH * 0.08
+    inner = WIDTH - 2 * margin
+    edges = [margin + inner * step.offset_s / duration_s for step in steps]
+    top = max([*standing, *(one for step in steps for one in step.limits), 1]) * HEADROOM
+    courses = []
+    for direction in (0, 1):
+        path = f"M0 {_y(standing[direction], top)}"
+        for x, step in zip(edges, steps, strict=True):
+            path += f"H{_x(x)}V{_y(step.limits[direction], top)}"
+        courses.append(f"{path}H{_x(margin + inner)}V{_y(standing[direction], top)}H{WIDTH}")
+    now = "" if elapsed_s is None else _x(margin + inner * min(1.0, max(0.0, elapsed_s / duration_s)))
+    return ProfilePlot(courses[0], courses[1], _x(margin), _x(margin + inner), now, top)
+
+
+# --- geometry ---------------------------------------------------------------------------------------------------
+
+
+def _runs(values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
+    """Neighbours that are known, each with the number of its first."""
+    runs: list[tuple[int, list[float]]] = []
+    last = -2
+    for number, value in enumerate(values):
+        if value is None:
+            continue
+        if number != last + 1:
+            runs.append((number, []))
+        runs[-1][1].append(value)
+        last = number
+    return runs
+
+
+def _gaps(values: Sequence[float | None], wide: float) -> str:
+    holes: list[float | None] = [1.0 if value is None else None for value in values]
+    return "".join(
+        f"M{_x(start * wide)} 0h{_x(len(hole) * wide)}v{HEIGHT}h-{_x(len(hole) * wide)}z"
+        for start, hole in _runs(holes)
+    )
+
+
+def _area(start: int, values: Sequence[float], wide: float, top: float) -> str:
+    return f"M{_x(start * wide)} {HEIGHT}{_steps(start, values, wide, top)}V{HEIGHT}z"
+
+
+def _line(start: int, values: Sequence[float], wide: float, top: float) -> str:
+    first = _y(values[0], top)
+    return f"M{_x(start * wide)} {first}" + _steps(start, values, wide, top).removeprefix(f"V{first}")
+
+
+def _steps(start: int, values: Sequence[float], wide: float, top: float) -> str:
+    """One move up or down for each value that differs from the one before: equal neighbours cost nothing."""
+    path, before = "", None
+    for number, value in enumerate(values):
+        y = _y(value, top)
+        if y != before:
+            path += (f"H{_x((start + number) * wide)}" if before is not None else "") + f"V{y}"
+            before = y
+    return f"{path}H{_x((start + len(values)) * wide)}"
+
+
+def _x(value: float) -> str:
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+def _y(value: float, top: float) -> str:
+    return _x(max(0.0, HEIGHT - HEIGHT * value / top))
+
+
+def ticks(begins_at: datetime, ends_at: datetime, count: int) -> list[datetime]:
+    """`count` moments from the first to the last, equally far apart."""
+    length: timedelta = (ends_at - begins_at) / (count - 1)
+    return [begins_at + number * length for number in range(count)]

@@ -1,0 +1,59 @@
+"""What the views of the pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ObjectDoesNotExist
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+
+from scionlab import selectors
+from scionlab.local_time import zone_of
+from scionlab.models import User
+from scionlab.presenters import Snapshot, snapshot, surprises, what_happens_next
+
+View = Callable[..., HttpResponse]
+
+
+class PageRequest(HttpRequest):
+    """A request of somebody who is logged in."""
+
+    user: User
+
+
+def own_page(view: View) -> View:
+    """For who is logged in, never from a cache, with times in the zone of their profile."""
+
+    @wraps(view)
+    def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        with timezone.override(zone_of(request.user)):
+            return view(request, *args, **kwargs)
+
+    return never_cache(login_required(wrapped))
+
+
+def gone_is_404(view: View) -> View:
+    """What somebody else deleted between our look and our lock is not found, like what was never there."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except ObjectDoesNotExist as exc:
+            raise Http404 from exc
+
+    return wrapped
+
+
+def say_saved(request: PageRequest, pk: int, before: Snapshot | None, *, done: str = "Saved.") -> None:
+    """Says what happens next, read anew from what was stored."""
+    after = snapshot(selectors.user_as_of(request.user, pk))
+    messages.success(request, " ".join([done, *what_happens_next(before, after)]))
+    for warning in surprises(before, after):
+        messages.warning(request, warning)
