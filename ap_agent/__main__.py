@@ -167,14 +167,14 @@ def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> O
 def _settings_for(
     command: str, config: Path | None, environment: Mapping[str, str]
 ) -> tuple[Settings, SettingsError | None]:
-    """The settings; for `run` also where the credentials cannot be used: then without them, and with what is wrong.
+    """The settings; for `run` and `reset` also where the credentials cannot be used: without, and with what is wrong.
 
-    After a boot the stored limits are all that there is, and enforcing them needs no credentials.
+    After a boot the stored limits are all that there is, and neither enforcing them nor taking them off needs any.
     """
     try:
         return settings_in_force(config, environment), None
     except SettingsError as exc:
-        if command != "run" or exc.key != "credentials_file":
+        if command not in {"run", "reset"} or exc.key != "credentials_file":
             raise
         return settings_in_force(config, environment, load=settings_without_enrolment), exc
 
