@@ -15,10 +15,13 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
 
 MIN_BANDWIDTH_KBIT = 0
 MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; no administrator's maximum may be above this (DOMAIN section 2)
@@ -36,8 +39,21 @@ MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/
 MIN_PORT = 1024
 MAX_PORT = 65_535
 
+MAX_STEPS = 200  # of one timed limit
+MIN_STEP_S = 1
+MAX_TIMED_S = 30 * 24 * 3600  # who forgets a timed limit has the standing one back within a month
+MAX_TIMED_AHEAD_S = 90 * 24 * 3600
+MAX_TIMED_PER_LINK = 20  # that have not ended
+# A step takes some 90 bytes of link_info.json as it is written: these are 5 MB beside the 2 MB of 4094 links, half of
+# what an agent reads (ap_agent/bundle.py; docs/adr/0013).
+MAX_STEPS_PER_HOST = 50_000
+
 LINK_INFO_SCHEMA = 1
 LINK_INFO_PATH = "etc/scion/link_info.json"
+TO_USER_KEY, FROM_USER_KEY, TIMED_KEY = "Bandwidth-To-User", "Bandwidth-From-User", "Timed"
+_MAX_STEP_NUMBER = 2**53  # longer numbers are no offsets and no bandwidths
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
 
 _BANDWIDTH_HINT = "Write a whole number of kbit/s, for example 500."
 
@@ -137,7 +153,7 @@ def enforced_bandwidth(requested_kbit: int, maximum_kbit: int) -> int:
 
 
 def bandwidth_warning(bandwidth_kbit: int) -> str | None:
-    """A sentence for a bandwidth that is allowed but surprising, else None."""
+    """A sentence for a bandwidth of both directions that is allowed but surprising, else None."""
     if bandwidth_kbit == 0:
         return "0 blocks the link: nothing passes in either direction."
     if bandwidth_kbit < HEARTBEAT_MINIMUM_KBIT:
@@ -146,6 +162,135 @@ def bandwidth_warning(bandwidth_kbit: int) -> str | None:
             "declare the link down."
         )
     return None
+
+
+# --- limits of both directions, and for a time ---------------------------------------------------------------
+
+
+class Limits(NamedTuple):
+    """What a Link may carry in each direction [kbit/s]; 0 blocks that direction, and only that."""
+
+    to_user_kbit: int
+    from_user_kbit: int
+
+    @classmethod
+    def both(cls, bandwidth_kbit: int) -> Limits:
+        return cls(bandwidth_kbit, bandwidth_kbit)
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.to_user_kbit == self.from_user_kbit
+
+    @property
+    def lowest_kbit(self) -> int:
+        """What a reader that knows one number may enforce in both directions without breaking a promise."""
+        return min(self)
+
+    def clamped(self, maximum_kbit: int) -> Limits:
+        """`enforced_bandwidth` of each direction."""
+        return Limits(*(enforced_bandwidth(one, maximum_kbit) for one in self))
+
+    def __str__(self) -> str:
+        return format_limits(self)
+
+
+def format_limits(limits: Limits) -> str:
+    """For people: one number where both directions have the same."""
+    if limits.is_symmetric:
+        return format_kbit(limits.to_user_kbit)
+    return f"{format_kbit(limits.to_user_kbit)} to the user AS and {format_kbit(limits.from_user_kbit)} from it"
+
+
+def check_limits(limits: Limits, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None:
+    """`check_bandwidth` of each direction. Raises `RuleError` (`bandwidth_negative`, `bandwidth_too_high`)."""
+    for one in limits:
+        check_bandwidth(one, maximum_kbit)
+
+
+class LinkStep(NamedTuple):
+    """From `offset_s` after the beginning of a timed limit on these limits hold, until its next step or its end."""
+
+    offset_s: int
+    limits: Limits
+
+
+def check_steps(steps: Sequence[LinkStep], duration_s: int) -> None:
+    """The steps of a timed limit: 1 to 200 of at least a second each, from 0 on without a gap, for 30 days at most.
+
+    Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`).
+    """
+    if not 1 <= len(steps) <= MAX_STEPS:
+        raise RuleError(
+            "timed_steps", f"{len(steps)} steps are not between 1 and {MAX_STEPS}. Choose fewer, longer steps."
+        )
+    if steps[0].offset_s != 0:
+        raise RuleError("timed_steps", f"The first step begins after {steps[0].offset_s} s. Begin with a step at 0 s.")
+    edges = [*(step.offset_s for step in steps), duration_s]
+    shortest = min(later - earlier for earlier, later in pairwise(edges))
+    if shortest < MIN_STEP_S:
+        raise RuleError(
+            "timed_step_short",
+            f"A step of {shortest} s is shorter than {MIN_STEP_S} s. Make every step, and so the whole, at least "
+            f"{MIN_STEP_S} s long.",
+        )
+    if duration_s > MAX_TIMED_S:
+        raise RuleError(
+            "timed_long",
+            f"{format_number(duration_s)} s are longer than the {MAX_TIMED_S // 86400} days that a timed limit may "
+            "last. Choose an earlier end, or change the link's own limit.",
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TimedLimits:
+    """Limits that hold from `begins_at` until `ends_at` (aware, UTC, whole seconds) instead of a Link's own."""
+
+    begins_at: datetime
+    ends_at: datetime
+    steps: tuple[LinkStep, ...]
+
+    @property
+    def duration_s(self) -> int:
+        return (self.ends_at - self.begins_at) // _SECOND
+
+    def at(self, when: datetime) -> Limits | None:
+        """None before and after. The end is not part of it."""
+        if not self.begins_at <= when < self.ends_at:
+            return None
+        return self.steps[self._step_at(when)].limits
+
+    def next_change(self, after: datetime) -> datetime | None:
+        """The first moment later than `after` at which a step begins or the last one ends; None when all is over."""
+        if after < self.begins_at:
+            return self.begins_at
+        if after >= self.ends_at:
+            return None
+        following = self._step_at(after) + 1
+        if following == len(self.steps):
+            return self.ends_at
+        return self.begins_at + self.steps[following].offset_s * _SECOND
+
+    def last_change(self, until: datetime) -> datetime | None:
+        """The last moment not later than `until` at which a step began or the last one ended; None before the first."""
+        if until < self.begins_at:
+            return None
+        if until >= self.ends_at:
+            return self.ends_at
+        return self.begins_at + self.steps[self._step_at(until)].offset_s * _SECOND
+
+    def clamped(self, maximum_kbit: int) -> TimedLimits:
+        steps = tuple(LinkStep(offset_s, limits.clamped(maximum_kbit)) for offset_s, limits in self.steps)
+        return TimedLimits(self.begins_at, self.ends_at, steps)
+
+    def _step_at(self, when: datetime) -> int:
+        return bisect_right(self.steps, (when - self.begins_at) // _SECOND, key=_offset_s) - 1
+
+
+_SECOND = timedelta(seconds=1)
+
+
+def _offset_s(step: LinkStep) -> int:
+    return step.offset_s
 
 
 # --- addresses and ports of the underlay --------------------------------------------------------------------
@@ -280,9 +425,10 @@ def check_port(port: int) -> None:
 class LinkInfo:
     """One entry of link_info.json: a Link as the AP's host sees it (DOMAIN section 3).
 
-    `bandwidth_kbit` is the value to enforce. `remote_port`, `local_ip`, `local_port` and `vpn` are None where the
-    document does not have them: then the link is matched by its remote address alone.
+    `bandwidth_kbit` is the lower of both directions' limits. `remote_port`, `local_ip`, `local_port` and `vpn` are None
+    where the document does not have them: then the link is matched by its remote address alone.
     `is_user_as` is true only where this host's AS is the provider of a user AS: only these links are limited.
+    `directions` is None where both have the same limit; `timed` are in the order of their time and do not overlap.
     """
 
     interface_id: int
@@ -295,6 +441,35 @@ class LinkInfo:
     local_ip: IPAddress | None = None
     local_port: int | None = None
     vpn: bool | None = None
+    directions: Limits | None = None
+    timed: tuple[TimedLimits, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """What holds while no timed limit does."""
+        return self.directions if self.directions is not None else Limits.both(self.bandwidth_kbit)
+
+    def limits_at(self, when: datetime) -> Limits:
+        """What is to be enforced at a moment (aware)."""
+        return limits_at(self.limits, self.timed, when)
+
+    def next_change(self, after: datetime) -> datetime | None:
+        """The first moment later than `after` at which a timed limit begins, steps or ends; None when there is none."""
+        return next((one.next_change(after) for one in self.timed if after < one.ends_at), None)
+
+    def with_limits(self, limits: Limits) -> LinkInfo:
+        """The same link with these limits at all times."""
+        directions = None if limits.is_symmetric else limits
+        return replace(self, bandwidth_kbit=limits.lowest_kbit, directions=directions, timed=())
+
+    def at(self, when: datetime) -> LinkInfo:
+        """The link with what is to be enforced at a moment, as if it were so at all times; itself if it is."""
+        return self.with_limits(self.limits_at(when)) if self.timed else self
+
+
+def limits_at(standing: Limits, timed: Iterable[TimedLimits], when: datetime) -> Limits:
+    """The timed limit that runs at `when`, else the standing limits."""
+    return next((limits for one in timed if (limits := one.at(when)) is not None), standing)
 
 
 class LinkEnd(Protocol):
@@ -310,7 +485,15 @@ class LinkEnd(Protocol):
 
     @property
     def bandwidth_kbit(self) -> int:
-        """Stored at the Link: what the user asked for."""
+        """Stored at the Link: what the user asked for, towards the user AS."""
+
+    @property
+    def from_user_kbit(self) -> int | None:
+        """What the user asked for in the other direction, None for the same."""
+
+    @property
+    def timed(self) -> Sequence[TimedLimits]:
+        """As asked for, in any order."""
 
     @property
     def maximum_kbit(self) -> int:
@@ -347,14 +530,14 @@ def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
 
 def _entry(end: LinkEnd) -> dict[str, Any]:
     if end.is_limited:
-        bandwidth_kbit = enforced_bandwidth(end.bandwidth_kbit, end.maximum_kbit)
+        limits = requested_limits(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
     else:
         # Never 0, which a careless reader could take for "block the uplink": the user AS blocked it at its provider.
-        bandwidth_kbit = max(1, end.bandwidth_kbit)
-    return {
+        limits = Limits.both(max(1, end.bandwidth_kbit))
+    entry = {
         "AS_ID": as_id_of(end.remote_isd_as),
         "IsUserAS": end.is_limited,
-        "Bandwidth": bandwidth_kbit,
+        "Bandwidth": limits.lowest_kbit,
         "IP-Address": end.remote_ip,
         "ISD-AS": end.remote_isd_as,
         "Port": end.remote_port,
@@ -362,6 +545,28 @@ def _entry(end: LinkEnd) -> dict[str, Any]:
         "Local-Port": end.local_port,
         "VPN": end.is_vpn,
     }
+    if not limits.is_symmetric:
+        entry |= {TO_USER_KEY: limits.to_user_kbit, FROM_USER_KEY: limits.from_user_kbit}
+    if end.is_limited and end.timed:
+        entry[TIMED_KEY] = [_timed_entry(one.clamped(end.maximum_kbit)) for one in sorted(end.timed)]
+    return entry
+
+
+def requested_limits(bandwidth_kbit: int, from_user_kbit: int | None) -> Limits:
+    """The two numbers that are stored at a Link; the second is None where it is the same as the first."""
+    return Limits(bandwidth_kbit, bandwidth_kbit if from_user_kbit is None else from_user_kbit)
+
+
+def _timed_entry(timed: TimedLimits) -> dict[str, Any]:
+    return {
+        "From": _time_text(timed.begins_at),
+        "Until": _time_text(timed.ends_at),
+        "Steps": [[offset_s, *limits] for offset_s, limits in timed.steps],
+    }
+
+
+def _time_text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime(_TIME_FORMAT)
 
 
 def parse_link_info(document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024) -> dict[int, LinkInfo]:
@@ -461,12 +666,84 @@ def _link_info(interface_id: int, value: object) -> LinkInfo:
         local_ip=address("Local-IP") if value.get("Local-IP") is not None else None,
         local_port=integer("Local-Port", 1, MAX_PORT) if value.get("Local-Port") is not None else None,
         vpn=boolean("VPN") if value.get("VPN") is not None else None,
+        directions=_directions(value, integer, where),
+        timed=_timed(value.get(TIMED_KEY), where),
     )
     if info.local_ip is not None and info.local_ip.version != info.remote_ip.version:
         raise LinkInfoError(
             "address_family", f"{where}: {info.local_ip} and {info.remote_ip} are not of one address family."
         )
     return info
+
+
+def _directions(value: Mapping[str, Any], integer: Callable[[str, int, int], int], where: str) -> Limits | None:
+    given = [key for key in (TO_USER_KEY, FROM_USER_KEY) if value.get(key) is not None]
+    if not given:
+        return None
+    to_user, from_user = (integer(key, MIN_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT) for key in (TO_USER_KEY, FROM_USER_KEY))
+    limits = Limits(to_user, from_user)
+    if limits.lowest_kbit != value["Bandwidth"]:
+        raise LinkInfoError(
+            "bandwidth_mismatch",
+            f'{where}: "Bandwidth" is {_shown(value["Bandwidth"])}, not the lower of {to_user} and {from_user}.',
+        )
+    return None if limits.is_symmetric else limits
+
+
+def _timed(value: object, where: str) -> tuple[TimedLimits, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise LinkInfoError("wrong_type", f'{where}: "{TIMED_KEY}" is {_kind(value)}, not a list.')
+    if len(value) > MAX_TIMED_PER_LINK:
+        raise LinkInfoError(
+            "timed_many", f'{where}: "{TIMED_KEY}" has {len(value)} entries, more than {MAX_TIMED_PER_LINK}.'
+        )
+    timed = tuple(_one_timed(one, f'{where}, "{TIMED_KEY}" {index}') for index, one in enumerate(value))
+    for earlier, later in pairwise(timed):
+        if later.begins_at < earlier.ends_at:
+            raise LinkInfoError(
+                "timed_overlap",
+                f'{where}: "{TIMED_KEY}" has an entry from {_time_text(later.begins_at)} behind one until '
+                f"{_time_text(earlier.ends_at)}; they must be in order and not overlap.",
+            )
+    return timed
+
+
+def _one_timed(value: object, where: str) -> TimedLimits:
+    if not isinstance(value, Mapping):
+        raise LinkInfoError("wrong_type", f"{where}: {_kind(value)} where an object is wanted.")
+    begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
+    steps = value.get("Steps")
+    if not isinstance(steps, list):
+        raise LinkInfoError("wrong_type", f'{where}: "Steps" is {_kind(steps)}, not a list.')
+    timed = TimedLimits(begins_at, ends_at, tuple(_step(step, where) for step in steps[: MAX_STEPS + 1]))
+    try:
+        check_steps(timed.steps, timed.duration_s)
+        for step in timed.steps:
+            check_limits(step.limits)
+    except RuleError as exc:
+        raise LinkInfoError(exc.code, f"{where}: {exc.message}") from exc
+    return timed
+
+
+def _step(value: object, where: str) -> LinkStep:
+    numbers: list[Any] = value if isinstance(value, list) and len(value) == 3 else [None]
+    if not all(type(number) is int and abs(number) <= _MAX_STEP_NUMBER for number in numbers):
+        raise LinkInfoError(
+            "wrong_type", f"{where}: a step is {_kind(value)}, not three integers: [offset in s, to user, from user]."
+        )
+    offset_s, to_user_kbit, from_user_kbit = numbers
+    return LinkStep(offset_s, Limits(to_user_kbit, from_user_kbit))
+
+
+def _moment(value: object, where: str) -> datetime:
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        try:
+            return datetime.strptime(value, _TIME_FORMAT).replace(tzinfo=UTC)
+        except ValueError:  # the 31st of February
+            pass
+    raise LinkInfoError("wrong_type", f"{where} is {_shown(value)}, not a time like 2026-11-21T23:00:00Z.")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 from django.db import connections
 
 TABLE = "scionlab_bandwidthchange"
-KEPT = ("id", "at", "kind", "subject", "actor_email", "address", "old_kbit", "new_kbit", "reason")
+LIMITS = ("old_kbit", "new_kbit", "old_from_user_kbit", "new_from_user_kbit")
+KEPT = ("id", "at", "kind", "subject", "actor_email", "address", *LIMITS, "detail", "reason")
 REFERENCES = ("link_id", "attachment_point_id", "actor_id")
 MESSAGE = "The record of bandwidth changes is only ever added to."
 

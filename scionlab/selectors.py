@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Prefetch, Q, QuerySet
 from django.http import Http404
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, enforced_bandwidth, format_kbit
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, format_kbit
 from scionlab.isd_as import parse_isd_as
 from scionlab.models import (
     AttachmentPoint,
@@ -22,11 +22,14 @@ from scionlab.models import (
     Link,
     LinkEnforcement,
     ServiceState,
+    TimedLimit,
     User,
     UserAS,
 )
 
 SILENT_AFTER_S = 180  # the agent sends a receipt at least once a minute (docs/api.md)
+
+STEP_GRACE_S = 5  # between the agent's decision and its look at the kernel, a step may have come
 
 AHEAD_FOR_S = 3600  # what hosts said of versions newer than ours is shown for so long after they last said it
 
@@ -41,6 +44,15 @@ LINK_RELATIONS += [
     "interface_b__vpn_client__vpn",
     "enforcement",
 ]
+
+
+# Those that `link_status` looks at, to be read along with Links.
+TIMED_LIMITS = Prefetch("timed_limits", queryset=TimedLimit.objects.filter(cancelled_at=None, retired_at=None))
+
+
+def with_relations(links: QuerySet[Link]) -> QuerySet[Link]:
+    """With all that `link_status` looks at: one more statement than the Links, at any number."""
+    return links.select_related(*LINK_RELATIONS).prefetch_related(TIMED_LIMITS)
 
 
 def policy() -> BandwidthPolicy:
@@ -100,7 +112,7 @@ def default_in_force(ap: AttachmentPoint) -> int:
 
 
 def user_ases_of(user: User) -> list[UserAS]:
-    """The user's ASes with their Links (`links_of` asks no more); two statements at any number."""
+    """The user's ASes with their Links (`links_of` asks no more); three statements at any number."""
     ases = list(UserAS.objects.filter(owner=user).select_related("isd", "owner").order_by("as_id"))
     by_as = _links_by_as(ases)
     for as_ in ases:
@@ -122,7 +134,7 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
 def links_of(user_as: UserAS) -> list[Link]:
     """Its Links to attachment points with all that a page shows of them, in the order of their interface ids.
 
-    One statement; none for an AS of `user_ases_of`.
+    Two statements; none for an AS of `user_ases_of`.
     """
     found: list[Link] | None = getattr(user_as, "_links", None)
     return _links_by_as([user_as])[user_as.pk] if found is None else found
@@ -131,7 +143,7 @@ def links_of(user_as: UserAS) -> list[Link]:
 def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
     by_as: dict[int, list[Link]] = {as_.pk: [] for as_ in ases}
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=list(by_as))
-    for link in links.select_related(*LINK_RELATIONS).order_by("interface_b__AS", "interface_b__interface_id"):
+    for link in with_relations(links).order_by("interface_b__AS", "interface_b__interface_id"):
         by_as[link.interface_b.AS_id].append(link)
     return by_as
 
@@ -141,21 +153,37 @@ def _links_by_as(ases: Iterable[UserAS]) -> dict[int, list[Link]]:
 
 @dataclass(frozen=True)
 class LinkStatus:
-    """How far a Link's bandwidth got on its way to the kernel of the attachment point.
+    """How far a Link's limits got on their way to the kernel of the attachment point.
 
-    `wanted_kbit` is what should be enforced: `requested_kbit`, clamped to `maximum_kbit`. `enforced_kbit` is what the
-    attachment point's newest receipt says the kernel has, None where it says nothing that counts now.
+    `requested` is what the user chose for all times; `wanted` is what should be enforced now: that, or the timed limit
+    that is `running`, clamped to `maximum_kbit`. `enforced` is what the attachment point's newest receipt says the
+    kernel has, None where it says nothing that counts now. `upcoming` are the timed limits still to begin, in order.
+    The figures in kbit are the lower of both directions.
     """
 
     link: Link
-    requested_kbit: int
+    requested: Limits
     maximum_kbit: int
-    wanted_kbit: int
-    enforced_kbit: int | None
+    wanted: Limits
+    enforced: Limits | None
+    running: TimedLimit | None
+    upcoming: list[TimedLimit]
     stage: Stage
     since: datetime | None
     delivered_at: datetime | None
     text: str
+
+    @property
+    def requested_kbit(self) -> int:
+        return self.requested.lowest_kbit
+
+    @property
+    def wanted_kbit(self) -> int:
+        return self.wanted.lowest_kbit
+
+    @property
+    def enforced_kbit(self) -> int | None:
+        return None if self.enforced is None else self.enforced.lowest_kbit
 
 
 def link_status(link: Link, *, now: datetime) -> LinkStatus:
@@ -164,23 +192,22 @@ def link_status(link: Link, *, now: datetime) -> LinkStatus:
     A Link that no attachment point limits (infrastructure) is "inactive": there is nothing to enforce.
     """
     ap = link.attachment_point
-    maximum_kbit = MAX_BANDWIDTH_KBIT if ap is None else ap.maximum_kbit
-    wanted_kbit = enforced_bandwidth(link.bandwidth_kbit, maximum_kbit)
     host = link.interface_a.host
+    timed = link.timed_in_configuration if ap is not None else []
     receipt: HostReceipt | None = getattr(host, "receipt", None)
     enforcement: LinkEnforcement | None = getattr(link, "enforcement", None)
     if receipt is not None and enforcement is not None and enforcement.received_at < receipt.received_at:
         enforcement = None  # the newest receipt does not speak of this Link any more
-    stage, since, text = _judge(
-        link, ap, host, receipt=receipt, enforcement=enforcement, wanted_kbit=wanted_kbit, now=now
-    )
-    speaks = enforcement is not None and stage not in {"inactive", "silent"} and _is_in_kernel(enforcement)
+    stage, since, text = _judge(link, ap, host, receipt=receipt, enforcement=enforcement, now=now)
+    speaks = enforcement is not None and stage not in {"inactive", "silent"} and is_in_kernel(enforcement)
     return LinkStatus(
         link=link,
-        requested_kbit=link.bandwidth_kbit,
-        maximum_kbit=maximum_kbit,
-        wanted_kbit=wanted_kbit,
-        enforced_kbit=enforcement.kbit if enforcement is not None and speaks else None,
+        requested=link.requested,
+        maximum_kbit=MAX_BANDWIDTH_KBIT if ap is None else ap.maximum_kbit,
+        wanted=link.limits_at(now) if timed else link.enforced,
+        enforced=enforcement.in_kernel if enforcement is not None and speaks else None,
+        running=next((one for one in timed if one.begins_at <= now < one.ends_at), None),
+        upcoming=[one for one in timed if one.begins_at > now],
         stage=stage,
         since=since,
         delivered_at=host.delivered_at if _is_delivered(link, host) else None,
@@ -195,7 +222,6 @@ def _judge(
     *,
     receipt: HostReceipt | None,
     enforcement: LinkEnforcement | None,
-    wanted_kbit: int,
     now: datetime,
 ) -> tuple[Stage, datetime | None, str]:
     if ap is None:
@@ -209,7 +235,7 @@ def _judge(
         heard = _time(receipt.received_at)
         return "silent", receipt.received_at, f"Unknown: the agent of {where} was last heard at {heard}."
     if enforcement is not None and _covers(enforcement, link, host):
-        return _confirmed(enforcement, wanted_kbit)
+        return _confirmed(enforcement, link)
     return _on_its_way(link, host, where)
 
 
@@ -226,18 +252,56 @@ def _on_its_way(link: Link, host: Host, where: str) -> tuple[Stage, datetime | N
     return "waiting", link.changed_at, f"Waiting until {where} fetches its configuration."
 
 
-def _confirmed(enforcement: LinkEnforcement, wanted_kbit: int) -> tuple[Stage, datetime | None, str]:
-    since = _time(enforcement.since)
+def _confirmed(enforcement: LinkEnforcement, link: Link) -> tuple[Stage, datetime | None, str]:
     if enforcement.state != LinkEnforcement.State.ENFORCED:
         return "failed", enforcement.since, f"Not enforced: {enforcement.problem or 'the agent gave no reason.'}"
-    if not _is_in_kernel(enforcement) or enforcement.kbit != wanted_kbit:
+    if not is_as_wanted(enforcement, link):
         found = [enforcement.to_user_rate_kbit, enforcement.from_user_rate_kbit]
         to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
         text = f"Not enforced: the kernel has {to_user} to the user AS and {from_user} from it."
         return "failed", enforcement.since, text
-    if wanted_kbit == 0:
-        return "enforced", enforcement.since, f"Blocked in both directions since {since}."
-    return "enforced", enforcement.since, f"Enforced in both directions since {since}."
+    since = _since(enforcement, link)
+    return "enforced", since, f"{_ENFORCED_WORDS[_blocked(enforcement.wanted)]} since {_time(since)}."
+
+
+_ENFORCED_WORDS = {
+    (False, False): "Enforced in both directions",
+    (True, False): "Blocked to the user AS, and enforced from it,",
+    (False, True): "Enforced to the user AS, and blocked from it,",
+    (True, True): "Blocked in both directions",
+}
+
+
+def _blocked(limits: Limits) -> tuple[bool, bool]:
+    return limits.to_user_kbit == 0, limits.from_user_kbit == 0
+
+
+def _since(enforcement: LinkEnforcement, link: Link) -> datetime:
+    """Receipts go on saying that all is as wanted while a timed limit makes its steps; the last one counts."""
+    observed_at = observed(enforcement)
+    steps = [one.limits.last_change(observed_at) for one in link.timed_in_configuration]
+    return max([enforcement.since, *(step for step in steps if step is not None)])
+
+
+def observed(enforcement: LinkEnforcement) -> datetime:
+    """When the kernel was read, by the clock that decided what it should have."""
+    return enforcement.observed_at or enforcement.received_at
+
+
+def is_as_wanted(enforcement: LinkEnforcement, link: Link) -> bool:
+    """The kernel had what the Link wanted when it was read. Around a step both sides of it count: the agent decides by
+    its clock what to enforce, and reads the kernel a moment later."""
+    found = enforcement.in_kernel
+    if not is_in_kernel(enforcement) or found is None:
+        return False
+    at = observed(enforcement)
+    wanted = {link.limits_at(at)}
+    if link.timed_in_configuration and found not in wanted:
+        grace = timedelta(seconds=STEP_GRACE_S)
+        edges = [one.limits.last_change(at + grace) for one in link.timed_in_configuration]
+        wanted |= {link.limits_at(at - grace)}
+        wanted |= {link.limits_at(edge) for edge in edges if edge is not None and edge >= at - grace}
+    return found in wanted
 
 
 def _covers(enforcement: LinkEnforcement, link: Link, host: Host) -> bool:
@@ -249,9 +313,9 @@ def _covers(enforcement: LinkEnforcement, link: Link, host: Host) -> bool:
     )
 
 
-def _is_in_kernel(enforcement: LinkEnforcement) -> bool:
-    rates = {enforcement.to_user_rate_kbit, enforcement.from_user_rate_kbit}
-    return enforcement.state == LinkEnforcement.State.ENFORCED and rates == {enforcement.kbit}
+def is_in_kernel(enforcement: LinkEnforcement) -> bool:
+    """The kernel has in both directions what the configuration wanted that the agent had."""
+    return enforcement.state == LinkEnforcement.State.ENFORCED and enforcement.in_kernel == enforcement.wanted
 
 
 def _is_delivered(link: Link, host: Host) -> bool:

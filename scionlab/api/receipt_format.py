@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_INTERFACE_ID, RuleError
+from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_INTERFACE_ID, Limits, RuleError
 from scionlab.api.errors import FieldErrors
 from scionlab.models import LinkEnforcement
 from scionlab.services.receipt import Direction, LinkReceipt, Receipt
@@ -162,8 +162,14 @@ def _link(reader: _Reader, value: object, place: str) -> LinkReceipt:
     if known and not is_error:
         for name, direction in (("to_user", to_user), ("from_user", from_user)):
             reader.expect(direction is not None, f"{place}.{name}", "what the kernel has with the state enforced")
+    kbit = reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT)
+    # An agent that knows one limit for both directions says only that one.
+    to_user_kbit, from_user_kbit = (
+        kbit if link.get(name) is None else reader.integer(link[name], f"{place}.{name}", MAX_BANDWIDTH_KBIT)
+        for name in ("to_user_kbit", "from_user_kbit")
+    )
     return LinkReceipt(
-        kbit=reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT),
+        limits=Limits(to_user_kbit, from_user_kbit),
         state=LinkEnforcement.State(str(state)) if known else LinkEnforcement.State.ERROR,
         problem="" if problem is None else reader.text(problem, f"{place}.problem", 2000),
         to_user=to_user,

@@ -23,7 +23,7 @@ from scionlab.api import serializers
 from scionlab.api.errors import RuleViolations
 from scionlab.api.throttles import TokenThrottle
 from scionlab.models import AttachmentPoint, Link, User, UserAS
-from scionlab.selectors import LINK_RELATIONS, open_attachment_points, policy
+from scionlab.selectors import open_attachment_points, policy, with_relations
 from scionlab.services.link import link_update
 from scionlab.services.user_as import (
     check_attachments,
@@ -53,7 +53,7 @@ def _links_of(user: User) -> QuerySet[Link]:
     links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
     if not user.is_staff:
         links = links.filter(interface_b__AS__useras__owner=user)
-    return links.select_related(*LINK_RELATIONS).order_by("pk")
+    return with_relations(links).order_by("pk")
 
 
 class LinkView(GenericAPIView[Link]):
@@ -115,7 +115,7 @@ class UserASView(GenericAPIView[UserAS]):
         """The ASes with their Links; one statement more, at any number."""
         by_as: dict[int, list[Link]] = {}
         links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=[one.pk for one in ases])
-        for link in links.select_related(*LINK_RELATIONS).order_by("interface_b__interface_id"):
+        for link in with_relations(links).order_by("interface_b__interface_id"):
             by_as.setdefault(link.interface_b.AS_id, []).append(link)
         return self.get_serializer(ases, many=True, context={"links_by_as": by_as}).data
 

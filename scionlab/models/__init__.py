@@ -9,6 +9,7 @@ from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
 from scionlab.models.signing import EnrolmentToken, SigningKey
+from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.user import User
 from scionlab.models.vpn import VPN, VPNClient
 
@@ -31,6 +32,7 @@ __all__ = [
     "Mail",
     "ServiceState",
     "SigningKey",
+    "TimedLimit",
     "User",
     "UserAS",
     "VPNClient",

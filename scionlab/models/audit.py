@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from bandwidth_config import Limits, format_limits, requested_limits
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.link import Link
 
@@ -18,6 +19,7 @@ class BandwidthChange(models.Model):
 
     class Kind(models.TextChoices):
         LINK = "link", "Link"
+        TIMED_LIMIT = "timed_limit", "timed limit of a Link"
         AP_DEFAULT = "ap_default", "default of an attachment point"
         SITE_DEFAULT = "site_default", "site default"
 
@@ -33,19 +35,44 @@ class BandwidthChange(models.Model):
     address = models.GenericIPAddressField(null=True, blank=True, help_text="Where the request came from.")
     old_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there was none.")
     new_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there is none any more.")
+    # Of a Link the numbers above are those to the user AS.
+    old_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as to the user AS.")
+    new_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as to the user AS.")
+    detail = models.CharField(max_length=200, blank=True, help_text="What happened to which timed limit.")
     reason = models.CharField(max_length=200, blank=True)
 
     class Meta:
         ordering = ["-at", "-pk"]
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.old_kbit} \N{RIGHTWARDS ARROW} {self.new_kbit} kbit/s"
+        return f"{self.subject}: {self.text}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only adds. Raises `ValueError` for a row that is already stored."""
         if not self._state.adding:
             raise ValueError("A BandwidthChange is never altered; add another one.")
         super().save(*args, **kwargs)
+
+    @property
+    def text(self) -> str:
+        """What changed, in words, with both directions where they differ."""
+        if self.detail:
+            return self.detail
+        return f"{_written(self.old)} \N{RIGHTWARDS ARROW} {_written(self.new)}"
+
+    @property
+    def old(self) -> Limits | None:
+        """None: there was none."""
+        return None if self.old_kbit is None else requested_limits(self.old_kbit, self.old_from_user_kbit)
+
+    @property
+    def new(self) -> Limits | None:
+        """None: there is none any more."""
+        return None if self.new_kbit is None else requested_limits(self.new_kbit, self.new_from_user_kbit)
+
+
+def _written(limits: Limits | None) -> str:
+    return "none" if limits is None else format_limits(limits)
 
 
 class Mail(models.Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from bandwidth_config import Limits
 from scionlab.models.host import Host
 from scionlab.models.link import Link
 
@@ -35,10 +36,14 @@ class LinkEnforcement(models.Model):
         ERROR = "error", "error"
 
     link = models.OneToOneField(Link, on_delete=models.CASCADE, related_name="enforcement")
-    kbit = models.PositiveBigIntegerField("enforced [kbit/s]")
+    # What the configuration wanted at `observed_at`, by the agent's clock.
+    kbit = models.PositiveBigIntegerField("wanted, the lower of both directions [kbit/s]")
+    to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as in both directions.")
+    from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as in both directions.")
+    observed_at = models.DateTimeField(null=True, blank=True, help_text="When the kernel was read, by the AP's clock.")
     state = models.CharField(max_length=16, choices=State)
     problem = models.TextField(blank=True)
-    since = models.DateTimeField(help_text="From when on every receipt said this same state and bandwidth.")
+    since = models.DateTimeField(help_text="From when on every receipt said the same of what was wanted.")
     received_at = models.DateTimeField()
     generation = models.PositiveIntegerField(null=True, blank=True)
     config_version = models.PositiveIntegerField(null=True, blank=True)
@@ -53,4 +58,17 @@ class LinkEnforcement(models.Model):
     from_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
-        return f"{self.link}: {self.state} {self.kbit} kbit/s"
+        return f"{self.link}: {self.state} {self.wanted}"
+
+    @property
+    def wanted(self) -> Limits:
+        """What the configuration wanted when the kernel was read."""
+        kbit = self.kbit
+        return Limits(*(kbit if one is None else one for one in (self.to_user_kbit, self.from_user_kbit)))
+
+    @property
+    def in_kernel(self) -> Limits | None:
+        """What the kernel has in both directions, None where it lacks one."""
+        if self.to_user_rate_kbit is None or self.from_user_rate_kbit is None:
+            return None
+        return Limits(self.to_user_rate_kbit, self.from_user_rate_kbit)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -15,9 +17,12 @@ from bandwidth_config import (
     MAX_PORT,
     MIN_INTERFACE_ID,
     MIN_PORT,
+    Limits,
     RuleError,
+    TimedLimits,
     check_bandwidth,
-    enforced_bandwidth,
+    limits_at,
+    requested_limits,
 )
 from scionlab.isd_as import format_isd_as
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
@@ -25,6 +30,9 @@ from scionlab.models.fields import LinkBandwidthField, validate_bind_address, va
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
 from scionlab.models.vpn import VPNClient
+
+if TYPE_CHECKING:
+    from scionlab.models.timed_limit import TimedLimit
 
 DEFAULT_MTU_BYTES = 1472
 
@@ -97,7 +105,15 @@ class Link(models.Model):
     interface_b = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_b")
     type = models.CharField(max_length=16, choices=Type, default=Type.PROVIDER)
     active = models.BooleanField(default=True)
-    bandwidth_kbit = LinkBandwidthField("bandwidth requested [kbit/s]", help_text="0 blocks the Link.")
+    bandwidth_kbit = LinkBandwidthField(
+        "bandwidth requested to the user AS [kbit/s]", help_text="0 blocks this direction."
+    )
+    from_user_kbit = LinkBandwidthField(
+        "bandwidth requested from the user AS [kbit/s]",
+        null=True,
+        blank=True,
+        help_text="Empty: the same as to the user AS.",
+    )
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
     # Versions of the provider's host from which on its configuration has what this Link wants now.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
@@ -112,6 +128,11 @@ class Link(models.Model):
                 name="link_bandwidth_in_bounds",
             ),
             models.CheckConstraint(
+                condition=models.Q(from_user_kbit=None)
+                | models.Q(from_user_kbit__gte=0, from_user_kbit__lte=MAX_BANDWIDTH_KBIT),
+                name="link_from_user_in_bounds",
+            ),
+            models.CheckConstraint(
                 condition=~models.Q(interface_a=models.F("interface_b")), name="link_has_two_different_ends"
             ),
         ]
@@ -122,17 +143,27 @@ class Link(models.Model):
     def clean(self) -> None:
         """The default in force at the attachment point bounds a choice; one that was clamped later may stay."""
         has_ends = self.interface_a_id is not None and self.interface_b_id is not None
-        kbit, ap = self.bandwidth_kbit, self.attachment_point if has_ends else None
-        if not isinstance(kbit, int) or kbit == self._stored_kbit():  # no number at all: its column has said so
+        ap = self.attachment_point if has_ends else None
+        names = ("bandwidth_kbit", "from_user_kbit")
+        stored = Link.objects.filter(pk=self.pk).values_list(*names).first() or (None, None)
+        chosen = (self.bandwidth_kbit, self.from_user_kbit)
+        was = dict(zip(names, stored, strict=True))
+        # No number at all: its column has said so.
+        changed = {
+            name: kbit for name, kbit in zip(names, chosen, strict=True) if isinstance(kbit, int) and kbit != was[name]
+        }
+        if not changed:
             return
         policy = BandwidthPolicy.objects.filter(pk=1).first() or BandwidthPolicy()
-        try:
-            check_bandwidth(kbit, MAX_BANDWIDTH_KBIT if ap is None else ap.default_in_force(policy))
-        except RuleError as exc:
-            raise ValidationError({"bandwidth_kbit": ValidationError(exc.message, code=exc.code)}) from exc
-
-    def _stored_kbit(self) -> int | None:
-        return Link.objects.filter(pk=self.pk).values_list("bandwidth_kbit", flat=True).first()
+        maximum_kbit = MAX_BANDWIDTH_KBIT if ap is None else ap.default_in_force(policy)
+        errors: dict[str, ValidationError] = {}
+        for name, kbit in changed.items():
+            try:
+                check_bandwidth(kbit, maximum_kbit)
+            except RuleError as exc:
+                errors[name] = ValidationError(exc.message, code=exc.code)
+        if errors:
+            raise ValidationError(errors)
 
     @property
     def attachment_point(self) -> AttachmentPoint | None:
@@ -147,10 +178,37 @@ class Link(models.Model):
         return self.attachment_point is not None
 
     @property
+    def requested(self) -> Limits:
+        """What the user chose, in each direction."""
+        return requested_limits(self.bandwidth_kbit, self.from_user_kbit)
+
+    @property
+    def enforced(self) -> Limits:
+        """What the AP is told to enforce while no timed limit runs: the user's choice, clamped to the AP's maximum."""
+        return self._clamped(self.requested)
+
+    @property
     def enforced_kbit(self) -> int:
-        """What the AP is told to enforce [kbit/s]: the user's choice, clamped to the AP's maximum."""
+        """The lower of both directions [kbit/s]."""
+        return self.enforced.lowest_kbit
+
+    @property
+    def timed_in_configuration(self) -> list[TimedLimit]:
+        """Those that are neither cancelled nor retired, in the order of their times.
+
+        No statement where they were read along (`selectors.with_relations`).
+        """
+        return sorted(
+            (one for one in self.timed_limits.all() if one.is_in_configuration), key=lambda one: one.begins_at
+        )
+
+    def limits_at(self, when: datetime) -> Limits:
+        """What the AP is told to enforce at a moment: a timed limit that runs then, else `enforced`; clamped."""
+        return self._clamped(limits_at(self.requested, (one.limits for one in self.timed_in_configuration), when))
+
+    def _clamped(self, limits: Limits) -> Limits:
         ap = self.attachment_point
-        return self.bandwidth_kbit if ap is None else enforced_bandwidth(self.bandwidth_kbit, ap.maximum_kbit)
+        return limits if ap is None else limits.clamped(ap.maximum_kbit)
 
 
 def is_user_as(as_: AS) -> bool:
@@ -165,6 +223,8 @@ class LocalLinkEnd:
     remote_isd_as: str
     is_limited: bool
     bandwidth_kbit: int
+    from_user_kbit: int | None
+    timed: tuple[TimedLimits, ...]
     maximum_kbit: int
     remote_ip: str
     remote_port: int
@@ -177,11 +237,14 @@ class LocalLinkEnd:
 
 
 def local_link_ends(host: Host) -> list[LocalLinkEnd]:
-    """The active Links that end on `host`, in the order of their interface ids; two SQL statements at any number.
+    """The active Links that end on `host`, in the order of their interface ids; three SQL statements at any number.
 
     Read as plain values: objects for thousands of Links, each with its ends and their ASes, take four times as long.
     """
-    ends = [_end(row, is_a=is_a) for is_a in (True, False) for row in _rows(host, is_a=is_a)]
+    from scionlab.models.timed_limit import timed_of  # noqa: PLC0415  timed_limit.py needs Link
+
+    timed = timed_of(host)
+    ends = [_end(row, timed, is_a=is_a) for is_a in (True, False) for row in _rows(host, is_a=is_a)]
     return sorted(ends, key=lambda end: end.interface_id)
 
 
@@ -189,8 +252,10 @@ def _rows(host: Host, *, is_a: bool) -> models.QuerySet[Link, Any]:
     near, far = ("interface_a", "interface_b") if is_a else ("interface_b", "interface_a")
     local = {name: models.F(f"{near}__{name}") for name in ("bind_ip", "bind_port", "interface_id")}
     return Link.objects.filter(active=True, **{f"{near}__host": host}).values(
+        "pk",
         "type",
         "bandwidth_kbit",
+        "from_user_kbit",
         "mtu",
         **local,
         border_router=models.F(f"{near}__border_router__number"),
@@ -207,7 +272,7 @@ def _rows(host: Host, *, is_a: bool) -> models.QuerySet[Link, Any]:
     )
 
 
-def _end(row: dict[str, Any], *, is_a: bool) -> LocalLinkEnd:
+def _end(row: dict[str, Any], timed: Mapping[int, tuple[TimedLimits, ...]], *, is_a: bool) -> LocalLinkEnd:
     is_provider = row["type"] == Link.Type.PROVIDER and is_a
     is_limited = is_provider and row["customer"] is not None and row["maximum_kbit"] is not None
     provider_view = "CHILD" if is_provider else "PARENT"
@@ -216,6 +281,8 @@ def _end(row: dict[str, Any], *, is_a: bool) -> LocalLinkEnd:
         remote_isd_as=format_isd_as(row["remote_isd"], row["remote_as"]),
         is_limited=is_limited,
         bandwidth_kbit=row["bandwidth_kbit"],
+        from_user_kbit=row["from_user_kbit"],
+        timed=timed.get(row["pk"], ()) if is_limited else (),
         maximum_kbit=row["maximum_kbit"] if is_limited else MAX_BANDWIDTH_KBIT,
         remote_ip=row["remote_ip"],
         remote_port=row["remote_port"],

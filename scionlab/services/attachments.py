@@ -9,17 +9,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.db.models import Q
 
 from bandwidth_config import (
     IPAddress,
+    Limits,
     RuleError,
     check_bandwidth,
     check_bind_address,
     check_port,
     check_underlay_address,
+    requested_limits,
 )
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, Host, Link, UserAS
@@ -35,8 +38,9 @@ class AttachmentSpec:
     """One attachment as a person wants it.
 
     Over the VPN (`use_vpn`) the address is the client's, which is allocated: `public_ip` and the bind fields do not
-    count then. `bandwidth_kbit` None: the default in force there, copied. `link_id`: an attachment that exists and is
-    edited; at another attachment point it is removed there and made anew.
+    count then. `bandwidth_kbit` (to the user AS) None: the default in force there, copied; `from_user_kbit` None: the
+    same as that. `link_id`: an attachment that exists and is edited; at another attachment point it is removed there
+    and made anew.
     """
 
     attachment_point_id: int
@@ -44,6 +48,7 @@ class AttachmentSpec:
     public_ip: str | None = None
     public_port: int = DEFAULT_PORT
     bandwidth_kbit: int | None = None
+    from_user_kbit: int | None = None
     bind_ip: str | None = None
     bind_port: int | None = None
     link_id: int | None = None
@@ -211,11 +216,20 @@ def own_addresses(host: Host) -> list[str]:
 
 
 def _bandwidth(index: int, spec: AttachmentSpec, ap: AttachmentPoint, facts: _Facts) -> Iterator[FieldRuleError]:
-    link = facts.links.get(spec.link_id or 0)
-    is_kept = link is not None and attachment_point_id(link) == ap.pk and link.bandwidth_kbit == spec.bandwidth_kbit
-    if spec.bandwidth_kbit is not None and not is_kept:  # a choice that a lowered default clamps may stay
-        kbit, maximum = spec.bandwidth_kbit, facts.default_kbit[ap.pk]
-        yield from _as_field("bandwidth_kbit", index, lambda: check_bandwidth(kbit, maximum))
+    link, maximum = facts.links.get(spec.link_id or 0), facts.default_kbit[ap.pk]
+    is_here = link is not None and attachment_point_id(link) == ap.pk
+    kept = link.requested if link is not None and is_here else (None, None)
+    # What is the same in both directions is one number on the page, and one error.
+    from_user_kbit = spec.from_user_kbit if spec.from_user_kbit != spec.bandwidth_kbit else None
+    chosen = {"bandwidth_kbit": spec.bandwidth_kbit, "from_user_kbit": from_user_kbit}
+    for (field, kbit), was in zip(chosen.items(), kept, strict=True):
+        if kbit is not None and kbit != was:  # a choice that a lowered default clamps may stay
+            yield from _as_field(field, index, partial(check_bandwidth, kbit, maximum))
+
+
+def limits_of(spec: AttachmentSpec, default_kbit: int) -> Limits:
+    """What is to be stored of the choice."""
+    return requested_limits(default_kbit if spec.bandwidth_kbit is None else spec.bandwidth_kbit, spec.from_user_kbit)
 
 
 def attachment_point_id(link: Link) -> int | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextvars import ContextVar
+from typing import Any
 
+from bandwidth_config import Limits
 from scionlab.models import AttachmentPoint, BandwidthChange, Link, User
 
 # Where the request comes from that changes something; None in workers and commands. Set by the web tier, so that no
@@ -11,20 +14,46 @@ from scionlab.models import AttachmentPoint, BandwidthChange, Link, User
 from_address: ContextVar[str | None] = ContextVar("from_address", default=None)
 
 
-def note_link(link: Link, *, actor: User | None, old: int | None, new: int | None, reason: str = "") -> None:
-    """`old` None: the Link is new; `new` None: it is removed. Nothing for an unchanged number."""
-    if old != new:
-        BandwidthChange.objects.create(
+def note_link(link: Link, *, actor: User | None, old: Limits | None, new: Limits | None, reason: str = "") -> None:
+    """`old` None: the Link is new; `new` None: it is removed. Nothing for unchanged numbers."""
+    note_links([(link, old, new)], actor=actor, reason=reason)
+
+
+def note_links(
+    changes: Iterable[tuple[Link, Limits | None, Limits | None]], *, actor: User | None, reason: str = ""
+) -> None:
+    """The same of many Links with their old and new limits, in one statement for each thousand."""
+    rows = [
+        BandwidthChange(
             kind=BandwidthChange.Kind.LINK,
-            subject=str(link)[:200],
-            link=link,
-            attachment_point=link.attachment_point,
-            actor=actor,
-            **_origin(actor),
-            old_kbit=old,
-            new_kbit=new,
+            **_about(link, actor),
+            old_kbit=None if old is None else old.to_user_kbit,
+            new_kbit=None if new is None else new.to_user_kbit,
+            old_from_user_kbit=None if old is None or old.is_symmetric else old.from_user_kbit,
+            new_from_user_kbit=None if new is None or new.is_symmetric else new.from_user_kbit,
             reason=reason[:200],
         )
+        for link, old, new in changes
+        if old != new
+    ]
+    BandwidthChange.objects.bulk_create(rows, batch_size=1000)
+
+
+def note_timed_limit(link: Link, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what happened to which one, e.g. "cancelled: outage from ... until ..."."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.TIMED_LIMIT, **_about(link, actor), detail=detail[:200], reason=reason[:200]
+    )
+
+
+def _about(link: Link, actor: User | None) -> dict[str, Any]:
+    return {
+        "subject": str(link)[:200],
+        "link": link,
+        "attachment_point": link.attachment_point,
+        "actor": actor,
+        **_origin(actor),
+    }
 
 
 def note_default(

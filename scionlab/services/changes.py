@@ -3,8 +3,9 @@
 This is the one place that knows when H and L rise (DOMAIN section 2). A host sees a Link only while it is active:
 
     the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
-    only the number differs that its link_info.json states: at an attachment point what it
-    enforces; where a user AS is an attachment point too, what it asked for at its own uplink       L of that host
+    only numbers differ that its link_info.json states: at an attachment point what it enforces,
+    for a time too (`services.timed_limit`); where a user AS is an attachment point itself, what
+    it asked for at its own uplink                                                                  L of that host
     nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
 
 A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
@@ -13,11 +14,12 @@ at most once per save, however many Links changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.utils import timezone
 
+from bandwidth_config import Limits
 from scionlab.models import Host, Interface, Link
 from scionlab.services import allocation
 from scionlab.services.host import hosts_bump
@@ -34,7 +36,7 @@ class LinkView:
     """What the configurations of the hosts at both ends say of an active Link."""
 
     views: dict[int, Seen]  # by host
-    stated_kbit: dict[int, int]  # by host that has a link_info.json: what that says of the Link
+    stated: dict[int, Limits]  # by host that has a link_info.json: what that says of the Link at all times
     provider_host_id: int
 
 
@@ -48,10 +50,11 @@ def view_of(link: Link) -> LinkView | None:
         seen = (link.type, link.mtu, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
         views[near.host_id] = (*views.get(near.host_id, ()), *seen)
     # Who does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
-    stated_kbit = {end.host_id: max(1, link.bandwidth_kbit) for end in (a, b) if hasattr(end.host, "attachment_point")}
+    listed = Limits.both(max(1, link.bandwidth_kbit))
+    stated = {end.host_id: listed for end in (a, b) if hasattr(end.host, "attachment_point")}
     if link.is_limited:
-        stated_kbit[a.host_id] = link.enforced_kbit
-    return LinkView(views, stated_kbit, a.host_id)
+        stated[a.host_id] = link.enforced
+    return LinkView(views, stated, a.host_id)
 
 
 def _near(end: Interface) -> Seen:
@@ -76,8 +79,8 @@ class Changes:
         config_ids = {host for host in was.keys() | becomes.keys() if was.get(host) != becomes.get(host)}
         limits_ids: set[int] = set()
         if before is not None and after is not None:
-            stated = after.stated_kbit.items()
-            limits_ids = {host for host, kbit in stated if before.stated_kbit.get(host, kbit) != kbit}
+            stated = after.stated.items()
+            limits_ids = {host for host, limits in stated if before.stated.get(host, limits) != limits}
         self._config_ids |= config_ids
         self._limits_ids |= limits_ids
         if after is not None and after.provider_host_id in config_ids | limits_ids:
@@ -87,6 +90,10 @@ class Changes:
         """Links of which only the enforced limit changed, with their providers' hosts."""
         self._limits_ids |= set(provider_host_of.values())
         self._wanting |= provider_host_of
+
+    def note_documents(self, host_ids: Iterable[int]) -> None:
+        """Hosts whose configuration is another one although no Link of theirs wants anything new."""
+        self._limits_ids |= set(host_ids)
 
     def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
         """Raise the counters, except those of hosts that nobody fetches for (new, or about to be deleted).

@@ -6,13 +6,13 @@ import logging
 
 from django.db import transaction
 
-from bandwidth_config import RuleError, check_bandwidth
+from bandwidth_config import Limits, RuleError, check_bandwidth
 from scionlab import selectors
 from scionlab.models import Link, User
-from scionlab.services import allocation, audit
-from scionlab.services.changes import Changes, read_links, view_of
+from scionlab.services import audit
+from scionlab.services.changes import Changes, view_of
 from scionlab.services.errors import FieldRuleError
-from scionlab.services.policy import settle_default
+from scionlab.services.locked import locked_link
 from scionlab.services.stale import (
     LastChange,
     Value,
@@ -22,6 +22,7 @@ from scionlab.services.stale import (
     note_change,
     refuse_stale,
 )
+from scionlab.services.timed_limit import DEACTIVATED, timed_limits_end
 
 logger = logging.getLogger(__name__)
 
@@ -43,33 +44,56 @@ def link_update(
     *,
     link_id: int,
     actor: User | None,
+    limits: Limits | None = None,
     bandwidth_kbit: int | None = None,
     active: bool | None = None,
     reason: str = "",
     shown: Values | None = None,
 ) -> Link:
-    """Store what is asked for; None leaves a value as it is.
+    """Store what is asked for; None leaves a value as it is. `bandwidth_kbit` is both directions of `limits`.
 
     L of the attachment point's host rises when only what is enforced changes by that, H of both hosts when the Link
-    appears in their configurations or goes. The bandwidth that is stored already is accepted whatever the default is by
-    now: a clamped choice is kept. `shown`: what the page showed of these values, see `services.stale`.
+    appears in their configurations or goes. Limits that are stored already are accepted whatever the default is by
+    now: a clamped choice is kept. While a timed limit runs, new limits hold from its end on. A Link that becomes
+    inactive loses its timed limits. `shown`: what the page showed of these values, see `services.stale`.
     Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`),
     `StalePageError`, `Link.DoesNotExist`.
     """
     changes = Changes()
-    link = _locked(link_id, changes)
-    old: dict[str, Value] = {"bandwidth_kbit": link.bandwidth_kbit, "active": link.active}
-    asked = {"bandwidth_kbit": bandwidth_kbit, "active": active}
-    wanted: dict[str, Value] = {name: value for name, value in asked.items() if value is not None}
+    link = locked_link(link_id, changes)
+    if limits is None and bandwidth_kbit is not None:
+        limits = Limits.both(bandwidth_kbit)
+    old = {**limits_to_values(link.requested), "active": link.active}
+    wanted: dict[str, Value] = {} if limits is None else limits_to_values(limits)
+    if active is not None:
+        wanted["active"] = active
     stored = {name: old[name] for name in wanted}
-    refuse_stale(shown=shown, stored=stored, wanted=wanted, last=lambda: last_change_of_link(link))
+    refuse_stale(shown=_with_directions(shown), stored=stored, wanted=wanted, last=lambda: last_change_of_link(link))
     if wanted != stored:
         before = view_of(link)
-        _store(link, wanted, actor=actor, reason=reason)
+        if limits is not None:
+            _store_limits(link, limits, actor=actor, reason=reason)
+        if active is not None:
+            _store_active(link, active, actor=actor)
         changes.note(link.pk, before, view_of(link))
         note_change(link.interface_b.AS_id, actor=actor)
     changes.carry_out()
     return _fresh(link)
+
+
+def limits_to_values(limits: Limits) -> dict[str, Value]:
+    """The two columns of a Link, which are also the two fields of a page."""
+    return {
+        "bandwidth_kbit": limits.to_user_kbit,
+        "from_user_kbit": None if limits.is_symmetric else limits.from_user_kbit,
+    }
+
+
+def _with_directions(shown: Values | None) -> Values | None:
+    """A page with one number for both directions showed that they are the same."""
+    if shown is None or "bandwidth_kbit" not in shown:
+        return shown
+    return {"from_user_kbit": None, **shown}
 
 
 def last_change_of_link(link: Link) -> LastChange:
@@ -77,29 +101,44 @@ def last_change_of_link(link: Link) -> LastChange:
     return last_change_of_user_as(link.interface_b.AS_id) if link.is_limited else last_admin_change(link)
 
 
-def _store(link: Link, wanted: Values, *, actor: User | None, reason: str) -> None:
-    old, new = link.bandwidth_kbit, wanted.get("bandwidth_kbit", link.bandwidth_kbit)
-    if isinstance(new, int) and new != old:
-        _check(link, new)
-        link.bandwidth_kbit = new
-        audit.note_link(link, actor=actor, old=old, new=new, reason=reason)
-        logger.info("link.bandwidth link=%s old=%s new=%s actor=%s", link.pk, old, new, actor and actor.pk)
-    is_active = bool(wanted.get("active", link.active))
-    if is_active != link.active:
-        link.active = is_active
-        logger.info("link.active link=%s active=%s actor=%s", link.pk, is_active, actor and actor.pk)
-    link.save(update_fields=list(wanted))
+def _store_limits(link: Link, new: Limits, *, actor: User | None, reason: str) -> None:
+    old = link.requested
+    if new == old:
+        return
+    _check(link, old, new)
+    values = limits_to_values(new)
+    for name, value in values.items():
+        setattr(link, name, value)
+    link.save(update_fields=list(values))
+    audit.note_link(link, actor=actor, old=old, new=new, reason=reason)
+    logger.info("link.limits link=%s old=%s new=%s actor=%s", link.pk, tuple(old), tuple(new), actor and actor.pk)
 
 
-def _check(link: Link, bandwidth_kbit: int) -> None:
+def _store_active(link: Link, active: bool, *, actor: User | None) -> None:
+    if active == link.active:
+        return
+    link.active = active
+    link.save(update_fields=["active"])
+    if not active:
+        timed_limits_end([link], actor=actor, why=DEACTIVATED)
+    logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)
+
+
+def _check(link: Link, old: Limits, new: Limits) -> None:
     ap = link.attachment_point
     if ap is None:
-        check_infrastructure_bandwidth(bandwidth_kbit)
+        check_infrastructure_bandwidth(new.to_user_kbit)
+        if not new.is_symmetric:
+            text = "A Link between infrastructure ASes is not limited. Write one number, what the line has."
+            raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
         return
-    try:
-        check_bandwidth(bandwidth_kbit, selectors.default_in_force(ap))
-    except RuleError as exc:
-        raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
+    maximum_kbit = selectors.default_in_force(ap)
+    for name, was, kbit in zip(("bandwidth_kbit", "from_user_kbit"), old, new, strict=True):
+        if kbit != was:  # a choice that a lowered default clamps may stay
+            try:
+                check_bandwidth(kbit, maximum_kbit)
+            except RuleError as exc:
+                raise FieldRuleError.of(exc, "bandwidth_kbit" if new.is_symmetric else name) from exc
 
 
 def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
@@ -116,19 +155,6 @@ def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
         raise FieldRuleError("infrastructure_bandwidth", text, "bandwidth_kbit")
 
 
-def _locked(link_id: int, changes: Changes) -> Link:
-    """The Link, with the rows locked that decide about it; a default still on its way is settled first."""
-    ap_ids = Link.objects.filter(pk=link_id).values_list("interface_a__AS__attachment_point", flat=True)
-    ap_id = ap_ids.get()  # a Link never moves to another provider
-    if ap_id is not None:
-        allocation.lock_attachment_points([ap_id])
-        settle_default(ap_id, changes)
-    found = read_links({link_id})
-    if not found:
-        raise Link.DoesNotExist(f"Link {link_id} was removed meanwhile.")
-    return found[0]
-
-
 def _fresh(link: Link) -> Link:
     """With the versions that `carry_out` stored."""
-    return Link.objects.select_related(*selectors.LINK_RELATIONS).get(pk=link.pk)
+    return selectors.with_relations(Link.objects.filter(pk=link.pk)).get()

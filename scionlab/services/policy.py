@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 
 from bandwidth_config import RuleError, check_bandwidth
 from scionlab import selectors
-from scionlab.models import AttachmentPoint, BandwidthChange, Link, User
+from scionlab.models import AttachmentPoint, BandwidthChange, Link, TimedLimit, User
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
 from scionlab.services.errors import FieldRuleError
@@ -110,6 +111,13 @@ def carry_out_default(attachment_point_id: int) -> list[int]:
     return sorted(changes.carry_out())
 
 
+def _stated_above(kbit: int) -> Q:
+    """Links whose entry has a higher number, in any direction at any time: min(b, old) != min(b, new) holds for exactly
+    the numbers above the lower of the two."""
+    timed = TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None, highest_kbit__gt=kbit)
+    return Q(bandwidth_kbit__gt=kbit) | Q(from_user_kbit__gt=kbit) | Q(Exists(timed))
+
+
 def settle_default(attachment_point_id: int, changes: Changes) -> None:
     """Make the maximum what the default in force is, and note the Links whose limit changes; the row is locked.
 
@@ -121,9 +129,8 @@ def settle_default(attachment_point_id: int, changes: Changes) -> None:
     old, new = ap.maximum_kbit, ap.default_in_force(selectors.policy())
     if old == new:
         return
-    # min(b, old) != min(b, new) holds for exactly the numbers above the lower of the two.
     provided = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
-    affected = provided.filter(interface_b__AS__useras__isnull=False, bandwidth_kbit__gt=min(old, new))
+    affected = provided.filter(_stated_above(min(old, new)), interface_b__AS__useras__isnull=False)
     provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
     allocation.lock_links(provider_host_of)
     AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import format_kbit
+from bandwidth_config import Limits, format_kbit
 from scionlab import selectors
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail
 from scionlab.services.mail import mails_create
@@ -35,9 +35,10 @@ class Direction:
 
 @dataclass(frozen=True)
 class LinkReceipt:
-    """`kbit` is what the bundle wanted; a direction that the kernel does not have is None."""
+    """`limits` is what the configuration wanted at `observed_at` of the receipt; a direction that the kernel does not
+    have is None."""
 
-    kbit: int
+    limits: Limits
     state: LinkEnforcement.State
     problem: str
     to_user: Direction | None
@@ -103,7 +104,8 @@ def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
 
 
 def limited_links(host_id: int) -> dict[int, Link]:
-    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys; one statement."""
+    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys. Two
+    statements."""
     links = Link.objects.filter(
         type=Link.Type.PROVIDER,
         interface_a__host_id=host_id,
@@ -112,7 +114,8 @@ def limited_links(host_id: int) -> dict[int, Link]:
     )
     related = ("interface_a__AS__attachment_point", "interface_a__AS__isd", "interface_a__host")
     owner = ("interface_b__AS__isd", "interface_b__AS__useras__owner")
-    return {link.interface_a.interface_id: link for link in links.select_related(*related, *owner).order_by("pk")}
+    rows = links.select_related(*related, *owner).prefetch_related(selectors.TIMED_LIMITS).order_by("pk")
+    return {link.interface_a.interface_id: link for link in rows}
 
 
 def _knows(receipt: Receipt, link: Link) -> bool:
@@ -130,7 +133,10 @@ def _row(
 ) -> LinkEnforcement:
     row = LinkEnforcement(
         link=link,
-        kbit=said.kbit,
+        kbit=said.limits.lowest_kbit,
+        to_user_kbit=said.limits.to_user_kbit,
+        from_user_kbit=said.limits.from_user_kbit,
+        observed_at=receipt.observed_at,
         state=said.state,
         problem=said.problem,
         since=received_at,
@@ -152,13 +158,14 @@ def _row(
 
 def _is_as_before(link: Link, row: LinkEnforcement, old: LinkEnforcement) -> bool:
     """The kernel has the same, and for the Link as it is now: where that changed since, it counts from now."""
-    if row.state == LinkEnforcement.State.ENFORCED and _rates(row) != _rates(old):
+    if (row.state, _is_covered(link, row)) != (old.state, _is_covered(link, old)):
         return False
-    return (row.state, row.kbit, _is_covered(link, row)) == (old.state, old.kbit, _is_covered(link, old))
-
-
-def _rates(row: LinkEnforcement) -> tuple[int | None, int | None]:
-    return row.to_user_rate_kbit, row.from_user_rate_kbit
+    if row.state != LinkEnforcement.State.ENFORCED:
+        return row.wanted == old.wanted
+    if (row.wanted, row.in_kernel) == (old.wanted, old.in_kernel):
+        return True
+    # Other numbers, because a timed limit began, made a step or ended between the two: as was wanted all the time.
+    return all(_is_covered(link, one) and selectors.is_as_wanted(one, link) for one in (row, old))
 
 
 def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) -> None:
@@ -195,7 +202,7 @@ def is_carried_out(link: Link, row: LinkEnforcement | None) -> bool:
     """
     if row is None or not link.active or row.state != LinkEnforcement.State.ENFORCED:
         return False
-    return _is_covered(link, row) and {row.kbit, row.to_user_rate_kbit, row.from_user_rate_kbit} == {link.enforced_kbit}
+    return _is_covered(link, row) and selectors.is_as_wanted(row, link)
 
 
 def _is_covered(link: Link, row: LinkEnforcement) -> bool:
@@ -250,10 +257,11 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
     user_as = link.interface_b.AS.useras
     page = settings.SITE_URL + reverse("user_as_detail", args=[user_as.pk])
     clamped = ""
-    if link.bandwidth_kbit > link.enforced_kbit:
+    if link.requested != link.enforced:
+        maximum = format_kbit(max(link.enforced))
         clamped = (
-            f"You asked for {format_kbit(link.bandwidth_kbit)}; the administrators allow at most "
-            f"{format_kbit(link.enforced_kbit)} there. Your choice is kept.\n\n"
+            f"You asked for {link.requested}; the administrators allow at most {maximum} there. Your choice is kept."
+            "\n\n"
         )
     body = (
         f"Hello,\n\nthe link of your AS {link.interface_b.AS.isd_as} to the attachment point "
@@ -268,6 +276,6 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
 
 
 def _what(link: Link) -> str:
-    if link.enforced_kbit == 0:
+    if link.enforced == (0, 0):
         return "Link blocked (0 kbit/s)"
-    return f"Link limited to {format_kbit(link.enforced_kbit)}"
+    return f"Link limited to {link.enforced}"

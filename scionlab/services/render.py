@@ -25,7 +25,7 @@ from scionlab.services.user_download import build_user_download
 logger = logging.getLogger(__name__)
 
 CACHE_TIMEOUT_S = 3600  # superseded ones fall out by themselves; a current one is rendered again when it did
-_FORMAT = "3"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "4"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from scionlab.services.errors import FieldRuleError
 from scionlab.services.policy import settle_default
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 from scionlab.services.stale import Value, Values, last_change_of_user_as, note_change, refuse_stale
+from scionlab.services.timed_limit import DEACTIVATED, timed_limits_end
 from scionlab.services.wiring import link_add, link_edit, link_remove, park_ports
 
 __all__ = [
@@ -87,7 +88,7 @@ def user_as_create(
     host = _host_of(user_as)
     for index, spec in enumerate(attachments):
         link = link_add(user_as, host, spec, index=index)
-        audit.note_link(link, actor=actor, old=None, new=link.bandwidth_kbit)
+        audit.note_link(link, actor=actor, old=None, new=link.requested)
         changes.note(link.pk, None, view_of(link))
     changes.carry_out(without_hosts=frozenset({host.pk}))  # nobody has fetched anything of a new host
     queue_after_commit(RENDER_HOST, host.pk)
@@ -124,9 +125,11 @@ def user_as_update(
     park_ports(host, attachments, kept)
     for index, spec in enumerate(attachments):
         link = kept.get(spec.link_id or 0)
-        old = None if link is None else link.bandwidth_kbit
+        old, was_active = (None, False) if link is None else (link.requested, link.active)
         link = link_add(user_as, host, spec, index=index) if link is None else link_edit(link, spec, index=index)
-        audit.note_link(link, actor=actor, old=old, new=link.bandwidth_kbit)
+        audit.note_link(link, actor=actor, old=old, new=link.requested)
+        if was_active and not link.active:
+            timed_limits_end([link], actor=actor, why=DEACTIVATED)
         changes.note(link.pk, before.get(link.pk), view_of(link))
     if wanted != stored:
         note_change(user_as.pk, actor=actor)
@@ -139,11 +142,14 @@ def user_as_update(
 def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> None:
     """(De)activate all attachments of the AS; each host's H rises once. Raises `UserAS.DoesNotExist`."""
     user_as, changes = _locked(user_as_id, set())
-    for link in _links(user_as):
+    links = _links(user_as)
+    for link in links:
         before = view_of(link)
         link.active = active
         link.save(update_fields=["active"])
         changes.note(link.pk, before, view_of(link))
+    if not active:
+        timed_limits_end(links, actor=actor, why=DEACTIVATED)
     note_change(user_as.pk, actor=actor)
     changes.carry_out()
     logger.info("user_as.active as=%s active=%s actor=%s", user_as.isd_as, active, actor and actor.pk)
@@ -194,6 +200,7 @@ def _spec_of(link: Link) -> AttachmentSpec:
         public_ip=end.public_ip,
         public_port=end.public_port,
         bandwidth_kbit=link.bandwidth_kbit,
+        from_user_kbit=link.from_user_kbit,
         bind_ip=end.bind_ip,
         bind_port=end.bind_port,
         link_id=link.pk,
@@ -214,6 +221,8 @@ def _fields_that_count(spec: AttachmentSpec) -> dict[str, Value]:
     """Over the VPN the address is given out, and whatever stands in its fields does not count."""
     values = dataclasses.asdict(spec)
     del values["link_id"]
+    if spec.from_user_kbit == spec.bandwidth_kbit:
+        values["from_user_kbit"] = None  # as it is stored
     if spec.use_vpn:
         values |= {"public_ip": None, "bind_ip": None, "bind_port": None}
     return values
@@ -279,6 +288,7 @@ def _remove_others(
             kept[link.pk] = link
             continue
         changes.note(link.pk, view_of(link), None)
-        audit.note_link(link, actor=actor, old=link.bandwidth_kbit, new=None)
+        timed_limits_end([link], actor=actor, why="the link was removed")
+        audit.note_link(link, actor=actor, old=link.requested, new=None)
         link_remove(link)
     return kept

@@ -13,7 +13,7 @@ from bandwidth_config import MAX_PORT, RuleError
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient
 from scionlab.services import allocation
-from scionlab.services.attachments import AttachmentSpec
+from scionlab.services.attachments import AttachmentSpec, limits_of
 from scionlab.services.errors import FieldRuleError
 
 
@@ -32,9 +32,14 @@ def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -
         _set_ap_side(near, ap, far)
     near.save()
     far.save()
-    kbit = selectors.default_in_force(ap) if spec.bandwidth_kbit is None else spec.bandwidth_kbit
+    limits = limits_of(spec, selectors.default_in_force(ap))
     return Link.objects.create(
-        interface_a=near, interface_b=far, type=Link.Type.PROVIDER, active=spec.active, bandwidth_kbit=kbit
+        interface_a=near,
+        interface_b=far,
+        type=Link.Type.PROVIDER,
+        active=spec.active,
+        bandwidth_kbit=limits.to_user_kbit,
+        from_user_kbit=None if limits.is_symmetric else limits.from_user_kbit,
     )
 
 
@@ -51,8 +56,10 @@ def link_edit(link: Link, spec: AttachmentSpec, *, index: int) -> Link:
     if client is not None and client.pk != far.vpn_client_id:
         _drop_unused(client)
     link.active = spec.active
-    link.bandwidth_kbit = selectors.default_in_force(ap) if spec.bandwidth_kbit is None else spec.bandwidth_kbit
-    link.save(update_fields=["active", "bandwidth_kbit"])
+    limits = limits_of(spec, selectors.default_in_force(ap))
+    link.bandwidth_kbit = limits.to_user_kbit
+    link.from_user_kbit = None if limits.is_symmetric else limits.from_user_kbit
+    link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit"])
     return link
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from bandwidth_config import Limits
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, User
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
@@ -38,7 +39,9 @@ def links(owner: User) -> list[Link]:
 def receipt(host: Host, kbit: int, observed_at: datetime) -> Receipt:
     host.refresh_from_db()
     both = Direction(rate_kbit=kbit, bytes=1, packets=1, drops=0)
-    entry = LinkReceipt(kbit=kbit, state=LinkEnforcement.State.ENFORCED, problem="", to_user=both, from_user=both)
+    entry = LinkReceipt(
+        limits=Limits.both(kbit), state=LinkEnforcement.State.ENFORCED, problem="", to_user=both, from_user=both
+    )
     return Receipt(
         agent_version="0.1.0",
         version=(1, host.config_version),

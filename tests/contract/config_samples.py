@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
 
 SITE_URL = "https://scionlab.example.org"
@@ -35,6 +36,8 @@ class SampleEnd:
     bandwidth_kbit: int = 1_000_000
     maximum_kbit: int = 1000
     is_vpn: bool = False
+    from_user_kbit: int | None = None
+    timed: tuple[TimedLimits, ...] = ()
     mtu: int = 1472
     border_router: int = 1
 

@@ -17,6 +17,7 @@ from bandwidth_config import (
     LinkInfo,
     LinkInfoError,
     RuleError,
+    TimedLimits,
     as_id_of,
     check_link_info,
     check_underlay_address,
@@ -42,6 +43,8 @@ class End:
     local_ip: str = "192.0.2.1"
     local_port: int = 50_000
     is_vpn: bool = False
+    from_user_kbit: int | None = None
+    timed: tuple[TimedLimits, ...] = ()
 
 
 @dataclass(frozen=True)

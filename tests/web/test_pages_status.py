@@ -375,11 +375,11 @@ def test_the_pages_ask_few_questions_at_any_number_of_links(
     for number in range(3):
         made = attach(owner, *[spec(ap, public_port=50_000 + 5 * number + one) for one in range(5)])
     confirm(Link.objects.order_by("pk")[0])
-    with django_assert_num_queries(4):  # session, user, ASes, links
+    with django_assert_num_queries(5):  # session, user, ASes, links, timed limits
         client.get("/ases/")
-    with django_assert_num_queries(6):  # session, user, AS, links, policy, history
+    with django_assert_num_queries(7):  # session, user, AS, links, timed limits, policy, history
         client.get(f"/ases/{made.pk}/")
-    with django_assert_num_queries(4):  # session, user, AS, links
+    with django_assert_num_queries(5):  # session, user, AS, links, timed limits
         client.get(f"/ases/{made.pk}/delete/")
 
 

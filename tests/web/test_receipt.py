@@ -184,7 +184,7 @@ def test_storing_costs_the_same_for_one_link_and_for_many(
     body = document(host, entries, observed_at=later.isoformat())
     receipt = parse_receipt(json.dumps(body).encode())
     # savepoint, receipt locked, Links, their rows, generation, rows and receipt written, savepoint released
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         receipt_store(host_id=host.pk, receipt=receipt, now=later)
     assert LinkEnforcement.objects.count() == 6
 
@@ -315,7 +315,7 @@ def test_receipt_above_django_s_own_limit_is_read(host: Host, link: Link) -> Non
 def test_example_of_the_contract_is_read() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text().partition("## Enforcement receipt")[2]
     receipt = parse_receipt(text.partition("```json")[2].partition("```")[0].encode())
-    assert (receipt.version, receipt.limits_version, receipt.links[1].kbit) == ((1, 18), 7, 500)
+    assert (receipt.version, receipt.limits_version, receipt.links[1].limits) == ((1, 18), 7, (500, 500))
     assert receipt.problems[0]["code"] == "foreign_root"
 
 

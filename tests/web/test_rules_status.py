@@ -177,13 +177,13 @@ def test_an_infrastructure_link_is_not_limited(db: None) -> None:
 # --- reads --------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_costs_two_statements_at_any_number_and_judging_none(
+def test_a_list_costs_three_statements_at_any_number_and_judging_none(
     owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(4):
         made = attach(owner, spec(ap, public_port=50_000 + number), spec(ap_b, use_vpn=True, public_port=50_001))
     receipt(links_of(made)[0])
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(3):
         ases = user_ases_of(owner)
         stages = [
             (str(as_), link.is_limited, link_status(link, now=NOW).stage, str(link.interface_b.vpn_client))
@@ -193,10 +193,10 @@ def test_a_list_costs_two_statements_at_any_number_and_judging_none(
     assert len(stages) == 8
 
 
-def test_the_links_of_one_as_cost_one_statement(
+def test_the_links_of_one_as_cost_two_statements(
     user_as: UserAS, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         assert [link_status(link, now=NOW).stage for link in links_of(user_as)] == ["waiting"]
 
 

@@ -1,0 +1,83 @@
+"""Limits for a time: what a user wants a Link to carry instead of its own limits, and until when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models
+
+from bandwidth_config import Limits, LinkStep, TimedLimits
+from scionlab.models.host import Host
+from scionlab.models.link import Link
+
+
+class TimedLimit(models.Model):
+    """Limits that hold at a Link from `begins_at` until `ends_at` (whole seconds), in steps; then its own hold again.
+
+    A row is in the configuration of the attachment point's host from its creation until it is cancelled, or retired
+    after its end (`services.timed_limit`). So a configuration depends on rows alone, never on the clock. `steps` are
+    what the user chose, `[[offset_s, to_user_kbit, from_user_kbit], ...]`; a lower maximum is applied on the way out.
+    """
+
+    class Kind(models.TextChoices):
+        CONSTANT = "constant", "constant"
+        STAIR = "stair", "stair"
+        SQUARE = "square", "square wave"
+        OUTAGE = "outage", "outage"
+
+    link = models.ForeignKey(Link, on_delete=models.CASCADE, related_name="timed_limits")
+    kind = models.CharField(max_length=16, choices=Kind)
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    steps = models.JSONField()
+    # Of `steps`, for the database to sum up and compare.
+    step_count = models.PositiveSmallIntegerField()
+    highest_kbit = models.PositiveBigIntegerField()
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    cancelled_at = models.DateTimeField(null=True, blank=True)
+    retired_at = models.DateTimeField(null=True, blank=True, help_text="When it left the configuration after its end.")
+
+    class Meta:
+        ordering = ["begins_at", "pk"]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="timed_limit_has_length")
+        ]
+        indexes = [
+            models.Index(
+                fields=["link", "begins_at"],
+                condition=models.Q(cancelled_at=None, retired_at=None),
+                name="timed_limit_in_force",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} from {_time(self.begins_at)} until {_time(self.ends_at)}"
+
+    @property
+    def is_in_configuration(self) -> bool:
+        """Not cancelled, and not retired yet; it may have ended."""
+        return self.cancelled_at is None and self.retired_at is None
+
+    @property
+    def limits(self) -> TimedLimits:
+        """As the user chose them."""
+        steps = tuple(LinkStep(offset_s, Limits(to_user, from_user)) for offset_s, to_user, from_user in self.steps)
+        return TimedLimits(self.begins_at, self.ends_at, steps)
+
+
+def timed_of(host: Host) -> dict[int, tuple[TimedLimits, ...]]:
+    """By Link, of the active Links that the host provides: what its configuration says of them for a time."""
+    rows = TimedLimit.objects.filter(cancelled_at=None, retired_at=None)
+    found: dict[int, list[TimedLimits]] = defaultdict(list)
+    for one in rows.filter(link__interface_a__host=host, link__active=True):
+        found[one.link_id].append(one.limits)
+    return {link_id: tuple(timed) for link_id, timed in found.items()}
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,231 @@
+"""Timed limits: make one, cancel it, and take it out of the configuration once it is over.
+
+A row is in the configuration of the attachment point's host from `timed_limit_create` until `timed_limit_cancel` or
+`timed_limits_retire`, each of which raises L: so a configuration is a function of its versions and never of the clock.
+The return to the Link's own limits is part of what the host has (docs/adr/0013): nothing here has to happen on time.
+
+Rows are changed under the lock of their attachment point, which is also what makes the checks of overlaps and of the
+host's steps hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+
+from bandwidth_config import (
+    MAX_STEPS_PER_HOST,
+    MAX_TIMED_AHEAD_S,
+    MAX_TIMED_PER_LINK,
+    Limits,
+    RuleError,
+    check_limits,
+    format_number,
+)
+from scionlab import selectors
+from scionlab.models import AttachmentPoint, Link, TimedLimit, User
+from scionlab.profiles import Profile
+from scionlab.services import allocation, audit
+from scionlab.services.changes import Changes
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.locked import locked_link
+from scionlab.services.stale import note_change
+
+logger = logging.getLogger(__name__)
+
+# Who writes "18:30" at 18:30:20 means now.
+PAST_GRACE = timedelta(seconds=60)
+DEACTIVATED = "the link was deactivated"
+
+
+class TimedOverlapError(FieldRuleError):
+    """`other` is the timed limit that is in the way."""
+
+    def __init__(self, message: str, other: TimedLimit) -> None:
+        super().__init__("timed_overlap", message, "begins_at")
+        self.other = other
+
+
+@transaction.atomic
+def timed_limit_create(
+    *, link_id: int, profile: Profile, begins_at: datetime | None, actor: User | None, reason: str = ""
+) -> TimedLimit:
+    """Let `profile` hold at the Link from `begins_at` (aware; None: now) on; fractions of a second are cut off.
+
+    L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`, `timed_inactive`,
+    `timed_past`, `timed_far`, `timed_many`, `timed_host_full`, `bandwidth_too_high`, `bandwidth_negative`),
+    `TimedOverlapError`, `Link.DoesNotExist`.
+    """
+    changes = Changes()
+    link = locked_link(link_id, changes)
+    ap = _attachment_point(link)
+    now = timezone.now()
+    begins_at = _beginning(begins_at, now)
+    _check_limits(profile, selectors.default_in_force(ap))
+    _retire(ap, now, changes)
+    _check_room(link, ap, profile, begins_at)
+    made = TimedLimit.objects.create(
+        link=link,
+        kind=profile.kind,
+        begins_at=begins_at,
+        ends_at=begins_at + timedelta(seconds=profile.duration_s),
+        steps=[[step.offset_s, *step.limits] for step in profile.steps],
+        step_count=len(profile.steps),
+        highest_kbit=max(max(step.limits) for step in profile.steps),
+        created_by=actor,
+    )
+    audit.note_timed_limit(link, actor=actor, detail=f"created: {made}", reason=reason)
+    note_change(link.interface_b.AS_id, actor=actor)
+    changes.note_limits({link.pk: link.interface_a.host_id})
+    changes.carry_out()
+    logger.info("timed_limit.created id=%s link=%s %s actor=%s", made.pk, link.pk, made, actor and actor.pk)
+    return made
+
+
+@transaction.atomic
+def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit:
+    """Take it out of the configuration; the Link's own limits hold as soon as the attachment point has that.
+
+    One that has ended, or was cancelled before, stays as it is. Raises `TimedLimit.DoesNotExist`.
+    """
+    link_id = TimedLimit.objects.values_list("link_id", flat=True).get(pk=timed_limit_id)
+    changes = Changes()
+    try:
+        link = locked_link(link_id, changes)
+    except Link.DoesNotExist as exc:
+        raise TimedLimit.DoesNotExist(f"Timed limit {timed_limit_id} was removed with its Link.") from exc
+    if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
+        note_change(link.interface_b.AS_id, actor=actor)
+        changes.note_limits({link.pk: link.interface_a.host_id})
+    changes.carry_out()
+    return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
+
+
+def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
+    """Cancel all that have not ended; a step of services that hold the Links' locks and raise the counters."""
+    by_id = {link.pk: link for link in links}
+    _cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
+
+
+def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
+    """Take those that have ended out of the configurations, one attachment point per transaction.
+
+    Returns the hosts whose L rose. Nothing changes in a kernel by that. Idempotent.
+    """
+    now = now or timezone.now()
+    over = TimedLimit.objects.filter(cancelled_at=None, retired_at=None, ends_at__lte=now)
+    changed: list[int] = []
+    for ap_id in sorted(set(over.values_list("link__interface_a__AS__attachment_point", flat=True))):
+        changed += _retire_at(ap_id, now)
+    return changed
+
+
+@transaction.atomic
+def _retire_at(attachment_point_id: int, now: datetime) -> list[int]:
+    allocation.lock_attachment_points([attachment_point_id])
+    ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
+    changes = Changes()
+    if ap is not None:
+        _retire(ap, now, changes)
+    return sorted(changes.carry_out())
+
+
+# --- steps, under the lock of the attachment point -----------------------------------------------------------------
+
+
+def _retire(ap: AttachmentPoint, now: datetime, changes: Changes) -> None:
+    over = TimedLimit.objects.filter(
+        link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None, ends_at__lte=now
+    )
+    count = over.update(retired_at=now)
+    if count:
+        changes.note_documents([ap.host_id])
+        logger.info("timed_limit.retired ap=%s count=%s", ap.pk, count)
+
+
+def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+    now = timezone.now()
+    by_id = {link.pk: link for link in links}
+    running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")
+    found = list(running)
+    running.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
+    for one in found:
+        because = f" ({why})" if why else ""
+        audit.note_timed_limit(by_id[one.link_id], actor=actor, detail=f"cancelled{because}: {one}")
+        logger.info("timed_limit.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
+    return len(found)
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+
+
+def _attachment_point(link: Link) -> AttachmentPoint:
+    ap = link.attachment_point
+    if ap is None:
+        text = (
+            "Nobody limits this link, so it has no timed limits. Choose the link of a user AS to its attachment point."
+        )
+        raise FieldRuleError("timed_not_limited", text, "link_id")
+    if not link.active:
+        text = "The link is inactive, so nothing is limited there. Activate it first."
+        raise FieldRuleError("timed_inactive", text, "link_id")
+    return ap
+
+
+def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
+    """In whole seconds."""
+    chosen = now if begins_at is None else begins_at
+    if chosen < now - PAST_GRACE:
+        text = f"{_time(chosen)} is over; it is {_time(now)}. Choose a later beginning, or none to begin now."
+        raise FieldRuleError("timed_past", text, "begins_at")
+    if chosen > now + timedelta(seconds=MAX_TIMED_AHEAD_S):
+        text = f"{_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier beginning."
+        raise FieldRuleError("timed_far", text, "begins_at")
+    return max(chosen, now).replace(microsecond=0)
+
+
+def _check_limits(profile: Profile, maximum_kbit: int) -> None:
+    highest = Limits(*map(max, zip(*(step.limits for step in profile.steps), strict=True)))
+    lowest = Limits(*map(min, zip(*(step.limits for step in profile.steps), strict=True)))
+    try:
+        check_limits(lowest, maximum_kbit)
+        check_limits(highest, maximum_kbit)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "steps") from exc
+
+
+def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: datetime) -> None:
+    """Called with what is over retired: what is left has not ended."""
+    ends_at = begins_at + timedelta(seconds=profile.duration_s)
+    present = TimedLimit.objects.filter(link=link, cancelled_at=None, retired_at=None)
+    other = present.filter(begins_at__lt=ends_at, ends_at__gt=begins_at).order_by("begins_at").first()
+    if other is not None:
+        text = (
+            f"From {_time(begins_at)} until {_time(ends_at)} overlaps with the timed limit that this link has already: "
+            f"{other}. Cancel that one, or choose a time that is free."
+        )
+        raise TimedOverlapError(text, other)
+    if present.count() >= MAX_TIMED_PER_LINK:
+        text = (
+            f"This link has {MAX_TIMED_PER_LINK} timed limits that run or are still to come, and more are not allowed. "
+            "Cancel one, or wait until one has ended."
+        )
+        raise FieldRuleError("timed_many", text, "link_id")
+    here = TimedLimit.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
+    used = here.aggregate(total=Sum("step_count"))["total"] or 0
+    if used + len(profile.steps) > MAX_STEPS_PER_HOST:
+        text = (
+            f"The timed limits at {ap.AS.isd_as} have {format_number(used)} steps, and "
+            f"{format_number(MAX_STEPS_PER_HOST)} are the most that it takes; {len(profile.steps)} more do not fit. "
+            "Choose fewer steps, or try again later."
+        )
+        raise FieldRuleError("timed_host_full", text, "steps")
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
