@@ -23,10 +23,15 @@ from scionlab.services.policy import fan_out
 from scionlab.services.queue import SEND_MAIL, queue_now
 from scionlab.services.render import render_ahead
 from scionlab.services.signing import signing_key_rotate_if_due
+from scionlab.usage.months import compute_due as usage_months_compute
+from scionlab.usage.rollup import prune as usage_prune
+from scionlab.usage.rollup import roll_up as usage_roll_up
 
 logger = logging.getLogger(__name__)
 
 POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
+USAGE_ROLL_UP = timedelta(seconds=100)  # below CELERY_TASK_TIME_LIMIT
+USAGE_TIME_LIMIT_S = 3000  # once an hour; of a month of thousands of links there are millions of rows
 MAILS_PER_SWEEP = 500
 
 
@@ -76,6 +81,26 @@ def flush_seen() -> None:
 def rotate_signing_keys() -> None:
     """Make a successor in time, and warn where nobody does (`SIGNING_KEY_ROTATE_DAYS`)."""
     signing_key_rotate_if_due()
+
+
+@shared_task
+def roll_up_usage() -> None:
+    """Add the newest samples of traffic to the sums of 5 minutes and days. A long backlog goes on in the next run."""
+    usage_roll_up(until=timezone.now() + USAGE_ROLL_UP)
+
+
+@shared_task(time_limit=USAGE_TIME_LIMIT_S)
+def prune_usage() -> None:
+    """Delete samples and sums that were kept long enough."""
+    gone = usage_prune(now=timezone.now())
+    if any(gone.values()):
+        logger.info("usage.pruned batches=%(batches)s slots=%(slots)s counters=%(counters)s", gone)
+
+
+@shared_task(time_limit=USAGE_TIME_LIMIT_S)
+def compute_usage_months() -> None:
+    """Bring the month's percentiles up to date."""
+    usage_months_compute(now=timezone.now())
 
 
 @shared_task

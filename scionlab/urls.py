@@ -5,7 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 from django.urls.converters import IntConverter
 
-from scionlab.views import site, user_as
+from scionlab.views import site, usage, user_as
 
 
 class KeyConverter(IntConverter):
@@ -15,6 +15,7 @@ class KeyConverter(IntConverter):
 
 
 register_converter(KeyConverter, "key")
+register_converter(usage.KindConverter, "usage_kind")
 
 handler500 = "scionlab.outage.server_error"  # 503 while the database is away
 
@@ -32,6 +33,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/delete/", user_as.user_as_delete_page, name="user_as_delete"),
     path("ases/<key:pk>/configuration/", user_as.user_as_download, name="user_as_download"),
     path("ases/<key:pk>/links/<key:link_id>/bandwidth/", user_as.link_bandwidth, name="link_bandwidth"),
+    path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("api/", include("scionlab.api.urls")),
     path("admin/", admin.site.urls),
 ]

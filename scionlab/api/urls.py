@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from scionlab.api import enrol_views, host_views, views
+from scionlab.api import enrol_views, host_views, usage_views, views
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -13,6 +13,7 @@ host_patterns: Patterns = [
     path("<str:uid>/config", host_views.config, name="host_config"),
     path("<str:uid>/deployed_config_version", host_views.deployed_config_version, name="host_deployed_version"),
     path("<str:uid>/enforcement", host_views.enforcement, name="host_enforcement"),
+    path("<str:uid>/usage", usage_views.usage, name="host_usage"),
 ]
 
 rest_patterns: Patterns = [

@@ -10,6 +10,15 @@ from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
+from scionlab.models.usage import (
+    UsageBatch,
+    UsageCounter,
+    UsageDay,
+    UsageMonth,
+    UsageSamples,
+    UsageSeries,
+    UsageSlot,
+)
 from scionlab.models.user import User
 from scionlab.models.vpn import VPN, VPNClient
 
@@ -33,6 +42,13 @@ __all__ = [
     "ServiceState",
     "SigningKey",
     "TimedLimit",
+    "UsageBatch",
+    "UsageCounter",
+    "UsageDay",
+    "UsageMonth",
+    "UsageSamples",
+    "UsageSeries",
+    "UsageSlot",
     "User",
     "UserAS",
     "VPNClient",

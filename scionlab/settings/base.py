@@ -107,6 +107,14 @@ CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker as 
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULE = {
+    # Each finds its work in the database, so that one left out is made up for by the next (scionlab.usage).
+    "roll_up_usage": {"task": "scionlab.tasks.roll_up_usage", "schedule": 300.0, "options": {"expires": 290}},
+    "prune_usage": {"task": "scionlab.tasks.prune_usage", "schedule": 3600.0, "options": {"expires": 3500}},
+    "compute_usage_months": {
+        "task": "scionlab.tasks.compute_usage_months",
+        "schedule": 3600.0,
+        "options": {"expires": 3500},
+    },
     # When hosts were last heard goes from Redis to the database, in one statement (services.seen).
     "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
     "forget_sessions": {"task": "scionlab.tasks.forget_sessions", "schedule": 86_400.0},
@@ -213,6 +221,11 @@ SIGNING_SECRET_FALLBACKS = env.words("SIGNING_SECRET_FALLBACKS")  # former ones,
 SIGNING_KEY_DAYS = env.integer("SIGNING_KEY_DAYS", 730, low=1, high=3650)
 SIGNING_KEY_ROTATE_DAYS = env.integer("SIGNING_KEY_ROTATE_DAYS", 180, high=3650)  # before the last one's end; 0: never
 SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)  # a host's former secret
+
+# What went through the links is kept every 10 s, every 5 minutes (35 days: a month's percentiles come of them), and
+# daily for ever (docs/adr/0015).
+USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
+USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"

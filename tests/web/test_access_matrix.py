@@ -72,6 +72,7 @@ RULES: dict[str, Rule] = {
     "user_as_delete": Page(READ | {"POST": 302}, own=True),
     "user_as_download": Page(READ, own=True, shows=SECRET),
     "link_bandwidth": Page({"POST": DONE}, own=True),
+    "link_usage": Page(READ, own=True),
     "api_as_list": Rest(LOOK | READ | {"POST": {201, 400}}, json=True),
     "api_as_detail": Rest(LOOK | READ | {"PUT": {200, 400}, "PATCH": 200, "DELETE": 204}, json=True, own=True),
     "api_link_list": Rest(LOOK | READ),
@@ -82,6 +83,7 @@ RULES: dict[str, Rule] = {
     "host_config": HostApi(READ, shows=SECRET),
     "host_deployed_version": HostApi({"POST": {200, 304}}),
     "host_enforcement": HostApi({"POST": 200}, json=True),
+    "host_usage": HostApi({"POST": {200, 400}}, json=True),
     "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
     "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$": Rule(dict.fromkeys(METHODS, 410)),
     "admin:login": Form({"GET": DONE, "HEAD": DONE, "POST": DONE}),
@@ -231,6 +233,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     values = {
         "<key:pk>": str(world.user_as.pk),
         "<key:link_id>": str(world.link.pk),
+        "<usage_kind:kind>": "json",
         "<int:pk>": str(world.link.pk) if "links/" in route else pk if thing is not None else str(world.user_as.pk),
         "<path:content_type_id>": "1",
         "<path:object_id>": pk,

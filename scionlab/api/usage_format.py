@@ -1,0 +1,206 @@
+"""Reads an agent's batch of usage samples (docs/api.md). Strict in what it knows, blind to what it does not.
+
+All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from django.utils.dateparse import parse_datetime
+
+from bandwidth_config import MAX_INTERFACE_ID, RuleError
+from scionlab.api.errors import FieldErrors
+from scionlab.models.usage import KEY_LENGTH, SEGMENT_LENGTH
+from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+
+SCHEMA: Final = 1
+MAX_SENT_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
+MAX_TIMES: Final = 60
+MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum of thousands of links must fit into 64 bits too
+MAX_RATE_KBIT: Final = 2**31 - 1
+MAX_VERSION: Final = 2**31 - 1
+MAX_ERRORS_TOLD: Final = 20
+
+_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
+_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
+_KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}", flags=re.ASCII)
+_SEGMENT = re.compile(rf"[!-~]{{1,{SEGMENT_LENGTH}}}", flags=re.ASCII)
+
+_COUNTERS: Final = ("bytes", "packets", "drops", "backlog_bytes")
+
+
+class UsageError(RuleError):
+    """A batch that is not stored; `fields` names every place that is wrong, up to 20."""
+
+    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
+        super().__init__(code, message)
+        self.fields = fields or {}
+
+
+class TooLargeError(UsageError):
+    """More than is read."""
+
+
+def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
+    """The document's bytes from a body that `read(n)` reads. Raises `UsageError`, `TooLargeError`.
+
+    At most 4 MiB are read and 32 MiB unpacked, however much a small gzip body would become.
+    """
+    content = read(MAX_SENT_BYTES + 1)
+    if len(content) > MAX_SENT_BYTES:
+        raise TooLargeError("too_large", f"A batch has at most {MAX_SENT_BYTES} bytes as sent. Send fewer times.")
+    if encoding in {"", "identity"}:
+        return content
+    if encoding != "gzip":
+        raise UsageError("encoding_unknown", f"Content-Encoding {encoding[:20]!r} is not known. Use gzip, or none.")
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
+    try:
+        document = unpacker.decompress(content, MAX_BYTES + 1)
+    except zlib.error as exc:
+        raise UsageError("not_gzip", "The body is not gzip, as its Content-Encoding says.") from exc
+    if len(document) > MAX_BYTES:
+        raise TooLargeError("too_large", f"A batch has at most {MAX_BYTES} bytes unpacked. Send fewer times.")
+    if not unpacker.eof or unpacker.unused_data:
+        raise UsageError("not_gzip", "The gzip body is cut short, or something follows it.")
+    return document
+
+
+def parse_usage(content: bytes) -> Batch:
+    """Raises only `UsageError`, whatever the bytes."""
+    try:
+        document = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
+        raise UsageError("not_json", "The body is not a JSON document in UTF-8.") from exc
+    if not isinstance(document, dict):
+        raise UsageError("usage_invalid", "The batch: send an object here.")
+    schema = document.get("schema")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise UsageError(
+            "schema_unknown",
+            f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first.",
+        )
+    reader = _Reader()
+    batch = _batch(reader, document)
+    if reader.fields:
+        place, errors = next(iter(reader.fields.items()))
+        raise UsageError("usage_invalid", f"{place}: {errors[0]['message']}", reader.fields)
+    return batch
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Reader:
+    """Collects what is wrong. Each method returns a value of the right type even then, so that reading goes on."""
+
+    def __init__(self) -> None:
+        self.fields: FieldErrors = {}
+
+    def expect(self, is_right: bool, place: str, wanted: str) -> bool:
+        if not is_right and len(self.fields) < MAX_ERRORS_TOLD:
+            self.fields[place] = [{"code": "wrong_value", "message": f"Send {wanted} here."}]
+        return is_right
+
+    def text(self, value: object, place: str, pattern: re.Pattern[str], wanted: str) -> str:
+        found = value if isinstance(value, str) and pattern.fullmatch(value) else None
+        self.expect(found is not None, place, wanted)
+        return found or ""
+
+    def mapping(self, value: object, place: str) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self.expect(False, place, "an object")
+        return {}
+
+    def column(self, value: object, place: str, n: int, high: int) -> list[int | None]:
+        """A list of `n` integers or nulls. Quick where nothing is wrong: there are 240 000 of them from 4000 links."""
+        if isinstance(value, list) and len(value) == n:
+            if all(type(one) is int and 0 <= one <= high for one in value):
+                return value
+            if all(one is None or (type(one) is int and 0 <= one <= high) for one in value):
+                return value
+        self.expect(False, place, f"{n} integers from 0 to {high}, or null,")
+        return [None] * n
+
+
+def _batch(reader: _Reader, document: dict[str, Any]) -> Batch:
+    key = reader.text(document.get("batch"), "batch", _KEY, f"{KEY_LENGTH} hexadecimal digits in lower case")
+    agent = document.get("agent_version")
+    reader.expect(isinstance(agent, str) and len(agent) <= 32, "agent_version", "a text of at most 32 characters")
+    times = _times(reader, document.get("times"))
+    links: dict[int, dict[DirectionName, DirectionSamples]] = {}
+    for name, value in reader.mapping(document.get("links"), "links").items():
+        place = f"links.{name[:20]}"
+        is_id = _INTERFACE_ID.fullmatch(name) is not None and int(name) <= MAX_INTERFACE_ID
+        if reader.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
+            link = reader.mapping(value, place)
+            links[int(name)] = dict(_directions(reader, link, place, times))
+    return Batch(
+        key=key,
+        agent_version=str(agent),
+        version=_version(reader, document.get("version")),
+        times=times,
+        links=links,
+    )
+
+
+def _version(reader: _Reader, written: object) -> tuple[int, int]:
+    match = _VERSION.fullmatch(written) if isinstance(written, str) else None
+    parts = (int(match[1]), int(match[2])) if match else (MAX_VERSION + 1, 0)
+    reader.expect(max(parts) <= MAX_VERSION, "version", 'a version like "1.18"')
+    return parts
+
+
+def _times(reader: _Reader, value: object) -> list[datetime]:
+    written = value if isinstance(value, list) else []
+    if not reader.expect(0 < len(written) <= MAX_TIMES, "times", f"a list of 1 to {MAX_TIMES} times"):
+        return []
+    times = []
+    for index, one in enumerate(written):
+        found = _moment(one)
+        if reader.expect(found is not None, f"times.{index}", "a time in ISO 8601 with its zone"):
+            times.append(found or datetime.min)
+    ascend = all(before < after for before, after in pairwise(times))
+    reader.expect(ascend, "times", "times that ascend, each later than the one before by a millisecond or more,")
+    return times
+
+
+def _moment(value: object) -> datetime | None:
+    """To the millisecond, in UTC; None for what is no time of ours."""
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+        if found is None or found.tzinfo is None or not 1 < found.year < 9999:  # where it can be moved
+            return None
+        found = found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the 31st of February
+        return None
+    return found.replace(microsecond=found.microsecond // 1000 * 1000)
+
+
+def _directions(
+    reader: _Reader, link: dict[str, Any], place: str, times: Sequence[datetime]
+) -> Iterator[tuple[DirectionName, DirectionSamples]]:
+    for name in DIRECTIONS:
+        if link.get(name) is None:  # the kernel had no class there at any of these times
+            continue
+        here = f"{place}.{name}"
+        said = reader.mapping(link[name], here)
+        wanted = f"1 to {SEGMENT_LENGTH} visible ASCII characters"
+        segment = reader.text(said.get("segment"), f"{here}.segment", _SEGMENT, wanted)
+        limits = reader.column(said.get("rate_kbit"), f"{here}.rate_kbit", len(times), MAX_RATE_KBIT)
+        columns = [reader.column(said.get(one), f"{here}.{one}", len(times), MAX_COUNTER) for one in _COUNTERS]
+        rows = list(zip(times, limits, *columns, strict=True))
+        whole = [Sample(*row) for row in rows if None not in row]
+        halves = len(rows) - len(whole) - sum(row[1:].count(None) == 1 + len(_COUNTERS) for row in rows)
+        reader.expect(halves == 0, here, "null in all of its lists at a time at which the kernel had no class")
+        if whole:
+            yield name, DirectionSamples(segment, whole)

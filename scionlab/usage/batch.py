@@ -1,0 +1,41 @@
+"""A batch of samples as an agent sends it, as values. `scionlab.api.usage_format` reads the document (docs/api.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+DirectionName = Literal["to_user", "from_user"]
+DIRECTIONS: Final[tuple[DirectionName, DirectionName]] = ("to_user", "from_user")
+
+
+class Sample(NamedTuple):
+    """One direction of a link at one time. Counters are the kernel's, absolute, of the class's life (the segment)."""
+
+    at: datetime
+    limit_kbit: int
+    bytes: int
+    packets: int
+    drops: int
+    backlog_bytes: int
+
+
+@dataclass(frozen=True)
+class DirectionSamples:
+    """`samples` ascend in time; times at which the kernel had no class are left out."""
+
+    segment: str
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`version` is (G, H) of the configuration whose interface ids `links` are by; `times` is never empty."""
+
+    key: str
+    agent_version: str
+    version: tuple[int, int]
+    times: Sequence[datetime]
+    links: Mapping[int, Mapping[DirectionName, DirectionSamples]]

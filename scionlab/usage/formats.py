@@ -1,0 +1,86 @@
+"""A Link's usage as documents: JSON for scripts, CSV for spreadsheets. docs/api.md names every column.
+
+A gap is `null` in JSON and an empty cell in CSV, never 0.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.series import DirectionUsage, Usage, UsagePoint
+
+COLUMNS: Final = ("bytes", "packets", "drops", "kbit", "limit_kbit", "covered_s", "at_limit_s", "backlog_bytes")
+CSV_HEADER: Final = (
+    "begins_at (UTC)",
+    "step (s)",
+    *(
+        f"{direction} {name}"
+        for direction in DIRECTIONS
+        for name in (
+            "bytes",
+            "packets",
+            "drops",
+            "rate (kbit/s)",
+            "limit (kbit/s)",
+            "covered (s)",
+            "at limit (s)",
+            "highest backlog (bytes)",
+        )
+    ),
+)
+
+
+def usage_document(usage: Usage) -> dict[str, Any]:
+    """What JSON can say as it is."""
+    return {
+        "link_id": usage.link_id,
+        "begins_at": iso(usage.begins_at),
+        "ends_at": iso(usage.ends_at),
+        "step_s": usage.step_s,
+        "points": [_point(point) for point in usage.points],
+    }
+
+
+def usage_csv(usage: Usage) -> Iterator[str]:
+    """Lines, the header first, each with its end (RFC 4180). None of the cells is anybody's text, so none can be taken
+    for a formula."""
+    writer = csv.writer(_Echo())
+    yield writer.writerow(CSV_HEADER)
+    for point in usage.points:
+        cells = [cell for name in DIRECTIONS for cell in _cells(getattr(point, name))]
+        yield writer.writerow([iso(point.begins_at), usage.step_s, *cells])
+
+
+def file_name(isd_as: str, ap_isd_as: str, usage: Usage, kind: str) -> str:
+    """`usage_17-ffaa_1_a_at_17-ffaa_0_1107_20261121T0600Z_300s.csv`."""
+    names = f"{isd_as}_at_{ap_isd_as}".replace(":", "_")
+    return f"usage_{names}_{usage.begins_at.astimezone(UTC):%Y%m%dT%H%MZ}_{usage.step_s}s.{kind}"
+
+
+def iso(moment: datetime) -> str:
+    """`2026-11-21T06:00:00Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class _Echo:
+    """Lets a csv writer hand out its lines."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def _point(point: UsagePoint) -> dict[str, Any]:
+    return {"begins_at": iso(point.begins_at)} | {name: _direction(getattr(point, name)) for name in DIRECTIONS}
+
+
+def _direction(usage: DirectionUsage | None) -> dict[str, Any] | None:
+    return None if usage is None else {name: getattr(usage, name) for name in COLUMNS}
+
+
+def _cells(usage: DirectionUsage | None) -> list[Any]:
+    """An unknown rate is an empty cell as well."""
+    return [""] * len(COLUMNS) if usage is None else [getattr(usage, name) for name in COLUMNS]

@@ -1,0 +1,251 @@
+"""Takes in the batches of agents: each counter is compared with how far it is counted, and what is new is stored.
+
+As many SQL statements for 4000 links as for one. docs/adr/0015 has the decisions, docs/api.md the contract.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from scionlab import selectors
+from scionlab.isd_as import format_isd_as
+from scionlab.models import Host, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries
+from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+from scionlab.usage.counting import Known, count
+from scionlab.usage.packing import pack
+from scionlab.usage.totals import Interval
+
+logger = logging.getLogger(__name__)
+
+# An agent's clock is believed within these. A batch that ends outside of them is moved as a whole, so that it ends when
+# it came: its bytes are counted now, and its rates stay. Agents keep samples for 2 days (docs/agent.md).
+AHEAD: Final = timedelta(minutes=5)
+BEHIND: Final = timedelta(days=3)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`stored` is false for a batch that is known already; `ignored_links` are no Link's in its configuration."""
+
+    stored: bool
+    ignored_links: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _End:
+    """A Link that the host limits now, under its interface id."""
+
+    link_id: int
+    attachment_point_id: int
+    ap_isd_as: str
+    isd_as: str
+    owner_email: str
+    wanted_config_version: int
+
+
+def usage_store(*, host_id: int, batch: Batch, now: datetime | None = None) -> Stored:
+    """Count the batch, once. One transaction; the host's series are locked in the order of their keys."""
+    received_at = now or timezone.now()
+    batch = _believable(batch, received_at, host_id)
+    with transaction.atomic():
+        row, is_new = UsageBatch.objects.get_or_create(
+            host_id=host_id, key=batch.key, defaults={"received_at": received_at, "ends_at": batch.times[-1]}
+        )
+        if not is_new:
+            return Stored(stored=False)
+        series = _series(host_id, batch)
+        _count(row, batch, series)
+    ignored = sorted(batch.links.keys() - series.keys())
+    if ignored:
+        logger.info("usage.ignored host=%s version=%s.%s interface_ids=%s", host_id, *batch.version, ignored[:20])
+    return Stored(stored=True, ignored_links=ignored)
+
+
+# --- when -----------------------------------------------------------------------------------------------------
+
+
+def _believable(batch: Batch, received_at: datetime, host_id: int) -> Batch:
+    ends_at = batch.times[-1]
+    if received_at - BEHIND <= batch.times[0] and ends_at <= received_at + AHEAD:
+        return batch
+    is_wrong = not received_at - BEHIND <= ends_at <= received_at + AHEAD
+    shift = received_at - ends_at if is_wrong else timedelta(0)
+    if is_wrong:
+        logger.warning("usage.clock host=%s off_s=%d", host_id, -shift.total_seconds())
+    earliest = received_at - BEHIND
+
+    def moved(at: datetime) -> datetime:
+        return max(at + shift, earliest)
+
+    links = {
+        interface_id: {
+            name: DirectionSamples(said.segment, [one._replace(at=moved(one.at)) for one in said.samples])
+            for name, said in directions.items()
+        }
+        for interface_id, directions in batch.links.items()
+    }
+    return replace(batch, times=[moved(at) for at in batch.times], links=links)
+
+
+# --- whose ----------------------------------------------------------------------------------------------------
+
+
+def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
+    """The locked series that the batch's interface ids mean in its configuration, made where they are new."""
+    generation, config_version = batch.version
+    newest = Host.objects.filter(pk=host_id).values_list("config_version", flat=True).first()
+    if newest is None or generation != selectors.generation() or config_version > newest:
+        return {}
+    ends = _ends(host_id)
+    found = _locked(host_id, batch)
+    missing = [
+        UsageSeries(
+            link_id=end.link_id,
+            host_id=host_id,
+            attachment_point_id=end.attachment_point_id,
+            interface_id=interface_id,
+            ap_isd_as=end.ap_isd_as,
+            isd_as=end.isd_as,
+            owner_email=end.owner_email,
+            first_config_version=end.wanted_config_version,
+            last_config_version=config_version,
+        )
+        for interface_id, end in ends.items()
+        if interface_id in batch.links
+        and (interface_id, end.link_id) not in found
+        # In an older configuration the interface id may have been that of a Link that is gone.
+        and end.wanted_config_version <= config_version
+    ]
+    if missing:
+        UsageSeries.objects.bulk_create(missing, ignore_conflicts=True)  # another batch may make them now
+        found = _locked(host_id, batch)
+    chosen = dict(_choose(batch, ends, found))
+    _keep_up(chosen, ends, config_version)
+    return chosen
+
+
+def _locked(host_id: int, batch: Batch) -> dict[tuple[int, int | None], UsageSeries]:
+    """By interface id and Link; of several whose Links are gone the newest that the batch can be about."""
+    rows = (
+        UsageSeries.objects.select_for_update()
+        .filter(host_id=host_id, interface_id__in=list(batch.links), first_config_version__lte=batch.version[1])
+        .order_by("pk")
+    )
+    return {(row.interface_id, row.link_id): row for row in rows}
+
+
+def _choose(
+    batch: Batch, ends: Mapping[int, _End], found: Mapping[tuple[int, int | None], UsageSeries]
+) -> Iterator[tuple[int, UsageSeries]]:
+    """The Link's that has the interface id; else, while the configuration is one that spoke of it, that of a Link which
+    was deleted meanwhile: what it sent last is billed too."""
+    for interface_id in batch.links:
+        end = ends.get(interface_id)
+        living = None if end is None else found.get((interface_id, end.link_id))
+        gone = found.get((interface_id, None))
+        if living is not None:
+            yield interface_id, living
+        elif gone is not None and batch.version[1] <= gone.last_config_version:
+            yield interface_id, gone
+
+
+def _keep_up(chosen: Mapping[int, UsageSeries], ends: Mapping[int, _End], config_version: int) -> None:
+    """The newest configuration with the Link, and its owner's address as it is now."""
+    changed = []
+    for interface_id, row in chosen.items():
+        end = ends.get(interface_id)
+        owner = end.owner_email if end is not None and end.link_id == row.link_id else row.owner_email
+        if row.last_config_version < config_version or row.owner_email != owner:
+            row.last_config_version = max(row.last_config_version, config_version)
+            row.owner_email = owner
+            changed.append(row)
+    if changed:
+        UsageSeries.objects.bulk_update(changed, ["last_config_version", "owner_email"], batch_size=1000)
+
+
+def _ends(host_id: int) -> dict[int, _End]:
+    """The Links that this host limits, as plain values: thousands of objects with their relations are slow."""
+    rows = Link.objects.filter(
+        type=Link.Type.PROVIDER,
+        interface_a__host_id=host_id,
+        interface_a__AS__attachment_point__isnull=False,
+        interface_b__AS__useras__isnull=False,
+    ).values_list(
+        "interface_a__interface_id",
+        "pk",
+        "interface_a__AS__attachment_point__pk",
+        "interface_a__AS__isd__isd_id",
+        "interface_a__AS__as_id",
+        "interface_b__AS__isd__isd_id",
+        "interface_b__AS__as_id",
+        "interface_b__AS__useras__owner__email",
+        "wanted_config_version",
+    )
+    return {
+        row[0]: _End(row[1], row[2], format_isd_as(row[3], row[4]), format_isd_as(row[5], row[6]), row[7], row[8])
+        for row in rows
+    }
+
+
+# --- how much -------------------------------------------------------------------------------------------------
+
+_Key = tuple[int, str, str]
+
+
+def _count(row: UsageBatch, batch: Batch, series: Mapping[int, UsageSeries]) -> None:
+    counters = _counters(batch, series)
+    changed: list[UsageCounter] = []
+    samples: list[UsageSamples] = []
+    for interface_id, one in series.items():
+        found: dict[DirectionName, Sequence[Interval]] = {}
+        for name, said in batch.links[interface_id].items():
+            key = (one.pk, name, said.segment)
+            found[name], counter = _direction(key, said.samples, counters.get(key))
+            changed += [counter] if counter is not None else []
+        rows = pack(*(found.get(name, ()) for name in DIRECTIONS))
+        samples += [UsageSamples(batch=row, series=one, begins_at=at, packed=packed) for at, packed in rows]
+    UsageSamples.objects.bulk_create(samples)
+    UsageCounter.objects.bulk_create(
+        changed,
+        update_conflicts=True,
+        unique_fields=["series", "direction", "segment"],
+        update_fields=["at", "bytes", "packets", "drops", "kbit", "limit_kbit", "backlog_bytes"],
+    )
+
+
+def _counters(batch: Batch, series: Mapping[int, UsageSeries]) -> dict[_Key, UsageCounter]:
+    segments = {said.segment for directions in batch.links.values() for said in directions.values()}
+    rows = UsageCounter.objects.filter(series__in=[one.pk for one in series.values()], segment__in=segments)
+    return {(row.series_id, row.direction, row.segment): row for row in rows}
+
+
+def _direction(
+    key: _Key, samples: Sequence[Sample], counter: UsageCounter | None
+) -> tuple[list[Interval], UsageCounter | None]:
+    """What is new, and how far the segment is counted then; None where nothing is new."""
+    known = None if counter is None else Known(counter.at, counter.bytes, counter.packets, counter.drops)
+    counted = count(samples, known)
+    if counted.restarts:
+        logger.warning("usage.counter_went_back series=%s direction=%s segment=%s times=%s", *key, counted.restarts)
+    if not counted.intervals or counted.known is None:
+        return [], None
+    last = counted.intervals[-1]
+    return counted.intervals, UsageCounter(
+        series_id=key[0],
+        direction=key[1],
+        segment=key[2],
+        at=counted.known.at,
+        bytes=counted.known.bytes,
+        packets=counted.known.packets,
+        drops=counted.known.drops,
+        kbit=last.kbit,
+        limit_kbit=last.limit_kbit,
+        backlog_bytes=last.backlog_bytes,
+    )

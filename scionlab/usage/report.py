@@ -1,0 +1,157 @@
+"""What attachment points carried, for whom: bills of a month, and who sends the most now.
+
+Rows name attachment points and ASes by their texts, so they are there after both were deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Max, Sum
+from django.utils import timezone
+
+from scionlab.models import UsageCounter, UsageDay, UsageMonth
+from scionlab.usage.months import month_begin, next_month
+
+NOW: Final = timedelta(seconds=180)  # a sample older than that says nothing of now; agents upload once a minute
+
+
+@dataclass(frozen=True)
+class TrafficRow:
+    """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there.
+
+    `to_user_bytes` leave the attachment point towards the user AS: the egress that its operator pays. A percentile is
+    None before it was computed for the first time (within an hour), and where no rate is known. `slots` are the
+    5-minute values that the percentile is of, of about 8640 in a month.
+    """
+
+    attachment_point_id: int | None
+    ap_isd_as: str
+    isd_as: str
+    owner_email: str
+    to_user_bytes: int
+    from_user_bytes: int
+    to_user_p95_kbit: int | None
+    from_user_p95_kbit: int | None
+    to_user_slots: int
+    from_user_slots: int
+
+
+@dataclass(frozen=True)
+class MonthlyTraffic:
+    """Both lists with the most egress first. `computed_at` of the percentiles, None where there are none yet."""
+
+    year: int
+    month: int
+    attachment_points: list[TrafficRow]
+    ases: list[TrafficRow]
+    computed_at: datetime | None
+
+
+def monthly_traffic(year: int, month: int) -> MonthlyTraffic:
+    """A calendar month (UTC) as far as it is summed up; bytes are at most some minutes late. Two statements."""
+    begins_at = month_begin(year, month)
+    percentiles = {(row.ap_isd_as, row.isd_as, row.owner_email): row for row in _months(begins_at)}
+    days = UsageDay.objects.filter(begins_at__gte=begins_at, begins_at__lt=next_month(begins_at))
+    sums = days.values("series__ap_isd_as", "series__isd_as", "series__owner_email").annotate(
+        ap_id=Max("series__attachment_point"), to_user=Sum("to_user_bytes"), from_user=Sum("from_user_bytes")
+    )
+    ases: list[TrafficRow] = []
+    by_ap: dict[str, list[TrafficRow]] = {}
+    for one in sums:
+        key = (one["series__ap_isd_as"], one["series__isd_as"], one["series__owner_email"])
+        row = _row(key, one["ap_id"], int(one["to_user"]), int(one["from_user"]), percentiles)
+        ases.append(row)
+        by_ap.setdefault(row.ap_isd_as, []).append(row)
+    return MonthlyTraffic(
+        year=year,
+        month=month,
+        attachment_points=_sorted(_of_all(ap, rows, percentiles) for ap, rows in by_ap.items()),
+        ases=_sorted(ases),
+        computed_at=max((row.computed_at for row in percentiles.values()), default=None),
+    )
+
+
+def _months(begins_at: datetime) -> Iterable[UsageMonth]:
+    return UsageMonth.objects.filter(begins_on=begins_at.date())
+
+
+def _of_all(ap_isd_as: str, rows: list[TrafficRow], percentiles: dict[Any, UsageMonth]) -> TrafficRow:
+    ap_id = max((row.attachment_point_id for row in rows if row.attachment_point_id is not None), default=None)
+    to_user, from_user = (sum(row.to_user_bytes for row in rows), sum(row.from_user_bytes for row in rows))
+    return _row((ap_isd_as, "", ""), ap_id, to_user, from_user, percentiles)
+
+
+def _row(
+    key: tuple[str, str, str], ap_id: int | None, to_user: int, from_user: int, percentiles: dict[Any, UsageMonth]
+) -> TrafficRow:
+    found = percentiles.get(key)
+    return TrafficRow(
+        attachment_point_id=ap_id,
+        ap_isd_as=key[0],
+        isd_as=key[1],
+        owner_email=key[2],
+        to_user_bytes=to_user,
+        from_user_bytes=from_user,
+        to_user_p95_kbit=found.to_user_p95_kbit if found else None,
+        from_user_p95_kbit=found.from_user_p95_kbit if found else None,
+        to_user_slots=found.to_user_slots if found else 0,
+        from_user_slots=found.from_user_slots if found else 0,
+    )
+
+
+def _sorted(rows: Iterable[TrafficRow]) -> list[TrafficRow]:
+    return sorted(rows, key=lambda row: (-row.to_user_bytes, row.ap_isd_as, row.isd_as, row.owner_email))
+
+
+# --- now ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Talker:
+    """A Link's rates at its newest samples; None where no rate is known now in that direction."""
+
+    link_id: int
+    attachment_point_id: int
+    isd_as: str
+    interface_id: int
+    at: datetime
+    to_user_kbit: int | None
+    from_user_kbit: int | None
+    to_user_limit_kbit: int | None
+    from_user_limit_kbit: int | None
+
+    @property
+    def kbit(self) -> int:
+        return (self.to_user_kbit or 0) + (self.from_user_kbit or 0)
+
+
+def traffic_now(attachment_point_ids: Collection[int], *, now: datetime | None = None) -> list[Talker]:
+    """Every Link there of which a sample is at most 180 s old, the one with the most traffic first. One statement."""
+    since = (now or timezone.now()) - NOW
+    counters = UsageCounter.objects.filter(
+        series__attachment_point__in=list(attachment_point_ids), series__link__isnull=False, at__gte=since
+    )
+    newest: dict[int, dict[str, UsageCounter]] = {}
+    for counter in counters.select_related("series").order_by("at"):
+        newest.setdefault(counter.series_id, {})[counter.direction] = counter
+    return sorted(map(_talker, newest.values()), key=lambda talker: (-talker.kbit, talker.link_id))
+
+
+def _talker(by_direction: dict[str, UsageCounter]) -> Talker:
+    to_user, from_user = by_direction.get("to_user"), by_direction.get("from_user")
+    series = next(iter(by_direction.values())).series
+    return Talker(
+        link_id=series.link_id or 0,
+        attachment_point_id=series.attachment_point_id or 0,
+        isd_as=series.isd_as,
+        interface_id=series.interface_id,
+        at=max(counter.at for counter in by_direction.values()),
+        to_user_kbit=to_user.kbit if to_user else None,
+        from_user_kbit=from_user.kbit if from_user else None,
+        to_user_limit_kbit=to_user.limit_kbit if to_user else None,
+        from_user_limit_kbit=from_user.limit_kbit if from_user else None,
+    )

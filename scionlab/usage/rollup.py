@@ -1,0 +1,148 @@
+"""From samples to sums of 5 minutes and of days, and the end of what is kept long enough (docs/adr/0015).
+
+Celery's beat has `roll_up` and `prune` done. A batch is added to the sums and marked in one transaction: whoever is
+killed in between has done nothing, and no batch is added twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageSlot
+from scionlab.models.usage import UsageTotals
+from scionlab.usage import months
+from scionlab.usage.batch import DIRECTIONS
+from scionlab.usage.packing import unpack
+from scionlab.usage.rows import NAMES, Both, columns_of, nothing, totals_of
+from scionlab.usage.totals import DAY, SLOT, floor
+
+logger = logging.getLogger(__name__)
+
+BATCHES_AT_ONCE: Final = 10  # of one host: with 4000 links 40 000 rows of samples in one transaction
+SEGMENTS_KEPT: Final = timedelta(days=30)  # after its last sample; a batch that comes later counts from 0
+ROWS_AT_ONCE: Final = 5000
+
+_Key = tuple[int, datetime]
+_Row = TypeVar("_Row", bound=UsageTotals)
+
+
+def roll_up(*, until: datetime | None = None) -> int:
+    """Add every batch that is not in the sums yet; returns their number. May run any number of times, and at once.
+
+    Begins nothing new after `until`.
+    """
+    done = 0
+    while found := _waiting_hosts():
+        for host_id in found:
+            if until is not None and timezone.now() >= until:
+                return done
+            done += _roll_up_some(host_id)
+    return done
+
+
+def _waiting_hosts() -> list[int | None]:
+    waiting = UsageBatch.objects.filter(rolled_up=False)
+    return list(waiting.order_by("host_id").values_list("host_id", flat=True).distinct())
+
+
+@transaction.atomic
+def _roll_up_some(host_id: int | None) -> int:
+    """The oldest batches of a host. Another worker that is at them makes us wait, and then look again."""
+    waiting = UsageBatch.objects.select_for_update().filter(rolled_up=False).order_by("pk")
+    # A host that is gone left its batches: those are nobody's, and count all the same.
+    waiting = waiting.filter(host__isnull=True) if host_id is None else waiting.filter(host=host_id)
+    batches = [row.pk for row in waiting[:BATCHES_AT_ONCE]]
+    slots: dict[_Key, Both] = {}
+    days: dict[_Key, Both] = {}
+    rows = UsageSamples.objects.filter(batch__in=batches).values_list("series_id", "begins_at", "packed")
+    for series_id, begins_at, packed in rows.iterator():
+        for name, intervals in zip(DIRECTIONS, unpack(begins_at, packed), strict=True):
+            for interval in intervals:
+                slots.setdefault((series_id, interval.bucket(SLOT)), nothing())[name].add(interval)
+    for (series_id, begins_at), both in slots.items():
+        day = days.setdefault((series_id, floor(begins_at, DAY)), nothing())
+        for name in DIRECTIONS:
+            day[name].merge(both[name])
+    _add(UsageSlot, slots)
+    _add(UsageDay, days)
+    UsageBatch.objects.filter(pk__in=batches).update(rolled_up=True)
+    return len(batches)
+
+
+def _add(model: type[_Row], sums: Mapping[_Key, Both]) -> None:
+    """To the rows that are there. Whoever else has batches of this host waits for ours, so nobody adds meanwhile."""
+    manager = model._default_manager
+    stored = manager.filter(series__in={key[0] for key in sums}, begins_at__in={key[1] for key in sums})
+    for row in stored:
+        both = sums.get((row.series_id, row.begins_at))
+        if both is not None:
+            for name, before in totals_of(row).items():
+                both[name].merge(before)
+    manager.bulk_create(
+        [model(series_id=key[0], begins_at=key[1], **columns_of(both)) for key, both in sums.items()],
+        update_conflicts=True,
+        unique_fields=["series", "begins_at"],
+        update_fields=NAMES,
+    )
+
+
+# --- what is old ----------------------------------------------------------------------------------------------
+
+
+def prune(*, now: datetime) -> dict[str, int]:
+    """Delete what was kept long enough; returns how many rows of each level. What is not summed up yet stays."""
+    return {
+        "batches": _prune_batches(now - timedelta(days=settings.USAGE_KEEP_10S_DAYS)),
+        "slots": _prune_slots(now - timedelta(days=settings.USAGE_KEEP_5MIN_DAYS)),
+        "counters": _prune_counters(now - SEGMENTS_KEPT),
+    }
+
+
+def _prune_batches(until: datetime) -> int:
+    """With their samples."""
+    gone = 0
+    while batches := list(
+        UsageBatch.objects.filter(rolled_up=True, ends_at__lt=until).values_list("pk", flat=True)[:BATCHES_AT_ONCE]
+    ):
+        UsageBatch.objects.filter(pk__in=batches).delete()
+        gone += len(batches)
+    return gone
+
+
+def _prune_slots(until: datetime) -> int:
+    """Only of months whose percentiles are kept for good: they cannot be made again."""
+    gone = 0
+    oldest = UsageSlot.objects.filter(begins_at__lt=until).order_by("begins_at").values_list("begins_at", flat=True)
+    if (first := oldest.first()) is not None:
+        months.compute_missing(first, until)
+    while slots := list(
+        UsageSlot.objects.filter(begins_at__lt=until).order_by("begins_at").values_list("pk", flat=True)[:ROWS_AT_ONCE]
+    ):
+        UsageSlot.objects.filter(pk__in=slots).delete()
+        gone += len(slots)
+    return gone
+
+
+def _prune_counters(until: datetime) -> int:
+    """Segments that ended long ago; the newest of a series and direction stays, for a link may be silent that long."""
+    old = UsageCounter.objects.filter(at__lt=until).order_by("pk").values_list("pk", "series_id", "direction", "at")
+    newest = _newest_at(series_id for _pk, series_id, _direction, _at in old)
+    ended = [pk for pk, series_id, direction, at in old if at < newest[series_id, direction]]
+    UsageCounter.objects.filter(pk__in=ended).delete()
+    return len(ended)
+
+
+def _newest_at(series_ids: Iterable[int]) -> dict[tuple[int, str], datetime]:
+    rows = UsageCounter.objects.filter(series__in=set(series_ids)).values_list("series_id", "direction", "at")
+    newest: dict[tuple[int, str], datetime] = {}
+    for series_id, direction, at in rows:
+        key = (series_id, direction)
+        newest[key] = max(at, newest.get(key, at))
+    return newest

@@ -1,0 +1,44 @@
+"""Between `Totals` and the columns of a row that holds both directions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scionlab.models.usage import UsageTotals
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.totals import Totals
+
+COLUMNS: Final = (
+    "bytes",
+    "packets",
+    "drops",
+    "rated_bytes",
+    "covered_ms",
+    "at_limit_ms",
+    "limit_kbit",
+    "backlog_bytes",
+)
+NAMES: Final = [f"{direction}_{column}" for direction in DIRECTIONS for column in COLUMNS]
+_LARGEST: Final = {"covered_ms": 2**31 - 1, "at_limit_ms": 2**31 - 1, "limit_kbit": 2**31 - 1, "rated_bytes": 2**59}
+_LARGEST_OTHER: Final = 2**63 - 1
+
+Both = dict[DirectionName, Totals]
+
+
+def nothing() -> Both:
+    return {name: Totals() for name in DIRECTIONS}
+
+
+def totals_of(row: dict[str, Any] | UsageTotals) -> Both:
+    values = row if isinstance(row, dict) else vars(row)
+    return {name: Totals(**{column: values[f"{name}_{column}"] for column in COLUMNS}) for name in DIRECTIONS}
+
+
+def columns_of(both: Both) -> dict[str, int | None]:
+    """What no counter of a kernel reaches, only an agent that tells tales, is cut to what a column holds."""
+    found: dict[str, int | None] = {}
+    for name, totals in both.items():
+        for column in COLUMNS:
+            value: int | None = getattr(totals, column)
+            found[f"{name}_{column}"] = None if value is None else min(value, _LARGEST.get(column, _LARGEST_OTHER))
+    return found

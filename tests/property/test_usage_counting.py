@@ -1,0 +1,155 @@
+"""From counters to differences: every byte once and no rate that was none, in whatever order batches come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from scionlab.usage.batch import Sample
+from scionlab.usage.counting import Known, count
+from scionlab.usage.packing import LONGEST_ROW, pack, unpack
+from scionlab.usage.totals import DAY, SLOT, Interval, Totals, floor, total
+
+T0 = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def sample(seconds: float, count_bytes: int, packets: int = 0, drops: int = 0, limit_kbit: int = 1000) -> Sample:
+    return Sample(at(seconds), limit_kbit, count_bytes, packets, drops, 0)
+
+
+def test_first_sample_of_a_segment_counts_from_zero_and_is_no_rate() -> None:
+    (only,) = count([sample(0, 5000, 5)], None).intervals
+    assert (only.bytes, only.packets, only.covered_ms, only.kbit) == (5000, 5, 0, None)
+
+
+def test_neighbours_of_thirty_seconds_give_a_rate_and_of_more_give_bytes_alone() -> None:
+    _, second, third = count([sample(0, 0), sample(30, 300), sample(60.001, 600)], None).intervals
+    assert (second.bytes, second.covered_ms) == (300, 30_000)
+    assert (third.bytes, third.covered_ms, third.kbit) == (300, 0, None)
+
+
+def test_counter_that_goes_back_counts_from_zero_and_is_no_rate() -> None:
+    counted = count([sample(0, 900), sample(10, 1000), sample(20, 40), sample(30, 50)], None)
+    assert [one.bytes for one in counted.intervals] == [900, 100, 40, 10]
+    assert [one.covered_ms for one in counted.intervals] == [0, 10_000, 0, 10_000]
+    assert counted.restarts == 1
+
+
+def test_any_counter_that_goes_back_is_a_new_life() -> None:
+    known = Known(at(0), 100, 10, 5)
+    for after in (sample(10, 99, 10, 5), sample(10, 100, 9, 5), sample(10, 100, 10, 4)):
+        assert count([after], known).restarts == 1
+
+
+def test_what_comes_late_was_counted_already() -> None:
+    known = Known(at(60), 1000, 10, 0)
+    assert count([sample(0, 500, 5), sample(50, 990, 9)], known) == count([], known)
+
+
+def test_clock_that_was_set_back_costs_the_rate_and_no_byte() -> None:
+    """The counter went on, so it is what comes after, whatever the clock says."""
+    counted = count([sample(-200, 1500, 15), sample(-190, 1600, 16)], Known(at(60), 1000, 10, 0))
+    assert [(one.bytes, one.covered_ms) for one in counted.intervals] == [(500, 0), (100, 10_000)]
+    assert counted.restarts == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.integers(0, 10**9), st.integers(0, 9)), min_size=1, max_size=40),
+    st.data(),
+)
+def test_sum_is_the_highest_counter_in_any_order_of_arrival(
+    steps: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    samples, seconds, carried, drops = [], 0, 0, 0
+    for pause, count_bytes, dropped in steps:
+        seconds, carried, drops = seconds + pause, carried + count_bytes, drops + dropped
+        samples.append(sample(seconds, carried, carried // 7, drops))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(samples)), max_size=6)))
+    batches = [samples[a:b] for a, b in zip([0, *cuts], [*cuts, len(samples)], strict=True)]
+    arrivals = data.draw(st.permutations(batches + data.draw(st.lists(st.sampled_from(batches), max_size=3))))
+    known, found = None, Totals()
+    for batch in arrivals:
+        counted = count(batch, known)
+        known = counted.known
+        found.merge(total(counted.intervals))
+        assert counted.restarts == 0
+    assert (found.bytes, found.packets, found.drops) == (carried, carried // 7, drops)
+    assert found.covered_ms <= 1000 * (samples[-1].at - samples[0].at).total_seconds()
+    assert found.rated_bytes <= found.bytes
+
+
+# --- at the limit ---------------------------------------------------------------------------------------------
+
+
+def interval(count_bytes: int, drops: int = 0, limit_kbit: int = 1000) -> Interval:
+    return Interval(at(10), 10_000, count_bytes, 1, drops, limit_kbit, 0)
+
+
+def test_at_the_limit_from_95_percent_of_it_on() -> None:
+    assert interval(1_187_500).is_at_limit  # 950 kbit/s
+    assert not interval(1_187_499).is_at_limit
+
+
+def test_a_blocked_link_is_at_its_limit_while_it_drops() -> None:
+    assert interval(0, drops=1, limit_kbit=0).is_at_limit
+    assert not interval(0, drops=0, limit_kbit=0).is_at_limit
+
+
+def test_a_bucket_is_where_most_of_the_interval_is() -> None:
+    """Samples are due at 06:05:00 and come some milliseconds before or after."""
+    for jitter in (-0.1, 0, 0.003, 0.4):
+        assert interval(1)._replace(ends_at=at(300 + jitter)).bucket(SLOT) == T0
+        assert interval(1)._replace(ends_at=at(310 + jitter)).bucket(SLOT) == at(300)
+
+
+def test_what_is_no_rate_counts_at_the_sample_that_found_it() -> None:
+    assert interval(1)._replace(covered_ms=0, ends_at=at(300)).bucket(SLOT) == T0
+    assert interval(1)._replace(covered_ms=0, ends_at=at(300.001)).bucket(SLOT) == at(300)
+    assert floor(at(0), DAY) == datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def test_limit_of_a_time_is_its_mean_over_what_is_covered() -> None:
+    found = total([interval(0, limit_kbit=1000), interval(0, limit_kbit=3000)._replace(covered_ms=30_000)])
+    assert found.limit_kbit == 2500
+    assert total([interval(0)._replace(covered_ms=0)]).limit_kbit == 1000
+    assert Totals().limit_kbit is None
+
+
+# --- stored rows ----------------------------------------------------------------------------------------------
+
+intervals = st.lists(
+    st.builds(
+        Interval,
+        st.integers(0, 2_000_000).map(lambda ms: T0 + timedelta(milliseconds=ms)),
+        st.sampled_from([0, 10_000, 9_998]),
+        st.integers(0, 2**60),
+        st.integers(0, 2**60),
+        st.integers(0, 3),
+        st.sampled_from([0, 500, 10**8]),
+        st.integers(0, 10**9),
+    ),
+    max_size=8,
+)
+
+
+@given(intervals, intervals)
+@example([interval(1)], [])
+def test_what_is_packed_is_unpacked(to_user: list[Interval], from_user: list[Interval]) -> None:
+    found: tuple[list[Interval], list[Interval]] = ([], [])
+    for begins_at, packed in pack(to_user, from_user):
+        for direction, part in zip(found, unpack(begins_at, packed), strict=True):
+            assert all(begins_at <= one.ends_at <= begins_at + LONGEST_ROW for one in part)
+            direction.extend(part)
+    assert (sorted(found[0]), sorted(found[1])) == (sorted(to_user), sorted(from_user))
+
+
+def test_an_idle_link_takes_few_bytes() -> None:
+    idle = [interval(0)._replace(ends_at=at(10 * n), packets=0) for n in range(6)]
+    ((_, packed),) = pack(idle, idle)
+    assert len(packed) == 63
