@@ -17,6 +17,7 @@ from ap_agent.cycle import Agent, Client, make_client
 from ap_agent.enforcing import Engine
 from ap_agent.errors import AgentError, SettingsError
 from ap_agent.events import Listener
+from ap_agent.exposition import Exposition
 from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
@@ -25,6 +26,7 @@ from ap_agent.progress import Progress, for_person, for_service
 from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings, settings_without_enrolment
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier, is_under_systemd
+from ap_agent.usage.recorder import CountsLoss, UsageRecorder
 
 _COMMANDS = {
     "run": "stay: enforce what is stored, then follow the service",
@@ -32,6 +34,7 @@ _COMMANDS = {
     "plan": "print what `once` would change, and touch nothing",
     "show": "print what the kernel has now for each limited link",
     "reset": "remove everything of ours from the kernel; what is stored stays",
+    "usage": "print what each link used lately, against its limit",
     "status": "say in words how the running agent is",
     "enrol": "fetch this host's credentials with a one-time token, which is asked for (or read from stdin)",
     "accept-older": "take the given version once, although a newer one is installed; also while the agent runs",
@@ -120,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=config_help)
         if name in {"once", "plan", "show"}:
             sub.add_argument("--link-info", type=Path, metavar="FILE", help="take the links from this file")
-        if name in {"plan", "show", "status"}:
+        if name in {"plan", "show", "usage", "status"}:
             sub.add_argument("--json", action="store_true", help="for programs")
         if name == "enrol":
             sub.add_argument("url", metavar="URL", help="address of the Coordination Service")
@@ -159,6 +162,8 @@ def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> O
         return commands.reset(settings, engine, verbose=given.verbose)
     if given.command == "status":
         return commands.status(settings, as_json=given.json)
+    if given.command == "usage":
+        return commands.usage(settings, as_json=given.json)
     file = given.link_info
     source = commands.links_from_file(file) if file is not None else commands.stored_source(settings)
     return commands.show(settings, engine, source, as_json=given.json)
@@ -205,6 +210,9 @@ def _run(
         agent = Agent(settings, engine, make_client(settings), logger)
         if broken is not None:
             agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
+        usage = UsageRecorder(agent, logger)
+        if isinstance(engine, CountsLoss):
+            engine.before_loss = usage.before_loss
         with Listener() as events:
             loop = Loop(
                 agent,
@@ -213,6 +221,7 @@ def _run(
                 events=events,
                 reload=reload,
                 keep_lock=lock.keep,
+                companions=(usage, Exposition(agent, logger, usage)),
             )
             loop.install_signals()
             loop.run()

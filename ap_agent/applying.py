@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -11,7 +11,7 @@ from operator import attrgetter
 from ap_agent.errors import AgentError, ApplyError, NotPermittedError
 from ap_agent.look import Kernel, TableName
 from ap_agent.model import Problem
-from ap_agent.ops import FilterAdd, IfbAdd, Op, RootAdd, TableAdd
+from ap_agent.ops import FilterAdd, IfbAdd, IfbDel, Op, RootAdd, RootDel, TableAdd
 from ap_agent.plan import Plan
 
 STEPS_AT_ONCE = 2000  # more is not faster, and of more nothing would be heard for seconds
@@ -48,11 +48,16 @@ class Failures:
 
 
 def apply_plan(
-    kernel: Kernel, todo: Plan, failures: Failures, progress: Callable[[int, int], None] | None = None
+    kernel: Kernel,
+    todo: Plan,
+    failures: Failures,
+    progress: Callable[[int, int], None] | None = None,
+    before_loss: Callable[[Sequence[str]], None] | None = None,
 ) -> int:
     """Send what may be sent together, and look at the answers before anything that rests on it.
 
-    `progress` hears how many steps are done, of how many.
+    `progress` hears how many steps are done, of how many. `before_loss` hears which devices are about to lose all their
+    classes at once, of whose counters the kernel then says no last word.
     """
     writes = done = 0
     for _, group in groupby(todo.ops, key=attrgetter("stage")):
@@ -60,6 +65,9 @@ def apply_plan(
         for start in range(0, len(run), STEPS_AT_ONCE):
             steps = run[start : start + STEPS_AT_ONCE]
             ops = [op for op in steps if not failures.forbid(op)]
+            losing = sorted({op.device.name for op in ops if isinstance(op, RootDel | IfbDel)})
+            if losing and before_loss is not None:
+                before_loss(losing)
             for op, error in zip(ops, kernel.apply(ops), strict=True):
                 if error is None:
                     writes += 1

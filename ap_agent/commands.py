@@ -29,14 +29,18 @@ from ap_agent.cycle import Agent, Client
 from ap_agent.enforcing import Enforced, Engine, enforce_links
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError, StoreError
 from ap_agent.fetch import Have, NewBundle, NoAS
-from ap_agent.health import describe, is_running, read_health
+from ap_agent.health import ago, describe, is_running, read_health
+from ap_agent.limits import links_at
 from ap_agent.lock import SERVICE, AgentLock
 from ap_agent.log import get_logger
 from ap_agent.model import LinkState, Problem
 from ap_agent.problems import DELIVERY_CODES, no_as_problem, problem_of
+from ap_agent.receipt import link_fields
 from ap_agent.settings import Settings
 from ap_agent.store import Store
-from ap_agent.text import links_table, op_lines, problem_lines
+from ap_agent.text import links_table, op_lines, problem_lines, timed_lines
+from ap_agent.usage.spool import FOLDER
+from ap_agent.usage.table import read_report, table
 from bandwidth_config import LinkInfo, LinkInfoError, parse_link_info
 
 if TYPE_CHECKING:
@@ -163,7 +167,7 @@ def _enforced_outcome(source: Source, enforced: Enforced, delivery: Sequence[Pro
         lines += _changes(
             enforced.result, "Changed in the kernel:", "Nothing had to change in the kernel.", verbose=verbose
         )
-    lines += ["", links_table(source.links, enforced.links)]
+    lines += ["", links_table(source.links, enforced.links), *timed_lines(source.links, enforced.observed_at)]
     errors = problem_lines((*delivery, *enforced.problems), enforced.links)
     if not enforced.ok:
         code = exit_code_of(enforced.error) if enforced.error is not None else NOT_DONE
@@ -246,7 +250,7 @@ def plan(
         if not problems:
             raise SettingsError("There is no url in the configuration and no stored bundle; give --link-info FILE.")
         return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), "There is no configuration to plan with."]))
-    result = engine.plan_cycle(source.links, settings.engine())
+    result = engine.plan_cycle(links_at(source.links, datetime.now(UTC)), settings.engine())
     in_the_way = [*problems, *result.problems]
     code = NOTHING_NEW if problems else OK
     if not result.ok:
@@ -304,19 +308,38 @@ def show(settings: Settings, engine: Engine, source: Source | None, *, as_json: 
     if source is None:
         hint = "No bundle was stored yet, so there are no links to look for; give --link-info FILE."
         return Outcome(NOT_DONE, err=hint)
-    states = engine.read_links(settings.engine(), source.links)
+    now = datetime.now(UTC)
+    states = engine.read_links(settings.engine(), links_at(source.links, now))
     code = OK if all(one.state == "enforced" for one in states) else NOT_DONE
     if as_json:
         return Outcome(code, json.dumps({"source": source.words, "links": _states_json(states)}, indent=1))
     lines = [f"In the kernel now, for the links of {source.words}:", "", links_table(source.links, states)]
+    lines += timed_lines(source.links, now)
     return Outcome(code, "\n".join(lines), "\n".join(problem_lines((), states)))
 
 
 def _states_json(states: tuple[LinkState, ...]) -> dict[str, Any]:
-    return {
-        str(one.interface_id): {key: value for key, value in asdict(one).items() if key != "interface_id"}
-        for one in states
-    }
+    return {str(one.interface_id): link_fields(one) for one in states}
+
+
+def usage(settings: Settings, *, as_json: bool) -> Outcome:
+    """What each link used lately, as the running agent last counted it."""
+    folder = settings.state_dir / FOLDER
+    try:
+        report = read_report(folder)
+    except PermissionError:
+        return Outcome(NOT_PERMITTED, err=f"{folder} cannot be read; run this as root.")
+    except OSError as exc:
+        return Outcome(NOT_DONE, err=f"{folder} cannot be read: {exc.strerror}.")
+    if report is None:
+        return Outcome(
+            NOT_DONE, err=f"Nothing was counted yet: there is no sample in {folder} (the agent must run, with links)."
+        )
+    if as_json:
+        return Outcome(OK, json.dumps(report.to_json(), indent=1))
+    age_s = datetime.now(UTC).timestamp() - report.at_ms / 1000
+    heading = f"Counted {ago(age_s)}, configuration {report.version}:"
+    return Outcome(OK, "\n".join([heading, "", *table(report)]))
 
 
 def status(settings: Settings, *, as_json: bool) -> Outcome:

@@ -21,6 +21,9 @@ from ap_agent.log import Logger
 from ap_agent.model import Problem
 from ap_agent.waiting import Errands
 
+# While limits change by the clock, every second perhaps, the service is told no more often what the kernel has.
+STEP_RECEIPT_S = 10.0
+
 T = TypeVar("T")
 Uniform = Callable[[float, float], float]
 
@@ -67,7 +70,8 @@ class Correspondence:
         self._log = logger
         self._monotonic = monotonic
         self._uniform = uniform
-        self._is_reachable = True
+        self.is_reachable = True  # so far as the last question showed
+        self._told_at = -STEP_RECEIPT_S  # monotonic: the last receipt with everything in it
         self._may_tell = False  # something happened since the last receipt was taken, or the last one was not
         self.plan_anew()
 
@@ -122,8 +126,8 @@ class Correspondence:
         now = self._monotonic()
         self.next_poll = now + self.backoff.end(pulled, now)
         # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
-        self._is_reachable = not isinstance(pulled.error, FetchError | AuthError)
-        if self._is_reachable:
+        self.is_reachable = not isinstance(pulled.error, FetchError | AuthError)
+        if self.is_reachable:
             self.last_contact_at = time.time()
         self.has_news = self.has_news or pulled.contact == "new"
         self._may_tell = True
@@ -132,7 +136,7 @@ class Correspondence:
 
     @property
     def _can_tell(self) -> bool:
-        return self._agent.has_service and self._is_reachable and self.letters.is_free
+        return self._agent.has_service and self.is_reachable and self.letters.is_free
 
     @property
     def is_receipt_due(self) -> bool:
@@ -142,6 +146,10 @@ class Correspondence:
     def note_enforced(self) -> None:
         """The kernel was made to agree with everything that the service said so far."""
         self.has_news, self._may_tell = False, True
+
+    def note_step(self) -> None:
+        """A timed limit changed what the kernel has: a receipt is due, unless there was one just now."""
+        self.next_receipt = min(self.next_receipt, max(self._monotonic(), self._told_at + STEP_RECEIPT_S))
 
     def tell(self, *, even_if_old: bool) -> None:
         """Send a receipt, if this is the moment and there is something to tell, or `even_if_old`."""
@@ -155,6 +163,7 @@ class Correspondence:
         if even_if_old:  # with jitter: hosts that were switched on together do not tell together for ever
             pause = self._uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
             self.next_receipt = now + self._agent.settings.receipt_interval_s * pause
+            self._told_at = now
         if letter is not None:
             self._letter_backoff.begin(now)
             self.letters.send(self._agent.delivery(letter), partial(self._delivered, letter))

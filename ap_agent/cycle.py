@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -21,6 +21,7 @@ from ap_agent.enforcing import Enforced, Engine, enforce_links, log_enforced
 from ap_agent.errors import AgentError
 from ap_agent.events import Interest, Prefixes
 from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, ServiceClient
+from ap_agent.limits import Timetable
 from ap_agent.log import Logger
 from ap_agent.model import IFB_NAME, Problem
 from ap_agent.placement import limited
@@ -28,6 +29,7 @@ from ap_agent.problems import no_as_problem, problem_of
 from ap_agent.receipt import build_receipt, news, unread_links
 from ap_agent.settings import Settings
 from ap_agent.store import Store
+from bandwidth_config import LinkInfo
 
 if TYPE_CHECKING:
     from ap_agent.bundle import Bundle
@@ -40,6 +42,7 @@ class Client(Protocol):
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult: ...
     def send_receipt(self, receipt: Mapping[str, Any]) -> None: ...
     def confirm_config(self, version: str) -> None: ...
+    def send_usage(self, data: bytes) -> None: ...
     def close(self) -> None: ...
 
 
@@ -79,13 +82,16 @@ class Agent:
         self.store = Store(settings.state_dir)
         self.bundle: Bundle | None = None
         self.trust: Trust = trust_now(settings, None, None)
-        self._now = now  # for the keys' ends alone
+        self.now = now  # for the keys' ends and timed limits: what has dates, not pauses
+        self._timetable: tuple[Bundle | None, Timetable] = (None, Timetable({}))
+        self._enforced_links: tuple[Bundle | None, Mapping[int, LinkInfo]] = (None, {})
         self.enforced: Enforced | None = None
         self._engine = engine
         self._client = client
         self._log = logger
         self._delivery: dict[str, Problem] = {}
         self.extra: dict[str, Problem] = {}  # what the loop around the cycle found wrong
+        self.arrived_at: float | None = None  # monotonic: of a configuration that is in no kernel yet
         self._asked_at = 0.0
         self._told: object = None
         self._told_of: Enforced | None = None
@@ -100,7 +106,7 @@ class Agent:
     def problems(self) -> tuple[Problem, ...]:
         """Everything that is wrong now: on the way from the service, and in the kernel."""
         kernel = self.enforced.problems if self.enforced is not None else ()
-        ending = key_problem(self.settings, self.trust, self._now())
+        ending = key_problem(self.settings, self.trust, self.now())
         keys = () if ending is None else (ending,)
         return (*self._delivery.values(), *kernel, *self.extra.values(), *keys)
 
@@ -208,13 +214,14 @@ class Agent:
             self._log.debug("fetch.unchanged", **self._versions())
             return Pulled("unchanged")
         self._delivery.pop("store", None)
-        waited_ms = round((time.monotonic() - self._asked_at) * 1000)  # at the service, mostly
+        self.arrived_at = time.monotonic()
+        waited_ms = round((self.arrived_at - self._asked_at) * 1000)  # at the service, mostly
         self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), waited_ms=waited_ms)
         return Pulled("new")
 
     def _take(self, data: bytes) -> bool:
         """Check and store; False for what we have already, from a service that never answers 304."""
-        bundle = believe(data, self.settings, self.trust, self.store.load_acceptance, self._now())
+        bundle = believe(data, self.settings, self.trust, self.store.load_acceptance, self.now())
         if bundle == self.bundle:
             return False
         trust = self.trust.after(bundle)
@@ -241,16 +248,48 @@ class Agent:
             self.enforced = None
             return None
         started = time.monotonic()
+        links = self._timetable_of(self.bundle).at(self.now())
+        is_step = is_settled and self._enforced_links[0] is self.bundle
+        self._enforced_links = (self.bundle, links)
         try:
-            self.enforced = enforce_links(self._engine, self.bundle.links, self.settings, is_settled=is_settled)
+            enforced = enforce_links(self._engine, links, self.settings, is_settled=is_settled, now=self.now)
+            self.enforced = replace(enforced, is_step=is_step)
         except Exception as exc:
             # Not ours to handle, but what was read back before the bug must not be claimed any longer.
-            states = unread_links(self.bundle.links, f"the agent failed: {type(exc).__name__}")
+            states = unread_links(links, f"the agent failed: {type(exc).__name__}")
             self.enforced = Enforced(datetime.now(UTC), states, (), writes=0, ok=False)
             raise
         ms = round((time.monotonic() - started) * 1000)
         log_enforced(self._log, self.enforced, ms, **self._versions())
         return self.enforced
+
+    # --- timed limits -----------------------------------------------------------------------------------------------
+
+    def _timetable_of(self, bundle: Bundle) -> Timetable:
+        if self._timetable[0] is not bundle:
+            self._timetable = (bundle, Timetable(bundle.links))
+        return self._timetable[1]
+
+    @property
+    def has_timed_limits(self) -> bool:
+        """Whether what is to be enforced may depend on the clock."""
+        return self.bundle is not None and self._timetable_of(self.bundle).is_needed
+
+    def is_step_due(self) -> bool:
+        """Whether the clock, wherever it was set to meanwhile, wants other limits than were enforced last."""
+        if self.bundle is None or self._enforced_links[0] is not self.bundle or not self.has_timed_limits:
+            return False
+        return self._timetable_of(self.bundle).at(self.now()) is not self._enforced_links[1]
+
+    def next_step_in_s(self) -> float | None:
+        """How long it is until a timed limit begins, steps or ends, by the clock as it goes now."""
+        if self.bundle is None or not self.has_timed_limits:
+            return None
+        now = self.now()
+        following = self._timetable_of(self.bundle).next_change(now)
+        return (following - now).total_seconds() if following is not None else None
+
+    # --- what is watched --------------------------------------------------------------------------------------------
 
     def has_lost_ifb(self) -> bool:
         """Whether our IFB is not the one, or not up as it was, when the kernel was last read back. Cheap.
@@ -312,7 +351,10 @@ class Agent:
         if self._client is None:
             return None
         receipt = self.receipt()
-        has_written = self.enforced is not None and self.enforced.writes > 0 and self.enforced is not self._told_of
+        enforced = self.enforced
+        has_written = enforced is not None and enforced.writes > 0 and enforced is not self._told_of
+        if enforced is not None and enforced.is_step:
+            has_written = False
         if not even_if_old and not has_written and news(receipt) == self._told:
             return None
         # Only an AP without the stock client: whoever installs SCION's files says so (docs/operations.md).
@@ -331,6 +373,10 @@ class Agent:
                 client.confirm_config(letter.version)
 
         return send
+
+    def usage_sender(self) -> Callable[[bytes], None] | None:
+        """What sends a batch of usage; touches nothing of this agent: any thread may call it."""
+        return self._client.send_usage if self._client is not None else None
 
     def delivered(self, letter: Letter, error: AgentError | None) -> AgentError | None:
         """How sending it went; returns the error."""

@@ -35,6 +35,7 @@ _ADDRESS = frozenset({20, 21})  # RTM_NEWADDR, RTM_DELADDR
 _ROUTE = frozenset({24, 25})
 _RULE = frozenset({32, 33})
 _NEXTHOP = frozenset({104, 105})
+_RTM_DELTCLASS = 41
 _TC = {36: "qdisc", 37: "qdisc", 40: "class", 41: "class", 44: "filter", 45: "filter"}  # chains come and go with these
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
@@ -64,13 +65,15 @@ class Heard:
     """What one look into the socket brought: the changes that concern us.
 
     `is_lost`: the kernel dropped messages, so anything may have changed. `messages` were taken altogether; `is_all`
-    says that none is left.
+    says that none is left. `farewells` are the bodies of messages about classes that were deleted, by whomever: the
+    last that the kernel says of their counters.
     """
 
     changes: frozenset[Change] = frozenset()
     is_lost: bool = False
     messages: int = 0
     is_all: bool = True
+    farewells: tuple[bytes, ...] = field(default=(), compare=False)
 
     @property
     def concerns_us(self) -> bool:
@@ -139,6 +142,7 @@ class Listener:
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._own: set[int] = set()
         self._devices = _Devices()
+        self._farewells: list[bytes] = []
 
     def _enlarge(self, wanted_bytes: int) -> None:
         half = wanted_bytes // 2  # the kernel doubles what it is given (socket(7))
@@ -185,7 +189,9 @@ class Listener:
             messages += 1
             changes.update(self._changes(bytes(self._buffer[:size]), interest))
         changes.update(self._devices.ifb_changes(interest))
-        return Heard(frozenset(changes), is_lost, messages, is_all=messages < _MESSAGES_AT_ONCE - is_lost)
+        farewells, self._farewells = tuple(self._farewells), []
+        is_all = messages < _MESSAGES_AT_ONCE - is_lost
+        return Heard(frozenset(changes), is_lost, messages, is_all, farewells)
 
     def _changes(self, data: bytes, interest: Interest) -> Iterator[Change]:
         position = 0
@@ -195,6 +201,8 @@ class Listener:
                 return
             body = data[position + _HEADER.size : position + length]
             position += (length + 3) & ~3
+            if kind == _RTM_DELTCLASS:
+                self._farewells.append(body)
             with contextlib.suppress(struct.error):  # too short to say anything: not from the kernel
                 if kind in _LINK:
                     yield from self._devices.hear(kind, body, interest)

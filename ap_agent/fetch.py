@@ -5,6 +5,7 @@ Not here: how a request is bounded (`web`), what a bundle must look like (`bundl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,14 +46,22 @@ class NoAS:
     """This host has no AS. News to report, never an order to remove limits (DOMAIN section 4)."""
 
 
+class UsageRefusedError(AgentError):
+    """The service will never take this batch."""
+
+
+class UsageUnknownError(AgentError):
+    """The service takes no usage."""
+
+
 FetchResult = NewBundle | NotModified | NoAS
 
 
 class ServiceClient:
     """The Coordination Service as this host sees it.
 
-    Polls and everything else go over connections of their own: one thread may wait for a poll while another one sends
-    a receipt. Two threads must not poll, nor two send.
+    Polls, letters and usage go over connections of their own: one thread may wait for a poll while another one sends
+    a receipt and a third one what was counted. Two threads must not do the same.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -66,6 +75,7 @@ class ServiceClient:
         bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
         self._polls = WebClient(settings.url, bounds, ca_file=settings.ca_file)
         self._letters = WebClient(settings.url, bounds, ca_file=settings.ca_file)
+        self._uploads = WebClient(settings.url, bounds, ca_file=settings.ca_file)
 
     def use_secret(self, secret: str | None) -> None:
         """Try this one first: that of the current bundle, which the service may have changed since the enrolment. The
@@ -77,6 +87,7 @@ class ServiceClient:
         """Requests that are under way end at once, whichever thread waits for them."""
         self._polls.close()
         self._letters.close()
+        self._uploads.close()
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
         """Ask for something newer than `have`; the service may hold the question open for `wait_s` until there is.
@@ -113,6 +124,24 @@ class ServiceClient:
             if answer.status_code not in {200, 304}:
                 raise self._error_of(answer)
 
+    def send_usage(self, data: bytes) -> None:
+        """POST one batch of usage, gzipped JSON (docs/api.md). That the service had it already is as good as stored.
+
+        Raises `UsageRefusedError` where trying again cannot help, `UsageUnknownError` where the service does not know
+        usage at all, and as above.
+        """
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        with self._request(self._uploads, "POST", "/usage", data=data, headers=headers) as answer:
+            if answer.status_code == 200:
+                read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
+                return
+            if answer.status_code in {400, 413}:
+                said = read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
+                raise UsageRefusedError(f"The service refused it ({answer.status_code}): {_message_of(said)}")
+            if answer.status_code in {404, 405}:
+                raise UsageUnknownError("The service does not take usage; it is older than this agent.")
+            raise self._error_of(answer)
+
     @contextmanager
     def _request(self, client: WebClient, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
         """With the secret that worked last; where the service refuses that one, with the other one."""
@@ -134,6 +163,14 @@ class ServiceClient:
                 "and the host secret with the host's page in the admin."
             )
         return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
+
+
+def _message_of(body: bytes) -> str:
+    """Of the service's error shape; of anything else a sign that it is something else."""
+    try:
+        return shown(str(json.loads(body)["message"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "without saying why."
 
 
 def _check_is_gzip(answer: requests.Response) -> None:

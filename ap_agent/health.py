@@ -15,11 +15,13 @@ from typing import Any
 
 from ap_agent import __version__
 from ap_agent.cycle import Agent
+from ap_agent.limits import next_change
 from ap_agent.lock import holder, lock_path
 from ap_agent.model import Problem
 from ap_agent.problems import DELIVERY_CODES
 from ap_agent.signed_text import time_text
 from ap_agent.store import write_atomically
+from ap_agent.text import duration_words, time_words
 
 SCHEMA = 1
 AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well
@@ -38,8 +40,10 @@ def write_health(
     last_contact_at: float | None,
     failures: int,
     next_cycle_in_s: float,
+    more: Mapping[str, object] | None = None,
 ) -> None:
-    """Raises `OSError`. `last_contact_at` is Unix time: when the service last gave a sensible answer."""
+    """Raises `OSError`. `last_contact_at` is Unix time: when the service last gave a sensible answer. `more` are the
+    keys of what runs beside the loop."""
     enforced, bundle = agent.enforced, agent.bundle
     links = enforced.links if enforced is not None else ()
     document = {
@@ -58,6 +62,7 @@ def write_health(
             "total": len(links),
             "not_enforced": {str(link.interface_id): link.problem for link in links if link.state != "enforced"},
         },
+        "timed_limits": _timed(agent),
         "service": {
             "url": agent.settings.url,
             "last_contact_at": _iso(datetime.fromtimestamp(last_contact_at, UTC)) if last_contact_at else None,
@@ -66,11 +71,25 @@ def write_health(
         "keys": [
             {"key_id": one.key_id, "not_after": time_text(one.not_after)} for one in agent.trust.keyring.keys.values()
         ],
+        **(more or {}),
         "problems": [asdict(problem) for problem in problems],
     }
     folder = agent.settings.run_dir
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     write_atomically(health_path(folder), json.dumps(document, indent=1).encode() + b"\n", mode=0o644)
+
+
+def _timed(agent: Agent) -> dict[str, object]:
+    """What the clock will do: how many timed limits run and are still to come, and when the next step is."""
+    links = agent.bundle.links if agent.bundle is not None and agent.has_timed_limits else {}
+    now = agent.now()
+    timed = [one for link in links.values() if link.is_user_as for one in link.timed]
+    following = next_change(links, now)
+    return {
+        "running": sum(one.begins_at <= now < one.ends_at for one in timed),
+        "upcoming": sum(one.begins_at > now for one in timed),
+        "next_change_at": _iso(following) if following is not None else None,
+    }
 
 
 def _iso(moment: datetime) -> str:
@@ -112,6 +131,7 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     if cycle is not None:
         seen = ago((now - datetime.fromisoformat(cycle["observed_at"])).total_seconds())
         lines.append(f"Kernel         {links['enforced']} of {links['total']} links enforced, read back {seen}")
+    lines += _timed_words(health.get("timed_limits", {}), now)
     lines.append(f"Service        {_service_words(service, now)}")
     if service["url"] is not None:
         lines.append(f"Trusted keys   {_keys_words(health.get('keys', []))}")
@@ -121,6 +141,16 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     enforced = cycle is not None and cycle["ok"] and not codes & AGENT_CODES
     delivered = not codes & (DELIVERY_CODES | {"receipt_failed"})
     return lines, enforced and running and fresh, delivered
+
+
+def _timed_words(timed: Mapping[str, Any], now: datetime) -> list[str]:
+    if not timed or timed["next_change_at"] is None:
+        return []
+    following = datetime.fromisoformat(timed["next_change_at"])
+    return [
+        f"Timed limits   {timed['running']} running, {timed['upcoming']} to come; the next change is in "
+        f"{duration_words(following - now)}, at {time_words(following)}"
+    ]
 
 
 def _keys_words(keys: Iterable[Mapping[str, str]]) -> str:

@@ -7,7 +7,8 @@ nobody from the kernel (`correspondence`): one asks the service and waits until 
 carries receipts, at once although a question waits. About every `poll_interval_s` comes a glance: an IFB
 that is gone drops packets, and what failed is tried again.
 
-Only the monotonic clock decides anything here; what a jump of the wall clock changes are dates in the health file.
+Pauses are the monotonic clock's. The wall clock decides only what has dates: which limits hold now (docs/adr/0013), as
+`Agent.is_step_due` says it at every look; it may jump, and the next look sees that.
 Clock, waiting and randomness are parameters, so that a test runs a day of it in a moment.
 """
 
@@ -16,11 +17,12 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from ap_agent.attention import Attention
 from ap_agent.backoff import POLL_JITTER
+from ap_agent.companion import Companion, Surroundings
 from ap_agent.correspondence import Correspondence, loudly
 from ap_agent.cycle import Agent, Client
 from ap_agent.enforcing import Enforced
@@ -35,6 +37,7 @@ from ap_agent.systemd import Notifier
 from ap_agent.waiting import Errands, Waker
 
 _SLICE_S = 1.0  # while waiting for the first links to come up
+_CLOCK_LOOK_S = 1.0  # waits are monotonic, timed limits are not: how late a clock that jumps is noticed at most
 _FIGHT = "fight over "
 _DEAF_S = 0.02  # after something was heard: in a flood the socket is read fifty times a second, not at each message
 _DRAINS = 16  # more than its receive buffer holds
@@ -57,6 +60,7 @@ class Loop:
         uniform: Callable[[float, float], float] = random.uniform,
         reload: Callable[[], tuple[Settings, Client | None]] | None = None,
         keep_lock: Callable[[], None] = lambda: None,
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.agent = agent
         self._log = logger
@@ -76,6 +80,9 @@ class Loop:
         self._service = Correspondence(
             agent, logger, wake=self._waker.wake, errands=errands, monotonic=monotonic, uniform=uniform
         )
+        self._companions = companions
+        for one in companions:
+            one.attach(Surroundings(lambda: errands(self._waker.wake), monotonic, uniform))
         self._next_audit = self._next_glance = self._monotonic()
 
     # --- signals ----------------------------------------------------------------------------------------------------
@@ -105,6 +112,8 @@ class Loop:
         while not self._is_stopping:
             self._sleep_until(self.step())
         self._service.drop()
+        for one in self._companions:
+            one.drop()
         self.agent.hang_up()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
         self._log.info("agent.stop", limits="stay in the kernel")
@@ -133,6 +142,8 @@ class Loop:
             self._reread()
         service = self._service
         service.finish()
+        for one in self._companions:
+            one.finish()
         is_poll_due = service.is_poll_due
         is_glance_due = is_poll_due or self._monotonic() >= self._next_glance
         if is_glance_due:
@@ -145,15 +156,22 @@ class Loop:
         is_called = self._attention.due is not None and now >= self._attention.due
         if (is_glance_due and was_wrong) or now >= self._next_audit or is_receipt_due or is_called:
             self._enforce()
-        elif service.has_news:
+        elif service.has_news or self.agent.is_step_due():
             self._enforce(only_new=True)
         service.tell(even_if_old=is_receipt_due)
+        for one in self._companions:
+            one.step(service)
         self._report()
         return min(self._moments())
 
     def _moments(self) -> list[float]:
         """At which something is due."""
         due = [self._next_audit, self._next_glance, *self._service.moments()]
+        step_in_s = self.agent.next_step_in_s()
+        if step_in_s is not None:
+            due.append(self._monotonic() + step_in_s)
+        for one in self._companions:
+            due += one.moments(self._service)
         return [*due, self._attention.due] if self._attention.due is not None else due
 
     # --- the kernel -------------------------------------------------------------------------------------------------
@@ -182,6 +200,9 @@ class Loop:
         """`only_new`: for no other reason than that the service had something new."""
         self._stay_alone()  # what is to be put right may be the work of another agent, who took our place meanwhile
         self._service.note_enforced()
+        version = self.agent.bundle.version if self.agent.bundle is not None else None
+        for one in self._companions:
+            one.expect(version)
         self._hear_all()
         is_settled = only_new and self._events is not None and self._attention.due is None
         began = self._monotonic()
@@ -189,6 +210,8 @@ class Loop:
         with loudly(self.agent, self._log, "enforce"):
             enforced = self.agent.enforce(is_settled=is_settled)
         ended = self._monotonic()
+        if enforced is not None and enforced.is_step:
+            self._service.note_step()
         if not is_settled:  # who saves a limit every few seconds must not put the comparison off for ever
             self._next_audit = ended + self.agent.settings.audit_interval_s
         result = enforced.result if enforced is not None else None
@@ -199,6 +222,8 @@ class Loop:
         if self._events is not None:
             self._events.own(result.ports if result is not None else ())
         self._hear()  # what somebody did meanwhile leads to another look
+        for one in self._companions:
+            one.enforced(version, enforced, ended - began)
 
     def _hear(self) -> bool:
         """Take what the kernel said; whether that was all of it."""
@@ -210,6 +235,8 @@ class Loop:
         if heard.is_lost:
             self._log.debug("kernel.events_lost", look="at everything")
         self._attention.hear(heard, self._monotonic())
+        for one in self._companions:
+            one.hear(heard.farewells)
         return heard.is_all
 
     def _hear_all(self) -> None:
@@ -235,6 +262,8 @@ class Loop:
         self._service.drop()  # the former client's
         self.agent.use(settings, client)
         self._service.plan_anew()
+        for one in self._companions:
+            one.plan_anew()
         self._next_audit = self._next_glance = self._monotonic()
         self._log.info("agent.reload", url=settings.url, unmatched=settings.unmatched)
 
@@ -242,15 +271,23 @@ class Loop:
 
     def _sleep_until(self, moment: float) -> None:
         watchdog_s = self._notifier.watchdog_s
-        while not self._is_stopping and not self._is_reloading and not self._service.has_outcome:
+        while not self._is_stopping and not self._is_reloading and not self._has_outcome:
             due = self._attention.due
             left_s = min(moment, due if due is not None else moment) - self._monotonic()
             if left_s <= 0:
                 break
+            if self.agent.is_step_due():  # the clock was set, or the machine slept
+                break
+            if self.agent.has_timed_limits:
+                left_s = min(left_s, _CLOCK_LOOK_S)
             self._wait(left_s if watchdog_s is None else min(left_s, watchdog_s / 3))
             if watchdog_s is not None and self._monotonic() >= self._fed_at + watchdog_s / 3:
                 self._fed_at = self._monotonic()
                 self._notifier.send("WATCHDOG=1")
+
+    @property
+    def _has_outcome(self) -> bool:
+        return self._service.has_outcome or any(one.has_outcome for one in self._companions)
 
     def _wait(self, seconds: float) -> None:
         """Until then, or a signal, or the end of an errand. What the kernel says is listened to, except while a look is
@@ -279,6 +316,7 @@ class Loop:
                 last_contact_at=self._service.last_contact_at,
                 failures=self._service.backoff.failures,
                 next_cycle_in_s=max(0.0, min(self._moments()) - now),
+                more={key: value for one in self._companions for key, value in one.health().items()},
             )
             self.agent.extra.pop("health", None)
         except OSError as exc:

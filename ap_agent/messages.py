@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from functools import singledispatch
 
@@ -112,7 +113,13 @@ def _(op: LeafReplace, ifindex: int, _redirect: int | None = None) -> list[Messa
 
 @messages.register
 def _(op: ClassAdd, ifindex: int, _redirect: int | None = None) -> list[Message]:
-    return [(tcmsg.RTM_NEWTCLASS, ADD, tcmsg.pack_class(ifindex, op.new))]
+    """Each inner class with a mark of its own: whoever reads its counters later knows whether they began again."""
+    return [(tcmsg.RTM_NEWTCLASS, ADD, tcmsg.pack_class(ifindex, op.new, _birthmark()))]
+
+
+def _birthmark() -> int:
+    """Of 31 bits, as the kernel keeps it in an int; and large, as nobody's quantum is."""
+    return int.from_bytes(os.urandom(4)) >> 1 | 1 << 30
 
 
 @messages.register

@@ -33,6 +33,7 @@ CODES: tuple[tuple[type[AgentError], str], ...] = (
 # Problems that may pass by themselves; the log says WARNING. All others need somebody.
 PASSING_CODES = frozenset(
     {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
+    | {"usage_failed", "usage_unread", "usage_unwritable", "usage_dropped"}  # the limits do not depend on it
     | {"key_expires_soon"}  # nothing is wrong yet
     | {"foreign_filter_in_front"}  # the engine's only warning: nothing was left undone
 )

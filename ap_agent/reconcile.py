@@ -6,7 +6,7 @@ Every cycle starts from what the kernel says now. "No error" is not proof: what 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -64,12 +64,14 @@ class TcEngine:
     happened costs little more than reading the kernel.
 
     For one thread at a time, in one network namespace: the one in which its first method is called. After an error it
-    starts afresh. Without a `kernel` it opens the real one. `progress` hears how far a cycle's steps are.
+    starts afresh. Without a `kernel` it opens the real one. `progress` hears how far a cycle's steps are, and
+    `before_loss`, if somebody set it, which devices are about to lose all their classes at once.
     """
 
     def __init__(self, kernel: Kernel | None = None, progress: Progress | None = None) -> None:
         self._given = kernel
         self._progress = progress
+        self.before_loss: Callable[[Sequence[str]], None] | None = None
         self._own: RtNetlink | None = None
         self._last: Look | None = None
         self._good: Look | None = None  # the last at which there was nothing to do: what a repair leads back to
@@ -128,7 +130,7 @@ class TcEngine:
             if look.plan.is_empty:
                 break
             failures = Failures()
-            writes += apply_plan(kernel, look.plan, failures, self._progress)
+            writes += apply_plan(kernel, look.plan, failures, self._progress, self.before_loss)
             avoid |= failures.unseen_tables
             before, look = look, self._look(kernel, links, settings, frozenset(avoid))
             if look.plan == before.plan:  # no progress: the same again would be refused again

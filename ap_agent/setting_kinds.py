@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,35 @@ def seconds_between(low: float, high: float) -> Callable[[object], float]:
         return float(value)
 
     return check
+
+
+def an_interval_or_never(low: float, high: float) -> Callable[[object], float]:
+    within = seconds_between(low, high)
+
+    def check(value: object) -> float:
+        if value == 0 and not isinstance(value, bool):
+            return 0.0
+        try:
+            return within(value)
+        except ValueError as exc:
+            raise ValueError(f"{exc}, or 0 for never") from None
+
+    return check
+
+
+def an_address_to_listen_on(value: object) -> tuple[str, int]:
+    """`127.0.0.1:9106`, `[::1]:9106`: the address and the port."""
+    remedy = 'write an address and a port, like "127.0.0.1:9106" or "[::1]:9106"'
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", a_text(value), flags=re.ASCII)
+    if found is None:
+        raise ValueError(remedy)
+    try:
+        address = ipaddress.ip_address(found[1] or found[2])
+    except ValueError:
+        raise ValueError(remedy) from None
+    if (address.version == 6) != (found[1] is not None) or not 1 <= int(found[3]) <= 65535:
+        raise ValueError(remedy)
+    return str(address), int(found[3])
 
 
 def parse_number(text: str) -> float:

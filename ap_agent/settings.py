@@ -10,6 +10,7 @@ The host's secret appears in no `repr`, no message and no log line.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ from ap_agent.setting_kinds import (
     a_bandwidth,
     a_boolean,
     an_absolute_path,
+    an_address_to_listen_on,
+    an_interval_or_never,
     interface_names,
     one_of,
     parse_boolean,
@@ -76,6 +79,10 @@ class Settings:
     fetch_deadline_s: float = 60.0
     max_bundle_bytes: int = 8 * _MIB
     receipt_interval_s: float = 60.0
+    usage_interval_s: float = 10.0
+    metrics_listen: tuple[str, int] | None = None
+    allow_remote_metrics: bool = False
+    metrics_file: Path | None = None
     audit_interval_s: float = 60.0
     start_wait_s: float = 10.0
     confirm_config: bool = False
@@ -128,6 +135,10 @@ KEYS: Mapping[str, Key] = {
     "fetch_deadline_s": Key("seconds", seconds_between(0.1, 3_600), parse_number),
     "max_bundle_bytes": Key("bytes", whole_between(1024, 256 * _MIB), parse_whole),
     "receipt_interval_s": Key("seconds", seconds_between(1, 86_400), parse_number),
+    "usage_interval_s": Key("seconds", an_interval_or_never(1, 30), parse_number),
+    "metrics_listen": Key("an address and a port", an_address_to_listen_on),
+    "allow_remote_metrics": Key("true or false", a_boolean, parse_boolean),
+    "metrics_file": Key("a file", an_absolute_path),
     "audit_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
     "start_wait_s": Key("seconds", seconds_between(0, 300), parse_number),
     "confirm_config": Key("true or false", a_boolean, parse_boolean),
@@ -269,6 +280,7 @@ def _with_secret(settings: Settings) -> Settings:
 
 
 def _check_together(settings: Settings) -> None:
+    _check_metrics(settings)
     if settings.allow_unsigned and settings.service_keys:
         raise SettingsError(
             "allow_unsigned = true, but keys of the service are pinned: it signs. Remove allow_unsigned.",
@@ -283,6 +295,19 @@ def _check_together(settings: Settings) -> None:
                 f"url is set, but {name}{also} is missing; copy it from the host's page in the admin.", key=name
             )
     check_transport(settings.url, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
+
+
+def _check_metrics(settings: Settings) -> None:
+    """Metrics say which user ASes are attached and what they send: nothing for everybody on the network."""
+    if settings.metrics_listen is None or settings.allow_remote_metrics:
+        return
+    address, _ = settings.metrics_listen
+    if not ipaddress.ip_address(address).is_loopback:
+        raise SettingsError(
+            f"metrics_listen has the address {address}, where other machines can read which ASes are attached and what "
+            "they send. Listen on 127.0.0.1, or set allow_remote_metrics = true if a firewall stands in front.",
+            key="metrics_listen",
+        )
 
 
 def _read_secret(path: Path) -> str:

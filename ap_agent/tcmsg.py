@@ -135,8 +135,10 @@ def parse_qdisc(data: bytes) -> tuple[int, Qdisc]:
 # --- classes ---------------------------------------------------------------------------------------------------
 
 
-def pack_class(ifindex: int, one: HtbClass) -> bytes:
-    quantum = one.quantum_bytes or INNER_QUANTUM_BYTES
+def pack_class(ifindex: int, one: HtbClass, birthmark: int = INNER_QUANTUM_BYTES) -> bytes:
+    """`birthmark` stands where a leaf class has its quantum: nobody uses it, but the kernel keeps it as long as the
+    class lives (`usage.reading`)."""
+    quantum = one.quantum_bytes or birthmark
     parms = b"".join(
         _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, -1, 0, min(rate, MAX_U32))
         for rate in (one.rate_bytes_s, one.ceil_bytes_s)

@@ -22,7 +22,7 @@ UNITS = ROOT / "packaging" / "systemd"
 def codes_in_the_source() -> set[str]:
     """The first argument of everything that makes a problem."""
     found: set[str] = set()
-    for path in (ROOT / "ap_agent").glob("*.py"):
+    for path in (ROOT / "ap_agent").rglob("*.py"):
         source = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'(?:Problem|_found|_NoPlaceError)\(\s*"([a-z_]+)"', source))
     return found
