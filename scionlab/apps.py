@@ -4,6 +4,7 @@ from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
 from scionlab.append_only import guard_audit
+from scionlab.metrics import work
 
 
 class ScionlabConfig(AppConfig):
@@ -13,3 +14,4 @@ class ScionlabConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(guard_audit, sender=self)
+        work.connect()

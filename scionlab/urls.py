@@ -5,6 +5,8 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 from django.urls.converters import IntConverter
 
+from scionlab import health
+from scionlab.metrics.page import metrics
 from scionlab.views import site, usage, user_as
 
 
@@ -21,7 +23,10 @@ handler500 = "scionlab.outage.server_error"  # 503 while the database is away
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", site.front, name="front"),
-    path("healthz", site.healthz, name="healthz"),
+    path("healthz", health.healthz, name="healthz"),
+    path("livez", health.livez, name="livez"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("login/", site.login, name="login"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),

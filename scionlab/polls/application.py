@@ -25,6 +25,8 @@ from django.utils import timezone
 
 from scionlab.api.host_auth import UID, basic_credentials
 from scionlab.api.versions import is_current, is_number, is_version
+from scionlab.metrics.ledger import LEDGER
+from scionlab.metrics.names import POLLS, WAITING, WAKES
 from scionlab.models.host import secret_fits
 from scionlab.polls import wakeup
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
@@ -165,6 +167,7 @@ class Application:
             return
         HEARD.note([state.host_id])
         if not poll.wait_s:
+            POLLS.add("not_modified")
             await not_modified(send)
             return
         if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
@@ -190,10 +193,13 @@ class Application:
     async def _conclude(self, ended: Ended, scope: Scope, send: Send) -> None:
         match ended:
             case Ended.SOMETHING_NEWER:
+                woken_at = asyncio.get_running_loop().time()
                 await self._deliver(scope, send)
+                WAKES.observe(asyncio.get_running_loop().time() - woken_at)
             case Ended.STOPPING:
                 await unavailable(send)
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
+                POLLS.add("not_modified")
                 await not_modified(send)
             case Ended.DISCONNECTED:
                 pass
@@ -209,6 +215,7 @@ class Application:
             return
         finally:
             self._queued -= 1
+        POLLS.add("delivered")
         try:
             await self._django.answer(scope, _nothing_more, send, self._tarballs)
         finally:
@@ -274,8 +281,10 @@ class Application:
         known = self._running()
         waiting: Iterable[HostState | None] = map(known.last, self._room.uids)
         HEARD.note([state.host_id for state in waiting if state is not None])  # who waits is there
+        WAITING.set(len(self._room))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
+        await loop.run_in_executor(self._tarballs, LEDGER.hand_over)
 
 
 async def not_modified(send: Send) -> None:
@@ -291,6 +300,7 @@ _BUSY = (
 
 async def unavailable(send: Send, *, after: int = 0) -> None:
     """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
+    POLLS.add("sent_away")
     soonest, latest = RETRY_AFTER_S
     seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
     headers = [

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from bandwidth_config import Limits, format_kbit
 from scionlab import selectors
+from scionlab.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail
 from scionlab.services.mail import mails_create
 
@@ -72,10 +73,12 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
     """
     received_at = now or timezone.now()
     try:
-        return _store(host_id, receipt, received_at)
+        stored = _store(host_id, receipt, received_at)
     except IntegrityError:
         # The host's first receipt came twice at once, or a Link was deleted meanwhile: both are settled by now.
-        return _store(host_id, receipt, received_at)
+        stored = _store(host_id, receipt, received_at)
+    RECEIPTS.add("stored" if stored.stored else "older")
+    return stored
 
 
 @transaction.atomic
@@ -95,6 +98,7 @@ def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
         if is_ours and interface_id in receipt.links and _knows(receipt, link)
     ]
     _replace(rows, old)
+    _note_delays(links.values(), {row.link_id: row for row in rows}, old)
     mails_create(_enforced_mails(links.values(), {row.link_id: row for row in rows}, old))
     _save_host_receipt(newest, host_id, receipt, observed_at, received_at)
     unknown = sorted(receipt.links.keys() - links.keys())
@@ -212,6 +216,17 @@ def _is_covered(link: Link, row: LinkEnforcement) -> bool:
         link.wanted_config_version <= (row.config_version or 0) <= host.config_version
         and link.wanted_limits_version <= (row.limits_version or 0) <= host.limits_version
     )
+
+
+def _note_delays(
+    links: Iterable[Link], rows: Mapping[int, LinkEnforcement], old: Mapping[int, LinkEnforcement]
+) -> None:
+    """How long a change took, for each Link of which the former receipt knew an older configuration. (After a drift, or
+    a silence, the kernel has what was wanted long before.)"""
+    for link in links:
+        row, former = rows.get(link.pk), old.get(link.pk)
+        if row is not None and is_carried_out(link, row) and (former is None or not _is_covered(link, former)):
+            SAVE_TO_KERNEL.observe((row.received_at - link.changed_at).total_seconds())
 
 
 def _enforced_mails(

@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 import config_tar
 from config_tar import KeyRing
 from scionlab import selectors
+from scionlab.metrics.names import RENDERS
 from scionlab.models import Host, UserAS
 from scionlab.services.signing import key_ring
 from scionlab.services.user_download import build_user_download
@@ -45,7 +46,11 @@ def config_for(host: Host) -> Rendered:
 
     Raises `RuleError` (`host_without_as`, `border_router_twice`, `signing_key_unreadable`).
     """
-    return _cached(_key(host, selectors.generation(), key_ring())) or _render(host.pk)
+    found = _cached(_key(host, selectors.generation(), key_ring()))
+    if found is not None:
+        RENDERS.add("cached")
+        return found
+    return _render(host.pk)
 
 
 def render_ahead(host: Host) -> bool:
@@ -90,6 +95,7 @@ def _render(host_id: int) -> Rendered:
         content = config_tar.build_host_tar(
             host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
         )
+    RENDERS.add("rendered")
     rendered = Rendered(
         content=content,
         etag=f'"{hashlib.sha256(content).hexdigest()}"',

@@ -34,6 +34,7 @@ INSTALLED_APPS = [
     "scionlab",
 ]
 MIDDLEWARE = [
+    "scionlab.metrics.requests.MetricsMiddleware",  # first: it times all others
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "scionlab.middleware.HeadersMiddleware",
@@ -226,6 +227,10 @@ SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)
 # daily for ever (docs/adr/0015).
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
+
+# Who may read /metrics: nobody, unless one of these says so.
+METRICS_TOKEN = env.optional_secret("METRICS_TOKEN")
+METRICS_NETWORKS = env.networks("METRICS_NETWORKS")
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"

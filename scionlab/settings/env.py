@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
@@ -25,6 +26,19 @@ def secret(name: str, *, unlike: str | None = None) -> str:
     if value == unlike:
         raise ImproperlyConfigured(f"{name} is the same as another secret: who learns one has both. Set it to its own.")
     return value
+
+
+def optional_secret(name: str) -> str:
+    """A `secret`, or "" where the variable is not set or empty."""
+    return secret(name) if os.environ.get(name) else ""
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """A comma-separated list of addresses and networks."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as exc:
+        raise ImproperlyConfigured(f"{name}: {exc}. Set it to networks like 192.0.2.0/24,2001:db8::/32.") from exc
 
 
 def one_of(name: str, default: str, *known: str) -> str:

@@ -19,7 +19,8 @@ SESSION_COOKIE_NAME = "__Host-sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken"
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
-SECURE_REDIRECT_EXEMPT = [r"\Ahealthz\Z"]  # health checks ask without TLS, past the proxy
+# Health checks and Prometheus ask without TLS, past the proxy.
+SECURE_REDIRECT_EXEMPT = [r"\A(healthz|livez|readyz|metrics)\Z"]
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31_536_000)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.boolean("SECURE_HSTS_SUBDOMAINS", True)
 STORAGES = {

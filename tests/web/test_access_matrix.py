@@ -61,6 +61,9 @@ SECRET, TOKEN = frozenset({"secret"}), frozenset({"token"})
 RULES: dict[str, Rule] = {
     "front": Form({"GET": 302, "HEAD": 302}),
     "healthz": Form(READ),
+    "livez": Form(READ),
+    "readyz": Form(READ),
+    "metrics": Form({"GET": 404, "HEAD": 404}),  # nobody may, unless a setting says so
     "login": LogIn(ENTER),
     "password": Page(ENTER),
     "logout": Form({"POST": 302, "OPTIONS": 200}),

@@ -1,0 +1,303 @@
+"""/metrics: who may read it, what it says, what it costs, and that several processes count together."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.db import DatabaseError, connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+from pytest_django import Settings
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from bandwidth_config import Limits
+from scionlab import redis_client, selectors
+from scionlab.metrics import figures, names
+from scionlab.metrics.ledger import LEDGER
+from scionlab.models import Host, HostReceipt, Link, Mail, User
+from scionlab.services.link import link_set_bandwidth
+from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "a-token-of-more-than-thirty-two-characters"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_counted(settings: Settings) -> Iterator[None]:
+    settings.METRICS_TOKEN = TOKEN
+    cache.delete("scionlab.metrics.figures")
+    keys = [f"scionlab.metrics.{name}" for name in ("sums", "newest", "processes")]
+    redis_client.client().delete(*keys)
+    LEDGER._begin()
+    yield
+    redis_client.client().delete(*keys)
+
+
+def scrape(**labels: str) -> dict[str, float]:
+    """Every sample by name, `{name}{label=value,...}`; of those with these labels."""
+    answer = Client().get("/metrics", headers=BEARER)
+    assert answer.status_code == 200
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(answer.content.decode()):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            if labels.items() <= sample.labels.items():
+                shown = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
+                found[f"{sample.name}{{{shown}}}" if shown else sample.name] = sample.value
+    return found
+
+
+# --- who may ------------------------------------------------------------------------------------------------
+
+
+def test_nobody_may_read_it_by_default(settings: Settings, staff: User) -> None:
+    settings.METRICS_TOKEN = ""
+    browser = Client()
+    browser.force_login(staff)
+    assert browser.get("/metrics").status_code == 404
+    assert Client().get("/metrics", headers={"Authorization": "Bearer "}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Bearer x", f"Bearer {TOKEN}x", f"Basic {TOKEN}", f"Token {TOKEN}", "Bearer \xff"],
+)
+def test_another_token_is_refused_and_told_nothing(header: str) -> None:
+    answer = Client().get("/metrics", headers={"Authorization": header})
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="metrics"'
+    assert b"scionlab_" not in answer.content
+    assert TOKEN.encode() not in answer.content
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "status"),
+    [
+        (0, "", 200),
+        (0, "203.0.113.9", 200),
+        (1, "203.0.113.9", 401),
+        (1, "127.0.0.1, 203.0.113.9", 401),
+        (1, "127.0.0.1", 200),
+    ],
+)
+def test_networks_are_those_of_the_client_as_our_proxies_saw_it(
+    settings: Settings, proxies: int, forwarded: str, status: int
+) -> None:
+    settings.METRICS_NETWORKS = [ip_network("127.0.0.0/8")]
+    settings.TRUSTED_PROXIES = proxies
+    headers = {"X-Forwarded-For": forwarded} if forwarded else {}
+    assert Client().get("/metrics", headers=headers).status_code == status
+
+
+# --- what it says -------------------------------------------------------------------------------------------
+
+
+def test_requests_are_counted_by_view_and_never_by_what_strangers_choose() -> None:
+    Client().get("/login/")
+    Client().get("/login/")
+    Client().get("/nowhere/at/all?x=1")
+    Client().generic("BREW", "/login/")
+    found = scrape()
+    assert found["scionlab_http_requests_total{method=GET,status=200,view=login}"] == 2
+    assert found["scionlab_http_requests_total{method=GET,status=404,view=none}"] == 1
+    assert found["scionlab_http_requests_total{method=other,status=405,view=login}"] == 1
+    assert found["scionlab_http_request_seconds_count{view=login}"] == 3
+    assert found["scionlab_http_request_seconds_bucket{le=+Inf,view=login}"] == 3
+    assert not [name for name in found if "nowhere" in name or "BREW" in name]
+
+
+def test_buckets_are_cumulative_and_a_bound_is_inside(settings: Settings) -> None:
+    for seconds in (0.1, 0.2, 0.25, 7000.0, -1.0):
+        names.SAVE_TO_KERNEL.observe(seconds)
+    found = scrape()
+    name = "scionlab_save_to_kernel_seconds"
+    counts = [found[f"{name}_bucket{{le={bound}}}"] for bound in ("0.1", "0.25", "0.5", "3600.0", "+Inf")]
+    assert counts == [2, 4, 4, 4, 5]
+    assert found[f"{name}_count"] == 5
+    assert found[f"{name}_sum"] == pytest.approx(7000.55)
+
+
+def receipt_of(host: Host, link: Link, kbit: int) -> Receipt:
+    host.refresh_from_db()
+    seen = Direction(rate_kbit=kbit, bytes=0, packets=0, drops=0)
+    said = LinkReceipt(limits=Limits(kbit, kbit), state="enforced", problem="", to_user=seen, from_user=seen)  # type: ignore[arg-type]
+    return Receipt(
+        agent_version="1",
+        version=(selectors.generation(), host.config_version),
+        limits_version=host.limits_version,
+        observed_at=timezone.now(),
+        links={link.interface_a.interface_id: said},
+    )
+
+
+def test_the_way_from_save_to_kernel_is_timed_once_per_change(host_a: Host, link: Link, owner: User) -> None:
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=owner)
+    Link.objects.filter(pk=link.pk).update(changed_at=timezone.now() - timedelta(seconds=0.7))
+    for _ in range(3):
+        receipt_store(host_id=host_a.pk, receipt=receipt_of(host_a, link, 700))
+    found = scrape()
+    assert found["scionlab_save_to_kernel_seconds_count"] == 1
+    assert 0.7 <= found["scionlab_save_to_kernel_seconds_sum"] < 60
+    assert found["scionlab_receipts_total{result=stored}"] == 3
+    # Not where the kernel differed for a while: that is no save.
+    receipt_store(host_id=host_a.pk, receipt=receipt_of(host_a, link, 650))
+    receipt_store(host_id=host_a.pk, receipt=receipt_of(host_a, link, 700))
+    assert scrape()["scionlab_save_to_kernel_seconds_count"] == 1
+
+
+def stages() -> dict[str, float]:
+    cache.delete("scionlab.metrics.figures")
+    found = scrape()
+    shown = {stage: found[f"scionlab_links{{stage={stage}}}"] for stage in figures.STAGES}
+    return {stage: number for stage, number in shown.items() if number}
+
+
+def test_links_are_counted_as_their_pages_show_them(
+    host_a: Host, link: Link, receipt: HostReceipt, owner: User
+) -> None:
+    def page_says() -> dict[str, float]:
+        fresh = selectors.with_relations(Link.objects.filter(pk=link.pk)).get()
+        return {selectors.link_status(fresh, now=timezone.now()).stage: 1}
+
+    assert stages() == page_says() == {"enforced": 1}
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=owner)
+    assert stages() == page_says() == {"waiting": 1}
+    host_a.refresh_from_db()
+    Host.objects.filter(pk=host_a.pk).update(
+        delivered_config_version=host_a.config_version, delivered_limits_version=host_a.limits_version
+    )
+    assert stages() == page_says() == {"delivered": 1}
+    failed = receipt_of(host_a, link, 700)
+    said = failed.links[link.interface_a.interface_id]
+    broken = LinkReceipt(**{**said.__dict__, "state": "error", "problem": "no_route"})
+    receipt_store(
+        host_id=host_a.pk,
+        receipt=Receipt(**{**failed.__dict__, "links": {link.interface_a.interface_id: broken}}),
+    )
+    assert stages() == page_says() == {"failed": 1}
+    HostReceipt.objects.update(received_at=timezone.now() - timedelta(hours=1))
+    assert stages() == page_says() == {"silent": 1}
+    HostReceipt.objects.all().delete()
+    Host.objects.filter(pk=host_a.pk).update(config_version_deployed=host_a.config_version)
+    assert stages() == page_says() == {"not_verified": 1}
+    Link.objects.update(active=False)
+    assert stages() == page_says() == {"inactive": 1}
+
+
+def test_hosts_and_mails_are_counted(host_a: Host, host_b: Host, link: Link, receipt: HostReceipt) -> None:
+    Mail.objects.all().delete()
+    written = timezone.now() - timedelta(hours=1)
+    Mail.objects.create(key="a", recipient="a@example.org", subject="s", body="b", attempts=2, last_error="refused")
+    Mail.objects.create(key="b", recipient="a@example.org", subject="s", body="b")
+    Mail.objects.create(key="c", recipient="a@example.org", subject="s", body="b", sent_at=timezone.now())
+    Mail.objects.filter(key="a").update(created_at=written)
+    found = scrape()
+    hosts = {state: found[f"scionlab_attachment_point_hosts{{state={state}}}"] for state in ("current", "never")}
+    assert hosts == {"current": 1, "never": 1}
+    assert (found["scionlab_mails_waiting"], found["scionlab_mails_failing"]) == (2, 1)
+    assert found["scionlab_mail_oldest_timestamp_seconds"] == pytest.approx(written.timestamp(), abs=1)
+    cache.delete("scionlab.metrics.figures")
+    Host.objects.filter(pk=host_a.pk).update(limits_version=99)
+    assert scrape()["scionlab_attachment_point_hosts{state=behind}"] == 1
+
+
+# --- what it costs, and what it does without a part ------------------------------------------------------------
+
+
+def test_a_scrape_is_cheap_and_the_next_one_is_cheaper(link: Link) -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as first:
+        scrape()
+    assert len(first) == 4
+    with CaptureQueriesContext(connection) as second:
+        scrape()
+    assert len(second) == 0
+
+
+def test_without_the_database_it_says_so_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    names.POLLS.add("not_modified")
+
+    def away(now: object) -> None:
+        raise DatabaseError("gone")
+
+    monkeypatch.setattr(figures, "_read", away)
+    found = scrape()
+    assert (found["scionlab_up{part=database}"], found["scionlab_up{part=redis}"]) == (0, 1)
+    assert found["scionlab_polls_total{answer=not_modified}"] == 1
+    assert not [name for name in found if name.startswith("scionlab_links")]
+
+
+def test_without_redis_it_says_so_and_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    names.POLLS.add("not_modified", by=3)
+    with monkeypatch.context() as broken:
+        broken.setattr(redis_client, "client", _Gone)
+        found = scrape()
+        assert (found["scionlab_up{part=database}"], found["scionlab_up{part=redis}"]) == (1, 0)
+        assert found["scionlab_links{stage=enforced}"] == 0
+    names.POLLS.add("not_modified")
+    assert scrape()["scionlab_polls_total{answer=not_modified}"] == 4
+
+
+class _Gone:
+    def __getattr__(self, name: str) -> Any:
+        raise RedisConnectionError("gone")
+
+
+COUNT = """
+import django; django.setup()
+import os
+from scionlab.metrics import names
+from scionlab.metrics.ledger import LEDGER
+names.POLLS.add("delivered", by=5)
+names.WAITING.set(7)
+if os.fork() == 0:  # as a worker's children: what the parent counted is not theirs
+    names.POLLS.add("delivered", by=1)
+    LEDGER.hand_over()
+    os._exit(0)
+os.wait()
+LEDGER.hand_over()
+"""
+
+
+def test_processes_count_together_and_a_fork_counts_nothing_twice(settings: Settings) -> None:
+    environment = {"DJANGO_SETTINGS_MODULE": "scionlab.settings.test", "PATH": "", "PYTHONPATH": str(ROOT)}
+    environment |= {"REDIS_URL": settings.REDIS_URL, "SCIONLAB_VAR": str(settings.VAR_DIR)}
+    started = [subprocess.Popen([sys.executable, "-c", COUNT], env=environment) for _ in range(2)]
+    assert [process.wait(timeout=60) for process in started] == [0, 0]
+    names.POLLS.add("delivered")
+    found = scrape()
+    assert found["scionlab_polls_total{answer=delivered}"] == 2 * (5 + 1) + 1
+    assert found["scionlab_polls_waiting"] == 14
+    # Whoever says nothing any more is not counted.
+    processes = redis_client.client().hgetall("scionlab.metrics.processes")
+    for name, said in processes.items():
+        at, values = json.loads(said)
+        redis_client.client().hset("scionlab.metrics.processes", name, json.dumps([at - 61, values]))
+    assert scrape()["scionlab_polls_waiting"] == 0
+
+
+# --- what is written about it -----------------------------------------------------------------------------------
+
+
+def test_every_metric_is_in_the_documentation_and_no_other() -> None:
+    text = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`(scionlab_[a-z_]+)[`{]", text))
+    shown = Client().get("/metrics", headers=BEARER).content.decode()
+    exported = set(re.findall(r"^# TYPE (scionlab_\w+) ", shown, flags=re.MULTILINE))
+    assert documented - exported == set()
+    assert exported - documented == set()
