@@ -18,7 +18,9 @@ from redis.exceptions import RedisError
 from bandwidth_config import RuleError
 from scionlab.models import Host
 from scionlab.services import seen
+from scionlab.services.account import account_request_answer, account_requests_due, account_requests_forget
 from scionlab.services.mail import due_mail_ids, mail_send
+from scionlab.services.notices import notices_find
 from scionlab.services.policy import fan_out
 from scionlab.services.queue import SEND_MAIL, queue_now
 from scionlab.services.render import render_ahead
@@ -63,16 +65,31 @@ def send_mail(mail_id: int) -> None:
 
 
 @shared_task
+def answer_account_request(request_id: int) -> None:
+    """Write the mail that answers who asked for an account, another address or a new password."""
+    account_request_answer(request_id=request_id)
+
+
+@shared_task
+def find_notices() -> None:
+    """Tell people what needs them (`services.notices`)."""
+    notices_find()
+
+
+@shared_task
 def forget_sessions() -> None:
-    """Delete sessions that are over: Django only stops believing them."""
+    """Delete sessions that are over, which Django only stops believing, and what was asked for long ago."""
     call_command("clearsessions")
+    account_requests_forget()
 
 
 @shared_task
 def flush_seen() -> None:
-    """Write down when hosts were last heard. While Redis or the database is away it waits there, for the next run."""
+    """Write down when hosts were last heard, and tokens used. While Redis or the database is away it waits there, for
+    the next run."""
     try:
-        seen.flush()
+        for ledger in (seen.HOSTS, seen.TOKENS):
+            seen.flush(ledger)
     except (RedisError, DatabaseError) as exc:
         logger.warning("seen.not_flushed error=%r", exc)
 
@@ -105,10 +122,12 @@ def compute_usage_months() -> None:
 
 @shared_task
 def sweep() -> None:
-    """Do what was left undone: defaults not carried out, configurations not rendered, mails not sent."""
+    """Do what was left undone: defaults not carried out, configurations not rendered, mails not written or sent."""
     now = timezone.now()
     fan_out_defaults()
     for host_id in Host.objects.filter(last_seen_at__gte=now - POLLING_WITHIN).values_list("pk", flat=True):
         render_host(host_id)
+    for request_id in account_requests_due(limit=MAILS_PER_SWEEP):
+        answer_account_request(request_id)
     for mail_id in due_mail_ids(now=now, limit=MAILS_PER_SWEEP):
         queue_now(SEND_MAIL, mail_id)  # one task each: a slow mail server holds nothing else up

@@ -30,6 +30,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", site.login, name="login"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
+    path("account/", include("scionlab.accounts.urls")),
     path("ases/", user_as.user_as_list, name="user_as_list"),
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
     path("ases/<key:pk>/", user_as.user_as_detail, name="user_as_detail"),

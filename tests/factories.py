@@ -26,6 +26,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
+from scionlab.services.api_token import api_token_create
 from scionlab.services.user_as import AttachmentSpec, user_as_create
 
 PASSWORD = "correct horse battery"
@@ -41,6 +42,11 @@ class UserFactory(DjangoModelFactory):
     @classmethod
     def _create(cls, model_class: type[User], *args: Any, **kwargs: Any) -> User:
         return model_class.objects.create_user(*args, password=kwargs.pop("password", PASSWORD), **kwargs)
+
+
+def api_token(user: User, name: str = "script", **values: Any) -> str:
+    """A token of this person, to be sent as `Authorization: Token ...`."""
+    return api_token_create(user_id=user.pk, name=name, replaces=True, **values).text
 
 
 class ISDFactory(DjangoModelFactory):

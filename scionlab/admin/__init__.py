@@ -6,7 +6,6 @@ There is one kind of administrator, an account with `is_staff`: Django's groups 
 
 from django.contrib import admin
 from django.contrib.auth.models import Group
-from rest_framework.authtoken.models import TokenProxy
 
 from scionlab.admin import host, link, network, policy, records, signing, user, user_as
 
@@ -16,4 +15,3 @@ admin.site.site_header = "SCIONLab Bandwidth Service"
 admin.site.site_title = "SCIONLab Bandwidth Service"
 admin.site.index_title = "Administration of the testbed"
 admin.site.unregister(Group)
-admin.site.unregister(TokenProxy)  # its list shows everybody's API tokens in clear text

@@ -1,6 +1,8 @@
 """The data of the Coordination Service, one module per noun of the field."""
 
+from scionlab.models.account import AccountRequest
 from scionlab.models.api_request import ApiRequest
+from scionlab.models.api_token import ApiToken
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
 from scionlab.models.audit import BandwidthChange, Mail, ServiceState
 from scionlab.models.bulk_change import BulkChange
@@ -8,6 +10,7 @@ from scionlab.models.enforcement import HostReceipt, LinkEnforcement
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
+from scionlab.models.notice import Notice, NoticeWatch
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.usage import (
@@ -19,14 +22,16 @@ from scionlab.models.usage import (
     UsageSeries,
     UsageSlot,
 )
-from scionlab.models.user import User
+from scionlab.models.user import MailKind, User
 from scionlab.models.vpn import VPN, VPNClient
 
 __all__ = [
     "AS",
     "ISD",
     "VPN",
+    "AccountRequest",
     "ApiRequest",
+    "ApiToken",
     "AttachmentPoint",
     "BandwidthChange",
     "BandwidthPolicy",
@@ -39,6 +44,9 @@ __all__ = [
     "Link",
     "LinkEnforcement",
     "Mail",
+    "MailKind",
+    "Notice",
+    "NoticeWatch",
     "ServiceState",
     "SigningKey",
     "TimedLimit",

@@ -9,8 +9,10 @@ from django.db import models
 from django.utils import timezone
 
 from bandwidth_config import Limits, format_limits, requested_limits
+from scionlab.models.account import AccountRequest
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.link import Link
+from scionlab.models.user import MailKind
 
 
 class BandwidthChange(models.Model):
@@ -89,6 +91,11 @@ class Mail(models.Model):
     # transaction stays open while a mail server answers, and what a killed worker had is tried again.
     not_before = models.DateTimeField("not tried before", default=timezone.now)
     last_error = models.CharField(max_length=200, blank=True)
+    # Of an event: what `user` may choose to do without. The link for that is made when the mail is sent.
+    kind = models.CharField(max_length=16, choices=MailKind, blank=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
+    # Its link takes the place of {link} in the body when the mail is sent, so it is stored nowhere.
+    request = models.ForeignKey(AccountRequest, null=True, blank=True, on_delete=models.SET_NULL)
 
     class Meta:
         ordering = ["pk"]

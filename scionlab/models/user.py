@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+from datetime import tzinfo
+from functools import cache
 from typing import Any, ClassVar
+from zoneinfo import ZoneInfo, available_timezones
 
 from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
 
 DEFAULT_AS_QUOTA = 5
+
+
+class MailKind(models.TextChoices):
+    """Mails of events, each of which a person may do without. Others (a link that was asked for) have no kind."""
+
+    ENFORCED = "enforced", "An attachment point enforces a change of one of my limits"
+    CLAMPED = "clamped", "The administrators lowered a maximum below my limit, or raised it again"
+    CHANGED = "changed", "Somebody else changed a limit of mine, or cancelled a timed one"
+    FAILED = "failed", "A limit of mine is not enforced for more than 10 minutes"
+    AWAY = "away", "An attachment point of mine was silent for more than an hour, or is back"
+
+
+@cache
+def time_zone_names() -> tuple[str, ...]:
+    """The zones that a person may choose, in their order: those named after places (`Europe/Zurich`), and UTC."""
+    legacy = ("Etc/", "SystemV/", "US/", "Brazil/", "Canada/", "Chile/", "Mexico/")
+    places = (name for name in available_timezones() if "/" in name and not name.startswith(legacy))
+    return ("UTC", *sorted(places))
+
+
+def validate_time_zone(name: str) -> None:
+    """Also takes the older names that the list does not offer, e.g. `US/Pacific` sent by a program."""
+    if name not in available_timezones():
+        text = f'There is no time zone "{name[:64]}". Choose one from the list, for example Europe/Zurich.'
+        raise ValidationError(text, code="time_zone_unknown")
+
+
+def validate_mail_kinds(kinds: object) -> None:
+    if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(MailKind.values):
+        known = ", ".join(MailKind.values)
+        raise ValidationError(f"Mails can be left out of these kinds: {known}.", code="mail_kind_unknown")
 
 
 class UserManager(BaseUserManager["User"]):
@@ -39,6 +74,11 @@ class User(AbstractBaseUser, PermissionsMixin):
         "AS quota", default=DEFAULT_AS_QUOTA, help_text="How many user ASes this person may have."
     )
     date_joined = models.DateTimeField(default=timezone.now)
+    time_zone = models.CharField(
+        max_length=64, default="UTC", validators=[validate_time_zone], help_text="Of times on pages and in mails."
+    )
+    # What is left out, so that a kind of mail that is new reaches everybody until they say otherwise.
+    mail_opt_outs = models.JSONField(default=list, blank=True, validators=[validate_mail_kinds])
 
     objects: ClassVar[UserManager] = UserManager()
 
@@ -52,14 +92,26 @@ class User(AbstractBaseUser, PermissionsMixin):
     def __str__(self) -> str:
         return self.email
 
+    @property
+    def tz(self) -> tzinfo:
+        """In which times are shown to this person."""
+        return ZoneInfo(self.time_zone)
+
+    def wants_mail(self, kind: str) -> bool:
+        """True if a mail of this `MailKind` may be sent; "" is for those that everybody gets."""
+        return kind == "" or (self.is_active and kind not in self.mail_opt_outs)
+
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Another password ends what the former one opened: Django ends the sessions, and here the token goes."""
+        """Another password ends what the former one opened: Django ends the sessions, and here the tokens go."""
         is_new_password = (
             getattr(self, "_password", None) is not None and self.pk is not None
         )  # a better hash of the same sets none
         super().save(*args, **kwargs)
         if is_new_password:
-            apps.get_model("authtoken", "Token").objects.filter(user_id=self.pk).delete()
+            apps.get_model("scionlab", "ApiToken").objects.filter(user_id=self.pk).delete()
+            # Somebody else may have asked for another address, whom the new password is to lock out.
+            asked = apps.get_model("scionlab", "AccountRequest").objects.filter(user_id=self.pk, used_at=None)
+            asked.update(expires_at=timezone.now())
 
     def clean(self) -> None:
         super().clean()

@@ -11,12 +11,16 @@ import smtplib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import F, Value
 from django.db.models.functions import Least
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone
 
-from scionlab.models import Mail
+from scionlab.models import Mail, MailKind
+from scionlab.services.mail_links import link_of, unsubscribe_link
 from scionlab.services.queue import SEND_MAIL, queue_after_commit
 
 logger = logging.getLogger(__name__)
@@ -30,9 +34,22 @@ QUEUED_AT_ONCE = 50
 MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
 
 
+def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
+    """A mail, not kept yet. The first line of `templates/mail/<template>.txt` is the subject, the rest the body.
+
+    A link that proves something stands there as {link}, and is made when the mail is sent.
+    """
+    text = render_to_string(f"mail/{template}.txt", {**context, "site": settings.SITE_URL})
+    subject, _, body = text.replace("\N{NO-BREAK SPACE}", " ").strip().partition("\n")
+    return Mail(subject=" ".join(subject.split())[:200], body=body.strip() + "\n", **fields)
+
+
 def mails_create(mails: Iterable[Mail]) -> int:
-    """Keep each mail whose `key` is new, and queue the first 50 for after the commit. Returns how many were new."""
-    wanted = {mail.key: mail for mail in mails}
+    """Keep each mail whose `key` is new, and queue the first 50 for after the commit. Returns how many were new.
+
+    Not those of a kind that its person does without.
+    """
+    wanted = {mail.key: mail for mail in mails if mail.user is None or mail.user.wants_mail(mail.kind)}
     if not wanted:
         return 0
     known = set(Mail.objects.filter(key__in=wanted).values_list("key", flat=True))
@@ -48,9 +65,14 @@ def mail_send(mail_id: int) -> bool:
     """Send one mail, unless it was sent, is being sent, or must wait. False then, and when the mail server refused."""
     if not _claim(mail_id):
         return False
-    mail = Mail.objects.get(pk=mail_id)
+    mail = Mail.objects.select_related("user", "request__user").get(pk=mail_id)
+    why_not = _why_not(mail)
+    if why_not:
+        Mail.objects.filter(pk=mail_id).update(sent_at=timezone.now(), last_error=f"not sent: {why_not}")
+        logger.info("mail.dropped id=%s key=%s %s", mail.pk, mail.key, why_not)
+        return False
     try:
-        EmailMessage(mail.subject, mail.body, to=[mail.recipient], headers={"Message-ID": _message_id(mail)}).send()
+        _message(mail).send()
     except (OSError, smtplib.SMTPException) as exc:
         _retry_later(mail, exc)
         return False
@@ -63,6 +85,34 @@ def due_mail_ids(*, now: datetime, limit: int) -> list[int]:
     """The unsent mails that may be tried now, oldest first."""
     due = Mail.objects.filter(sent_at=None, not_before__lte=now).order_by("not_before", "pk")
     return list(due.values_list("pk", flat=True)[:limit])
+
+
+def _why_not(mail: Mail) -> str:
+    """Why a mail that waited, perhaps long, is better not sent any more; "" where nothing speaks against it."""
+    if "{link}" in mail.body and (mail.request is None or mail.request.expires_at <= timezone.now()):
+        return "its link is not good any more"
+    if mail.user is not None and not mail.user.wants_mail(mail.kind):
+        return "its person does without this kind"
+    return ""
+
+
+def _message(mail: Mail) -> EmailMessage:
+    """The mail with its links, which exist from here on; one of an event has a way to get no more of its kind
+    (RFC 8058) and goes to where its person reads mail by now."""
+    body, recipient = mail.body, mail.recipient
+    headers = {"Message-ID": _message_id(mail), "Auto-Submitted": "auto-generated"}  # RFC 3834: no automatic answers
+    if mail.request is not None:
+        body = body.replace("{link}", link_of(mail.request))
+    if mail.kind and mail.user is not None:
+        recipient = mail.user.email
+        link = unsubscribe_link(mail.user.pk, mail.kind)
+        headers |= {"List-Unsubscribe": f"<{link}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
+        choices = settings.SITE_URL + reverse("profile")
+        body += (
+            f"\n-- \nYou get this kind of mail: {MailKind(mail.kind).label}.\nNo more of it: {link}\n"
+            f"All your mail choices: {choices}\n"
+        )
+    return EmailMessage(mail.subject, body, to=[recipient], headers=headers)
 
 
 def _claim(mail_id: int) -> bool:

@@ -3,6 +3,8 @@
 Each web process collects in memory (`HEARD`) and hands over every few seconds, in one command, to a hash in Redis; beat
 has `flush` write that hash into the database once a minute, in one statement. Without Redis, or while it is gone, the
 process writes what it collected itself, once a minute, in one statement.
+
+When API tokens were last used goes the same way (`TOKENS_USED`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -25,21 +28,49 @@ logger = logging.getLogger(__name__)
 
 HAND_OVER_S: Final = 10.0
 FLUSH_S: Final = 60.0
-_COLLECTED, _TAKEN = "scionlab.seen", "scionlab.seen.taken"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What is noted: the hash in Redis, and the column of a table that it ends in."""
+
+    key: str
+    table: str
+    column: str
+
+    @property
+    def taken(self) -> str:
+        return f"{self.key}.taken"
+
+
+HOSTS: Final = Ledger("scionlab.seen", "scionlab_host", "last_seen_at")
+TOKENS: Final = Ledger("scionlab.token_used", "scionlab_apitoken", "last_used_at")
 
 
 class Heard:
     """What one process heard since it last handed over: host -> seconds since the epoch. Safe between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger = HOSTS) -> None:
+        self._ledger = ledger
         self._times: dict[int, float] = {}
         self._lock = threading.Lock()
         self._written_at = time.monotonic()
+        self._noted_at: dict[int, float] = {}
 
     def note(self, host_ids: Iterable[int]) -> None:
         now = time.time()
         with self._lock:
             self._times.update(dict.fromkeys(host_ids, now))
+
+    def note_once_a_minute(self, key: int) -> None:
+        """For who comes at any rate: one command to Redis a minute, or one statement where there is none."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._noted_at.get(key, -FLUSH_S) < FLUSH_S:
+                return
+            self._noted_at = {one: at for one, at in self._noted_at.items() if now - at < FLUSH_S} | {key: now}
+        self.note([key])
+        self.hand_over(at_once=True)
 
     def hand_over(self, *, at_once: bool = False) -> None:
         """To Redis; to the database where there is none, at most once a minute unless `at_once`. What fails is kept."""
@@ -57,7 +88,7 @@ class Heard:
         is_due = at_once or time.monotonic() - self._written_at >= FLUSH_S
         if settings.REDIS_URL:
             try:
-                redis_client.client().hset(_COLLECTED, mapping={str(key): value for key, value in taken.items()})
+                redis_client.client().hset(self._ledger.key, mapping={str(key): value for key, value in taken.items()})
                 self._written_at = time.monotonic()
                 return
             except RedisError:
@@ -66,7 +97,7 @@ class Heard:
         if not is_due:
             self._put_back(taken)
             return
-        store(taken)
+        store(taken, self._ledger)
         self._written_at = time.monotonic()
 
     def _put_back(self, taken: Mapping[int, float]) -> None:
@@ -75,9 +106,10 @@ class Heard:
 
 
 HEARD = Heard()
+TOKENS_USED = Heard(TOKENS)
 
 
-def flush() -> int:
+def flush(ledger: Ledger = HOSTS) -> int:
     """Write what all processes handed over to Redis; returns how many rows changed. Can be repeated, and interrupted.
 
     Raises `RedisError`, `DatabaseError`; then nothing is lost.
@@ -85,36 +117,38 @@ def flush() -> int:
     if not settings.REDIS_URL:
         return 0
     redis = redis_client.client()
-    if not redis.exists(_TAKEN):  # else what a worker that died had taken comes first; the next run takes the rest
+    if not redis.exists(
+        ledger.taken
+    ):  # else what a worker that died had taken comes first; the next run takes the rest
         try:
-            redis.rename(_COLLECTED, _TAKEN)
+            redis.rename(ledger.key, ledger.taken)
         except ResponseError:  # nobody was heard
             return 0
-    taken = {int(key): float(value) for key, value in redis.hgetall(_TAKEN).items()}
-    changed = store(taken)
-    redis.delete(_TAKEN)
+    taken = {int(key): float(value) for key, value in redis.hgetall(ledger.taken).items()}
+    changed = store(taken, ledger)
+    redis.delete(ledger.taken)
     return changed
 
 
-def store(times: Mapping[int, float]) -> int:
-    """Raise `last_seen_at` of these hosts, in one statement; none ever falls. Returns how many rows rose."""
+def store(times: Mapping[int, float], ledger: Ledger = HOSTS) -> int:
+    """Raise the column of these rows, in one statement; none ever falls. Returns how many rows rose."""
     if not times:
         return 0
     adapt = connection.ops.adapt_datetimefield_value
     heard = {str(key): str(adapt(datetime.fromtimestamp(value, UTC))) for key, value in times.items()}
     with connection.cursor() as cursor:
-        cursor.execute(_STORE[connection.vendor], [json.dumps(heard)])
+        cursor.execute(_STORE[connection.vendor].format(table=ledger.table, column=ledger.column), [json.dumps(heard)])
         return int(cursor.rowcount)
 
 
 _STORE = {
     "postgresql": """
-        UPDATE scionlab_host SET last_seen_at = heard.value::timestamptz
+        UPDATE {table} SET {column} = heard.value::timestamptz
         FROM json_each_text(%s::json) AS heard
-        WHERE id = heard.key::bigint AND (last_seen_at IS NULL OR last_seen_at < heard.value::timestamptz)""",
+        WHERE id = heard.key::bigint AND ({column} IS NULL OR {column} < heard.value::timestamptz)""",
     "sqlite": """
-        UPDATE scionlab_host SET last_seen_at = heard.value
+        UPDATE {table} SET {column} = heard.value
         FROM json_each(%s) AS heard
-        WHERE scionlab_host.id = CAST(heard.key AS INTEGER)
-          AND (last_seen_at IS NULL OR last_seen_at < heard.value)""",
+        WHERE {table}.id = CAST(heard.key AS INTEGER)
+          AND ({column} IS NULL OR {column} < heard.value)""",
 }

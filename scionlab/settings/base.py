@@ -27,7 +27,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "rest_framework",
-    "rest_framework.authtoken",
     "drf_spectacular",
     "axes",
     "csp",
@@ -118,6 +117,7 @@ CELERY_BEAT_SCHEDULE = {
     },
     # When hosts were last heard goes from Redis to the database, in one statement (services.seen).
     "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
+    "find_notices": {"task": "scionlab.tasks.find_notices", "schedule": 60.0, "options": {"expires": 50}},
     "forget_sessions": {"task": "scionlab.tasks.forget_sessions", "schedule": 86_400.0},
     "rotate_signing_keys": {"task": "scionlab.tasks.rotate_signing_keys", "schedule": 3600.0},
     # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
@@ -135,6 +135,11 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+PASSWORD_RESET_TIMEOUT = 24 * 3600  # as long as the other links of mails (services.account)
+REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
+REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of e-mail addresses; none: all
+ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
+
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "user_as_list"
 LOGOUT_REDIRECT_URL = "login"
@@ -180,7 +185,7 @@ DEFAULT_EXCEPTION_REPORTER_FILTER = "scionlab.exception_filter.SecretFilter"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework.authentication.TokenAuthentication",
+        "scionlab.api.token_auth.ApiTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],

@@ -16,7 +16,6 @@ from typing import Any
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
-from rest_framework.authtoken.models import Token as ApiToken
 
 from scionlab.isd_as import parse_as_id
 from scionlab.models import EnrolmentToken, Host, Link, Mail, SigningKey, User, UserAS
@@ -28,6 +27,7 @@ from tests.factories import (
     LinkEnforcementFactory,
     UserFactory,
     VPNFactory,
+    api_token,
     attach,
     spec,
 )
@@ -131,7 +131,7 @@ def build_world() -> World:
         "enrolmenttoken": EnrolmentToken.objects.get(),
     }
     world = World(owner, stranger, administrator, user_as, link, ap_host, user_host, late, [], objects)
-    tokens = {user: ApiToken.objects.create(user=user).key for user in (owner, stranger, administrator, inactive)}
+    tokens = {user: api_token(user) for user in (owner, stranger, administrator, inactive)}
     revoked = "f" * 40
     people = {
         "owner": owner,

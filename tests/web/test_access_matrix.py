@@ -67,6 +67,19 @@ RULES: dict[str, Rule] = {
     "login": LogIn(ENTER),
     "password": Page(ENTER),
     "logout": Form({"POST": 302, "OPTIONS": 200}),
+    "register": LogIn(ENTER),
+    "register_sent": Form(READ),
+    "account_confirm_link": Form({"GET": 302, "HEAD": 302}),
+    "account_confirm": Form({"GET": 410, "HEAD": 410, "POST": 410}),  # without a link
+    "password_reset": Form(ENTER),
+    "password_reset_sent": Form(READ),
+    "password_reset_confirm": Form({"GET": 410, "HEAD": 410, "POST": 410}),
+    "mail_unsubscribe": Rule({"GET": 410, "HEAD": 410, "POST": 410}),  # the link is the proof, not the session
+    "profile": Page(ENTER),
+    "email_change": Page(ENTER),
+    "api_tokens": Page(ENTER),
+    "api_token_revoke": Page({"POST": 404}),  # of others
+    "account_delete": Page(ENTER),
     "user_as_list": Page(READ),
     "user_as_create": Page(ENTER),
     "user_as_detail": Page(READ, own=True),
@@ -235,6 +248,8 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     pk = str(thing.pk if thing is not None else 1)
     values = {
         "<key:pk>": str(world.user_as.pk),
+        "<str:token>": "WzEsIngiXQ:1vMF0s:forged",
+        "<str:uidb64>": "MQ",
         "<key:link_id>": str(world.link.pk),
         "<usage_kind:kind>": "json",
         "<int:pk>": str(world.link.pk) if "links/" in route else pk if thing is not None else str(world.user_as.pk),

@@ -22,16 +22,15 @@ from django.views.debug import ExceptionReporter
 from django.views.decorators.debug import sensitive_post_parameters
 from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
-from rest_framework.authtoken.models import Token
 from rest_framework.throttling import SimpleRateThrottle
 
 from scionlab.api import throttles
 from scionlab.client_address import client_address, client_network
-from scionlab.models import AttachmentPoint, BandwidthChange, Link, User, UserAS
+from scionlab.models import ApiToken, AttachmentPoint, BandwidthChange, Link, User, UserAS
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.user_as import user_as_delete
 from scionlab.tasks import forget_sessions
-from tests.factories import PASSWORD, HostFactory, UserFactory
+from tests.factories import PASSWORD, HostFactory, UserFactory, api_token
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +71,7 @@ def test_the_fifth_failure_closes_the_account_to_that_address_and_says_for_how_l
     else:
         assert "for the next 15 minutes" in Page(right).text
     assert not Session.objects.exists()
-    assert not Token.objects.exists()
+    assert not ApiToken.objects.exists()
 
 
 def test_all_doors_count_together_whatever_the_capitals(owner: User) -> None:
@@ -190,11 +189,11 @@ ARGON2 = ["django.contrib.auth.hashers.Argon2PasswordHasher", "django.contrib.au
 @override_settings(PASSWORD_HASHERS=ARGON2)
 def test_an_older_hash_becomes_argon2_when_its_owner_logs_in(owner: User) -> None:
     User.objects.filter(pk=owner.pk).update(password=make_password(PASSWORD, hasher="pbkdf2_sha256"))
-    Token.objects.create(user=owner)
+    api_token(owner)
     assert log_in(owner.email, PASSWORD).status_code == 302
     owner.refresh_from_db()
     assert owner.password.startswith("argon2$argon2id$")
-    assert Token.objects.exists()  # the password is the same one
+    assert ApiToken.objects.exists()  # the password is the same one
 
 
 @override_settings(PASSWORD_HASHERS=ARGON2)
@@ -233,18 +232,18 @@ def test_another_password_ends_every_session_and_the_token(owner: User, door: Cl
     for browser in browsers:
         browser.force_login(owner)
         assert browser.get("/ases/").status_code == 200
-    Token.objects.create(user=owner)
+    api_token(owner)
     new = {"password1": "a new long phrase", "password2": "a new long phrase", "usable_password": "true"}
     assert door.post(f"/admin/scionlab/user/{owner.pk}/password/", new).status_code == 302
     assert [browser.get("/ases/").status_code for browser in browsers] == [302, 302]
-    assert not Token.objects.exists()
+    assert not ApiToken.objects.exists()
 
 
 def test_ones_own_new_password_ends_the_other_sessions_and_the_token(owner: User) -> None:
     here, elsewhere = Client(), Client()
     for browser in (here, elsewhere):
         browser.force_login(owner)
-    Token.objects.create(user=owner)
+    api_token(owner)
     new = {"old_password": PASSWORD, "new_password1": "a new long phrase", "new_password2": "a new long phrase"}
     refused = here.post("/password/", {**new, "old_password": "wrong"})
     assert "Your old password was entered incorrectly." in Page(refused).text
@@ -252,7 +251,7 @@ def test_ones_own_new_password_ends_the_other_sessions_and_the_token(owner: User
     assert here.post("/password/", new).headers["Location"] == "/ases/"
     assert "Your password was changed." in Page(here.get("/ases/")).text
     assert elsewhere.get("/ases/").status_code == 302
-    assert not Token.objects.exists()
+    assert not ApiToken.objects.exists()
     owner.refresh_from_db()
     assert owner.check_password("a new long phrase")
 
@@ -268,11 +267,11 @@ def test_sessions_that_are_over_are_deleted(owner: User) -> None:
 
 
 def test_switching_an_account_off_ends_its_sessions_and_token(owner: User) -> None:
-    browser, token = Client(), Token.objects.create(user=owner)
+    browser, token = Client(), api_token(owner)
     browser.force_login(owner)
     User.objects.filter(pk=owner.pk).update(is_active=False)
     assert browser.get("/ases/").status_code == 302
-    assert Client().get("/api/v1/links/", headers={"Authorization": f"Token {token.key}"}).status_code == 401
+    assert Client().get("/api/v1/links/", headers={"Authorization": f"Token {token}"}).status_code == 401
 
 
 def test_cookies_are_for_no_script_and_no_other_site(owner: User) -> None:
@@ -426,7 +425,7 @@ def test_every_door_leaves_who_from_where_and_what(
     owner: User, staff: User, door: Client, user_as: UserAS, link: Link, ap: AttachmentPoint, settings: Settings
 ) -> None:
     settings.TRUSTED_PROXIES = 1
-    person, token = Client(), Token.objects.create(user=owner)
+    person, token = Client(), api_token(owner)
     person.force_login(owner)
 
     def newest() -> tuple[str, str, str | None, int | None, int | None]:
@@ -449,7 +448,7 @@ def test_every_door_leaves_who_from_where_and_what(
     )
     assert newest() == ("link", owner.email, "198.51.100.77", 600, 500)
 
-    headers = {"Authorization": f"Token {token.key}", "X-Forwarded-For": "2001:db8::77"}
+    headers = {"Authorization": f"Token {token}", "X-Forwarded-For": "2001:db8::77"}
     url = f"/api/v1/links/{link.pk}/"
     assert (
         Client().patch(url, {"bandwidth_kbit": 400}, content_type="application/json", headers=headers).status_code

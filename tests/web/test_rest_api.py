@@ -12,12 +12,21 @@ from django.core.cache import cache
 from django.core.management import call_command
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
-from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
+from scionlab.models import (
+    ApiToken,
+    AttachmentPoint,
+    BandwidthChange,
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    User,
+    UserAS,
+)
+from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, api_token, attach, spec
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +40,7 @@ def _no_throttle_counts() -> None:
 def api(user: User | None) -> APIClient:
     client = APIClient()
     if user is not None:
-        client.credentials(HTTP_AUTHORIZATION=f"Token {Token.objects.get_or_create(user=user)[0].key}")
+        client.credentials(HTTP_AUTHORIZATION=f"Token {api_token(user)}")
     return client
 
 
@@ -431,7 +440,7 @@ def test_wrong_password_and_unknown_person_are_told_apart_by_nothing(owner: User
     if "\0" not in email:
         assert error_of(response) == (401, "authentication_failed")
         assert response.json()["message"] == "This e-mail address and password do not go together."
-    assert not Token.objects.exists()
+    assert not ApiToken.objects.exists()
 
 
 def test_person_who_is_not_active_gets_no_token(owner: User) -> None:

@@ -31,10 +31,9 @@ import json
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
-from rest_framework.authtoken.models import Token
 from scionlab import selectors
 from scionlab.models import Host, Link
-from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
+from tests.factories import AttachmentPointFactory, UserFactory, api_token, attach, spec
 
 def cookie(user):
     session = SessionStore()
@@ -50,7 +49,7 @@ made = attach(owner, *(spec(ap, public_port=50_000 + n) for n, ap in enumerate(a
 Host.objects.update(last_seen_at=timezone.now())
 hosts = [Host.objects.get(pk=ap.host.pk) for ap in aps]
 print(json.dumps({
-    "token": Token.objects.create(user=owner).key, "owner_cookie": cookie(owner), "staff_cookie": cookie(staff),
+    "token": api_token(owner), "owner_cookie": cookie(owner), "staff_cookie": cookie(staff),
     "user_as": made.pk, "ap_hosts": [ap.host.pk for ap in aps], "aps": [ap.pk for ap in aps],
     "links": list(Link.objects.order_by("pk").values_list("pk", flat=True)),
     "uids": [host.uid for host in hosts], "secrets": [host.secret for host in hosts],

@@ -1,0 +1,45 @@
+"""What somebody asked for by mail: an account, another e-mail address, a new password."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+
+def new_nonce() -> str:
+    return secrets.token_hex(16)
+
+
+class AccountRequest(models.Model):
+    """A form that was sent, with the address that is to prove itself. A worker answers it by mail.
+
+    Whoever sends the form is answered before anybody looks whether the address has an account, so nobody learns it.
+    The link in the mail is signed over `nonce` with SECRET_KEY when it is sent: no copy of the database has one.
+    """
+
+    class Purpose(models.TextChoices):
+        REGISTER = "register", "a new account"
+        EMAIL = "email", "another e-mail address"
+        PASSWORD = "password", "a new password"
+
+    purpose = models.CharField(max_length=16, choices=Purpose)
+    email = models.EmailField("e-mail address", help_text="That proves itself.")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, help_text="Whose address changes."
+    )
+    nonce = models.CharField(max_length=32, default=new_nonce, editable=False)
+    network = models.CharField(max_length=45, blank=True, help_text="Where it came from, for counting only.")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField("valid until")
+    answered_at = models.DateTimeField(null=True, blank=True, help_text="When a worker looked at it.")
+    used_at = models.DateTimeField("used", null=True, blank=True, help_text="A link works once.")
+
+    class Meta:
+        ordering = ["-pk"]
+        indexes = [models.Index(fields=["created_at"], name="account_request_created_at")]
+
+    def __str__(self) -> str:
+        return f"{self.get_purpose_display()} for {self.email}"

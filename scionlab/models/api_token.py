@@ -1,0 +1,34 @@
+"""What lets a person's programs use the REST API in their name."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+
+class ApiToken(models.Model):
+    """A token of a person, named by them after the program that has it. Only its hash is kept.
+
+    Withdrawing one deletes its row, and so does another password (`models.User.save`).
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
+    may_write = models.BooleanField("may change things", default=True, help_text="Otherwise it only reads.")
+    created_at = models.DateTimeField("made", default=timezone.now, editable=False)
+    expires_at = models.DateTimeField("valid until", null=True, blank=True, help_text="Empty: until it is withdrawn.")
+    # Through the cache, at most a minute late (services.seen): no request writes a row.
+    last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [models.UniqueConstraint(fields=["user", "name"], name="api_token_name_once_per_user")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user}"
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
