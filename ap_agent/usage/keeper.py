@@ -259,18 +259,22 @@ class Keeper:
             self._fail(exc)
         if (at_ms + self._interval_s() * 1000) // MINUTE_MS != at_ms // MINUTE_MS:
             self._newest = Newest(at_ms, rows)
-            self._close()
-            self._begin(at_ms + 1, version)  # at once: it carries what the next process must know
-            try:
-                self.spool.save()
-            except OSError as exc:
-                self._fail(exc)
+            self._turn(at_ms + 1, version)
 
     def _begin(self, at_ms: int, version: str | None) -> Batch:
         batch = self._batch = Batch(version)
         carried = (self._newest.at_ms, self._newest.rows) if self._newest is not None else None
         self.spool.begin(batch, at_ms, carried)
         return batch
+
+    def _turn(self, at_ms: int, version: str | None) -> None:
+        """The next batch, on the disk at once: it carries what the next process must know."""
+        self._close()
+        self._begin(at_ms, version)
+        try:
+            self.spool.save()
+        except OSError as exc:
+            self._fail(exc)
 
     def _close(self) -> None:
         if self._batch is not None:
@@ -325,4 +329,6 @@ class Keeper:
             made.append(Batch(version))
             made[-1].add(at_ms, rows)
         if made:
+            version = self._batch.version if self._batch is not None else made[-1].version
+            self._turn(at_ms + 1, version)  # what was counted before is sent before
             self._finish(made)

@@ -24,6 +24,7 @@ DIRECTION_OF: Mapping[int, Direction] = {NIC_MAJOR: "to_user", IFB_MAJOR: "from_
 RTM_GETLINK = 18
 _TCA_STATS_PKT64 = 8  # only there once the 32 bits of TCA_STATS_BASIC do not hold the packets
 _HEADER_BYTES, _TCMSG_BYTES = 16, 20
+_SMALLEST_BYTES = 48  # headers, the kind, the header of the options
 _QUANTUM_IN_PARMS = 32  # tc_htb_opt: two rates of 12 bytes, buffer, cbuffer, quantum
 _RATE_IN_PARMS = 8  # tc_ratespec: the rate is its last field
 
@@ -135,10 +136,12 @@ def decode(pieces: Iterable[bytes], major: int, layouts: Layouts) -> dict[int, C
         while position + _HEADER_BYTES + _TCMSG_BYTES <= end:
             length, kind, handle = _LENGTH_AND_HANDLE.unpack_from(piece, position)
             start, position = position, position + (length + 3 & ~3)
-            if length < _HEADER_BYTES:
+            if length < _HEADER_BYTES or start + length > end:
                 break
             minor = handle & 0xFFFF
-            if kind != tcmsg.RTM_NEWTCLASS or handle >> 16 != major or minor >= HEARTBEAT_OFFSET + 0x1000:
+            if kind != tcmsg.RTM_NEWTCLASS or length < _SMALLEST_BYTES:
+                continue
+            if handle >> 16 != major or minor >= HEARTBEAT_OFFSET + 0x1000:
                 continue
             layout = layouts.at(piece, start, length)
             if minor < DATA_OFFSET:
@@ -160,7 +163,7 @@ def decode(pieces: Iterable[bytes], major: int, layouts: Layouts) -> dict[int, C
 
 def farewell(body: bytes, layouts: Layouts) -> Farewell | None:
     """Of a message RTM_DELTCLASS, without its header. None for a class that is no link's."""
-    if len(body) < _TCMSG_BYTES + 8:
+    if len(body) < _SMALLEST_BYTES - _HEADER_BYTES:
         return None
     ifindex, handle = tcmsg.ifindex_of(body), _U32.unpack_from(body, 8)[0]
     direction, minor = DIRECTION_OF.get(handle >> 16), handle & 0xFFFF

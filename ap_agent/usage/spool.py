@@ -15,9 +15,11 @@ Times are the caller's. Every method raises `OSError` and leaves what was there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import json
 import os
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -32,12 +34,13 @@ from ap_agent.usage.reading import Key
 FOLDER = "usage"  # below state_dir
 KEPT_MS = 2 * 86_400_000
 MAX_BYTES = 256 * 1024 * 1024
-SPARE_BYTES = 16 * 1024 * 1024  # of the file system: the configurations beside us need room too
+SPARE_BYTES = 16 * 1024 * 1024  # of the file system, or a twentieth of a small one: configurations need room too
 MAX_REFUSED = 8
 OPEN, CLOSED, REFUSED = ".open", ".json.gz", ".refused"
 _RECORD = struct.Struct(">II")  # length and CRC-32 of what follows
 _MAX_RECORD_BYTES = 64 * 1024 * 1024
 _NEW = ".new"
+_NAME = re.compile(r"[0-9]{13}-[0-9a-f]{32}\.(open|json\.gz|refused)(\.new)?", flags=re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class Spool:
         """Drop the oldest closed batches beyond the bounds; returns how many."""
         found = self._sized(CLOSED, REFUSED)
         total = sum(size for _, size in found)
-        missing = max(0, SPARE_BYTES - self._free()) if found else 0
+        missing = max(0, self._lacking()) if found else 0
         dropped = 0
         for path, size in found:
             is_old = int(path.name.partition("-")[0]) < now_ms - KEPT_MS
@@ -160,9 +163,10 @@ class Spool:
             total, missing, dropped = total - size, missing - size, dropped + path.name.endswith(CLOSED)
         return dropped
 
-    def _free(self) -> int:
+    def _lacking(self) -> int:
+        """Bytes of the file system that should be free and are not; below 0 where there are enough."""
         found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+        return min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20) - found.f_bavail * found.f_frsize
 
     def _named(self, suffix: str) -> list[Path]:
         try:
@@ -185,8 +189,8 @@ class Spool:
             self.folder.mkdir(mode=0o700)
             self._give_away(self.folder)
             _sync(self.folder.parent)
-        if self._free() < SPARE_BYTES:
-            raise OSError(28, f"fewer than {SPARE_BYTES >> 20} MiB are left, which configurations need")
+        if self._lacking() > 0:
+            raise OSError(errno.ENOSPC, "what is left on this file system is kept for configurations")
 
     def _write(self, path: Path, data: bytes, how: int) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
@@ -206,8 +210,7 @@ class Spool:
 
 
 def _is_ours(path: Path) -> bool:
-    began, _, rest = path.name.partition("-")
-    return began.isascii() and began.isdecimal() and bool(rest) and path.is_file() and not path.is_symlink()
+    return _NAME.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def _record(data: bytes) -> bytes:
@@ -223,7 +226,10 @@ def _records_of(data: bytes) -> Iterator[Any]:
         packed = data[position + _RECORD.size : position + _RECORD.size + length]
         if len(packed) < length or zlib.crc32(packed) != checksum:
             return
-        unpacked = zlib.decompressobj().decompress(packed, _MAX_RECORD_BYTES)
+        try:
+            unpacked = zlib.decompressobj().decompress(packed, _MAX_RECORD_BYTES)
+        except zlib.error:
+            return
         yield json.loads(unpacked)
         position += _RECORD.size + length
 
