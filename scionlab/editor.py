@@ -193,6 +193,7 @@ def _stored_row(link: Link) -> dict[str, Any]:
         "public_ip": "" if end.vpn_client_id is not None else end.public_ip,
         "public_port": str(end.public_port),
         "bandwidth_kbit": str(link.bandwidth_kbit),
+        "from_user_kbit": "" if link.from_user_kbit is None else str(link.from_user_kbit),
         "bind_ip": end.bind_ip or "",
         "bind_port": str(end.bind_port or ""),
         "active": link.active,

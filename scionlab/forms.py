@@ -20,17 +20,15 @@ from bandwidth_config import (
     HEARTBEAT_MINIMUM_KBIT,
     MAX_PORT,
     MIN_PORT,
+    Limits,
     RuleError,
-    bandwidth_warning,
     check_port,
     format_kbit,
-    parse_bandwidth,
     parse_ip,
 )
-from scionlab.conflict import Conflict
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Link, UserAS
-from scionlab.services.stale import Value, Values, shown_from_text, shown_to_text
+from scionlab.models import AttachmentPoint, BandwidthPolicy, UserAS
 from scionlab.services.user_as import DEFAULT_PORT, AttachmentSpec
+from scionlab.units import limits_warning, parse_bandwidth_text
 
 _PORT_HINT = f"Write a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
 
@@ -70,6 +68,11 @@ class RuleField(forms.CharField):
 
     def run_validators(self, value: Any) -> None:
         """`parse` has judged the text already; CharField's validators would look at a number's length."""
+
+
+def text_input(**attrs: str) -> forms.TextInput:
+    """For what no browser should complete or correct."""
+    return forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", **attrs})
 
 
 def parse_port(text: str) -> int:
@@ -185,10 +188,6 @@ class UserASForm(forms.Form):
     )
 
 
-def _text(**attrs: str) -> forms.TextInput:
-    return forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", **attrs})
-
-
 class AttachmentForm(forms.Form):
     """One attachment: a provider Link to an attachment point. The fields are those of the thesis' figure 5.1, in the
     order of the page."""
@@ -199,9 +198,15 @@ class AttachmentForm(forms.Form):
     )
     attachment_point = forms.Field()  # an AttachmentPointField, made with the choices of the moment
     bandwidth_kbit = RuleField(
-        parse_bandwidth,
+        parse_bandwidth_text,
         label="Upper limit for the bandwidth usable for this AS [kbit/s]",
-        widget=_text(inputmode="numeric"),
+        widget=text_input(),
+    )
+    from_user_kbit = RuleField(
+        lambda text: None if text == "" else parse_bandwidth_text(text),
+        label="Upper limit from your AS [kbit/s]",
+        help_text="Only if it differs: then the number above is the limit to your AS. Leave empty for the same.",
+        widget=text_input(),
     )
     use_vpn = forms.BooleanField(
         label="Use VPN",
@@ -212,26 +217,26 @@ class AttachmentForm(forms.Form):
         _optional(_ip),
         label="Public IP address",
         help_text="The attachment point sends the packets of this link here. Leave empty with the VPN.",
-        widget=_text(placeholder="192.0.2.7"),
+        widget=text_input(placeholder="192.0.2.7"),
     )
     public_port = RuleField(
         parse_port,
         label="Public port (UDP)",
         initial=str(DEFAULT_PORT),
         help_text=f"From {MIN_PORT} to {MAX_PORT}. One port for each link on the same address.",
-        widget=_text(inputmode="numeric"),
+        widget=text_input(inputmode="numeric"),
     )
     bind_ip = RuleField(
         _optional(_ip),
         label="Bind IP address",
         help_text="Your border router's own address, if it differs.",
-        widget=_text(),
+        widget=text_input(),
     )
     bind_port = RuleField(
         _optional(parse_port),
         label="Bind port (UDP)",
         help_text="Your border router's own port, if it differs.",
-        widget=_text(inputmode="numeric"),
+        widget=text_input(inputmode="numeric"),
     )
 
     def __init__(self, *args: Any, choices: Sequence[Choice], **kwargs: Any) -> None:
@@ -239,7 +244,8 @@ class AttachmentForm(forms.Form):
         self.by_value = {str(choice.id): choice for choice in choices}
         self.fields["attachment_point"] = AttachmentPointField(choices)
         self.fields["bandwidth_kbit"].help_text = format_html(
-            "<span data-limit>{}</span> Per direction. 0 blocks the link; below {} SCION's heartbeats may not fit.",
+            "<span data-limit>{}</span> Per direction; 1.5M or 10 Mbit/s are understood too. 0 blocks the link; below "
+            "{} SCION's heartbeats may not fit.",
             self._limit_hint(),
             format_kbit(HEARTBEAT_MINIMUM_KBIT),
         )
@@ -265,20 +271,27 @@ class AttachmentForm(forms.Form):
         return any(self[name].value() or self[name].errors for name in ("bind_ip", "bind_port"))
 
     @property
+    def is_divided(self) -> bool:
+        """The second number stands open when it says something, or has an error."""
+        return bool(self["from_user_kbit"].value() or self["from_user_kbit"].errors)
+
+    @property
     def warning(self) -> str | None:
         """About a bandwidth that is allowed but surprising."""
-        if self["bandwidth_kbit"].errors:
+        if self["bandwidth_kbit"].errors or self["from_user_kbit"].errors:
             return None
         try:
-            kbit = parse_bandwidth(self["bandwidth_kbit"].value())
+            to_user = parse_bandwidth_text(self["bandwidth_kbit"].value())
+            other = self["from_user_kbit"].value()
+            limits = Limits(to_user, parse_bandwidth_text(other) if other else to_user)
         except RuleError:
             return None
-        if self.is_stored and self.chosen is not None and kbit > self.chosen.maximum_kbit:
+        if self.is_stored and self.chosen is not None and max(limits) > self.chosen.maximum_kbit:
             return (
                 f"Above the maximum there, so {format_kbit(self.chosen.maximum_kbit)} are enforced. The choice is kept "
                 "and counts again when the maximum rises."
             )
-        return bandwidth_warning(kbit)
+        return limits_warning(limits)
 
     def spec(self) -> AttachmentSpec:
         """Call it on a valid form only."""
@@ -289,46 +302,12 @@ class AttachmentForm(forms.Form):
             public_ip=data["public_ip"],
             public_port=data["public_port"],
             bandwidth_kbit=data["bandwidth_kbit"],
+            from_user_kbit=data["from_user_kbit"],
             bind_ip=data["bind_ip"],
             bind_port=data["bind_port"],
             link_id=data["link_id"],
             active=data["active"] or data["link_id"] is None,
         )
-
-
-class BandwidthForm(forms.Form):
-    """The bandwidth of one Link alone."""
-
-    bandwidth_kbit = RuleField(
-        parse_bandwidth, label="Bandwidth of this link [kbit/s]", widget=_text(inputmode="numeric")
-    )
-
-    shown = forms.CharField(required=False, widget=forms.HiddenInput)  # see services.stale
-
-    def __init__(self, data: Mapping[str, Any] | None = None, *, link: Link, policy: BandwidthPolicy) -> None:
-        shown = {"bandwidth_kbit": link.bandwidth_kbit}
-        initial = {"bandwidth_kbit": str(link.bandwidth_kbit), "shown": shown_to_text(shown)}
-        super().__init__(data, prefix=f"link-{link.pk}", initial=initial)
-        self.link = link
-        self.conflict: Conflict | None = None
-        ap = link.attachment_point
-        if ap is not None:
-            maximum = format_kbit(ap.default_in_force(policy))
-            self.fields["bandwidth_kbit"].help_text = f"From 0, which blocks the link, to {maximum}."
-
-    def shown_values(self) -> dict[str, Value] | None:
-        """What the page showed; None where it did not say."""
-        return shown_from_text(self.data.get(self.add_prefix("shown")))
-
-    def meet(self, conflict: Conflict, stored: Values) -> None:
-        """Shows what was saved meanwhile; the number that was typed stays, and Save means "all the same" now."""
-        self.conflict = conflict
-        typed = {name: self.data.get(name) for name in self.data}  # of a QueryDict the last value, as everywhere
-        self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
-
-    def refuse(self, error: RuleError) -> None:
-        """Shows a rule that a service found broken."""
-        self.add_error("bandwidth_kbit", forms.ValidationError(error.message, code=error.code))
 
 
 # --- errors for the summary on top ---------------------------------------------------------------------------

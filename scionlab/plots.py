@@ -140,7 +140,9 @@ def _is_at_limit(slot: Slot) -> bool:
 
 @dataclass(frozen=True)
 class ProfilePlot:
-    """Both directions of a timed limit with a bit of the time before and after, when the Link's own limits hold."""
+    """Both directions of a timed limit with a bit of the time before and after, when the Link's own limits hold.
+
+    `from_user` is empty where it is the same line."""
 
     to_user: str
     from_user: str
@@ -165,7 +167,8 @@ def profile_plot(
             path += f"H{_x(x)}V{_y(step.limits[direction], top)}"
         courses.append(f"{path}H{_x(margin + inner)}V{_y(standing[direction], top)}H{WIDTH}")
     now = "" if elapsed_s is None else _x(margin + inner * min(1.0, max(0.0, elapsed_s / duration_s)))
-    return ProfilePlot(courses[0], courses[1], _x(margin), _x(margin + inner), now, top)
+    is_same = standing.is_symmetric and all(step.limits.is_symmetric for step in steps)
+    return ProfilePlot(courses[0], "" if is_same else courses[1], _x(margin), _x(margin + inner), now, top)
 
 
 # --- geometry ---------------------------------------------------------------------------------------------------

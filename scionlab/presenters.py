@@ -1,19 +1,20 @@
-"""What a page says about a Link and about a save, in words. Reads what was loaded; decides and writes nothing."""
+"""What a page says about a Link, in words. Reads what was loaded; decides and writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Prefetch, prefetch_related_objects
+from django.db.models import Q, QuerySet, Subquery
 
-from bandwidth_config import bandwidth_warning, format_kbit
-from scionlab.forms import BandwidthForm
-from scionlab.models import BandwidthChange, Interface, Link, LinkEnforcement, UserAS
-from scionlab.selectors import LinkStatus, link_status, links_of
+from bandwidth_config import Limits
+from scionlab.consequences import duration
+from scionlab.models import BandwidthChange, BandwidthPolicy, Interface, Link, LinkEnforcement, TimedLimit
+from scionlab.plots import ProfilePlot, UsagePlot, profile_plot
+from scionlab.selectors import LinkStatus, link_status, observed, policy
+from scionlab.units import limits_warning
 
-HISTORY_ROWS = 20  # of each Link, newest first
 UNSETTLED = {"waiting", "delivered"}  # something is under way: such a page keeps itself up to date
 
 _TONES = {"enforced": "good", "failed": "bad", "silent": "warn", "not_verified": "warn", "inactive": "quiet"}
@@ -31,11 +32,54 @@ class Direction:
 
 
 @dataclass(frozen=True)
+class TimedPanel:
+    """A timed limit that runs or is still to come."""
+
+    timed: TimedLimit
+    plot: ProfilePlot
+    left: str  # until it ends, or begins
+    is_running: bool
+
+    @classmethod
+    def of(cls, timed: TimedLimit, link: Link, *, now: datetime) -> TimedPanel:
+        is_running = timed.begins_at <= now
+        elapsed_s = (now - timed.begins_at).total_seconds() if is_running else None
+        limits = timed.limits
+        plot = profile_plot(limits.steps, limits.duration_s, standing=link.enforced, elapsed_s=elapsed_s)
+        until = timed.ends_at if is_running else timed.begins_at
+        return cls(timed, plot, duration((until - now).total_seconds()), is_running)
+
+    @property
+    def key(self) -> str:
+        return str(self.timed.pk)
+
+    @property
+    def changes_at(self) -> datetime:
+        return self.timed.ends_at if self.is_running else self.timed.begins_at
+
+    @property
+    def length(self) -> str:
+        return duration(self.timed.limits.duration_s)
+
+    @property
+    def limits(self) -> Limits | None:
+        """Where there is but one step."""
+        steps = self.timed.limits.steps
+        return steps[0].limits if len(steps) == 1 else None
+
+    @property
+    def count(self) -> int:
+        return len(self.timed.steps)
+
+
+@dataclass(frozen=True)
 class LinkPanel:
-    """One Link on the page of its AS."""
+    """One Link on a page; `since` says from when on the figures of the user and the administrators hold."""
 
     status: LinkStatus
-    form: BandwidthForm
+    now: datetime
+    since: dict[str, datetime] = field(default_factory=dict)
+    spark: UsagePlot | None = None
 
     @property
     def link(self) -> Link:
@@ -46,8 +90,26 @@ class LinkPanel:
         return str(self.link.pk)
 
     @property
+    def running(self) -> TimedPanel | None:
+        found = self.status.running
+        return None if found is None else TimedPanel.of(found, self.link, now=self.now)
+
+    @property
+    def upcoming(self) -> list[TimedPanel]:
+        return [TimedPanel.of(one, self.link, now=self.now) for one in self.status.upcoming]
+
+    @property
+    def is_clamped(self) -> bool:
+        return self.link.requested != self.link.enforced
+
+    @property
     def enforcement(self) -> LinkEnforcement | None:
         return getattr(self.link, "enforcement", None)
+
+    @property
+    def read_at(self) -> datetime | None:
+        """When the attachment point's agent read its kernel."""
+        return None if self.enforcement is None else observed(self.enforcement)
 
     @property
     def directions(self) -> list[Direction]:
@@ -72,14 +134,8 @@ class LinkPanel:
         ]
 
     @property
-    def changes(self) -> list[BandwidthChange]:
-        """The newest ones, as `load_history` read them."""
-        found: list[BandwidthChange] = getattr(self.link, "newest_changes", [])
-        return found
-
-    @property
     def warning(self) -> str | None:
-        return bandwidth_warning(self.status.wanted_kbit)
+        return limits_warning(self.status.wanted)
 
     @property
     def problems(self) -> list[str]:
@@ -146,101 +202,31 @@ def socket_address(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-def load_history(links: list[Link]) -> None:
-    """Reads the newest changes of all the Links in one statement; `LinkPanel.changes` asks no more then."""
-    newest = BandwidthChange.objects.select_related("actor")[:HISTORY_ROWS]
-    prefetch_related_objects(links, Prefetch("changes", queryset=newest, to_attr="newest_changes"))
+def history_of(link: Link) -> QuerySet[BandwidthChange]:
+    """Who changed what at the Link, newest first."""
+    return BandwidthChange.objects.filter(link=link).select_related("actor")
+
+
+def policy_and_dates(link: Link) -> tuple[BandwidthPolicy, dict[str, datetime]]:
+    """The site's policy, and when the user's choice (`requested`) and the maximum of the attachment point (`maximum`)
+    were last changed; what nobody changed is left out. One statement."""
+    kinds, ap = BandwidthChange.Kind, link.attachment_point
+    of_maximum = Q(kind=kinds.AP_DEFAULT, attachment_point=ap)
+    if ap is not None and ap.default_bandwidth_kbit is None:
+        of_maximum |= Q(kind=kinds.SITE_DEFAULT)
+    dates = {"requested": Q(kind=kinds.LINK, link=link), "maximum": of_maximum}
+    newest = {name: BandwidthChange.objects.filter(which).order_by("-at") for name, which in dates.items()}
+    rows = BandwidthPolicy.objects.filter(pk=1).annotate(
+        **{f"{name}_at": Subquery(changes.values("at")[:1]) for name, changes in newest.items()}
+    )
+    found = rows.first()
+    if found is None:  # nobody has looked at it yet
+        return policy(), {}
+    return found, {name: at for name in dates if (at := getattr(found, f"{name}_at")) is not None}
 
 
 def is_live(statuses: Iterable[LinkStatus]) -> bool:
     return any(status.stage in UNSETTLED for status in statuses)
-
-
-# --- what a save means -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LinkValues:
-    """What a save can change at one Link; the ends are (address, port, bind address, bind port)."""
-
-    ap: str
-    requested_kbit: int
-    enforced_kbit: int
-    active: bool
-    end: tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a save can change, taken before and after it."""
-
-    general: tuple[str, str]
-    structure: tuple[object, ...]  # H of its hosts: differs when SCION's configuration does
-    links: dict[int, LinkValues]
-
-
-def snapshot(user_as: UserAS) -> Snapshot:
-    links = {
-        link.pk: LinkValues(
-            link.interface_a.AS.isd_as,
-            link.bandwidth_kbit,
-            link.enforced_kbit,
-            link.active,
-            _end_of(link.interface_b),
-        )
-        for link in links_of(user_as)
-    }
-    hosts = tuple(user_as.hosts.order_by("pk").values_list("pk", "config_version"))
-    return Snapshot((user_as.label, user_as.installation_type), hosts, links)
-
-
-def _end_of(end: Interface) -> tuple[object, ...]:
-    return (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
-
-
-def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """One sentence for each consequence of a save; `before` is None for a new AS."""
-    if before == after:
-        return ["Nothing was different, so nothing changes."]
-    restarts = before is None or before.structure != after.structure
-    sentences = [_enforced_next(link, restarts=restarts) for link in _with_new_limits(before, after)]
-    if before is None:
-        sentences.append("Download the configuration and install it on your host; SCION starts with it.")
-    elif restarts:
-        sentences.append(
-            "The SCION configuration of this AS changed: its host fetches it by itself, or download it here. SCION "
-            "restarts there when it is installed."
-        )
-    return sentences
-
-
-def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValues]:
-    """The Links whose limit is another one than before, or counts from now on."""
-    old = {} if before is None else before.links
-    found = []
-    for pk, new in after.links.items():
-        was = old.get(pk)
-        limits_before = None if was is None else (was.ap, was.requested_kbit, was.enforced_kbit, was.active)
-        if limits_before != (new.ap, new.requested_kbit, new.enforced_kbit, new.active) and (
-            new.active or was is None or was.requested_kbit != new.requested_kbit
-        ):
-            found.append(new)
-    return found
-
-
-def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
-    if not link.active:
-        return f"The link to {link.ap} is inactive: {format_kbit(link.requested_kbit)} count once it is activated."
-    what = "blocks the link" if link.enforced_kbit == 0 else f"enforces {format_kbit(link.enforced_kbit)}"
-    if link.enforced_kbit < link.requested_kbit:
-        what += f" (you asked for {format_kbit(link.requested_kbit)}, above its maximum)"
-    return f"{link.ap} {what} within about its polling interval" + ("." if restarts else "; nothing restarts.")
-
-
-def surprises(before: Snapshot | None, after: Snapshot) -> list[str]:
-    """A warning for each bandwidth that was saved now and is allowed but surprising."""
-    saved = _with_new_limits(before, after)
-    return [f"{link.ap}: {warning}" for link in saved if (warning := bandwidth_warning(link.requested_kbit))]
 
 
 def statuses_of(links: Iterable[Link], *, now: datetime) -> list[LinkStatus]:

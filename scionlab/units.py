@@ -10,7 +10,15 @@ from __future__ import annotations
 import re
 from decimal import ROUND_FLOOR, Decimal
 
-from bandwidth_config import RuleError, format_kbit, format_number, parse_bandwidth
+from bandwidth_config import (
+    HEARTBEAT_MINIMUM_KBIT,
+    Limits,
+    RuleError,
+    bandwidth_warning,
+    format_kbit,
+    format_number,
+    parse_bandwidth,
+)
 
 _BIT_PER_UNIT = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "t": 1_000_000_000_000}
 _NAMES = {"": "bit/s", "k": "kbit/s", "m": "Mbit/s", "g": "Gbit/s", "t": "Tbit/s"}
@@ -59,6 +67,25 @@ def format_bandwidth(kbit: int) -> str:
             short = len(number.replace(".", "")) <= 4
             return f"{format_kbit(kbit)} ({number}\N{NO-BREAK SPACE}{_NAMES[prefix]})" if short else format_kbit(kbit)
     return format_kbit(kbit)
+
+
+def limits_warning(limits: Limits) -> str | None:
+    """`bandwidth_warning`, also where one direction alone is surprising."""
+    if limits.is_symmetric:
+        return bandwidth_warning(limits.to_user_kbit)
+    sentences = []
+    for kbit, where in zip(limits, ("to the user AS", "from the user AS"), strict=True):
+        if kbit == 0:
+            sentences.append(
+                f"0 blocks the direction {where}: nothing passes there, and as SCION's heartbeats do not pass either, "
+                "the border routers will declare the link down."
+            )
+        elif kbit < HEARTBEAT_MINIMUM_KBIT:
+            sentences.append(
+                f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)} SCION's heartbeats may not fit {where}, and the border "
+                "routers may declare the link down."
+            )
+    return " ".join(sentences) or None
 
 
 def _prefix(unit: str) -> str | None:

@@ -7,7 +7,7 @@ from django.urls.converters import IntConverter
 
 from scionlab import health
 from scionlab.metrics.page import metrics
-from scionlab.views import site, usage, user_as
+from scionlab.views import link, site, timed, usage, user_as
 
 
 class KeyConverter(IntConverter):
@@ -38,7 +38,13 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),
     path("ases/<key:pk>/delete/", user_as.user_as_delete_page, name="user_as_delete"),
     path("ases/<key:pk>/configuration/", user_as.user_as_download, name="user_as_download"),
-    path("ases/<key:pk>/links/<key:link_id>/bandwidth/", user_as.link_bandwidth, name="link_bandwidth"),
+    path("ases/<key:pk>/links/<key:link_id>/", link.link_detail, name="link_detail"),
+    path("ases/<key:pk>/links/<key:link_id>/bandwidth/", link.link_bandwidth, name="link_bandwidth"),
+    path("ases/<key:pk>/links/<key:link_id>/preview/", link.link_preview, name="link_preview"),
+    path("ases/<key:pk>/links/<key:link_id>/history/", link.link_history, name="link_history"),
+    path("ases/<key:pk>/links/<key:link_id>/timed/", timed.timed_new, name="timed_new"),
+    path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
+    path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("api/", include("scionlab.api.urls")),
     path("admin/", admin.site.urls),

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 from django import template
 from django.template.defaultfilters import date
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from bandwidth_config import format_kbit, format_number
+from bandwidth_config import Limits, format_kbit, format_number
+from scionlab.consequences import duration
 from scionlab.selectors import LinkStatus
 
 register = template.Library()
@@ -29,7 +31,7 @@ STAGE_WORDS = {
 def stage(status: LinkStatus) -> dict[str, str]:
     """A word, a colour and a shape: none of them is needed to understand the others."""
     words = STAGE_WORDS[status.stage]
-    if status.stage == "enforced" and status.enforced_kbit == 0:
+    if status.stage == "enforced" and status.enforced is not None and max(status.enforced) == 0:
         words = "Enforced: blocked"
     return {"stage": status.stage, "words": words}
 
@@ -60,16 +62,60 @@ def data(value: int | None) -> str:
 
 
 @register.filter
-def when(at: datetime) -> SafeString:
-    """A `<time>` in UTC, to the second."""
-    utc = at.astimezone(UTC)
+def limits(value: Limits) -> SafeString:
+    """One number where both directions have the same, else both with their directions."""
+    if value.is_symmetric:
+        return format_html("{}", format_kbit(value.to_user_kbit))
     return format_html(
-        '<time datetime="{}">{}</time>', utc.isoformat(timespec="seconds"), date(utc, "j M Y, H:i:s") + " UTC"
+        '<span class="direction">{} <small>to your AS</small></span> '
+        '<span class="direction">{} <small>from it</small></span>',
+        *(format_kbit(kbit) for kbit in value),
     )
 
 
 @register.filter
+def rate(kbit: float | None) -> str:
+    """A measured rate, in three digits: `1.23 Mbit/s`; an en dash where nothing is known."""
+    if kbit is None:
+        return "\N{EN DASH}"
+    for unit in ("kbit/s", "Mbit/s", "Gbit/s"):
+        if kbit < 1000 or unit == "Gbit/s":
+            break
+        kbit /= 1000
+    digits = 0 if kbit >= 100 or kbit == 0 else 1 if kbit >= 10 else 2
+    return f"{kbit:.{digits}f}\N{NO-BREAK SPACE}{unit}"
+
+
+@register.filter
+def seconds(value: float) -> str:
+    """`90` -> `1 min 30 s`."""
+    return duration(value)
+
+
+@register.filter
+def when(at: datetime) -> SafeString:
+    """A `<time>` to the second, in the zone of whoever reads the page."""
+    return _time(at, "j M Y, H:i:s T")
+
+
+@register.filter
+def minute(at: datetime) -> SafeString:
+    """The same without seconds where they are 0."""
+    return _time(at, "j M Y, H:i T" if timezone.localtime(at).second == 0 else "j M Y, H:i:s T")
+
+
+@register.filter
+def clock(at: datetime) -> SafeString:
+    """Short, where many stand in a row."""
+    return _time(at, "j M, H:i")
+
+
+@register.filter
 def day(at: datetime) -> SafeString:
-    """A `<time>` in UTC, where the hour does not matter."""
-    utc = at.astimezone(UTC)
-    return format_html('<time datetime="{}">{}</time>', utc.date().isoformat(), date(utc, "j M Y"))
+    """A `<time>` where the hour does not matter."""
+    return _time(at, "j M Y")
+
+
+def _time(at: datetime, form: str) -> SafeString:
+    utc, local = at.astimezone(UTC), timezone.localtime(at)
+    return format_html('<time datetime="{}">{}</time>', utc.isoformat(timespec="seconds"), date(local, form))

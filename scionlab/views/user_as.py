@@ -7,19 +7,19 @@ from itertools import chain
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
 from scionlab import selectors
-from scionlab.conflict import Conflict, conflict_of
+from scionlab.conflict import conflict_of
+from scionlab.consequences import snapshot
 from scionlab.editor import UserASEditor
-from scionlab.forms import BandwidthForm, Choice, Problem, problems_of
+from scionlab.forms import Choice, Problem
 from scionlab.models import UserAS
-from scionlab.presenters import LinkPanel, is_live, load_history, snapshot, statuses_of
-from scionlab.services.link import link_set_bandwidth
+from scionlab.presenters import LinkPanel, is_live, statuses_of
 from scionlab.services.render import user_download
 from scionlab.services.stale import StalePageError
 from scionlab.services.user_as import (
@@ -29,7 +29,8 @@ from scionlab.services.user_as import (
     user_as_set_active,
     user_as_update,
 )
-from scionlab.views.common import PageRequest, gone_is_404, own_page, say_saved
+from scionlab.usage_panel import sparks_of
+from scionlab.views.common import PageRequest, gone_is_404, nothing_typed, own_page, say_saved
 
 logger = logging.getLogger(__name__)
 
@@ -42,72 +43,26 @@ def user_as_list(request: PageRequest) -> HttpResponse:
     statuses = [statuses_of(selectors.links_of(user_as), now=now) for user_as in ases]
     rows = [{"user_as": user_as, "statuses": found} for user_as, found in zip(ases, statuses, strict=True)]
     live = is_live(chain.from_iterable(statuses))
-    return render(request, "user_as/list.html", {"nav": "ases", "rows": rows, "live": live})
+    context = {"nav": "ases", "rows": rows, "live": request.path if rows else "", "every_s": 2 if live else 10}
+    return render(request, "user_as/list.html", context)
 
 
 @require_safe
 @own_page
 def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
-    return _detail(request, selectors.user_as_of(request.user, pk))
-
-
-@require_POST
-@own_page
-@gone_is_404
-def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
-    """The one number, changed on the page of its AS."""
-    user_as = selectors.user_as_of(request.user, pk)
-    link = next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
-    if link is None:
-        if f"link-{link_id}-shown" not in request.POST:
-            raise Http404
-        messages.error(request, "That link was removed while this page was open. Nothing was saved.")
-        return redirect("user_as_detail", pk=user_as.pk)
-    form = BandwidthForm(request.POST, link=link, policy=selectors.policy())
-    before = snapshot(user_as)
-    if form.is_valid():
-        kbit = form.cleaned_data["bandwidth_kbit"]
-        try:
-            link_set_bandwidth(link_id=link.pk, bandwidth_kbit=kbit, actor=request.user, shown=form.shown_values())
-        except StalePageError as exc:
-            conflict = conflict_of(exc, reader=request.user)
-            if exc.is_untouched:
-                return _nothing_typed(request, user_as, conflict)
-            form.meet(conflict, exc.stored)
-        except RuleError as exc:
-            form.refuse(exc)
-        else:
-            say_saved(request, user_as.pk, before)
-            return redirect("user_as_detail", pk=user_as.pk)
-    return _detail(request, user_as, wrong=form)
-
-
-def _nothing_typed(request: PageRequest, user_as: UserAS, conflict: Conflict) -> HttpResponse:
-    """An old page was saved as it stood: there is nothing to decide, and nothing of somebody else's is undone."""
-    messages.warning(request, f"You had changed nothing, so nothing was saved. {conflict.sentence} That stays.")
-    return redirect("user_as_detail", pk=user_as.pk)
-
-
-def _detail(request: PageRequest, user_as: UserAS, *, wrong: BandwidthForm | None = None) -> HttpResponse:
-    links, policy = selectors.links_of(user_as), selectors.policy()
-    load_history(links)
-    statuses = statuses_of(links, now=timezone.now())
-    rows = [
-        LinkPanel(
-            status,
-            wrong if wrong and wrong.link == status.link else BandwidthForm(link=status.link, policy=policy),
-        )
-        for status in statuses
-    ]
+    user_as, now = selectors.user_as_of(request.user, pk), timezone.now()
+    links = selectors.links_of(user_as)
+    statuses, sparks = statuses_of(links, now=now), sparks_of(links, now=now)
     context = {
         "nav": "ases",
         "user_as": user_as,
-        "rows": rows,
-        "live": is_live(statuses),
+        "rows": [LinkPanel(status, now, spark=sparks.get(status.link.pk)) for status in statuses],
+        "live": request.path,
+        "every_s": 2 if is_live(statuses) else 10,
         "is_active": any(status.link.active for status in statuses),
-        "problems": list(problems_of(wrong, "")) if wrong else [],
+        "now": now,
     }
-    return render(request, "user_as/detail.html", context, status=409 if wrong and wrong.conflict else 200)
+    return render(request, "user_as/detail.html", context)
 
 
 # --- create and edit ------------------------------------------------------------------------------------------
@@ -126,7 +81,7 @@ def user_as_new(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             editor.refuse(exc)
         else:
-            say_saved(request, user_as.pk, None, done=f"{user_as.isd_as} was created.")
+            say_saved(request, user_as, None, done=f"{user_as.isd_as} was created.")
             return redirect("user_as_detail", pk=user_as.pk)
     return _editor(request, editor)
 
@@ -146,14 +101,14 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     try:
         if editor.is_valid():
             user_as_update(user_as_id=user_as.pk, actor=request.user, shown=editor.shown_values(), **editor.values())
-            say_saved(request, pk, before)
+            say_saved(request, user_as, before)
             return redirect("user_as_detail", pk=user_as.pk)
         # An error may come of what is old (a Link that is gone), and then says less than what changed meanwhile.
         check_shown(user_as, shown=editor.shown_values())
     except StalePageError as exc:
         conflict = conflict_of(exc, reader=request.user)
         if exc.is_untouched:
-            return _nothing_typed(request, user_as, conflict)
+            return nothing_typed(request, conflict, "user_as_detail", pk)
         editor = UserASEditor.in_conflict(request.POST, choices, user_as=user_as, conflict=conflict, stored=exc.stored)
     except RuleError as exc:
         editor.refuse(exc)
@@ -191,7 +146,7 @@ def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     except RuleError as exc:
         messages.error(request, exc.message)
     else:
-        say_saved(request, pk, before, done="Activated." if active else "Deactivated.")
+        say_saved(request, user_as, before, done="Activated." if active else "Deactivated.")
     return redirect("user_as_detail", pk=user_as.pk)
 
 

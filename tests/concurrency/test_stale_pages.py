@@ -229,7 +229,7 @@ def test_a_page_that_does_not_say_what_it_showed_is_an_old_one(text: str, owner:
 
 def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link, staff: User) -> None:
     detail, edit, admins = browser(owner), EditPage(owner, made), browser(staff)
-    quick = fields(detail.get(f"/ases/{made.pk}/"), f"quick-{one.pk}")
+    quick = fields(detail.get(f"/ases/{made.pk}/links/{one.pk}/"), "limits")
     admin_page = fields(admins.get(page(Link, CHANGE, one.pk)), "link_form")
     user_as_update(
         user_as_id=made.pk,
@@ -254,7 +254,7 @@ def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link
 def test_the_quick_form_of_an_old_page(owner: User, made: UserAS, one: Link, staff: User) -> None:
     """The administrator was quicker: the owner is told who, when and what."""
     client, url = browser(owner), f"/ases/{made.pk}/links/{one.pk}/bandwidth/"
-    quick = fields(client.get(f"/ases/{made.pk}/"), f"quick-{one.pk}")
+    quick = fields(client.get(f"/ases/{made.pk}/links/{one.pk}/"), "limits")
     link_set_bandwidth(link_id=one.pk, bandwidth_kbit=100, actor=staff)
     told = client.post(url, {**quick, f"link-{one.pk}-bandwidth_kbit": "700"})
     assert told.status_code == 409
@@ -265,7 +265,7 @@ def test_the_quick_form_of_an_old_page(owner: User, made: UserAS, one: Link, sta
         "100 kbit/s",
         "700 kbit/s",
     ]
-    again = fields(told, f"quick-{one.pk}")
+    again = fields(told, "limits")
     assert again[f"link-{one.pk}-bandwidth_kbit"] == "700"
     assert kbit(one) == 100
     assert client.post(url, again).status_code == 302

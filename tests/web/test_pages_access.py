@@ -21,7 +21,13 @@ PAGES_OF_AN_AS = {
     "active/": {"POST"},
     "delete/": {"GET", "HEAD", "POST"},
     "configuration/": {"GET", "HEAD"},
+    "links/{link}/": {"GET", "HEAD"},
     "links/{link}/bandwidth/": {"POST"},
+    "links/{link}/preview/": {"GET", "HEAD"},
+    "links/{link}/history/": {"GET", "HEAD"},
+    "links/{link}/timed/": {"GET", "HEAD", "POST"},
+    "links/{link}/timed/preview/": {"GET", "HEAD"},
+    "links/{link}/timed/1/cancel/": {"POST"},
 }
 ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -90,12 +96,13 @@ def test_an_as_that_goes_while_its_form_is_saved_is_not_found(
 ) -> None:
     """Somebody else deletes it after our look and before the service's lock."""
 
-    def deleted_meanwhile(of: UserAS) -> object:
+    def deleted_meanwhile(of: UserAS, links: object = None) -> object:
         if UserAS.objects.filter(pk=of.pk).exists():
             user_as_delete(user_as_id=of.pk, actor=owner)
         return None
 
     monkeypatch.setattr("scionlab.views.user_as.snapshot", deleted_meanwhile)
+    monkeypatch.setattr("scionlab.views.link.snapshot", deleted_meanwhile)
     browser = browser_of(owner)
     for rest in ("edit/", f"links/{link.pk}/bandwidth/"):
         made = attach(owner, spec(link.attachment_point, public_port=50_777))
@@ -192,7 +199,7 @@ def test_with_the_token_of_the_page_it_is_accepted(user_as: UserAS, link: Link, 
 def test_every_button_of_the_pages_carries_the_token(user_as: UserAS, link: Link, owner: User) -> None:
     browser = browser_of(owner, csrf=True)
     pressed = []
-    for url in (f"/ases/{user_as.pk}/", f"/ases/{user_as.pk}/delete/"):
+    for url in (f"/ases/{user_as.pk}/links/{link.pk}/", f"/ases/{user_as.pk}/", f"/ases/{user_as.pk}/delete/"):
         for form in Page(browser.get(url)).root.all("form"):
             data = {one.attrs["name"]: one.attrs.get("value", "") for one in form.all("input")}
             target = form.attrs.get("action", url)
@@ -200,7 +207,7 @@ def test_every_button_of_the_pages_carries_the_token(user_as: UserAS, link: Link
                 continue
             assert browser.post(target, data | {"active": "1"}).status_code == 302, target
             pressed.append(target)
-    assert len(pressed) == 3  # activate, bandwidth, delete
+    assert len(pressed) == 3  # bandwidth, activate, delete
     assert not UserAS.objects.exists()
     page = Page(browser.get("/ases/"))
     token = page.root.one("form", action="/logout/").one("input").attrs["value"]

@@ -74,14 +74,14 @@ def test_a_number_that_was_typed_stays_when_another_attachment_point_is_chosen(
 def test_the_page_turns_to_enforced_by_itself_and_does_not_touch_what_is_typed(
     user_as: UserAS, link: Link, page: Page
 ) -> None:
-    page.goto(f"/ases/{user_as.pk}/")
+    page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
     expect(page.locator(".stage")).to_have_text("Waiting")
     page.get_by_label("Bandwidth of this link [kbit/s]").fill("77")
     confirm(link)
     expect(page.locator(".stage")).to_have_text("Enforced")
     expect(page.get_by_role("rowheader", name="To your AS")).to_be_visible()
     assert page.get_by_label("Bandwidth of this link [kbit/s]").input_value() == "77"
-    assert page.locator("[data-live]").count() == 0
+    assert page.locator("[data-live]").get_attribute("data-every") == "10"
 
 
 def test_enter_in_a_field_saves(user_as: UserAS, link: Link, page: Page) -> None:
@@ -141,7 +141,9 @@ def every_stage(link: Link, owner: User, ap: AttachmentPoint) -> list[str]:
     received = failed.interface_a.host.receipt.received_at
     LinkEnforcementFactory(link=Link.objects.get(pk=blocked.pk), received_at=received)
     own = [f"/ases/{busy.pk}/{rest}" for rest in ("", "edit/", "delete/")]
-    return ["/ases/", *own, "/nowhere/", "/ases/new/"]
+    link_page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/"
+    pages = [link_page, f"{link_page}history/", *(f"{link_page}timed/?kind={kind}" for kind in ("constant", "square"))]
+    return ["/ases/", *own, *pages, "/nowhere/", "/ases/new/"]
 
 
 def refused_form(page: Page) -> None:
@@ -172,10 +174,10 @@ def test_all_text_stands_out_from_its_background(every_stage: list[str], page: P
 
 def test_one_click_decides_about_a_page_that_somebody_made_old(page: Page, link: Link, staff: User) -> None:
     """The button stands in the summary, outside of the form that it sends."""
-    page.goto(f"/ases/{link.interface_b.AS_id}/")
+    page.goto(f"/ases/{link.interface_b.AS_id}/links/{link.pk}/")
     page.get_by_label("Bandwidth of this link [kbit/s]").fill("700")
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=200, actor=staff)
-    page.get_by_role("button", name="Save the bandwidth").click()
+    page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_role("alert")).to_contain_text("staff@example.org saved other values")
     page.get_by_role("button", name="Save mine all the same").click()
     expect(page.get_by_text("Saved.")).to_be_visible()

@@ -103,7 +103,8 @@ def test_a_new_as_is_stored_as_it_was_typed(client: Client, owner: User, ap: Att
 def test_after_creating_the_page_says_what_happens_next(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(row(ap)), follow=True))
     assert (
-        "17-ffaa:1:1 was created. 17-ffaa:0:1107 enforces 500 kbit/s within about its polling interval. "
+        "17-ffaa:1:1 was created. 17-ffaa:0:1107 enforces 500 kbit/s when the attachment point next "
+        "fetches its limits (no agent there has reported yet). "
         "Download the configuration and install it on your host; SCION starts with it." in page.text
     )
 
@@ -118,7 +119,7 @@ def test_over_the_vpn_no_address_is_needed(client: Client, ap_b: AttachmentPoint
 def test_a_bandwidth_of_zero_is_stored_as_zero_and_announced(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(row(ap, bandwidth_kbit="0")), follow=True))
     assert Link.objects.get().bandwidth_kbit == 0
-    assert "17-ffaa:0:1107 blocks the link within about its polling interval." in page.text
+    assert "17-ffaa:0:1107 blocks the link when the attachment point next fetches its limits" in page.text
     assert "0 blocks the link: nothing passes in either direction." in page.text
 
 
@@ -388,7 +389,7 @@ def test_a_changed_bandwidth_alone_restarts_nothing(client: Client, user_as: Use
     host_a.refresh_from_db()
     data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "attachments-0-bandwidth_kbit": "640"}
     page = Page(client.post(edit_url(user_as), data, follow=True))
-    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s within about its polling interval; nothing restarts." in page.text
+    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s when the attachment point next fetches its limits" in page.text
     link.refresh_from_db()
     assert link.bandwidth_kbit == 640
     after, ap_after = Host.objects.get(pk=host.pk), Host.objects.get(pk=host_a.pk)

@@ -65,7 +65,7 @@ RULES: dict[str, Rule] = {
     "an exponent": kbit("1e3", "bandwidth_invalid"),
     "a hexadecimal number": kbit("0x10", "bandwidth_invalid"),
     "digits of another script": kbit("٣٠٠", "bandwidth_invalid"),
-    "a unit": kbit("500 kbit/s", "bandwidth_invalid"),
+    "a unit": Rule({"bandwidth_kbit": "500 kbit/s"}, "bandwidth_kbit", "bandwidth_invalid", doors={"api", "admin"}),
     "a shell command": kbit("1; tc qdisc del dev eth0 root", "bandwidth_invalid"),
     "one above the maximum": kbit(
         "1001",

@@ -1,4 +1,4 @@
-// Two comforts; every page works without them.
+// Comforts; every page works without them.
 "use strict";
 
 // 1. The hint beside a bandwidth follows the chosen attachment point, and so does a number that nobody touched.
@@ -17,29 +17,105 @@ for (const attachment of document.querySelectorAll("[data-attachment]")) {
   });
 }
 
-// 2. A page on which something is under way fetches itself anew and exchanges what changed, until all is settled.
-const INTERVAL_MS = 2000;
+// 2. A page of what changes fetches itself anew and exchanges the parts that differ: soon while something is under way,
+//    seldom otherwise, and not at all while nobody looks at it. What is typed, open or has the focus is left alone.
+const live = document.querySelector("[data-live]");
+let timer = 0;
 
 async function refresh() {
-  const live = document.querySelector("[data-live]");
-  if (!live) return;
-  if (!document.hidden) {
-    try {
-      const answer = await fetch(live.dataset.live, { redirect: "error" });
-      if (answer.ok) exchange(live, new DOMParser().parseFromString(await answer.text(), "text/html"));
-    } catch {
-      // The service is away: what the page shows stays, and the next attempt may do better.
-    }
+  clearTimeout(timer);
+  if (document.hidden || !live?.dataset.live) return;
+  try {
+    const answer = await fetch(live.dataset.live, { redirect: "error" });
+    if (answer.ok) exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch {
+    // The service is away: what the page shows stays, and the next attempt may do better.
   }
-  setTimeout(refresh, INTERVAL_MS);
+  wait();
 }
 
-function exchange(live, page) {
+function wait() {
+  if (live?.dataset.live) timer = setTimeout(refresh, 1000 * (live.dataset.every || 10));
+}
+
+function exchange(page) {
   for (const part of live.querySelectorAll("[data-part]")) {
     const fresh = page.getElementById(part.id);
-    if (fresh && fresh.innerHTML !== part.innerHTML) part.replaceChildren(...document.adoptNode(fresh).childNodes);
+    if (!fresh || fresh.innerHTML === part.innerHTML || part.contains(document.activeElement)) continue;
+    for (const open of part.querySelectorAll("details[id][open]")) page.getElementById(open.id)?.setAttribute("open", "");
+    part.replaceChildren(...document.adoptNode(fresh).childNodes);
   }
-  if (!page.querySelector("[data-live]")) live.removeAttribute("data-live");
+  const fresh = page.querySelector("[data-live]");
+  if (fresh) Object.assign(live.dataset, fresh.dataset);
+  skew();
 }
 
-setTimeout(refresh, INTERVAL_MS);
+document.addEventListener("visibilitychange", refresh);
+wait();
+
+// 3. Countdowns go on between two fetches, by the service's clock.
+let ahead = 0;
+
+function skew() {
+  if (live?.dataset.now) ahead = Date.parse(live.dataset.now) - Date.now();
+}
+
+function left(until) {
+  let seconds = Math.max(0, Math.round((Date.parse(until) - Date.now() - ahead) / 1000));
+  const parts = [];
+  for (const [name, length] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
+    if (parts.length === 2 || (parts.length && seconds < length)) break;
+    if (seconds < length) continue;
+    parts.push(`${Math.floor(seconds / length)}\u00a0${name}`);
+    seconds %= length;
+  }
+  return parts.join(" ") || "0\u00a0s";
+}
+
+skew();
+setInterval(() => {
+  for (const one of document.querySelectorAll("[data-until]")) {
+    const text = left(one.dataset.until);
+    if (one.textContent !== text) one.textContent = text;
+    if (text === "0\u00a0s" && !one.dataset.over) {
+      one.dataset.over = "1";
+      refresh();
+    }
+  }
+}, 1000);
+
+// 4. While limits are typed, the page says what they would do.
+for (const form of document.querySelectorAll("form[data-preview]")) {
+  const target = form.querySelector("#preview");
+  let pending = 0;
+  let latest = 0;
+  const show = async () => {
+    const number = ++latest;
+    const query = new URLSearchParams(new FormData(form));
+    query.delete("csrfmiddlewaretoken");
+    try {
+      const answer = await fetch(`${form.dataset.preview}?${query}`, { redirect: "error" });
+      const text = await answer.text();
+      if (answer.ok && number === latest) target.innerHTML = text;
+    } catch {
+      // The service is away: Save will say so.
+    }
+  };
+  form.addEventListener("input", () => {
+    clearTimeout(pending);
+    pending = setTimeout(show, 300);
+  });
+  for (const preset of form.querySelectorAll("button[name=preset]")) {
+    preset.addEventListener("click", event => {
+      event.preventDefault();
+      const fill = (names, value) => {
+        const field = form.querySelector(names);
+        field.value = value;
+        if (value && field.closest("details")) field.closest("details").open = true;
+      };
+      fill("[name$=-bandwidth_kbit], [name=timed-to_user]", preset.dataset.to);
+      fill("[name$=-from_user_kbit], [name=timed-from_user]", preset.dataset.from);
+      show();
+    });
+  }
+}

@@ -1,0 +1,131 @@
+"""Limits for a time: drawn before they start, started, and cancelled."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, get_args
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from bandwidth_config import RuleError
+from scionlab import selectors
+from scionlab.consequences import local, preview_timed, takes_effect
+from scionlab.forms import problems_of
+from scionlab.limit_forms import TimedForm, preset_limits
+from scionlab.local_time import zone_of
+from scionlab.models import Link, UserAS
+from scionlab.plots import profile_plot
+from scionlab.presenters import LinkPanel
+from scionlab.presets import offered
+from scionlab.profiles import Kind
+from scionlab.services.timed_limit import timed_limit_cancel, timed_limit_create
+from scionlab.views.common import PageRequest, gone_is_404, own_page
+from scionlab.views.link import link_or_404
+
+KINDS: dict[Kind, tuple[str, str]] = {
+    "constant": ("Constant", "The same limits all the time, for example those of a slow link."),
+    "stair": ("Stair", "From one pair of limits to another in equal steps."),
+    "square": ("Square wave", "Low and high by turns, as on a link that comes and goes."),
+    "outage": ("Outage", "Nothing passes, as if the line were cut."),
+}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@own_page
+@gone_is_404
+def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    """GET shows the form of a kind, POST draws it, or starts it."""
+    user_as, link = link_or_404(request, pk, link_id)
+    now = timezone.now()
+    if request.method != "POST":
+        form = _form(request, link, None, request.GET.get("kind", "constant"), now)
+        return _page(request, user_as, link, form, now)
+    data = request.POST.copy()
+    limits = preset_limits(data.get("preset", ""))
+    if limits is not None:
+        data["timed-to_user"], data["timed-from_user"] = (str(kbit) for kbit in limits)
+    form = _form(request, link, data, data.get("kind", "constant"), now)
+    is_start = "start" in data and limits is None
+    if is_start and form.is_valid():
+        try:
+            made = timed_limit_create(
+                link_id=link.pk, profile=form.profile, begins_at=form.beginning(), actor=request.user
+            )
+        except RuleError as exc:
+            form.refuse(exc)
+        else:
+            when = f"from {local(made.begins_at)} on" if made.begins_at > now else takes_effect(link, now=now)
+            until = f"until {local(made.ends_at)}, when the link's own limits return; nothing restarts."
+            messages.success(request, f"Started: {when}; {until}")
+            return redirect("link_detail", pk=pk, link_id=link_id)
+    return _page(request, user_as, link, form, now, is_wrong=is_start)
+
+
+@require_safe
+@own_page
+def timed_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    """A part of the page: the course of what the query has, drawn, and what it does. Nothing is started."""
+    _, link = link_or_404(request, pk, link_id)
+    now = timezone.now()
+    form = _form(request, link, request.GET, request.GET.get("kind", "constant"), now)
+    return render(request, "user_as/timed_preview.html", {"form": form, **_preview(form, link, now)})
+
+
+@require_POST
+@own_page
+@gone_is_404
+def timed_cancel(request: PageRequest, pk: int, link_id: int, timed_id: int) -> HttpResponse:
+    _, link = link_or_404(request, pk, link_id)
+    if not link.timed_limits.filter(pk=timed_id).exists():
+        raise Http404
+    now = timezone.now()
+    found = timed_limit_cancel(timed_limit_id=timed_id, actor=request.user)
+    if found.cancelled_at is None:
+        messages.warning(request, f"It had ended already, at {local(found.ends_at)}. Nothing was cancelled.")
+    elif found.begins_at > now:
+        messages.success(request, "Cancelled before it began. Nothing changes and nothing restarts.")
+    else:
+        messages.success(request, f"Cancelled: the link's own limits return; this {takes_effect(link, now=now)}.")
+    return redirect("link_detail", pk=pk, link_id=link_id)
+
+
+def _form(request: PageRequest, link: Link, data: Any, kind: str, now: datetime) -> TimedForm:
+    found: Kind = next((one for one in get_args(Kind) if one == kind), "constant")
+    return TimedForm(data, kind=found, link=link, policy=selectors.policy(), zone=zone_of(request.user), now=now)
+
+
+def _preview(form: TimedForm, link: Link, now: datetime) -> dict[str, Any]:
+    if not form.is_bound or not form.is_valid():
+        return {}
+    steps, duration_s = form.profile.steps, form.profile.duration_s
+    status = selectors.link_status(link, now=now)
+    return {
+        "preview": preview_timed(status, steps, begins_at=form.beginning(), duration_s=duration_s, now=now),
+        "plot": profile_plot(steps, duration_s, standing=link.enforced),
+        "steps": steps,
+    }
+
+
+def _page(
+    request: PageRequest, user_as: UserAS, link: Link, form: TimedForm, now: datetime, *, is_wrong: bool = False
+) -> HttpResponse:
+    possible, too_fast = offered(form.maximum_kbit) if form.kind == "constant" else ([], [])
+    context = {
+        "nav": "ases",
+        "user_as": user_as,
+        "link": link,
+        "row": LinkPanel(selectors.link_status(link, now=now), now),
+        "form": form,
+        "kinds": [(key, *words) for key, words in KINDS.items()],
+        "kind_text": KINDS[form.kind][1],
+        "presets": possible,
+        "presets_above": too_fast,
+        "problems": list(problems_of(form, "")) if is_wrong else [],
+        "now": now,
+        **_preview(form, link, now),
+    }
+    return render(request, "user_as/timed.html", context)
