@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ap_agent.limits import limits_of
+from ap_agent.limits import limit_on
 from ap_agent.model import (
     ETH_P_ALL,
     ETH_P_ARP,
@@ -203,8 +203,8 @@ def match_key(link: LinkInfo) -> tuple[object, ...]:
 
 def strictest(links: Iterable[LinkInfo], major: int) -> LinkInfo:
     """The link that takes what cannot be told apart: the lowest limit there; blocked ones only if all are blocked."""
-    ranked = sorted(links, key=lambda link: (limits_of(link).kbit(major), link.interface_id))
-    return next((link for link in ranked if limits_of(link).kbit(major) > 0), ranked[0])
+    ranked = sorted(links, key=lambda link: (limit_on(major, link), link.interface_id))
+    return next((link for link in ranked if limit_on(major, link) > 0), ranked[0])
 
 
 def link_indexes(links: Sequence[LinkInfo], side: Side) -> tuple[Index, ...]:

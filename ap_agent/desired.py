@@ -16,7 +16,7 @@ from ap_agent.classify import (
     redirect_everything,
     redirect_indexes,
 )
-from ap_agent.limits import limits_of
+from ap_agent.limits import limit_on, strictest_of_each
 from ap_agent.model import (
     EXEMPT_MINOR,
     IFB_ALIAS,
@@ -39,7 +39,7 @@ from ap_agent.model import (
     leaf_handle,
 )
 from ap_agent.tcmsg import kept_bytes
-from bandwidth_config import HEARTBEAT_KBIT, LinkInfo, bytes_per_second, format_kbit
+from bandwidth_config import HEARTBEAT_KBIT, Limits, LinkInfo, bytes_per_second
 
 BLOCKED_RATE_BYTES_S = 1000  # 8 kbit/s for the classes of a blocked link: HTB refuses 0; its leaves drop everything
 BURST_MS = 4  # one tick of a kernel with HZ=250: 0.1 % accurate up to 1 Gbit/s (docs/adr/0002)
@@ -95,7 +95,7 @@ def _leaf(parent: Handle, limit_bytes: int) -> Qdisc:
 
 def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass, HtbClass, HtbClass]:
     """Inner, heartbeat, data."""
-    rates, number = rates_of(limits_of(link).kbit(major)), link.interface_id
+    rates, number = rates_of(limit_on(major, link)), link.interface_id
     inner = inner_class(major, number)
     return (
         replace(_class(inner, Handle(major), rates.limit, rates.limit, frame_bytes), quantum_bytes=0),
@@ -106,7 +106,7 @@ def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass
 
 def link_leaves(major: int, link: LinkInfo, frame_bytes: int) -> tuple[Qdisc, Qdisc]:
     """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it."""
-    kbit = limits_of(link).kbit(major)
+    kbit = limit_on(major, link)
     rates, blocked = rates_of(kbit), kbit == 0
     return (
         _leaf(heartbeat_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.heartbeat, frame_bytes)),
@@ -180,7 +180,8 @@ def desired(placed: Iterable[PlacedLink], managed: Iterable[Device], settings: E
 
 
 def without_ambiguous(links: Iterable[LinkInfo]) -> tuple[list[LinkInfo], list[Finding]]:
-    """Of links that match exactly the same packets the strictest is enforced; the others are errors of the document."""
+    """Of links that match exactly the same packets the strictest limits are enforced, at one of them; the others are
+    errors of the document, and that one too where it asked for more in a direction."""
     groups: dict[tuple[object, ...], list[LinkInfo]] = {}
     for link in sorted(links, key=lambda one: one.interface_id):
         groups.setdefault(match_key(link), []).append(link)
@@ -188,17 +189,20 @@ def without_ambiguous(links: Iterable[LinkInfo]) -> tuple[list[LinkInfo], list[F
     for group in groups.values():
         # Blocking counts as strict here: these links ask for the same packets, and one of them says none may pass.
         winner = min(group, key=lambda one: (one.bandwidth_kbit, one.interface_id))
-        winners.append(winner)
-        findings += [_ambiguous(group[0], later, winner) for later in group[1:]]
+        limits = strictest_of_each([one.limits for one in group])
+        winners.append(winner if winner.limits == limits else winner.with_limits(limits))
+        findings += [_ambiguous(group[0], later, winner, limits) for later in group[1:]]
     return winners, findings
 
 
-def _ambiguous(first: LinkInfo, later: LinkInfo, winner: LinkInfo) -> Finding:
+def _ambiguous(first: LinkInfo, later: LinkInfo, winner: LinkInfo, limits: Limits) -> Finding:
     port = "every port" if later.remote_port is None else f"UDP port {later.remote_port}"
     message = (
         f"Links {first.interface_id} and {later.interface_id} both match exactly the packets of {later.remote_ip}, "
-        f"{port}; the stricter limit of {format_kbit(winner.bandwidth_kbit)} (link {winner.interface_id}) is enforced "
+        f"{port}; the stricter limit of {limits} (link {winner.interface_id}) is enforced "
         f"for both. Give one of them another port."
     )
     in_error = {later.interface_id} | ({first.interface_id} if winner is not first else set())
+    if winner.limits != limits:
+        in_error.add(winner.interface_id)
     return Finding(Problem("ambiguous_match", f"link {later.interface_id}", message), frozenset(in_error))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ap_agent.errors import AgentError
+from ap_agent.limits import links_at
 from ap_agent.log import Logger
 from ap_agent.model import EngineSettings, LinkState, Problem
 from ap_agent.problems import problem_of
@@ -46,6 +47,7 @@ class Enforced:
     ok: bool
     result: CycleResult | None = None
     error: AgentError | None = None
+    is_step: bool = False  # nothing but the clock made it necessary, and nothing else was looked at
 
 
 def enforce_links(
@@ -56,7 +58,9 @@ def enforce_links(
     is_settled: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Enforced:
-    """One reconcile with its outcome as a value. A programming error is not caught here: it must be seen."""
+    """One reconcile with its outcome as a value, of the limits that the links have now. A programming error is not
+    caught here: it must be seen."""
+    links = links_at(links, now())
     try:
         result = engine.reconcile(links, settings.engine(), is_settled=is_settled)
     except AgentError as exc:

@@ -33,7 +33,7 @@ from ap_agent.model import (
 )
 from ap_agent.ops import ListDel, Op, Stage
 from ap_agent.readback import is_uncounted, sums
-from bandwidth_config import LinkInfo
+from bandwidth_config import Limits, LinkInfo
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Verdict:
     """What is to be said about a link, but for its counters."""
 
     interface_id: int
-    kbit: int
+    limits: Limits
     problem: str | None
     to_user: Place | None
     from_user: Place | None
@@ -73,7 +73,7 @@ def link_states(said: Iterable[Verdict], state: TcState) -> tuple[LinkState, ...
     return tuple(
         LinkState(
             one.interface_id,
-            one.kbit,
+            one.limits,
             "enforced" if one.problem is None else "error",
             one.problem,
             direction(one.to_user),
@@ -135,7 +135,7 @@ def verdicts(
         problem = sentences.get(number) or by_link.get(number) or structural
         if problem is None and (to_user is None or from_user is None):
             problem = "The kernel has no class for this link."
-        said.append(Verdict(number, link.bandwidth_kbit, problem, to_user, from_user))
+        said.append(Verdict(number, link.limits, problem, to_user, from_user))
     return tuple(said)
 
 

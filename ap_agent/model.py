@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from bandwidth_config import MAX_INTERFACE_ID, IPAddress
+from bandwidth_config import MAX_INTERFACE_ID, IPAddress, Limits
 
 IFB_NAME = "slbw0"
 IFB_ALIAS = "scionlab-bw"  # marks the device as ours: a device of that name without it belongs to somebody else
@@ -101,7 +101,7 @@ class LinkState:
     """A limited link as the kernel has it; a direction without a class is None."""
 
     interface_id: int
-    kbit: int
+    limits: Limits  # that the document wanted when the kernel was read
     state: Literal["enforced", "error"]
     problem: str | None
     to_user: DirectionState | None

@@ -48,9 +48,15 @@ def _problem(problem: Problem) -> dict[str, str]:
     }
 
 
-def _link(link: LinkState) -> dict[str, Any]:
+def link_fields(link: LinkState) -> dict[str, Any]:
+    """`kbit` is the lower of both directions, for readers that know one limit."""
     fields = asdict(link)
-    del fields["interface_id"]
+    del fields["interface_id"], fields["limits"]
+    return {"kbit": link.limits.lowest_kbit, **link.limits._asdict(), **fields}
+
+
+def _link(link: LinkState) -> dict[str, Any]:
+    fields = link_fields(link)
     if link.problem is not None:
         fields["problem"] = _clipped(link.problem, _MAX_TEXT_CHARS)
     return fields
@@ -64,21 +70,27 @@ def _clipped(text: str, chars: int) -> str:
 def unread_links(links: Mapping[int, LinkInfo], why: str) -> tuple[LinkState, ...]:
     """The states of links whose kernel could not be read: nothing is claimed, the reason is given."""
     return tuple(
-        LinkState(interface_id, link.bandwidth_kbit, "error", why, None, None)
+        LinkState(interface_id, link.limits, "error", why, None, None)
         for interface_id, link in sorted(links.items())
         if link.is_user_as
     )
 
 
 def news(receipt: Mapping[str, Any]) -> object:
-    """What makes a receipt worth sending at once: everything but times, counters and the number of writes."""
-    links = {
-        interface_id: (link["kbit"], link["state"], link["problem"], _rate(link["to_user"]), _rate(link["from_user"]))
-        for interface_id, link in receipt["links"].items()
-    }
+    """What makes a receipt worth sending at once: everything but times, counters and the number of writes.
+
+    Nor what a timed limit changes by the clock while the kernel follows: the service has the same timetable, and a
+    receipt of thousands of links every second would tell it nothing new.
+    """
+    links = {interface_id: _said(link) for interface_id, link in receipt["links"].items()}
     problems = sorted((one["code"], one["subject"]) for one in receipt["problems"])
     return receipt["version"], receipt["limits_version"], links, problems
 
 
-def _rate(direction: Mapping[str, Any] | None) -> tuple[str, int] | None:
-    return None if direction is None else (direction["dev"], direction["rate_kbit"])
+def _said(link: Mapping[str, Any]) -> tuple[object, ...]:
+    directions = (link["to_user"], link["from_user"])
+    devices = [one and one["dev"] for one in directions]
+    wanted = [link["to_user_kbit"], link["from_user_kbit"]]
+    found = [one and one["rate_kbit"] for one in directions]
+    follows = link["state"] == "enforced" and found == wanted
+    return link["state"], link["problem"], devices, None if follows else (wanted, found)

@@ -28,7 +28,7 @@ from ap_agent.model import (
 )
 from ap_agent.ops import ClassChange, LeafChange, LeafReplace
 from ap_agent.plan import Plan, plan
-from bandwidth_config import LinkInfo
+from bandwidth_config import Limits, LinkInfo
 
 MAX_CHANGED = 64  # beyond, reading everything costs less than reading one by one
 MAX_SHARING = 256  # links behind the addresses of the changed ones, whose filters are worked out
@@ -87,13 +87,14 @@ def changed_limits(before: Mapping[int, LinkInfo], after: Mapping[int, LinkInfo]
     """The user ASes' links that differ, if they differ in nothing but their limit; else none at all."""
     if before.keys() != after.keys():
         return frozenset()
-    old = map(before.__getitem__, after)
-    changed = list(compress(after, map(operator.ne, after.values(), old)))
+    # Most are the very same objects when a timed limit makes a step, and only equal ones after a new document.
+    others = compress(after, map(operator.is_not, after.values(), map(before.__getitem__, after)))
+    changed = [number for number in others if after[number] != before[number]]
     if len(changed) > MAX_CHANGED:
         return frozenset()
     for number in changed:
         new = after[number]
-        if not new.is_user_as or replace(before[number], bandwidth_kbit=new.bandwidth_kbit) != new:
+        if not new.is_user_as or before[number].with_limits(new.limits) != new:
             return frozenset()
     return frozenset(changed)
 
@@ -111,7 +112,7 @@ def _wanted(last: Look, links: Mapping[int, LinkInfo], numbers: frozenset[int]) 
     if len(sharing) > MAX_SHARING or not numbers <= sharing or addresses & troubled:
         return None
     before = [last.placed[number] for number in sorted(sharing)]
-    after = [_with_limit(one, links[one.link.interface_id].bandwidth_kbit) for one in before]
+    after = [_with_limits(one, links[one.link.interface_id].limits) for one in before]
     managed = last.placements.managed
     old, new = desired(before, managed, last.settings), desired(after, managed, last.settings)
     if _filters(old) != _filters(new):
@@ -122,8 +123,8 @@ def _wanted(last: Look, links: Mapping[int, LinkInfo], numbers: frozenset[int]) 
     )
 
 
-def _with_limit(one: PlacedLink, bandwidth_kbit: int) -> PlacedLink:
-    return replace(one, link=replace(one.link, bandwidth_kbit=bandwidth_kbit))
+def _with_limits(one: PlacedLink, limits: Limits) -> PlacedLink:
+    return replace(one, link=one.link.with_limits(limits))
 
 
 def _filters(wanted: Desired) -> list[object]:
@@ -162,7 +163,7 @@ def _look_after(last: Look, links: Mapping[int, LinkInfo], part: TcState, said: 
     news = tuple(said)
     placed = dict(last.placed)
     for one in news:
-        placed[one.interface_id] = _with_limit(placed[one.interface_id], links[one.interface_id].bandwidth_kbit)
+        placed[one.interface_id] = _with_limits(placed[one.interface_id], links[one.interface_id].limits)
     return replace(
         last,
         links=links,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from ap_agent.model import DirectionState, LinkState, Problem
 from ap_agent.ops import Op
-from bandwidth_config import LinkInfo, format_kbit, format_number
+from bandwidth_config import Limits, LinkInfo, TimedLimits, format_kbit, format_number
 
 _HEADINGS = (
     "LINK",
@@ -43,12 +44,51 @@ def links_table(links: Mapping[int, LinkInfo], states: Iterable[LinkState]) -> s
     rows: list[tuple[str, ...]] = []
     for state in states:
         link = links[state.interface_id]
-        first = (str(state.interface_id), link.isd_as or "-", remote_of(link), limit_words(state.kbit), state.state)
+        first = (str(state.interface_id), link.isd_as or "-", remote_of(link), limits_words(state.limits), state.state)
         rows.append((*first, "to the user AS", *_direction(state.to_user)))
         rows.append(("", "", "", "", "", "from the user AS", *_direction(state.from_user)))
     if not rows:
         return "There are no limited links in this configuration."
     return table(_HEADINGS, rows, right=_RIGHT)
+
+
+def timed_lines(links: Mapping[int, LinkInfo], now: datetime) -> list[str]:
+    """A line for each link whose timed limit runs, with a countdown, and one for all that are still to come."""
+    lines = []
+    upcoming: list[TimedLimits] = []
+    for number, link in links.items():
+        running = next((one for one in link.timed if one.at(now) is not None), None)
+        upcoming += [one for one in link.timed if one.begins_at > now]
+        if running is not None and link.is_user_as:
+            lines.append(f"Link {number}: {_running_words(link, running, now)}")
+    if upcoming:
+        first = min(one.begins_at for one in upcoming)
+        many = f"{len(upcoming)} timed limits are" if len(upcoming) > 1 else "1 timed limit is"
+        lines.append(f"{many} still to come, the first at {time_words(first)} (in {duration_words(first - now)}).")
+    return lines
+
+
+def _running_words(link: LinkInfo, running: TimedLimits, now: datetime) -> str:
+    following = running.next_change(now)
+    step = ""
+    if following is not None and following < running.ends_at:
+        step = f"; {limits_words(link.limits_at(following))} in {duration_words(following - now)}"
+    return (
+        f"{limits_words(link.limits_at(now))} now{step}; the timed limit ends at {time_words(running.ends_at)} "
+        f"(in {duration_words(running.ends_at - now)}), then {limits_words(link.limits_at(running.ends_at))}."
+    )
+
+
+def time_words(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def duration_words(duration: timedelta) -> str:
+    """`3 d 4 h`, `1 h 12 min`, `4 min 5 s`, `7 s`: the two largest units, rounded down."""
+    seconds = max(0, duration // timedelta(seconds=1))
+    units = (("d", seconds // 86400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60))
+    first = next((index for index, (_, count) in enumerate(units) if count), 3)
+    return " ".join(f"{count} {name}" for name, count in units[first : first + 2] if count) or "0 s"
 
 
 def _direction(state: DirectionState | None) -> tuple[str, str, str, str]:
@@ -59,6 +99,12 @@ def _direction(state: DirectionState | None) -> tuple[str, str, str, str]:
 
 def limit_words(kbit: int) -> str:
     return "blocked" if kbit == 0 else format_kbit(kbit)
+
+
+def limits_words(limits: Limits) -> str:
+    if limits.is_symmetric:
+        return limit_words(limits.to_user_kbit)
+    return f"{limit_words(limits.to_user_kbit)} / {limit_words(limits.from_user_kbit)}"
 
 
 def remote_of(link: LinkInfo) -> str:

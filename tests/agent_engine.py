@@ -95,7 +95,7 @@ class FakeEngine:
             good = kbit == link.bandwidth_kbit
             problem = None if good else f"The kernel has {kbit} kbit/s for link {number}."
             states.append(
-                LinkState(number, link.bandwidth_kbit, "enforced" if good else "error", problem, direction, direction)
+                LinkState(number, link.limits, "enforced" if good else "error", problem, direction, direction)
             )
         return tuple(states)
 

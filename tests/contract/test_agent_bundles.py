@@ -21,6 +21,7 @@ from ap_agent.receipt import build_receipt, unread_links
 from ap_agent.signed_text import TrustedKey, Version, parse_keys
 from ap_agent.store import Store
 from ap_agent.trust import Keyring, verify
+from bandwidth_config import Limits
 from config_tar import build_host_tar
 from scionlab.api.receipt_format import parse_receipt
 from scionlab.services.user_download import build_user_download
@@ -135,9 +136,9 @@ def test_real_tarball_in_pax_format_with_odd_times_is_refused_in_words() -> None
 TO_USER = DirectionState("eth0", 500, 1200, 9, 0, 0)
 FROM_USER = DirectionState("slbw0", 500, 800, 7, 1, 60)
 LINKS = (
-    LinkState(2, 500, "enforced", None, TO_USER, FROM_USER),
-    LinkState(10, 0, "enforced", None, replace(TO_USER, rate_kbit=0), replace(FROM_USER, rate_kbit=0)),
-    LinkState(11, 1000, "error", "eth0 has no class for link 11.", None, FROM_USER),
+    LinkState(2, Limits.both(500), "enforced", None, TO_USER, FROM_USER),
+    LinkState(10, Limits.both(0), "enforced", None, replace(TO_USER, rate_kbit=0), replace(FROM_USER, rate_kbit=0)),
+    LinkState(11, Limits.both(1000), "error", "eth0 has no class for link 11.", None, FROM_USER),
 )
 
 
@@ -163,6 +164,8 @@ def test_receipt_is_exactly_the_one_of_the_contract() -> None:
     assert document["observed_at"] == "2026-11-21T06:00:00.123456Z"
     assert document["links"]["2"] == {
         "kbit": 500,
+        "to_user_kbit": 500,
+        "from_user_kbit": 500,
         "state": "enforced",
         "problem": None,
         "to_user": {"dev": "eth0", "rate_kbit": 500, "bytes": 1200, "packets": 9, "drops": 0, "backlog_bytes": 0},
@@ -213,7 +216,7 @@ def test_service_understands_links_that_could_not_be_read() -> None:
 
 def test_service_accepts_a_receipt_with_everything_too_long() -> None:
     long = [Problem("verify_failed", "x" * 5000, "\u00e4\ud800\0" * 50_000)] * 3000
-    links = (LinkState(1, 500, "error", "y" * 50_000, None, None),)
+    links = (LinkState(1, Limits.both(500), "error", "y" * 50_000, None, None),)
 
     receipt = parse_receipt(sent(problems=[Problem("x", "a\0", "b\ud800"), *long], links=links))
 

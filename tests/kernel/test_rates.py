@@ -5,16 +5,14 @@ The witness of exact values is pyroute2's decoder, which has no part in writing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pyroute2 import IPRoute
 
-from ap_agent.limits import Limits
 from lab import witness
-from tests.kernel.conftest import Host, entry, links
+from tests.kernel.conftest import Entry, Host, entry, links
 
 pytestmark = pytest.mark.kernel
 
@@ -91,7 +89,7 @@ def test_from_1_kbit_to_100_gbit_the_kernel_keeps_what_it_was_told(host: Host, m
     for one in result.links:
         assert one.to_user is not None
         assert one.from_user is not None
-        assert (one.to_user.rate_kbit, one.from_user.rate_kbit) == (one.kbit, one.kbit)
+        assert (one.to_user.rate_kbit, one.from_user.rate_kbit) == one.limits
     classes = {dev: host.inside(lambda dev=dev: _classes(dev)) for dev in ("eth0", "tun0", "slbw0")}  # type: ignore[misc]
     leaves = {
         dev: {one["parent"]: one["options"]["limit"] for one in witness.qdiscs(host.ap, dev) if one["kind"] == "bfifo"}
@@ -107,21 +105,10 @@ def test_from_1_kbit_to_100_gbit_the_kernel_keeps_what_it_was_told(host: Host, m
     assert host.reconcile(wanted).writes == 0
 
 
-Choose = Callable[[Limits], None]
-
-
-@pytest.fixture
-def limit_link_1(monkeypatch: pytest.MonkeyPatch) -> Choose:
-    """Give link 1 a limit per direction, as a document with two numbers would; the others keep theirs."""
-
-    def choose(limits: Limits) -> None:
-        for user in ("desired", "classify"):
-            monkeypatch.setattr(
-                f"ap_agent.{user}.limits_of",
-                lambda link: limits if link.interface_id == 1 else Limits(link.bandwidth_kbit, link.bandwidth_kbit),
-            )
-
-    return choose
+def directed(to_user_kbit: int, from_user_kbit: int) -> Entry:
+    """A document's entry of link 1 with a limit for each direction."""
+    both = {"Bandwidth-To-User": to_user_kbit, "Bandwidth-From-User": from_user_kbit}
+    return entry(U1, min(to_user_kbit, from_user_kbit), **both)
 
 
 def _rates(host: Host) -> dict[str, int]:
@@ -129,9 +116,8 @@ def _rates(host: Host) -> dict[str, int]:
     return {name: one.rate_bits for name, one in found.items() if name in ("1:1", "3:1", "1:2", "3:2")}
 
 
-def test_a_link_may_have_a_limit_for_each_direction(host: Host, limit_link_1: Choose) -> None:
-    wanted = links(l1=entry(U1, 1), l2=entry(U1, 700, 50_001))
-    limit_link_1(Limits(to_user_kbit=500, from_user_kbit=2_000))
+def test_a_link_may_have_a_limit_for_each_direction(host: Host) -> None:
+    wanted = links(l1=directed(500, 2_000), l2=entry(U1, 700, 50_001))
     result = host.reconcile(wanted)
     assert result.ok, result.problems
     assert _rates(host) == {"1:1": 500_000, "3:1": 2_000_000, "1:2": 700_000, "3:2": 700_000}
@@ -141,16 +127,14 @@ def test_a_link_may_have_a_limit_for_each_direction(host: Host, limit_link_1: Ch
     assert (to_user.rate_kbit, from_user.rate_kbit) == (500, 2_000)
     assert host.reconcile(wanted).writes == 0
 
-    limit_link_1(Limits(to_user_kbit=500, from_user_kbit=3_000))
-    changed = host.reconcile(wanted)
+    changed = host.reconcile(links(l1=directed(500, 3_000), l2=entry(U1, 700, 50_001)))
     assert changed.ok
     assert {op.device.name for op in changed.plan.ops} == {"slbw0"}
     assert {op.kind for op in changed.plan.ops} <= {"class-change", "leaf-change"}
 
 
-def test_one_direction_may_be_blocked_alone(host: Host, limit_link_1: Choose) -> None:
-    limit_link_1(Limits(to_user_kbit=500, from_user_kbit=0))
-    result = host.reconcile(links(l1=entry(U1, 1)))
+def test_one_direction_may_be_blocked_alone(host: Host) -> None:
+    result = host.reconcile(links(l1=directed(500, 0)))
     assert result.ok, result.problems
     to_user, from_user = result.links[0].to_user, result.links[0].from_user
     assert to_user is not None

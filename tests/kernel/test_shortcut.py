@@ -53,7 +53,10 @@ def test_a_new_limit_is_in_the_kernel_in_both_directions(short: Short, kbit: int
     assert witness.classes(short.host.ap, "eth0")["1:1"].rate_bits == kbit * 1000
     assert witness.classes(short.host.ap, "slbw0")["3:1"].rate_bits == kbit * 1000
     assert witness.classes(short.host.ap, "eth1")["1:2"].rate_bits == 800_000
-    told = {one.interface_id: (one.kbit, one.state, one.to_user and one.to_user.rate_kbit) for one in result.links}
+    told = {
+        one.interface_id: (one.limits.lowest_kbit, one.state, one.to_user and one.to_user.rate_kbit)
+        for one in result.links
+    }
     assert told == {1: (kbit, "enforced", kbit), 2: (800, "enforced", 800), 3: (900, "enforced", 900)}
 
 

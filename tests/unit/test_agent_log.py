@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ap_agent.log import Conditions, configure, get_logger, quoted
-from ap_agent.model import Device, Filter, Handle, Key, LinkState, Problem
+from ap_agent.model import Device, DirectionState, Filter, Handle, Key, LinkState, Problem
 from ap_agent.ops import ClassDel, FilterAdd, Op
 from ap_agent.receipt import build_receipt, news
 from ap_agent.text import links_table, op_lines, problem_lines, remote_of, table
-from bandwidth_config import check_link_info
+from bandwidth_config import Limits, check_link_info
 from tests.agent_bundles import entry
 
 
@@ -135,14 +135,17 @@ def test_links_without_extras_are_shown_too() -> None:
 
     assert remote_of(links[4]) == "192.0.2.5"
     assert remote_of(links[5]) == "[2001:db8::5]:50000"
-    shown = links_table(links, [LinkState(4, 5, "error", "no route", None, None)])
+    shown = links_table(links, [LinkState(4, Limits.both(5), "error", "no route", None, None)])
     assert re.search(r"^   4  -        192\.0\.2\.5 ", shown, flags=re.MULTILINE)
     assert "nothing" in shown
     assert links_table(links, []) == "There are no limited links in this configuration."
 
 
 def test_problem_of_a_link_is_not_said_twice() -> None:
-    states = [LinkState(4, 5, "error", "no route", None, None), LinkState(5, 5, "error", "other", None, None)]
+    states = [
+        LinkState(4, Limits.both(5), "error", "no route", None, None),
+        LinkState(5, Limits.both(5), "error", "other", None, None),
+    ]
 
     assert problem_lines([Problem("no_route", "link 4", "no route")], states) == [
         "no_route (link 4): no route",
@@ -175,7 +178,7 @@ def test_filters_are_counted_by_device_and_link() -> None:
 
 
 def test_counters_and_times_are_no_news_but_rates_and_problems_are() -> None:
-    state = LinkState(1, 500, "enforced", None, None, None)
+    state = LinkState(1, Limits.both(500), "enforced", None, None, None)
 
     def receipt(**changes: Any) -> dict[str, Any]:
         values = {
@@ -192,4 +195,22 @@ def test_counters_and_times_are_no_news_but_rates_and_problems_are() -> None:
     assert news(receipt()) == news(receipt(writes=7))
     assert news(receipt()) != news(receipt(limits_version=2))
     assert news(receipt()) != news(receipt(problems=[Problem("a", "b", "c")]))
-    assert news(receipt()) != news(receipt(links=[LinkState(1, 500, "error", "x", None, None)]))
+    assert news(receipt()) != news(receipt(links=[LinkState(1, Limits.both(500), "error", "x", None, None)]))
+
+    def following(to_user: int, from_user: int, in_kernel: int) -> dict[str, Any]:
+        directions = [DirectionState(dev, in_kernel, 1, 1, 0, 0) for dev in ("eth0", "slbw0")]
+        return receipt(links=[LinkState(1, Limits(to_user, from_user), "enforced", None, *directions)])
+
+    # What the clock wants and the kernel has is no news, anything else is.
+    assert news(following(500, 500, 500)) == news(following(300, 300, 300))
+    assert news(following(500, 500, 500)) != news(following(500, 300, 500))
+    assert news(following(500, 500, 500)) != news(following(500, 500, 300))
+
+    def following(to_user: int, from_user: int, in_kernel: int) -> dict[str, Any]:
+        directions = [DirectionState(dev, in_kernel, 1, 1, 0, 0) for dev in ("eth0", "slbw0")]
+        return receipt(links=[LinkState(1, Limits(to_user, from_user), "enforced", None, *directions)])
+
+    # What the clock wants and the kernel has is no news, anything else is.
+    assert news(following(500, 500, 500)) == news(following(300, 300, 300))
+    assert news(following(500, 500, 500)) != news(following(500, 300, 500))
+    assert news(following(500, 500, 500)) != news(following(500, 500, 300))

@@ -17,10 +17,9 @@ from ap_agent.desired import (
     rates_of,
     without_ambiguous,
 )
-from ap_agent.limits import Limits
 from ap_agent.model import IFB_MAJOR, NIC_MAJOR, Desired, Device, EngineSettings, Handle
 from ap_agent.tcmsg import MAX_U32, bytes_of_ticks, kept_bytes, ticks
-from bandwidth_config import MAX_BANDWIDTH_KBIT, LinkInfo
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, LinkInfo
 
 ETH0 = Device(2, "eth0")
 TUN0 = Device(4, "tun0", arphrd=65534)
@@ -143,15 +142,9 @@ def test_unmatched_traffic_at_0_is_blocked_like_a_link() -> None:
     assert limits[0xFFFD] == 125_000
 
 
-def test_each_direction_has_a_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here link 1 has 500 kbit/s to and 2000 from the user AS, link 2 the other way round."""
-
-    def limits_of(one: LinkInfo) -> Limits:
-        return Limits(500, 2000) if one.interface_id == 1 else Limits(2000, 500)
-
-    for user in ("desired", "classify"):
-        monkeypatch.setattr(f"ap_agent.{user}.limits_of", limits_of)
-    both = [link(1, 1), link(2, 1, port=50001)]
+def test_each_direction_has_a_limit_of_its_own() -> None:
+    """Link 1 has 500 kbit/s to and 2000 from the user AS, link 2 the other way round."""
+    both = [link(1, 1).with_limits(Limits(500, 2000)), link(2, 1, port=50001).with_limits(Limits(2000, 500))]
     found = desired([PlacedLink(one, ETH0) for one in both], [ETH0], EngineSettings())
     assert found.ifb is not None
     to_user, from_user = found.nics[0], found.ifb
