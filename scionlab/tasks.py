@@ -25,6 +25,7 @@ from scionlab.services.policy import fan_out
 from scionlab.services.queue import SEND_MAIL, queue_now
 from scionlab.services.render import render_ahead
 from scionlab.services.signing import signing_key_rotate_if_due
+from scionlab.services.timed_limit import timed_limits_retire
 from scionlab.usage.months import compute_due as usage_months_compute
 from scionlab.usage.rollup import prune as usage_prune
 from scionlab.usage.rollup import roll_up as usage_roll_up
@@ -118,6 +119,14 @@ def prune_usage() -> None:
 def compute_usage_months() -> None:
     """Bring the month's percentiles up to date."""
     usage_months_compute(now=timezone.now())
+
+
+@shared_task
+def retire_timed_limits() -> None:
+    """Take timed limits that have ended out of the configurations; nothing changes in a kernel by that."""
+    host_ids = timed_limits_retire()
+    if host_ids:
+        logger.info("retire.done hosts=%s", host_ids)
 
 
 @shared_task

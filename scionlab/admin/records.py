@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
-from scionlab.admin.base import ReadOnlyAdmin, ago, badge, kbit, link_to
+from scionlab.admin.base import NOTHING, ReadOnlyAdmin, ago, badge, link_to
 from scionlab.models import BandwidthChange, HostReceipt, LinkEnforcement, Mail
 
 MOST_PROBLEMS = 100  # shown of one receipt
@@ -39,11 +39,11 @@ class BandwidthChangeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="old", ordering="old_kbit")
     def old(self, obj: BandwidthChange) -> str:
-        return kbit(obj.old_kbit)
+        return NOTHING if obj.old is None else str(obj.old)
 
     @admin.display(description="new", ordering="new_kbit")
     def new(self, obj: BandwidthChange) -> str:
-        return kbit(obj.new_kbit)
+        return obj.detail or (NOTHING if obj.new is None else str(obj.new))
 
 
 @admin.register(Mail)

@@ -119,6 +119,7 @@ CELERY_BEAT_SCHEDULE = {
     "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
     "find_notices": {"task": "scionlab.tasks.find_notices", "schedule": 60.0, "options": {"expires": 50}},
     "forget_sessions": {"task": "scionlab.tasks.forget_sessions", "schedule": 86_400.0},
+    "retire_timed_limits": {"task": "scionlab.tasks.retire_timed_limits", "schedule": 3600.0},
     "rotate_signing_keys": {"task": "scionlab.tasks.rotate_signing_keys", "schedule": 3600.0},
     # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
     "sweep": {"task": "scionlab.tasks.sweep", "schedule": float(env.integer("SWEEP_INTERVAL_S", 30, low=1))},
