@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
-from scionlab.admin.base import NOTHING, ReadOnlyAdmin, ago, badge, link_to
+from scionlab.admin.base import NOTHING, ReadOnlyAdmin, ago, badge, kbit, link_to
 from scionlab.models import BandwidthChange, HostReceipt, LinkEnforcement, Mail
 
 MOST_PROBLEMS = 100  # shown of one receipt
