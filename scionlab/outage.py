@@ -19,6 +19,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.views.defaults import server_error as broken
 
 from scionlab.api.errors import error_response
+from scionlab.api.handlers import failed, is_api
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,9 @@ def unavailable(request: HttpRequest, error: BaseException | None) -> HttpRespon
 def server_error(request: HttpRequest) -> HttpResponse:
     """Django's `handler500`: called while the exception is being handled."""
     error = sys.exc_info()[1]
-    return unavailable(request, error) if is_outage(error) else broken(request)
+    if is_outage(error):
+        return unavailable(request, error)
+    return failed() if is_api(request) else broken(request)
 
 
 _logged_at = -WARN_EVERY_S

@@ -19,6 +19,8 @@ class KeyConverter(IntConverter):
 register_converter(KeyConverter, "key")
 register_converter(usage.KindConverter, "usage_kind")
 
+handler400 = "scionlab.api.handlers.bad_request"
+handler404 = "scionlab.api.handlers.not_found"
 handler500 = "scionlab.outage.server_error"  # 503 while the database is away
 
 urlpatterns: list[URLPattern | URLResolver] = [

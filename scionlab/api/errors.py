@@ -17,19 +17,27 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
 from bandwidth_config import RuleError
+from scionlab.api.etags import Stale
 from scionlab.services.errors import FieldRuleError
 
 FieldErrors = dict[str, list[dict[str, str]]]
+
+# Broken rules are 400, but for these.
+OTHER_STATUSES = {
+    "idempotency_mismatch": status.HTTP_422_UNPROCESSABLE_ENTITY,
+    "idempotency_secret": status.HTTP_409_CONFLICT,
+}
 
 
 class RuleViolations(exceptions.APIException):
     """One or more broken rules of the domain, as 400."""
 
-    status_code = status.HTTP_400_BAD_REQUEST
+    status_code: int = status.HTTP_400_BAD_REQUEST
 
     def __init__(self, errors: Sequence[RuleError]) -> None:
         super().__init__(detail=errors[0].message, code=errors[0].code)
         self.errors = errors
+        self.status_code = OTHER_STATUSES.get(errors[0].code, self.status_code)
 
 
 def body(code: str, message: str, fields: FieldErrors | None = None) -> dict[str, Any]:
@@ -69,10 +77,12 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     if response is None:
         return None
     response.data = _data(exc)
+    for name, value in getattr(exc, "headers", {}).items():
+        response[name] = value
     return response
 
 
-def _data(exc: Exception) -> dict[str, Any]:
+def _data(exc: Exception) -> dict[str, Any]:  # noqa: PLR0911  a kind of error each
     match exc:
         case RuleViolations():
             return rule_body(exc.errors)
@@ -84,9 +94,12 @@ def _data(exc: Exception) -> dict[str, Any]:
         case Http404() | exceptions.NotFound():
             return body("not_found", "There is no such thing here, or it is not yours.")
         case PermissionDenied() | exceptions.PermissionDenied():
-            return body("permission_denied", str(exc) or "You may not do this.")
+            detail = getattr(exc, "detail", None)
+            return body(getattr(detail, "code", "permission_denied"), str(exc) or "You may not do this.")
         case exceptions.Throttled():
             return body("throttled", f"Too many requests. Try again in {math.ceil(getattr(exc, 'wait', None) or 1)} s.")
+        case Stale():
+            return {**body("stale", str(exc.detail)), "current": exc.current}
         case exceptions.APIException():
             return body(getattr(exc.detail, "code", exc.default_code), str(exc.detail))
         case _:

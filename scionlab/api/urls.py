@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
-from drf_spectacular.views import SpectacularAPIView
 
-from scionlab.api import enrol_views, host_views, usage_views, views
+from scionlab.api import (
+    account_views,
+    as_views,
+    docs_views,
+    enrol_views,
+    host_views,
+    link_views,
+    site_views,
+    usage_views,
+)
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -17,16 +25,33 @@ host_patterns: Patterns = [
 ]
 
 rest_patterns: Patterns = [
-    path("ases/", views.UserASListView.as_view(), name="api_as_list"),
-    path("ases/<int:pk>/", views.UserASDetailView.as_view(), name="api_as_detail"),
-    path("links/", views.LinkListView.as_view(), name="api_link_list"),
-    path("links/<int:pk>/", views.LinkDetailView.as_view(), name="api_link_detail"),
-    path("attachment-points/", views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),
-    path("token/", views.TokenView.as_view(), name="api_token"),
-    path("schema/", SpectacularAPIView.as_view(), name="api_schema"),
+    path("ases/", as_views.UserASListView.as_view(), name="api_as_list"),
+    path("ases/<key:pk>/", as_views.UserASDetailView.as_view(), name="api_as_detail"),
+    path("ases/<key:pk>/configuration/", as_views.UserASConfigurationView.as_view(), name="api_as_configuration"),
+    path("links/", link_views.LinkListView.as_view(), name="api_link_list"),
+    path("links/<key:pk>/", link_views.LinkDetailView.as_view(), name="api_link_detail"),
+    path("links/<key:pk>/history/", link_views.LinkHistoryView.as_view(), name="api_link_history"),
+    path("links/<key:pk>/usage/", link_views.LinkUsageView.as_view(), name="api_link_usage"),
+    path("links/<key:pk>/timed-limits/", link_views.LinkTimedLimitsView.as_view(), name="api_link_timed_limits"),
+    path("timed-limits/<key:pk>/", link_views.TimedLimitDetailView.as_view(), name="api_timed_limit_detail"),
+    path("attachment-points/", site_views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),
+    path(
+        "attachment-points/<key:pk>/",
+        site_views.AttachmentPointDetailView.as_view(),
+        name="api_attachment_point_detail",
+    ),
+    path("policy/", site_views.PolicyView.as_view(), name="api_policy"),
+    path("traffic/", site_views.TrafficView.as_view(), name="api_traffic"),
+    path("profile/", account_views.ProfileView.as_view(), name="api_profile"),
+    path("token/", account_views.TokenView.as_view(), name="api_token"),
+    path("tokens/", account_views.TokenListView.as_view(), name="api_token_list"),
+    path("tokens/<key:pk>/", account_views.TokenDetailView.as_view(), name="api_token_detail"),
+    path("schema/", docs_views.SchemaView.as_view(), name="api_schema"),
 ]
 
 urlpatterns: Patterns = [
+    path("docs/", docs_views.docs, name="api_docs"),
+    path("docs/<slug:slug>/", docs_views.docs_section, name="api_docs_section"),
     path("v1/", include(rest_patterns)),
     path("v4/host/", include(host_patterns)),
     path("v4/enrol", enrol_views.enrol, name="host_enrol"),

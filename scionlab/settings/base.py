@@ -190,13 +190,12 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "scionlab.api.schema.ApiAutoSchema",
     "DEFAULT_PAGINATION_CLASS": "scionlab.api.pagination.Pages",
-    "PAGE_SIZE": 100,
     "EXCEPTION_HANDLER": "scionlab.api.errors.exception_handler",
     "NUM_PROXIES": TRUSTED_PROXIES,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # no second site for browsers
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["scionlab.api.parsers.JSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["scionlab.api.throttles.AddressThrottle", "scionlab.api.throttles.PersonThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.rate("API_THROTTLE_ANON", "60/min"),
@@ -206,6 +205,10 @@ REST_FRAMEWORK = {
     },
 }
 SPECTACULAR_SETTINGS = {
+    "OAS_VERSION": "3.1.0",
+    "POSTPROCESSING_HOOKS": ["scionlab.api.schema.complete"],
+    "COMPONENT_SPLIT_PATCH": False,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "TITLE": "SCIONLab Bandwidth Service",
     "DESCRIPTION": "Your ASes, their Links and what their attachment points really enforce.",
     "VERSION": "1",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.cache import cache
-from django.core.management import call_command
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
@@ -26,7 +24,8 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, api_token, attach, spec
+from scionlab.services.api_token import api_token_create
+from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
 
 pytestmark = pytest.mark.django_db
 
@@ -37,10 +36,14 @@ def _no_throttle_counts() -> None:
     cache.clear()
 
 
+def token_of(user: User) -> str:
+    return api_token_create(user_id=user.pk, name="test", replaces=True).text
+
+
 def api(user: User | None) -> APIClient:
     client = APIClient()
     if user is not None:
-        client.credentials(HTTP_AUTHORIZATION=f"Token {api_token(user)}")
+        client.credentials(HTTP_AUTHORIZATION=f"Token {token_of(user)}")
     return client
 
 
@@ -62,6 +65,7 @@ def test_link_tells_what_is_requested_and_what_is_enforced(link: Link, owner: Us
     Link.objects.filter(pk=link.pk).update(changed_at=moment)
     body = api(owner).get(f"/api/v1/links/{link.pk}/").json()
     text = body["status"].pop("text")
+    both = {"to_user_kbit": 1000, "from_user_kbit": 1000}
     assert text.startswith("Waiting")
     assert body == {
         "id": link.pk,
@@ -81,14 +85,21 @@ def test_link_tells_what_is_requested_and_what_is_enforced(link: Link, owner: Us
         "bind_port": None,
         "active": True,
         "bandwidth_kbit": 1000,
+        **both,
+        "changed_at": "2026-11-21T06:00:00Z",
         "status": {
             "stage": "waiting",
-            "requested_kbit": 1000,
             "maximum_kbit": 1000,
+            "requested": both,
+            "wanted": both,
+            "enforced": None,
+            "requested_kbit": 1000,
             "wanted_kbit": 1000,
             "enforced_kbit": None,
             "since": "2026-11-21T06:00:00Z",
             "delivered_at": None,
+            "running": None,
+            "upcoming": [],
         },
     }
 
@@ -169,10 +180,10 @@ def test_refusal_is_the_sentence_of_the_form(link: Link, owner: User) -> None:
     )
 
 
-@pytest.mark.parametrize("body", [{}, {"bandwith_kbit": 5}])
-def test_patch_that_changes_nothing_says_so(link: Link, owner: User, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("body", "code"), [({}, "nothing_to_change"), ({"bandwith_kbit": 5}, "unknown_field")])
+def test_patch_that_changes_nothing_says_so(link: Link, owner: User, body: dict[str, Any], code: str) -> None:
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", body, format="json")
-    assert error_of(response) == (400, "nothing_to_change")
+    assert error_of(response) == (400, code)
 
 
 def test_refused_bandwidth_leaves_the_rest_of_the_patch_undone(link: Link, owner: User) -> None:
@@ -243,7 +254,8 @@ def test_what_is_another_s_does_not_exist(
     before = Link.objects.values().get(pk=link.pk)
     hosts = list(Host.objects.order_by("pk").values())
     for url in urls:
-        response = getattr(client, method)(url, {"bandwidth_kbit": 5, "active": False}, format="json")
+        body = None if method == "get" else {"bandwidth_kbit": 5, "active": False}
+        response = getattr(client, method)(url, body, format="json")
         expected = (405, "method_not_allowed") if "links" in url and method in {"put", "delete"} else (404, "not_found")
         assert error_of(response) == expected
     assert Link.objects.values().get(pk=link.pk) == before
@@ -293,7 +305,7 @@ def test_lists_hold_one_s_own_alone(link: Link, owner: User, stranger: User, sta
     assert len(ids(staff, "/api/v1/ases/")) == 2
 
 
-@pytest.mark.parametrize(("url", "statements"), [("/api/v1/ases/", 4), ("/api/v1/links/", 3)])
+@pytest.mark.parametrize(("url", "statements"), [("/api/v1/ases/", 5), ("/api/v1/links/", 4)])
 def test_lists_cost_the_same_at_any_length(
     url: str,
     statements: int,
@@ -303,7 +315,7 @@ def test_lists_cost_the_same_at_any_length(
     django_assert_num_queries: DjangoAssertNumQueries,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Token and person, count, page; the Links of all ASes of the page in one more."""
+    """Token and person, count, page, timed limits; the Links of all ASes of the page in one more."""
     monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)  # it counts in the cache, here in SQL
     client = api(owner)
     with django_assert_num_queries(statements):
@@ -325,20 +337,13 @@ def test_pages_have_a_size(owner: User, ap: AttachmentPoint, link: Link) -> None
     assert body["next"].endswith("/api/v1/links/?limit=1&offset=1")
 
 
-@pytest.mark.parametrize("query", ["limit=9223372036854775808", "limit=" + "9" * 4000, "offset=" + "9" * 4000])
-@pytest.mark.parametrize("path", ["links", "ases", "attachment-points"])
-def test_page_of_any_size_is_answered(owner: User, link: Link, path: str, query: str) -> None:
+@pytest.mark.parametrize("query", ["limit=9223372036854775808", "limit=1001", "limit=0", "offset=" + "9" * 4000])
+@pytest.mark.parametrize("path", ["links", "ases", "attachment-points", "tokens"])
+def test_page_of_any_size_is_refused(owner: User, link: Link, path: str, query: str) -> None:
     """No number reaches the database that is too large for it."""
     response = api(owner).get(f"/api/v1/{path}/?{query}")
-    assert response.status_code == 200
-    assert response.json()["count"] == 1
-
-
-def test_page_has_a_greatest_size(owner: User, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scionlab.api.pagination.Pages.max_limit", 1)
-    attach(owner, spec(link.interface_a.AS.attachment_point, public_ip="198.51.100.20"))
-    body = api(owner).get("/api/v1/links/?limit=1000").json()
-    assert (body["count"], len(body["results"])) == (2, 1)
+    assert error_of(response)[0] == 400
+    assert list(response.json()["fields"]) == [query.partition("=")[0]]
 
 
 # --- user ASes ----------------------------------------------------------------------------------------------
@@ -497,23 +502,3 @@ def test_other_errors_have_the_shape_too(owner: User, link: Link) -> None:
     assert error_of(client.patch(url, "x", content_type="text/csv")) == (415, "unsupported_media_type")
     assert error_of(client.get(url, headers={"accept": "image/png"})) == (406, "not_acceptable")
     assert error_of(client.patch(url, [1], format="json"))[0] == 400
-
-
-def test_schema_has_no_gaps() -> None:
-    out = StringIO()
-    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
-    paths = [line.strip().rstrip(":") for line in out.getvalue().splitlines() if line.startswith("  /api/")]
-    assert sorted(paths) == [
-        "/api/v1/ases/",
-        "/api/v1/ases/{id}/",
-        "/api/v1/attachment-points/",
-        "/api/v1/links/",
-        "/api/v1/links/{id}/",
-        "/api/v1/token/",
-    ]
-
-
-def test_schema_is_served(owner: User) -> None:
-    response = api(owner).get("/api/v1/schema/")
-    assert response.status_code == 200
-    assert b"bandwidth_kbit" in response.content

@@ -1,0 +1,240 @@
+"""What the REST API is sent. The fields carry values; every rule about them is checked by the services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from bandwidth_config import MAX_PORT, MAX_TIMED_S, MIN_PORT, Limits, RuleError
+from scionlab.api.fields import BandwidthField, LimitsField, StrictSerializer
+from scionlab.api.queries import MAX_ID
+from scionlab.models import UserAS
+from scionlab.models.user import MailKind
+from scionlab.profiles import Profile, constant, outage, square_wave, stair
+from scionlab.services.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, AttachmentSpec
+
+MAX_PASSWORD_CHARS = 4096
+MAX_NAME_CHARS = 100
+
+
+class LinkBody(StrictSerializer):
+    """What may be changed at a Link; what is left out stays."""
+
+    bandwidth_kbit = BandwidthField(required=False, help_text="In both directions. Not beside the next two.")
+    to_user_kbit = BandwidthField(required=False, help_text="Towards the user AS; the other direction stays.")
+    from_user_kbit = BandwidthField(required=False, help_text="From the user AS; the other direction stays.")
+    active = serializers.BooleanField(required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise RuleError(
+                "nothing_to_change",
+                'Nothing is to be changed. Send "bandwidth_kbit", or "to_user_kbit" and "from_user_kbit", or "active".',
+            )
+        _one_way_to_say_it(attrs)
+        return attrs
+
+    def limits(self, now: Limits) -> Limits | None:
+        """What is asked for, where `now` holds; None: the bandwidth stays."""
+        return _limits(self.validated_data, now)
+
+
+def _one_way_to_say_it(values: dict[str, Any]) -> None:
+    if values.get("bandwidth_kbit") is not None and {"to_user_kbit", "from_user_kbit"} & set(values):
+        text = "bandwidth_kbit is for both directions. Send it alone, or to_user_kbit and from_user_kbit instead of it."
+        raise serializers.ValidationError({"bandwidth_kbit": [serializers.ErrorDetail(text, "bandwidth_twice")]})
+
+
+def _limits(values: dict[str, Any], now: Limits) -> Limits | None:
+    if "bandwidth_kbit" in values:
+        return Limits.both(values["bandwidth_kbit"])
+    if not {"to_user_kbit", "from_user_kbit"} & set(values):
+        return None
+    return Limits(values.get("to_user_kbit", now.to_user_kbit), values.get("from_user_kbit", now.from_user_kbit))
+
+
+class AttachmentBody(StrictSerializer):
+    """One attachment of a user AS, as in the web form."""
+
+    attachment_point_id = serializers.IntegerField(min_value=1, max_value=MAX_ID)
+    link_id = serializers.IntegerField(
+        required=False, allow_null=True, help_text="Of an attachment that exists and is kept or edited."
+    )
+    use_vpn = serializers.BooleanField(default=False)
+    public_ip = serializers.CharField(required=False, allow_null=True, max_length=60)
+    public_port = serializers.IntegerField(default=DEFAULT_PORT, help_text=f"UDP, {MIN_PORT} to {MAX_PORT}.")
+    bandwidth_kbit = BandwidthField(
+        required=False,
+        allow_null=True,
+        help_text="Towards the user AS, and from it unless the next one says otherwise. null: the default, copied.",
+    )
+    from_user_kbit = BandwidthField(
+        required=False, allow_null=True, help_text="From the user AS. null: the same as towards it."
+    )
+    bind_ip = serializers.CharField(required=False, allow_null=True, max_length=60)
+    bind_port = serializers.IntegerField(required=False, allow_null=True)
+    active = serializers.BooleanField(default=True)
+
+
+class UserASBody(StrictSerializer):
+    """A user AS as it is to be."""
+
+    label = serializers.CharField(allow_blank=True, default="", max_length=100)  # type: ignore[assignment]  # its name on the wire
+    installation_type = serializers.ChoiceField(
+        choices=UserAS.Installation.choices, default=UserAS.Installation.VM.value
+    )
+    attachments = AttachmentBody(many=True, help_text=f"1 to {MAX_ATTACHMENTS}.")
+
+    def specs(self) -> list[AttachmentSpec]:
+        """The validated attachments, for the services."""
+        return [AttachmentSpec(**one) for one in self.validated_data["attachments"]]
+
+
+class ActiveBody(StrictSerializer):
+    active = serializers.BooleanField()
+
+
+class DefaultBody(StrictSerializer):
+    default_bandwidth_kbit = BandwidthField()
+    reason = serializers.CharField(required=False, max_length=200, default="", allow_blank=True)
+
+
+class OwnDefaultBody(StrictSerializer):
+    own_default_bandwidth_kbit = BandwidthField(allow_null=True, help_text="null: the site's default counts again.")
+    reason = serializers.CharField(required=False, max_length=200, default="", allow_blank=True)
+
+
+class CredentialsBody(StrictSerializer):
+    email = serializers.CharField(max_length=254)
+    password = serializers.CharField(max_length=MAX_PASSWORD_CHARS, trim_whitespace=False, write_only=True)
+    name = serializers.CharField(
+        max_length=MAX_NAME_CHARS, default="password log-in", help_text="Of the token, after the program that has it."
+    )
+
+
+class ProfileBody(StrictSerializer):
+    """What is left out stays."""
+
+    full_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
+    time_zone = serializers.CharField(required=False, max_length=64, help_text="For example Europe/Zurich.")
+    mail_opt_outs = serializers.ListField(
+        child=serializers.ChoiceField(choices=MailKind.choices), required=False, max_length=len(MailKind.choices)
+    )
+
+
+class ApiTokenBody(StrictSerializer):
+    name = serializers.CharField(max_length=MAX_NAME_CHARS, help_text="After the program or machine that will have it.")
+    may_write = serializers.BooleanField(default=True, help_text="Otherwise it only reads.")
+    expires_at = serializers.DateTimeField(
+        required=False, allow_null=True, default=None, help_text="null: until it is withdrawn."
+    )
+
+
+# --- limits for a time --------------------------------------------------------------------------------------
+
+
+class TimedBody(StrictSerializer):
+    """What all kinds of timed limits have."""
+
+    kind: Any = serializers.CharField()
+    begins_at = serializers.DateTimeField(
+        required=False, allow_null=True, default=None, help_text="With its offset from UTC; left out: now."
+    )
+    reason = serializers.CharField(required=False, max_length=200, default="", allow_blank=True)
+
+    def profile(self) -> Profile:
+        """Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`)."""
+        raise NotImplementedError
+
+
+def _seconds(help_text: str, *, required: bool = True) -> serializers.IntegerField:
+    return serializers.IntegerField(min_value=1, max_value=MAX_TIMED_S, required=required, help_text=help_text)
+
+
+class _UntilBody(TimedBody):
+    """For how long, in one of two ways."""
+
+    duration_s = _seconds("How long, or:", required=False)
+    ends_at = serializers.DateTimeField(required=False, help_text="Until when, with its offset from UTC.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("duration_s" in attrs) == ("ends_at" in attrs):
+            text = "Send either duration_s or ends_at."
+            raise serializers.ValidationError({"duration_s": [serializers.ErrorDetail(text, "timed_length")]})
+        return attrs
+
+    def duration(self) -> int:
+        values = self.validated_data
+        if "duration_s" in values:
+            return int(values["duration_s"])
+        begins_at = values["begins_at"] or timezone.now()
+        return int((values["ends_at"] - begins_at).total_seconds())
+
+
+class ConstantBody(_UntilBody):
+    """One pair of limits for the whole time."""
+
+    kind = serializers.ChoiceField(choices=["constant"])
+    limits = LimitsField()
+
+    def profile(self) -> Profile:
+        return constant(self.validated_data["limits"], self.duration())
+
+
+class OutageBody(_UntilBody):
+    """Nothing passes in either direction."""
+
+    kind = serializers.ChoiceField(choices=["outage"])
+
+    def profile(self) -> Profile:
+        return outage(self.duration())
+
+
+class StairBody(TimedBody):
+    """`count` equal steps from `start` to `end`, each `step_s` long."""
+
+    kind = serializers.ChoiceField(choices=["stair"])
+    start = LimitsField()
+    end = LimitsField()
+    count = serializers.IntegerField(min_value=2, max_value=200)
+    step_s = _seconds("How long each step is.")
+
+    def profile(self) -> Profile:
+        values = self.validated_data
+        return stair(values["start"], values["end"], values["count"], values["step_s"])
+
+
+class SquareBody(TimedBody):
+    """`low` and `high` in turns, each `half_period_s` long, `cycles` times."""
+
+    kind = serializers.ChoiceField(choices=["square"])
+    low = LimitsField()
+    high = LimitsField()
+    half_period_s = _seconds("How long each of the two is.")
+    cycles = serializers.IntegerField(min_value=1, max_value=100)
+
+    def profile(self) -> Profile:
+        values = self.validated_data
+        return square_wave(values["low"], values["high"], values["half_period_s"], values["cycles"])
+
+
+TIMED_BODIES: dict[str, type[TimedBody]] = {
+    "constant": ConstantBody,
+    "stair": StairBody,
+    "square": SquareBody,
+    "outage": OutageBody,
+}
+
+
+def timed_body(data: Any) -> TimedBody:
+    """The body of its kind, validated. Raises `serializers.ValidationError`."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    known = TIMED_BODIES.get(kind) if isinstance(kind, str) else None
+    if isinstance(data, dict) and known is None:
+        text = f"Which kind of timed limit? Known are: {', '.join(TIMED_BODIES)}."
+        raise serializers.ValidationError({"kind": [serializers.ErrorDetail(text, "timed_kind")]})
+    body = (known or ConstantBody)(data=data)
+    body.is_valid(raise_exception=True)
+    return body

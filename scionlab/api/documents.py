@@ -1,0 +1,278 @@
+"""What the REST API answers with. Everything here is read from what the selectors have loaded; nothing is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, get_args
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, TimedLimit, User, UserAS
+from scionlab.models.user import MailKind
+from scionlab.selectors import Stage, link_status
+
+
+class LimitsDocument(serializers.Serializer[Any]):
+    """kbit/s in each direction; 0 blocks that direction."""
+
+    to_user_kbit = serializers.IntegerField(help_text="Towards the user AS.")
+    from_user_kbit = serializers.IntegerField(help_text="From the user AS.")
+
+
+class TimedBriefDocument(serializers.Serializer[Any]):
+    """A timed limit without its steps; they stand at /api/v1/timed-limits/{id}/."""
+
+    id = serializers.IntegerField(source="pk")
+    kind = serializers.ChoiceField(choices=TimedLimit.Kind.choices)
+    begins_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+
+
+class StepDocument(serializers.Serializer[Any]):
+    """Limits that hold from `offset_s` after the beginning on, until the next step or the end."""
+
+    offset_s = serializers.IntegerField()
+    to_user_kbit = serializers.IntegerField()
+    from_user_kbit = serializers.IntegerField()
+
+
+class TimedLimitDocument(TimedBriefDocument):
+    """Limits for a time. Outside of it the Link's own hold, so the return needs nobody."""
+
+    link_id = serializers.IntegerField()
+    steps = serializers.SerializerMethodField(help_text="As they were asked for; a lower maximum wins.")
+    created_at = serializers.DateTimeField()
+    created_by = serializers.EmailField(source="created_by.email", allow_null=True, default=None)
+    cancelled_at = serializers.DateTimeField(allow_null=True)
+    state = serializers.SerializerMethodField()
+
+    @extend_schema_field(StepDocument(many=True))
+    def get_steps(self, timed: TimedLimit) -> list[dict[str, int]]:
+        return [{"offset_s": offset_s, **limits._asdict()} for offset_s, limits in timed.limits.steps]
+
+    @extend_schema_field(serializers.ChoiceField(choices=["upcoming", "running", "ended", "cancelled"]))
+    def get_state(self, timed: TimedLimit) -> str:
+        return timed_state(timed, now=timezone.now())
+
+
+def timed_state(timed: TimedLimit, *, now: datetime) -> str:
+    if timed.cancelled_at is not None:
+        return "cancelled"
+    if now < timed.begins_at:
+        return "upcoming"
+    return "running" if now < timed.ends_at else "ended"
+
+
+class LinkStatusDocument(serializers.Serializer[Any]):
+    """From the limits that were asked for to what the attachment point's kernel has."""
+
+    stage = serializers.ChoiceField(choices=get_args(Stage))
+    maximum_kbit = serializers.IntegerField(help_text="The default in force at the attachment point, as carried out.")
+    requested = LimitsDocument()
+    wanted = LimitsDocument(help_text="What is to be enforced now: a timed limit that runs, else what was requested.")
+    enforced = LimitsDocument(allow_null=True, help_text="What the kernel was last seen to have; null: not known.")
+    requested_kbit = serializers.IntegerField(help_text="The lower of both directions, as the next two.")
+    wanted_kbit = serializers.IntegerField()
+    enforced_kbit = serializers.IntegerField(allow_null=True)
+    since = serializers.DateTimeField(allow_null=True)
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    text = serializers.CharField(help_text="One sentence for people.")
+    running = TimedBriefDocument(allow_null=True, help_text="The timed limit that runs now.")
+    upcoming = TimedBriefDocument(many=True, help_text="Those that begin later.")
+
+
+class LinkDocument(serializers.Serializer[Any]):
+    """A Link of a user AS to an attachment point."""
+
+    id = serializers.IntegerField(source="pk")
+    as_id = serializers.IntegerField(source="interface_b.AS_id", help_text="The id of the AS at /api/v1/ases/.")
+    isd_as = serializers.CharField(source="interface_b.AS.isd_as")
+    as_label = serializers.CharField(source="interface_b.AS.label")
+    interface_id = serializers.IntegerField(source="interface_b.interface_id")
+    attachment_point_id = serializers.SerializerMethodField()
+    attachment_point = serializers.CharField(source="interface_a.AS.isd_as", help_text="Its ISD-AS.")
+    attachment_point_interface_id = serializers.IntegerField(
+        source="interface_a.interface_id", help_text="The AP's end: the Link's key in link_info.json."
+    )
+    attachment_point_ip = serializers.IPAddressField(source="interface_a.public_ip")
+    attachment_point_port = serializers.IntegerField(source="interface_a.public_port")
+    use_vpn = serializers.SerializerMethodField()
+    public_ip = serializers.IPAddressField(source="interface_b.public_ip")
+    public_port = serializers.IntegerField(source="interface_b.public_port")
+    bind_ip = serializers.IPAddressField(source="interface_b.bind_ip", allow_null=True)
+    bind_port = serializers.IntegerField(source="interface_b.bind_port", allow_null=True)
+    active = serializers.BooleanField()
+    bandwidth_kbit = serializers.IntegerField(
+        source="requested.lowest_kbit", help_text="The lower of both directions, where they differ."
+    )
+    to_user_kbit = serializers.IntegerField(source="requested.to_user_kbit")
+    from_user_kbit = serializers.IntegerField(source="requested.from_user_kbit")
+    changed_at = serializers.DateTimeField()
+    status = serializers.SerializerMethodField()
+
+    def get_attachment_point_id(self, link: Link) -> int | None:
+        ap = link.attachment_point
+        return None if ap is None else ap.pk
+
+    def get_use_vpn(self, link: Link) -> bool:
+        return link.interface_b.vpn_client_id is not None
+
+    @extend_schema_field(LinkStatusDocument)
+    def get_status(self, link: Link) -> dict[str, Any]:
+        return dict(LinkStatusDocument(link_status(link, now=timezone.now())).data)
+
+
+class UserASDocument(serializers.Serializer[Any]):
+    """A user AS with its Links."""
+
+    id = serializers.IntegerField(source="pk")
+    isd_as = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # its name on the wire
+    installation_type = serializers.ChoiceField(choices=UserAS.Installation.choices)
+    owner = serializers.EmailField(source="owner.email")
+    created_at = serializers.DateTimeField()
+    links = serializers.SerializerMethodField()
+
+    @extend_schema_field(LinkDocument(many=True))
+    def get_links(self, user_as: UserAS) -> list[dict[str, Any]]:
+        by_as: Mapping[int, list[Link]] = self.context["links_by_as"]
+        return [dict(LinkDocument(link).data) for link in by_as.get(user_as.pk, [])]
+
+
+class AttachmentPointDocument(serializers.Serializer[Any]):
+    """Where a user AS may attach."""
+
+    id = serializers.IntegerField(source="pk")
+    isd_as = serializers.CharField(source="AS.isd_as")
+    label = serializers.CharField(source="AS.label")  # type: ignore[assignment]  # its name on the wire
+    default_bandwidth_kbit = serializers.SerializerMethodField(
+        help_text="The default in force: initial value and maximum of the Links here."
+    )
+    own_default_bandwidth_kbit = serializers.IntegerField(
+        source="default_bandwidth_kbit", allow_null=True, help_text="null: the site's default counts here."
+    )
+    has_vpn = serializers.SerializerMethodField()
+    has_ipv4 = serializers.SerializerMethodField()
+    has_ipv6 = serializers.SerializerMethodField()
+
+    def get_default_bandwidth_kbit(self, ap: AttachmentPoint) -> int:
+        policy: BandwidthPolicy = self.context["policy"]
+        return ap.default_in_force(policy)
+
+    def get_has_vpn(self, ap: AttachmentPoint) -> bool:
+        return hasattr(ap.host, "vpn")
+
+    def get_has_ipv4(self, ap: AttachmentPoint) -> bool:
+        return ap.host.public_ipv4 is not None
+
+    def get_has_ipv6(self, ap: AttachmentPoint) -> bool:
+        return ap.host.public_ipv6 is not None
+
+
+class ChangeDocument(serializers.Serializer[Any]):
+    """One line of the history of a Link: it is only ever added to."""
+
+    id = serializers.IntegerField(source="pk")
+    at = serializers.DateTimeField()
+    kind = serializers.ChoiceField(choices=[BandwidthChange.Kind.LINK, BandwidthChange.Kind.TIMED_LIMIT])
+    actor = serializers.CharField(source="actor_email", help_text="E-mail address; empty: the service itself.")
+    old = LimitsDocument(allow_null=True, help_text="null: there was none.")
+    new = LimitsDocument(allow_null=True, help_text="null: there is none any more.")
+    text = serializers.CharField(help_text="What changed, for people.")
+    reason = serializers.CharField()
+
+
+class PolicyDocument(serializers.Serializer[Any]):
+    """The site's default: initial value and maximum of every Link whose attachment point has none of its own."""
+
+    default_bandwidth_kbit = serializers.IntegerField()
+
+
+class TokenDocument(serializers.Serializer[Any]):
+    token = serializers.CharField(help_text='Send it as "Authorization: Token ..." with every request.')
+
+
+class UsedDocument(serializers.Serializer[Any]):
+    """What went in one direction in one step."""
+
+    bytes = serializers.IntegerField()
+    packets = serializers.IntegerField()
+    drops = serializers.IntegerField()
+    kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate of the time of which it is known.")
+    limit_kbit = serializers.IntegerField(help_text="Mean limit.")
+    covered_s = serializers.FloatField(help_text="For so long the rate is known.")
+    at_limit_s = serializers.FloatField(help_text="For so long at least 95 % of the limit were used.")
+    backlog_bytes = serializers.IntegerField(help_text="The most that was seen waiting.")
+
+
+class UsagePointDocument(serializers.Serializer[Any]):
+    """One step; null is a gap, of which nothing is known, and not zero."""
+
+    begins_at = serializers.DateTimeField()
+    to_user = UsedDocument(allow_null=True)
+    from_user = UsedDocument(allow_null=True)
+
+
+class UsageDocument(serializers.Serializer[Any]):
+    """What a Link carried."""
+
+    link_id = serializers.IntegerField()
+    begins_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+    step_s = serializers.IntegerField()
+    points = UsagePointDocument(many=True)
+
+
+class ProfileDocument(serializers.Serializer[User]):
+    """Your account."""
+
+    email = serializers.EmailField()
+    full_name = serializers.CharField()
+    time_zone = serializers.CharField(help_text="Of times on pages and in mails; this API has UTC.")
+    mail_opt_outs = serializers.ListField(
+        child=serializers.ChoiceField(choices=MailKind.choices), help_text="Kinds of mails that you do without."
+    )
+    is_administrator = serializers.BooleanField(source="is_staff")
+    as_quota = serializers.IntegerField(help_text="How many ASes you may have.")
+    date_joined = serializers.DateTimeField()
+
+
+class TrafficRowDocument(serializers.Serializer[Any]):
+    """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there."""
+
+    attachment_point_id = serializers.IntegerField(allow_null=True, help_text="null: it was deleted.")
+    ap_isd_as = serializers.CharField()
+    isd_as = serializers.CharField()
+    owner_email = serializers.CharField()
+    to_user_bytes = serializers.IntegerField(help_text="Egress, which the operator pays.")
+    from_user_bytes = serializers.IntegerField()
+    to_user_p95_kbit = serializers.IntegerField(allow_null=True, help_text="95th percentile of 5-minute values.")
+    from_user_p95_kbit = serializers.IntegerField(allow_null=True)
+
+
+class TrafficDocument(serializers.Serializer[Any]):
+    """Each list with the most egress first."""
+
+    year = serializers.IntegerField()
+    month = serializers.IntegerField()
+    computed_at = serializers.DateTimeField(allow_null=True, help_text="Of the percentiles.")
+    attachment_points = TrafficRowDocument(many=True)
+    ases = TrafficRowDocument(many=True)
+
+
+class ApiTokenDocument(serializers.Serializer[Any]):
+    """An API token, without what is secret of it."""
+
+    id = serializers.IntegerField(source="pk")
+    name = serializers.CharField()
+    may_write = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="At most a minute late.")
+
+
+class NewApiTokenDocument(ApiTokenDocument):
+    token = serializers.CharField(help_text='Send it as "Authorization: Token ...". It is shown once.')

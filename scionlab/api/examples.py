@@ -1,0 +1,239 @@
+"""What answers look like, for the description of the API. A test holds each of them against its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LIMITS = {"to_user_kbit": 1000, "from_user_kbit": 500}
+TIMED_BRIEF = {
+    "id": 31,
+    "kind": "square",
+    "begins_at": "2026-11-21T08:00:00Z",
+    "ends_at": "2026-11-21T08:01:00Z",
+}
+TIMED: dict[str, Any] = {
+    **TIMED_BRIEF,
+    "link_id": 7,
+    "steps": [
+        {"offset_s": 0, "to_user_kbit": 100, "from_user_kbit": 100},
+        {"offset_s": 30, "to_user_kbit": 500, "from_user_kbit": 500},
+    ],
+    "created_at": "2026-11-21T07:59:58Z",
+    "created_by": "you@example.org",
+    "cancelled_at": None,
+    "state": "upcoming",
+}
+LINK: dict[str, Any] = {
+    "id": 7,
+    "as_id": 12,
+    "isd_as": "17-ffaa:1:b6",
+    "as_label": "Lab",
+    "interface_id": 1,
+    "attachment_point_id": 1,
+    "attachment_point": "17-ffaa:0:1107",
+    "attachment_point_interface_id": 2,
+    "attachment_point_ip": "192.0.2.7",
+    "attachment_point_port": 50002,
+    "use_vpn": False,
+    "public_ip": "198.51.100.30",
+    "public_port": 50000,
+    "bind_ip": None,
+    "bind_port": None,
+    "active": True,
+    "bandwidth_kbit": 500,
+    "to_user_kbit": 1000,
+    "from_user_kbit": 500,
+    "changed_at": "2026-11-21T05:59:57Z",
+    "status": {
+        "stage": "enforced",
+        "maximum_kbit": 1000,
+        "requested": LIMITS,
+        "wanted": LIMITS,
+        "enforced": LIMITS,
+        "requested_kbit": 500,
+        "wanted_kbit": 500,
+        "enforced_kbit": 500,
+        "since": "2026-11-21T06:00:00Z",
+        "delivered_at": "2026-11-21T05:59:58Z",
+        "text": "Enforced in both directions since 2026-11-21 06:00:00 UTC.",
+        "running": None,
+        "upcoming": [TIMED_BRIEF],
+    },
+}
+USER_AS: dict[str, Any] = {
+    "id": 12,
+    "isd_as": "17-ffaa:1:b6",
+    "label": "Lab",
+    "installation_type": "dedicated",
+    "owner": "you@example.org",
+    "created_at": "2026-11-20T09:00:00Z",
+    "links": [LINK],
+}
+ATTACHMENT_POINT: dict[str, Any] = {
+    "id": 1,
+    "isd_as": "17-ffaa:0:1107",
+    "label": "Zurich",
+    "default_bandwidth_kbit": 1000,
+    "own_default_bandwidth_kbit": None,
+    "has_vpn": True,
+    "has_ipv4": True,
+    "has_ipv6": False,
+}
+CHANGE: dict[str, Any] = {
+    "id": 90,
+    "at": "2026-11-21T05:59:57Z",
+    "kind": "link",
+    "actor": "you@example.org",
+    "old": {"to_user_kbit": 1000, "from_user_kbit": 1000},
+    "new": LIMITS,
+    "text": "1 000 kbit/s \N{RIGHTWARDS ARROW} 1 000 kbit/s to the user AS and 500 kbit/s from it",
+    "reason": "API",
+}
+
+_USED: dict[str, Any] = {
+    "bytes": 187500,
+    "packets": 150,
+    "drops": 3,
+    "kbit": 150,
+    "limit_kbit": 500,
+    "covered_s": 10.0,
+    "at_limit_s": 0.0,
+    "backlog_bytes": 1514,
+}
+USAGE: dict[str, Any] = {
+    "link_id": 7,
+    "begins_at": "2026-11-21T05:59:50Z",
+    "ends_at": "2026-11-21T06:00:10Z",
+    "step_s": 10,
+    "points": [
+        {"begins_at": "2026-11-21T05:59:50Z", "to_user": _USED, "from_user": None},
+        {"begins_at": "2026-11-21T06:00:00Z", "to_user": None, "from_user": None},
+    ],
+}
+PROFILE: dict[str, Any] = {
+    "email": "you@example.org",
+    "full_name": "You",
+    "time_zone": "Europe/Zurich",
+    "mail_opt_outs": ["enforced"],
+    "is_administrator": False,
+    "as_quota": 5,
+    "date_joined": "2026-11-01T08:00:00Z",
+}
+_TRAFFIC_ROW: dict[str, Any] = {
+    "attachment_point_id": 1,
+    "ap_isd_as": "17-ffaa:0:1107",
+    "isd_as": "",
+    "owner_email": "",
+    "to_user_bytes": 81000000000,
+    "from_user_bytes": 9000000000,
+    "to_user_p95_kbit": 780,
+    "from_user_p95_kbit": 90,
+}
+TRAFFIC: dict[str, Any] = {
+    "year": 2026,
+    "month": 11,
+    "computed_at": "2026-11-21T06:00:00Z",
+    "attachment_points": [_TRAFFIC_ROW],
+    "ases": [{**_TRAFFIC_ROW, "isd_as": "17-ffaa:1:b6", "owner_email": "you@example.org"}],
+}
+API_TOKEN: dict[str, Any] = {
+    "id": 3,
+    "name": "monitor",
+    "may_write": False,
+    "created_at": "2026-11-21T06:00:00Z",
+    "expires_at": "2027-01-01T00:00:00Z",
+    "last_used_at": None,
+}
+
+ANSWERS: dict[str, Any] = {
+    "LinkDocument": LINK,
+    "UserASDocument": USER_AS,
+    "TimedLimitDocument": TIMED,
+    "AttachmentPointDocument": ATTACHMENT_POINT,
+    "ChangeDocument": CHANGE,
+    "PolicyDocument": {"default_bandwidth_kbit": 1000},
+    "TokenDocument": {"token": "slbwu_..."},
+    "ApiTokenDocument": API_TOKEN,
+    "UsageDocument": USAGE,
+    "ProfileDocument": PROFILE,
+    "TrafficDocument": TRAFFIC,
+    "NewApiTokenDocument": {**API_TOKEN, "token": "slbwu_..."},
+}
+
+
+def _error(code: str, message: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "fields": fields or {}}
+
+
+_TOO_HIGH = (
+    "Bandwidth 120 000 kbit/s is above this attachment point's limit of 1 000 kbit/s. Choose at most 1 000, or ask "
+    "the administrators to raise it."
+)
+ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
+    400: (
+        "A value is wrong, or a rule is broken.",
+        _error(
+            "bandwidth_too_high",
+            _TOO_HIGH,
+            {"bandwidth_kbit": [{"code": "bandwidth_too_high", "message": _TOO_HIGH}]},
+        ),
+    ),
+    401: (
+        "No token, or one that is not valid (any more).",
+        _error("not_authenticated", "Authentication credentials were not provided."),
+    ),
+    403: (
+        "The token is for reading only, or this is for administrators.",
+        _error(
+            "token_read_only",
+            "This token is for reading only. Use one that may change things; they are made on your profile page.",
+        ),
+    ),
+    404: (
+        "It does not exist, or it is somebody else's.",
+        _error("not_found", "There is no such thing here, or it is not yours."),
+    ),
+    406: (
+        "Accept names nothing that is served here.",
+        _error("not_acceptable", "Could not satisfy the request Accept header."),
+    ),
+    409: (
+        "The Idempotency-Key came before, and its answer held a secret that is not kept.",
+        _error(
+            "idempotency_secret",
+            "The request with this Idempotency-Key was carried out. Its answer held a secret, which is shown once and "
+            "not kept.",
+        ),
+    ),
+    412: (
+        "If-Match: somebody else changed it. `current` is what it is now.",
+        {
+            **_error("stale", "Somebody changed this since you read it, and nothing of yours was saved."),
+            "current": {"id": 7},
+        },
+    ),
+    413: (
+        "More than is read here.",
+        _error("too_large", "A receipt has at most 8388608 bytes."),
+    ),
+    415: (
+        "The body is not application/json.",
+        _error("unsupported_media_type", 'Unsupported media type "text/csv" in request.'),
+    ),
+    422: (
+        "The Idempotency-Key came before with another request.",
+        _error("idempotency_mismatch", "This Idempotency-Key was sent with another request before."),
+    ),
+    429: (
+        "Too many requests; Retry-After says in how many seconds.",
+        _error("throttled", "Too many requests. Try again in 7 s."),
+    ),
+    500: (
+        "A mistake of ours, which administrators find in the log.",
+        _error("server_error", "The service failed. Nothing was saved; try again later."),
+    ),
+    503: (
+        "The database does not answer now. What was sent is stored as a whole or not at all; look, then send it again.",
+        _error("unavailable", "The database does not answer now."),
+    ),
+}

@@ -1,0 +1,77 @@
+"""Values of the REST API's documents that JSON has no type for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, parse_bandwidth
+
+_KBIT = {"type": "integer", "minimum": 0, "maximum": MAX_BANDWIDTH_KBIT}
+
+
+@extend_schema_field({**_KBIT, "examples": [500]})
+class BandwidthField(serializers.Field[int, Any, int, Any]):
+    """kbit/s, read as the web form reads it: the same inputs are refused, with the same sentence."""
+
+    def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
+        return super().validate_empty_values("" if data is None and not self.allow_null else data)
+
+    def to_internal_value(self, data: Any) -> int:
+        try:
+            return parse_bandwidth(data)
+        except RuleError as exc:
+            raise serializers.ValidationError(exc.message, code=exc.code) from exc
+
+    def to_representation(self, value: int) -> int:
+        return value
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """A body in which every name is known: one that is misspelt would otherwise change nothing in silence."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = sorted(set(data) - set(self.fields)) if isinstance(data, Mapping) else []
+        if unknown:
+            text = f"There is no such field here. Known are: {', '.join(sorted(self.fields))}."
+            raise serializers.ValidationError(
+                {name[:100]: [serializers.ErrorDetail(text, "unknown_field")] for name in unknown}
+            )
+        return super().to_internal_value(data)
+
+
+class LimitsSerializer(StrictSerializer):
+    """kbit/s in each direction; 0 blocks that direction."""
+
+    to_user_kbit = BandwidthField(help_text="Towards the user AS.")
+    from_user_kbit = BandwidthField(help_text="From the user AS.")
+
+
+@extend_schema_field(
+    {
+        "oneOf": [
+            {**_KBIT, "description": "In both directions."},
+            {
+                "type": "object",
+                "required": ["to_user_kbit", "from_user_kbit"],
+                "properties": {"to_user_kbit": _KBIT, "from_user_kbit": _KBIT},
+                "additionalProperties": False,
+            },
+        ],
+    }
+)
+class LimitsField(serializers.Field[Limits, Any, Any, Any]):
+    """One number for both directions, or an object with one for each."""
+
+    def to_internal_value(self, data: Any) -> Limits:
+        if isinstance(data, Mapping):
+            each = LimitsSerializer(data=data)
+            each.is_valid(raise_exception=True)
+            return Limits(**each.validated_data)
+        return Limits.both(BandwidthField().run_validation(data))
+
+    def to_representation(self, value: Limits) -> dict[str, int]:
+        return value._asdict()

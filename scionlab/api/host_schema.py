@@ -1,0 +1,261 @@
+"""The host API v4 in the OpenAPI description. Its views are plain ones, as its answers must be those that the stock
+client expects, so this is written by hand; docs/api.md says what they mean."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Operation = dict[str, Any]
+
+TAG: Final = "hosts"
+_VERSION = {"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}
+_UID = {
+    "name": "uid",
+    "in": "path",
+    "required": True,
+    "description": "The host's id, which is its name for HTTP Basic too.",
+    "schema": {"type": "string", "pattern": "^[0-9A-Za-z_-]{1,32}$"},
+}
+_MOMENT = {"type": "string", "format": "date-time"}
+_COUNT = {"type": "integer", "minimum": 0}
+_DIRECTION = {
+    "type": ["object", "null"],
+    "required": ["dev", "rate_kbit", "bytes", "packets", "drops", "backlog_bytes"],
+    "properties": {
+        "dev": {"type": "string"},
+        "rate_kbit": {"type": ["integer", "null"], "minimum": 0},
+        **dict.fromkeys(("bytes", "packets", "drops", "backlog_bytes"), _COUNT),
+    },
+}
+_RECEIPT = {
+    "type": "object",
+    "required": ["schema", "agent_version", "version", "limits_version", "observed_at", "writes", "links", "problems"],
+    "properties": {
+        "schema": {"const": 1},
+        "agent_version": {"type": "string"},
+        "version": {"type": ["string", "null"], "description": "G.H of what is enforced."},
+        "limits_version": {"type": ["integer", "null"], "minimum": 0},
+        "observed_at": _MOMENT,
+        "writes": _COUNT,
+        "links": {
+            "type": "object",
+            "description": "By interface id.",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["kbit", "state", "to_user", "from_user"],
+                "properties": {
+                    "kbit": {**_COUNT, "description": "The lower of both directions."},
+                    "to_user_kbit": _COUNT,
+                    "from_user_kbit": _COUNT,
+                    "state": {"enum": ["enforced", "error"]},
+                    "problem": {"type": ["string", "null"]},
+                    "to_user": _DIRECTION,
+                    "from_user": _DIRECTION,
+                },
+            },
+        },
+        "problems": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["code", "subject", "message"],
+                "properties": {name: {"type": "string"} for name in ("code", "subject", "message")},
+            },
+        },
+    },
+}
+_NUMBERS = {"type": "array", "maxItems": 60, "items": {"type": ["integer", "null"], "minimum": 0}}
+_USED = {
+    "type": "object",
+    "required": ["segment", "rate_kbit", "bytes", "packets", "drops", "backlog_bytes"],
+    "properties": {
+        "segment": {"type": "string", "minLength": 1, "maxLength": 64, "description": "Names a life of the class."},
+        **dict.fromkeys(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"), _NUMBERS),
+    },
+}
+_USAGE = {
+    "type": "object",
+    "required": ["schema", "batch", "agent_version", "version", "times", "links"],
+    "properties": {
+        "schema": {"const": 1},
+        "batch": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "agent_version": {"type": "string"},
+        "version": {**_VERSION, "description": "Of the configuration whose interface ids these are."},
+        "times": {"type": "array", "minItems": 1, "maxItems": 60, "items": _MOMENT},
+        "links": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["to_user", "from_user"],
+                "properties": {"to_user": _USED, "from_user": _USED},
+            },
+        },
+    },
+}
+_CREDENTIALS = {
+    "type": "object",
+    "required": ["host_id", "host_secret", "url", "keys", "revoked"],
+    "properties": {
+        "host_id": {"type": "string"},
+        "host_secret": {"type": "string"},
+        "url": {"type": "string"},
+        "keys": {"type": "array", "items": {"type": "object"}},
+        "revoked": {"type": "array", "items": {"type": "string"}},
+    },
+}
+_STORED = {
+    "type": "object",
+    "required": ["stored"],
+    "properties": {"stored": {"type": "boolean"}, "ignored_links": {"type": "array", "items": {"type": "string"}}},
+}
+
+
+def host_paths() -> dict[str, dict[str, Operation]]:
+    return {
+        "/api/v4/host/{uid}/config": {"get": _config()},
+        "/api/v4/host/{uid}/deployed_config_version": {"post": _deployed()},
+        "/api/v4/host/{uid}/enforcement": {"post": _enforcement()},
+        "/api/v4/host/{uid}/usage": {"post": _usage()},
+        "/api/v4/enrol": {"post": _enrol()},
+    }
+
+
+def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": text, "schema": schema}
+
+
+def _config() -> Operation:
+    parameters = [
+        _query("version", _VERSION, "G.H of what the host has."),
+        _query("limits", {"type": "string", "pattern": "^[0-9]+$"}, "L of what the host has."),
+        _query("wait", {"type": "integer", "minimum": 0, "maximum": 60}, "Hold a 304 back for so many seconds."),
+    ]
+    tarball = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
+    return _operation(
+        "host_config",
+        "Fetch the configuration of a host",
+        "304 if and only if the versions that were sent are the service's.",
+        parameters=parameters,
+        responses={
+            "200": {
+                "description": "The tarball.",
+                "headers": {"ETag": {"$ref": "#/components/headers/ETag"}},
+                "content": tarball,
+            },
+            "204": {"description": "The host belongs to no AS. Not an order to remove limits."},
+            "304": {"description": "The host has the newest."},
+        },
+        errors=(400, 503),
+    )
+
+
+def _deployed() -> Operation:
+    body = {"type": "object", "required": ["version"], "properties": {"version": _VERSION}}
+    return _operation(
+        "host_deployed_config_version",
+        "Say which version is installed",
+        body=("application/x-www-form-urlencoded", body, {"version": "1.18"}),
+        responses={"200": {"description": "Stored."}, "304": {"description": "Not a version that could be newer."}},
+        errors=(400,),
+    )
+
+
+def _enforcement() -> Operation:
+    example = {
+        "schema": 1,
+        "agent_version": "0.1.0",
+        "version": "1.18",
+        "limits_version": 7,
+        "observed_at": "2026-11-21T06:00:00.123456Z",
+        "writes": 0,
+        "links": {},
+        "problems": [],
+    }
+    return _operation(
+        "host_enforcement",
+        "Send a receipt: what the kernel really has",
+        body=("application/json", _RECEIPT, example),
+        responses={"200": _json("What was done with it.", _STORED, {"stored": True})},
+        errors=(400, 413),
+    )
+
+
+def _usage() -> Operation:
+    used = {
+        "segment": "boot-1",
+        "rate_kbit": [500],
+        "bytes": [1200],
+        "packets": [9],
+        "drops": [0],
+        "backlog_bytes": [0],
+    }
+    example = {
+        "schema": 1,
+        "batch": "0" * 31 + "1",
+        "agent_version": "0.1.0",
+        "version": "1.18",
+        "times": ["2026-11-21T06:00:00.000Z"],
+        "links": {"1": {"to_user": used, "from_user": used}},
+    }
+    return _operation(
+        "host_usage",
+        "Upload a batch of counters",
+        "Absolute counters of the kernel; `Content-Encoding: gzip` is understood. What is known is not stored twice.",
+        body=("application/json", _USAGE, example),
+        responses={"200": _json("False: it was known already.", _STORED, {"stored": True})},
+        errors=(400, 413),
+    )
+
+
+def _enrol() -> Operation:
+    body = {"type": "object", "required": ["token"], "properties": {"token": {"type": "string", "maxLength": 200}}}
+    example = {
+        "host_id": "a" * 32,
+        "host_secret": "...",
+        "url": "https://scionlab.example.org",
+        "keys": [],
+        "revoked": [],
+    }
+    operation = _operation(
+        "host_enrol",
+        "Exchange a one-time token for a host's credentials",
+        "An administrator makes the token; it is used up by this answer.",
+        body=("application/json", body, {"token": "<random part>"}),
+        responses={"200": _json("The credentials, and the keys of the service.", _CREDENTIALS, example)},
+        errors=(400, 403, 413, 429),
+    )
+    operation["security"] = []
+    operation["parameters"] = []
+    del operation["responses"]["401"]
+    return operation
+
+
+def _operation(
+    name: str,
+    summary: str,
+    description: str = "",
+    *,
+    responses: dict[str, Any],
+    errors: tuple[int, ...],
+    parameters: list[dict[str, Any]] | None = None,
+    body: tuple[str, dict[str, Any], Any] | None = None,
+) -> Operation:
+    every = {str(code): {"$ref": f"#/components/responses/Error{code}"} for code in (401, 500, 503, *errors)}
+    every["401"] = {"$ref": "#/components/responses/ErrorHost401"}
+    operation: Operation = {
+        "operationId": name,
+        "summary": summary,
+        "description": description,
+        "tags": [TAG],
+        "security": [{"host": []}],
+        "parameters": [_UID, *(parameters or [])],
+        "responses": dict(sorted({**responses, **every}.items())),
+    }
+    if body is not None:
+        media_type, schema, example = body
+        operation["requestBody"] = {"required": True, "content": {media_type: {"schema": schema, "example": example}}}
+    return operation
+
+
+def _json(text: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+    return {"description": text, "content": {"application/json": {"schema": schema, "example": example}}}

@@ -1,0 +1,20 @@
+"""Bodies of the REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, Any
+
+from rest_framework import exceptions, parsers
+
+
+class JSONParser(parsers.JSONParser):
+    """As REST framework's, which fails on brackets in brackets by the thousand."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError as exc:
+            raise exceptions.ParseError("JSON parse error - too many levels.") from exc

@@ -1,0 +1,113 @@
+"""What may stand behind the `?` of each list. A name that is not known is refused: a filter that was misspelt would
+otherwise answer with everything."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from django.http import QueryDict
+from rest_framework import serializers
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT
+from scionlab.selectors import Stage
+from scionlab.usage.series import Step
+
+MAX_ID = 2**63 - 1  # what a key of the database can be
+PAGE_ITEMS, MAX_PAGE_ITEMS = 100, 1000
+
+
+class Query(serializers.Serializer[Any]):
+    """The parameters of one operation; none, unless a subclass names some."""
+
+    @classmethod
+    def read(cls, given: QueryDict) -> dict[str, Any]:
+        """Validated values by name; what was not sent and has no default is left out.
+
+        Raises `serializers.ValidationError` (`unknown_parameter`, `parameter_twice`, or what a field says).
+        """
+        query = cls(data=given.dict())
+        known = sorted(query.fields)
+        errors: dict[str, Any] = {}
+        for name in given:
+            if name not in query.fields:
+                text = f"There is no such parameter here. Known are: {', '.join(known)}." if known else "None is known."
+                errors[name[:100]] = [serializers.ErrorDetail(text, "unknown_parameter")]
+            elif len(given.getlist(name)) > 1:
+                errors[name] = [serializers.ErrorDetail("Send this parameter once.", "parameter_twice")]
+        if errors:
+            raise serializers.ValidationError(errors)
+        query.is_valid(raise_exception=True)
+        return dict(query.validated_data)
+
+
+def _key(help_text: str) -> serializers.IntegerField:
+    return serializers.IntegerField(required=False, min_value=1, max_value=MAX_ID, help_text=help_text)
+
+
+def _kbit(help_text: str) -> serializers.IntegerField:
+    return serializers.IntegerField(required=False, min_value=0, max_value=MAX_BANDWIDTH_KBIT, help_text=help_text)
+
+
+def _sort(*names: str) -> serializers.ChoiceField:
+    both = [sign + name for name in names for sign in ("", "-")]
+    text = "Ascending by this, or descending with a minus before it; what is equal is sorted by id."
+    return serializers.ChoiceField(choices=both, default=names[0], help_text=text)
+
+
+class PageQuery(Query):
+    """Which part of a list."""
+
+    limit = serializers.IntegerField(
+        min_value=1, max_value=MAX_PAGE_ITEMS, default=PAGE_ITEMS, help_text="At most this many."
+    )
+    offset = serializers.IntegerField(min_value=0, max_value=2**31 - 1, default=0, help_text="Leave out so many first.")
+
+
+class LinkQuery(PageQuery):
+    as_id = _key("Links of this AS (its `id`).")
+    attachment_point_id = _key("Links to this attachment point.")
+    active = serializers.BooleanField(required=False)
+    stage = serializers.ChoiceField(choices=get_args(Stage), required=False, help_text="How far the limit got.")
+    min_kbit = _kbit("Requested towards the user AS: at least this.")
+    max_kbit = _kbit("Requested towards the user AS: at most this.")
+    owner = serializers.EmailField(required=False, help_text="For administrators, who see everybody's.")
+    sort = _sort("id", "bandwidth_kbit", "changed_at")
+
+
+class UserASQuery(PageQuery):
+    attachment_point_id = _key("ASes that are attached there.")
+    active = serializers.BooleanField(required=False, help_text="With at least one active Link, or with none.")
+    label = serializers.CharField(  # type: ignore[assignment]  # its name on the wire
+        required=False, max_length=100, help_text="Part of the label, in whatever case."
+    )
+    owner = serializers.EmailField(required=False, help_text="For administrators, who see everybody's.")
+    sort = _sort("as_id", "label", "created_at")
+
+
+class AttachmentPointQuery(PageQuery):
+    isd = serializers.IntegerField(required=False, min_value=1, max_value=65535, help_text="Of this isolation domain.")
+    has_vpn = serializers.BooleanField(required=False)
+    sort = _sort("isd_as", "id")
+
+
+class HistoryQuery(PageQuery):
+    """Newest first."""
+
+
+class UsageQuery(Query):
+    """Without a time: the last day until now."""
+
+    begins_at = serializers.DateTimeField(required=False, help_text="With its offset from UTC.")
+    ends_at = serializers.DateTimeField(required=False)
+    step = serializers.ChoiceField(choices=get_args(Step), required=False, help_text="Left out: what fits the time.")
+    format = serializers.ChoiceField(choices=["json", "csv"], default="json")
+
+
+class TrafficQuery(Query):
+    month = serializers.RegexField(
+        r"^20[0-9]{2}-(0[1-9]|1[0-2])\Z", required=False, help_text="Such as 2026-11, in UTC; left out: this one."
+    )
+
+
+class TimedLimitQuery(PageQuery):
+    all = serializers.BooleanField(default=False, help_text="Those that are over or were cancelled, too.")
