@@ -133,11 +133,13 @@ def _clamped(now: datetime) -> dict[Place, State]:
 
 def _failed(now: datetime) -> dict[Place, State]:
     """What the pages call "failed" (`selectors.link_status`), long enough."""
-    rows = LinkEnforcement.objects.filter(since__lte=now - FAILED_AFTER)
+    rows = LinkEnforcement.objects.filter(since__lte=now - FAILED_AFTER).alias(
+        wanted_to=Coalesce("to_user_kbit", "kbit"), wanted_from=Coalesce("from_user_kbit", "kbit")
+    )
     suspect = rows.filter(
         ~Q(state=LinkEnforcement.State.ENFORCED)
-        | ~Q(kbit=Coalesce("to_user_rate_kbit", -1))
-        | ~Q(kbit=Coalesce("from_user_rate_kbit", -1))
+        | ~Q(wanted_to=Coalesce("to_user_rate_kbit", -1))
+        | ~Q(wanted_from=Coalesce("from_user_rate_kbit", -1))
     )
     ids = list(suspect.values_list("link_id", flat=True))
     links = _links().filter(pk__in=ids).select_related(*LINK_RELATIONS, *_OWNER) if ids else ()

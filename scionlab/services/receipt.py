@@ -18,7 +18,7 @@ from django.utils import timezone
 from bandwidth_config import Limits, format_kbit
 from scionlab import selectors
 from scionlab.metrics.names import RECEIPTS, SAVE_TO_KERNEL
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind
 from scionlab.services.mail import mails_create
 
 logger = logging.getLogger(__name__)
@@ -285,6 +285,8 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
     return Mail(
         key=f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}",
         recipient=user_as.owner.email,
+        user=user_as.owner,
+        kind=MailKind.ENFORCED,
         subject=subject.replace("\N{NO-BREAK SPACE}", " "),
         body=body.replace("\N{NO-BREAK SPACE}", " "),
     )

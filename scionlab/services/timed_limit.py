@@ -34,6 +34,7 @@ from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.locked import locked_link
+from scionlab.services.notices import timed_limit_cancelled_tell
 from scionlab.services.stale import note_change
 
 logger = logging.getLogger(__name__)
@@ -102,6 +103,8 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
     if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
+        what = str(TimedLimit.objects.get(pk=timed_limit_id))
+        timed_limit_cancelled_tell(link=link, timed_limit_id=timed_limit_id, what=what, actor=actor)
     changes.carry_out()
     return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
 
