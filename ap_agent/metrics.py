@@ -212,6 +212,7 @@ class MetricsServer:
             raise AgentError(
                 f"Metrics cannot be served at {address} port {port}: {exc.strerror}. Choose another metrics_listen."
             ) from exc
+        self.is_ipv6 = ":" in address
         threads.start("metrics", self._serve)
 
     def _serve(self) -> None:

@@ -6,6 +6,8 @@ import json
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ap_agent import __version__
@@ -16,6 +18,8 @@ SCHEMA = 1
 MAX_TIMES = 60
 MINUTE_MS = 60_000
 COLUMNS = ("rate_kbit", "bytes", "packets", "drops", "backlog_bytes")
+_PLACES = [(name, Row._fields.index(name)) for name in COLUMNS]
+_AT_ONCE = 256
 
 Rows = Mapping[Key, Row]
 
@@ -56,28 +60,38 @@ class Batch:
         self.samples.append((at_ms, rows))
         self._segments.update({key: row.segment for key, row in rows.items()})
 
-    def document(self) -> dict[str, Any]:
-        """What is sent."""
-        links: dict[str, dict[str, Any]] = {}
-        for key, segment in sorted(self._segments.items()):
-            rows = [rows.get(key) for _, rows in self.samples]
-            columns = {name: [getattr(row, name) if row is not None else None for row in rows] for name in COLUMNS}
-            links.setdefault(str(key[0]), {})[key[1]] = {"segment": segment, **columns}
-        return {
+    def text(self) -> bytes:
+        """The document that is sent, as JSON: link by link, because whoever encodes 3 MB in one call keeps all other
+        threads waiting meanwhile."""
+        head = {
             "schema": SCHEMA,
             "batch": self.id,
             "agent_version": __version__,
             "version": self.version,
             "times": [time_text(at_ms) for at_ms, _ in self.samples],
-            "links": links,
         }
+        links = groupby(sorted(self._segments), key=itemgetter(0))
+        texts = [f'"{number}":{_compact({key[1]: self._columns(key) for key in keys})}' for number, keys in links]
+        return f'{_compact(head)[:-1]},"links":{{{",".join(texts)}}}}}'.encode()
+
+    def _columns(self, key: Key) -> dict[str, Any]:
+        found = [rows.get(key) for _, rows in self.samples]
+        columns = {name: [row[place] if row is not None else None for row in found] for name, place in _PLACES}
+        return {"segment": self._segments[key], **columns}
 
 
 # --- as text on the disk --------------------------------------------------------------------------------------------
 
 
-def rows_json(rows: Rows) -> list[list[Any]]:
-    return [[*key, *row] for key, row in rows.items()]
+def sample_text(at_ms: int, rows: Rows) -> str:
+    """One sample; some rows at a time, as above."""
+    entries = [(*key, *row) for key, row in rows.items()]
+    parts = [_compact(entries[start : start + _AT_ONCE])[1:-1] for start in range(0, len(entries), _AT_ONCE)]
+    return f'{{"at":{at_ms},"rows":[{",".join(parts)}]}}'
+
+
+def _compact(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def rows_of(document: Any) -> dict[Key, Row]:
@@ -92,7 +106,3 @@ def rows_of(document: Any) -> dict[Key, Row]:
         int(segment.partition("-")[0], 16)
         found[number, direction] = Row(segment, *numbers)
     return found
-
-
-def sample_json(at_ms: int, rows: Rows) -> bytes:
-    return json.dumps({"at": at_ms, "rows": rows_json(rows)}, separators=(",", ":")).encode()

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ap_agent.usage.batch import Batch, Rows, rows_json, rows_of, sample_json
+from ap_agent.usage.batch import Batch, Rows, rows_of, sample_text
 from ap_agent.usage.lives import Row
 from ap_agent.usage.reading import Key
 
@@ -69,17 +69,16 @@ class Spool:
 
     def begin(self, batch: Batch, now_ms: int, carried: tuple[int, Rows] | None) -> None:
         """From now on `append` goes to this batch's file. Nothing is written yet."""
-        header: dict[str, Any] = {"batch": batch.id, "version": batch.version}
-        if carried is not None:
-            header["carried"] = {"at": carried[0], "rows": rows_json(carried[1])}
+        head = json.dumps({"batch": batch.id, "version": batch.version})
+        carries = f',"carried":{sample_text(*carried)}' if carried is not None else ""
         self._open = self.folder / f"{now_ms:013d}-{batch.id}{OPEN}"
-        self._records = [_record(json.dumps(header, separators=(",", ":")).encode())]
+        self._records = [_record(f"{head[:-1]}{carries}}}")]
         self._is_whole = False
 
     def append(self, at_ms: int, rows: Rows) -> None:
         """Durably, when this returns. What could not be written is written with the next one."""
         assert self._open is not None  # noqa: S101 - for the type checker: `begin` comes first
-        record = _record(sample_json(at_ms, rows))
+        record = _record(sample_text(at_ms, rows))
         self._records.append(record)
         was_whole, self._is_whole = self._is_whole, False
         self._prepare()
@@ -106,9 +105,8 @@ class Spool:
         self._remove_open(batch.id)
 
     def _write_closed(self, path: Path, batch: Batch) -> None:
-        text = json.dumps(batch.document(), separators=(",", ":")).encode()
         new = path.with_name(path.name + _NEW)
-        self._write(new, gzip.compress(text, 6, mtime=0), os.O_CREAT | os.O_TRUNC)
+        self._write(new, gzip.compress(batch.text(), 6, mtime=0), os.O_CREAT | os.O_TRUNC)
         new.replace(path)
         _sync(self.folder)
 
@@ -213,8 +211,8 @@ def _is_ours(path: Path) -> bool:
     return _NAME.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
-def _record(data: bytes) -> bytes:
-    packed = zlib.compress(data, 1)
+def _record(text: str) -> bytes:
+    packed = zlib.compress(text.encode(), 1)
     return _RECORD.pack(len(packed), zlib.crc32(packed)) + packed
 
 

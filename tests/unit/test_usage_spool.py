@@ -83,7 +83,7 @@ def test_time_without_a_class_is_null(tmp_path: Path) -> None:
     for at_ms, rows in ((MINUTE, row(1)), (MINUTE + 10_000, {other: row(9)[KEY]})):
         batch.add(at_ms, rows)
 
-    links = batch.document()["links"]
+    links = json.loads(batch.text())["links"]
     assert links["5"]["to_user"]["bytes"] == [1, None]
     assert links["6"]["from_user"]["bytes"] == [None, 9]
 

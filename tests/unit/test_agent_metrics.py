@@ -1,0 +1,287 @@
+"""The agent's metrics, as Prometheus' own parser reads them: over HTTP, and in a file."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ap_agent import metrics as metrics_module
+from ap_agent.cycle import Agent
+from ap_agent.errors import AgentError, SettingsError
+from ap_agent.exposition import FILE_INTERVAL_S, Exposition
+from ap_agent.fetch import NotModified
+from ap_agent.log import get_logger
+from ap_agent.loop import Loop
+from ap_agent.metrics import Metrics, MetricsServer, Snapshot
+from ap_agent.settings import Settings, load_settings
+from ap_agent.systemd import Notifier
+from ap_agent.usage.keeper import Newest
+from ap_agent.usage.lives import Row
+from ap_agent.usage.recorder import UsageRecorder
+from bandwidth_config import check_link_info
+from tests.agent_bundles import entry
+from tests.agent_clock import AtOnce, Clock, FakeClient, middle, run_for, settings_in, store_v7
+from tests.agent_engine import FakeEngine
+from tests.agent_service import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKS = check_link_info({"1": entry(500), "2": entry(0, "192.0.2.12")})
+ROWS = {
+    (1, "to_user"): Row("4141", 500, 2**53 + 1, 900, 7, 1300, 0, 7),
+    (2, "from_user"): Row("4242", 0, 0, 0, 12, 0, 0, 12),
+}
+FULL = Snapshot(
+    version="1.18",
+    limits_version=7,
+    links=LINKS,
+    enforced=2,
+    newest=Newest(1_795_300_020_500, ROWS),  # type: ignore[arg-type]
+    uploads={"stored": 3, "refused": 0, "failed": 1},
+)
+
+Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(text: str) -> Series:
+    """Raises what the parser raises; each series once."""
+    found: Series = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def shown(snapshot: Snapshot) -> Series:
+    metrics = Metrics()
+    metrics.publish(snapshot)
+    return parsed(metrics.text().decode())
+
+
+def per_link(number: int, direction: str) -> tuple[tuple[str, str], ...]:
+    return (("direction", direction), ("interface_id", str(number)), ("isd_as", "17-ffaa:1:b6"))
+
+
+def test_each_link_has_its_limit_and_counters_in_each_direction() -> None:
+    found = shown(FULL)
+
+    busy, blocked = per_link(1, "to_user"), per_link(2, "from_user")
+    assert found["scionlab_bw_link_limit_bits_per_second", busy] == 500_000
+    assert found["scionlab_bw_link_bytes_total", busy] == pytest.approx(2**53, rel=1e-15)
+    assert found["scionlab_bw_link_packets_total", busy] == 900
+    assert found["scionlab_bw_link_drops_total", busy] == 7
+    assert found["scionlab_bw_link_backlog_bytes", busy] == 1300
+    assert found["scionlab_bw_link_limit_bits_per_second", blocked] == 0
+    assert found["scionlab_bw_link_drops_total", blocked] == 12
+
+
+def test_versions_and_uploads_are_numbers() -> None:
+    found = shown(FULL)
+
+    assert found["scionlab_bw_agent_config_version", ()] == 18
+    assert found["scionlab_bw_agent_limits_version", ()] == 7
+    assert found["scionlab_bw_agent_usage_last_sample_timestamp_seconds", ()] == 1_795_300_020.5
+    assert found["scionlab_bw_agent_usage_uploads_total", (("result", "failed"),)] == 1
+
+
+def test_what_is_not_known_is_left_out_instead_of_0() -> None:
+    names = {name for name, _ in shown(Snapshot())}
+
+    assert "scionlab_bw_agent_config_version" not in names
+    assert "scionlab_bw_agent_service_last_contact_timestamp_seconds" not in names
+    assert "scionlab_bw_agent_cycles_total" in names
+
+
+def test_every_metric_is_documented_and_nothing_else() -> None:
+    text = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
+    metrics = Metrics()
+    metrics.publish(FULL)
+    families = {family.name: family.type for family in text_string_to_metric_families(metrics.text().decode())}
+    names = {name + ("_total" if kind == "counter" else "") for name, kind in families.items()}
+    names = {name for name in names if not name.endswith("_created")} | {
+        "scionlab_bw_agent_service_last_contact_timestamp_seconds"
+    }
+
+    documented = {
+        word.strip("`") for word in text.replace("|", " ").replace(",", " ").split() if "`scionlab_bw_" in word
+    }
+    assert {name for name in documented if name.startswith(("scionlab_bw_agent_", "scionlab_bw_link_"))} == names
+
+
+# --- while the agent runs -------------------------------------------------------------------------------------------
+
+
+class Running:
+    """A loop with a fake kernel and metrics."""
+
+    def __init__(self, folder: Path, **changes: object) -> None:
+        self.clock, self.engine = Clock(), FakeEngine()
+        settings = Settings(**{**vars(settings_in(folder)), "usage_interval_s": 0, **changes})
+        store_v7(settings)
+        self.agent = Agent(settings, self.engine, FakeClient([NotModified()], self.clock), get_logger())
+        self.exposition = Exposition(self.agent, get_logger(), UsageRecorder(self.agent, get_logger()))
+        self.loop = Loop(
+            self.agent,
+            get_logger(),
+            notifier=Notifier({}),
+            errands=AtOnce,
+            monotonic=self.clock.monotonic,
+            wait=self.clock.wait,
+            uniform=middle,
+            companions=(self.exposition,),
+        )
+        self.loop.start()
+
+    def run(self, seconds: float) -> None:
+        run_for(self.loop, self.clock, seconds)
+
+    @property
+    def series(self) -> Series:
+        return parsed(self.exposition.metrics.text().decode())
+
+
+def test_cycles_are_counted_by_how_they_ended(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    running.engine.refused = {1}
+    running.engine.kernel = {}
+    running.run(1)
+    running.engine.error = AgentError("The kernel's traffic control cannot be read: EIO; try again.")
+    running.run(60)
+
+    def cycles(result: str) -> float:
+        return running.series["scionlab_bw_agent_cycles_total", (("result", result),)]
+
+    assert (cycles("ok"), cycles("incomplete")) == (1, 1)
+    assert cycles("failed") >= 1
+    assert running.series["scionlab_bw_agent_problems", (("code", "agent_failed"),)] == 1
+    assert running.series["scionlab_bw_agent_kernel_writes_total", ()] >= 1
+
+
+def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.prom"
+    running = Running(tmp_path, metrics_file=file)
+    running.run(1)
+    assert parsed(file.read_text())["scionlab_bw_agent_links", (("state", "enforced"),)] == 1
+    assert file.stat().st_mode & 0o777 == 0o644
+    file.unlink()
+    running.run(FILE_INTERVAL_S + 1)
+
+    assert file.exists()
+    assert [one.name for one in tmp_path.glob("metrics*")] == ["metrics.prom"]
+
+
+def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Path) -> None:
+    running = Running(tmp_path, metrics_file=tmp_path / "none" / "metrics.prom")
+    running.run(30)
+
+    assert {one.code for one in running.agent.problems} == {"metrics_unavailable"}
+    assert running.agent.enforced is not None
+    assert running.agent.enforced.ok
+
+
+# --- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def server(request: pytest.FixtureRequest) -> Iterator[MetricsServer]:
+    metrics = Metrics()
+    metrics.publish(FULL)
+    serving = MetricsServer(metrics, request.param, 0)
+    try:
+        yield serving
+    finally:
+        serving.close()
+
+
+def scraped(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=20) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        text: str = answer.read().decode()
+        return text
+
+
+def test_scrape_over_http_is_what_the_parser_reads(server: MetricsServer) -> None:
+    host = "[::1]" if server.is_ipv6 else "127.0.0.1"
+
+    found = parsed(scraped(f"{host}:{server.port}"))
+
+    assert found["scionlab_bw_link_packets_total", per_link(1, "to_user")] == 900
+
+
+def test_reader_who_says_nothing_does_not_keep_others_out_for_ever(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_module._Handler, "timeout", 0.3)
+    host = "::1" if server.is_ipv6 else "127.0.0.1"
+    began = time.monotonic()
+    with socket.create_connection((host, server.port)):
+        scraped(f"[{host}]:{server.port}" if server.is_ipv6 else f"{host}:{server.port}")
+
+    assert time.monotonic() - began < 20
+
+
+def test_reload_moves_the_server_and_a_taken_port_is_a_problem(tmp_path: Path) -> None:
+    first, second = free_port(), free_port()
+    running = Running(tmp_path, metrics_listen=("127.0.0.1", first))
+    running.run(1)
+    assert "scionlab_bw_agent_build_info" in scraped(f"127.0.0.1:{first}")
+
+    with socket.create_server(("127.0.0.1", second)):
+        move(running, second)
+        assert {one.code for one in running.agent.problems} == {"metrics_unavailable"}
+    move(running, second)
+    assert {one.code for one in running.agent.problems} == set()
+    assert "scionlab_bw_agent_build_info" in scraped(f"127.0.0.1:{second}")
+    running.exposition.drop()
+
+
+def move(running: Running, port: int) -> None:
+    """As SIGHUP does it."""
+    running.agent.settings = Settings(**{**vars(running.agent.settings), "metrics_listen": ("127.0.0.1", port)})
+    running.exposition.plan_anew()
+    running.run(1)
+
+
+# --- the configuration ------------------------------------------------------------------------------------------------
+
+
+def loaded(folder: Path, text: str) -> Settings:
+    path = folder / "agent.toml"
+    path.write_text(text)
+    return load_settings(path, {})
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9106", "[::]:9106", "192.0.2.1:9106"])
+def test_address_that_others_can_reach_is_refused_unless_it_is_meant(tmp_path: Path, address: str) -> None:
+    with pytest.raises(SettingsError, match="allow_remote_metrics") as refused:
+        loaded(tmp_path, f'metrics_listen = "{address}"\n')
+    assert refused.value.key == "metrics_listen"
+
+    assert loaded(tmp_path, f'metrics_listen = "{address}"\nallow_remote_metrics = true\n').metrics_listen is not None
+
+
+@pytest.mark.parametrize(
+    "written", ["9106", "localhost:9106", "127.0.0.1", "127.0.0.1:0", "::1:9106", "1.2.3:9", "a:b"]
+)
+def test_address_that_is_none_is_refused_with_an_example(tmp_path: Path, written: str) -> None:
+    with pytest.raises(SettingsError, match=r'like "127\.0\.0\.1:9106"'):
+        loaded(tmp_path, f'metrics_listen = "{written}"\n')
+
+
+@pytest.mark.parametrize(("written", "wanted"), [("0", 0.0), ("1", 1.0), ("2.5", 2.5), ("30", 30.0)])
+def test_interval_of_samples(tmp_path: Path, written: str, wanted: float) -> None:
+    assert loaded(tmp_path, f"usage_interval_s = {written}\n").usage_interval_s == wanted
+
+
+@pytest.mark.parametrize("written", ["0.5", "31", "-1", "true", '"10"'])
+def test_interval_that_would_be_drawn_as_gaps_is_refused(tmp_path: Path, written: str) -> None:
+    with pytest.raises(SettingsError, match="or 0 for never"):
+        loaded(tmp_path, f"usage_interval_s = {written}\n")
