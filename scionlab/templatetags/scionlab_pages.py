@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from bandwidth_config import Limits, format_kbit, format_number
+from bandwidth_config import Limits, format_kbit, format_limits, format_number
 from scionlab.consequences import duration
 from scionlab.selectors import LinkStatus
 
@@ -67,10 +67,16 @@ def limits(value: Limits) -> SafeString:
     if value.is_symmetric:
         return format_html("{}", format_kbit(value.to_user_kbit))
     return format_html(
-        '<span class="direction">{} <small>to your AS</small></span> '
-        '<span class="direction">{} <small>from it</small></span>',
+        '<span class="directions"><span class="direction">{} <small>to your AS</small></span> '
+        '<span class="direction">{} <small>from it</small></span></span>',
         *(format_kbit(kbit) for kbit in value),
     )
+
+
+@register.filter
+def inline(value: Limits) -> str:
+    """The same within a sentence."""
+    return format_limits(value)
 
 
 @register.filter

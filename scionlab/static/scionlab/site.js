@@ -105,6 +105,7 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
     clearTimeout(pending);
     pending = setTimeout(show, 300);
   });
+  if (form.id === "timed-form" && !target.children.length) show();
   for (const preset of form.querySelectorAll("button[name=preset]")) {
     preset.addEventListener("click", event => {
       event.preventDefault();

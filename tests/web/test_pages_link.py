@@ -1,0 +1,353 @@
+"""The page of one Link: its limits in both directions with units, previews, well-known links, history and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from bandwidth_config import Limits
+from scionlab.models import (
+    AttachmentPoint,
+    BandwidthChange,
+    HostReceipt,
+    Link,
+    TimedLimit,
+    UsageSeries,
+    UsageSlot,
+    User,
+    UserAS,
+)
+from scionlab.profiles import constant, square_wave
+from scionlab.services.link import link_update
+from scionlab.services.policy import ap_default_set, fan_out
+from scionlab.services.timed_limit import timed_limit_create
+from tests.factories import attach, spec
+from tests.web.html import Element, Page
+from tests.web.test_pages_status import cells, confirm
+
+pytestmark = pytest.mark.django_db
+
+BANDWIDTH = "Bandwidth of this link [kbit/s]"
+FROM_USER = "Bandwidth from your AS [kbit/s]"
+MAX_STATEMENTS, MAX_BYTES = 10, 100_000
+
+
+@pytest.fixture
+def client(owner: User) -> Client:
+    browser = Client()
+    browser.force_login(owner)
+    return browser
+
+
+@pytest.fixture
+def wide(ap: AttachmentPoint, staff: User) -> AttachmentPoint:
+    """The attachment point lets 10 Mbit/s through."""
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=10_000, actor=staff)
+    fan_out()
+    ap.refresh_from_db()
+    return ap
+
+
+def url_of(link: Link, rest: str = "") -> str:
+    return f"/ases/{link.interface_b.AS_id}/links/{link.pk}/{rest}"
+
+
+def send(client: Client, link: Link, *, button: str = "save", value: str = "1", **values: str) -> Page:
+    data = {f"link-{link.pk}-{name}": text for name, text in values.items()} | {button: value}
+    return Page(client.post(url_of(link, "bandwidth/"), data, follow=True))
+
+
+def steps(page: Page) -> list[str]:
+    return [step.text for step in page.root.one("ol", class_="way four").all("li")]
+
+
+def preview(client: Client, link: Link, **values: str) -> str:
+    query = {f"link-{link.pk}-{name}": text for name, text in values.items()}
+    answer = client.get(url_of(link, "preview/"), query)
+    assert answer.status_code == 200
+    root = Element("root")
+    root.children = Page(answer).root.children
+    return root.text
+
+
+# --- both directions, with units ------------------------------------------------------------------------------
+
+
+def test_limits_with_units_are_stored_in_kbit(
+    client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link
+) -> None:
+    page = send(client, link, bandwidth_kbit="1.5M", from_user_kbit="64 kbit/s")
+    link.refresh_from_db()
+    assert link.requested == Limits(1500, 64)
+    assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("1500", "64")
+    assert steps(page)[0].startswith("Requested 1 500 kbit/s to your AS 64 kbit/s from it since ")
+
+
+def test_an_empty_second_number_means_the_same(
+    client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits(500, 64), actor=None)
+    page = send(client, link, bandwidth_kbit="10 Mbit/s", from_user_kbit="")
+    link.refresh_from_db()
+    assert (link.bandwidth_kbit, link.from_user_kbit) == (10_000, None)
+    assert steps(page)[0].startswith("Requested 10 000 kbit/s since ")
+
+
+@pytest.mark.parametrize(
+    ("values", "label", "sentence"),
+    [
+        ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Write 1.5 Mbit/s or 15 Mbit/s."),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Write 8 Mbit/s for it"),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "limit of 10 000 kbit/s"),
+        ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "limit of 10 000 kbit/s"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_number_that_is(
+    client: Client,
+    wide: AttachmentPoint,
+    user_as: UserAS,
+    link: Link,
+    values: dict[str, str],
+    label: str,
+    sentence: str,
+) -> None:
+    before = Link.objects.get(pk=link.pk).requested
+    page = send(client, link, **values)
+    assert sentence in page.beside(label)
+    assert page.value(BANDWIDTH) == values["bandwidth_kbit"]
+    assert Link.objects.get(pk=link.pk).requested == before
+
+
+# --- what it would do -----------------------------------------------------------------------------------------
+
+
+def test_the_preview_says_what_was_understood_and_when_it_counts(
+    client: Client, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    before = list(BandwidthChange.objects.values())
+    assert preview(client, link, bandwidth_kbit="500") == (
+        "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts."
+    )
+    assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
+        "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
+    )
+    assert "as it is already, so nothing changes" in preview(client, link, bandwidth_kbit="1000")
+    assert "Write 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
+    assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
+    assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
+    assert list(BandwidthChange.objects.values()) == before
+
+
+def silent(link: Link) -> None:
+    HostReceipt.objects.update(received_at=timezone.now() - timedelta(minutes=10))
+
+
+def inactive(link: Link) -> None:
+    Link.objects.filter(pk=link.pk).update(active=False)
+
+
+def no_agent(link: Link) -> None:
+    HostReceipt.objects.all().delete()
+
+
+def running(link: Link) -> None:
+    timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 3600), begins_at=None, actor=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (silent, "takes effect when the attachment point is heard again (its agent was last heard at "),
+        (inactive, "counts once the link is activated; nothing restarts."),
+        (no_agent, "takes effect when the attachment point next fetches its limits (no agent there has reported yet);"),
+        (running, "takes effect when the timed limit ends, at "),
+    ],
+)
+def test_the_preview_promises_no_more_than_is_true(
+    client: Client, user_as: UserAS, link: Link, receipt: HostReceipt, make: Callable[[Link], None], sentence: str
+) -> None:
+    make(link)
+    assert sentence in preview(client, link, bandwidth_kbit="500")
+
+
+def test_without_javascript_a_button_previews_and_saves_nothing(
+    client: Client, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    page = send(client, link, button="preview", bandwidth_kbit="640")
+    assert "To the user AS 640 kbit/s, from it 640 kbit/s; takes effect in about a second" in page.text
+    assert page.value(BANDWIDTH) == "640"
+    assert Link.objects.get(pk=link.pk).bandwidth_kbit == 1000
+
+
+def test_a_well_known_link_fills_the_numbers_in_and_saves_nothing(
+    client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link
+) -> None:
+    before = link.requested
+    page = send(client, link, button="preset", value="adsl", bandwidth_kbit="1")
+    assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("6144", "640")
+    assert "To the user AS 6 144 kbit/s (6.144 Mbit/s), from it 640 kbit/s" in page.text
+    assert Link.objects.get(pk=link.pk).requested == before
+
+
+def test_only_well_known_links_within_the_maximum_are_offered(client: Client, user_as: UserAS, link: Link) -> None:
+    page = Page(client.get(url_of(link)))
+    offered = {button.attrs["value"] for button in page.root.all("button", name="preset")}
+    assert {"modem", "edge", "satellite"} <= offered
+    assert not {"adsl", "lte1", "ethernet"} & offered
+    assert "Above the maximum here:" in page.text
+    assert "DSL (ADSL) (6 144 / 640)" in page.text
+
+
+# --- an old page ----------------------------------------------------------------------------------------------
+
+
+def test_a_page_that_somebody_made_old_undoes_no_other_direction(
+    client: Client, owner: User, staff: User, user_as: UserAS, link: Link
+) -> None:
+    shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    link_update(link_id=link.pk, limits=Limits(1000, 64), actor=staff)
+    page = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
+    assert "staff@example.org saved other values" in page.text
+    assert Link.objects.get(pk=link.pk).requested == Limits(1000, 64)
+    again = page.root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=again)
+    assert Link.objects.get(pk=link.pk).requested == Limits(900, 900)
+
+
+# --- since when, and who --------------------------------------------------------------------------------------
+
+
+def test_every_figure_says_since_when(client: Client, wide: AttachmentPoint, user_as: UserAS, link: Link) -> None:
+    confirm(link)
+    requested, maximum, _, enforced = steps(Page(client.get(url_of(link))))
+    assert "since " in requested
+    assert maximum.startswith("Maximum 10 000 kbit/s set by the administrators, since ")
+    assert "in both directions since" in enforced
+
+
+def test_times_are_those_of_the_readers_zone(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Kathmandu")
+    shown = Page(client.get(url_of(link, "history/"))).root.all("time")[0]
+    at = BandwidthChange.objects.latest("at").at
+    assert shown.attrs["datetime"] == at.isoformat(timespec="seconds")
+    local = at + timedelta(hours=5, minutes=45)
+    assert shown.text == f"{local.day} {local:%b %Y, %H:%M:%S} +0545"
+
+
+def test_the_history_goes_on_on_pages_of_its_own(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    for kbit in range(1, 54):
+        link_update(link_id=link.pk, limits=Limits(kbit, 2 * kbit), actor=owner)
+    page = Page(client.get(url_of(link)))
+    assert len(page.root.one("table", class_="stack history").one("tbody").all("tr")) == 5
+    assert page.root.one("a", href=url_of(link, "history/")).text == "All changes"
+    first = Page(client.get(url_of(link, "history/")))
+    assert "54 changes" in first.text
+    rows = first.root.one("tbody").all("tr")
+    assert len(rows) == 50
+    assert cells(rows[0])[1:4] == [
+        "52 kbit/s to your AS 104 kbit/s from it",
+        "53 kbit/s to your AS 106 kbit/s from it",
+        "owner@example.org",
+    ]
+    assert len(Page(client.get(url_of(link, "history/?page=2"))).root.one("tbody").all("tr")) == 4
+
+
+# --- how much one page costs ----------------------------------------------------------------------------------
+
+
+def busy(owner: User, ap: AttachmentPoint) -> Link:
+    """A link that has everything: both directions, timed limits, use without two equal values, a long history."""
+    made = attach(owner, *[spec(ap, public_port=50_100 + number, bandwidth_kbit=900) for number in range(5)])
+    link = Link.objects.filter(interface_b__AS=made).order_by("pk")[0]
+    for kbit in range(100, 130):
+        link_update(link_id=link.pk, limits=Limits(kbit, kbit + 1), actor=owner, reason="another try " * 5)
+    now = timezone.now()
+    wave = square_wave(Limits(100, 50), Limits(900, 90), 60, 100)
+    for number in range(20):
+        begins_at = now + timedelta(hours=4 * number) if number else None
+        timed_limit_create(link_id=link.pk, profile=wave, begins_at=begins_at, actor=owner)
+    confirm(link)
+    series = UsageSeries.objects.create(
+        link=link,
+        host=link.interface_a.host,
+        attachment_point=ap,
+        interface_id=link.interface_a.interface_id,
+        ap_isd_as="17-ffaa:0:1107",
+        isd_as="17-ffaa:1:1",
+        owner_email=owner.email,
+        first_config_version=1,
+        last_config_version=9,
+    )
+    start = now.replace(minute=0, second=0, microsecond=0)
+    UsageSlot.objects.bulk_create(
+        UsageSlot(
+            series=series,
+            begins_at=start - timedelta(minutes=5 * number),
+            **{
+                f"{direction}_{name}": value
+                for direction in ("to_user", "from_user")
+                for name, value in {
+                    "bytes": 10_000 * (number * 7919 % 331),
+                    "rated_bytes": 10_000 * (number * 7919 % 331),
+                    "drops": number % 2,
+                    "covered_ms": 300_000,
+                    "at_limit_ms": 300_000 * (number % 3 == 0),
+                    "limit_kbit": 900 + number % 5,
+                }.items()
+            },
+        )
+        for number in range(260)
+    )
+    return link
+
+
+def weight(client: Client, url: str) -> int:
+    """HTML, CSS and JavaScript as they are sent."""
+    answer = client.get(url)
+    assert answer.status_code == 200, url
+    static = sum(
+        Path(str(finders.find(f"scionlab/{name}"))).stat().st_size for name in ("site.css", "site.js", "logo.svg")
+    )
+    return len(answer.content) + static
+
+
+def test_no_page_of_a_user_is_heavy_or_asks_much(
+    client: Client,
+    owner: User,
+    ap: AttachmentPoint,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    link = busy(owner, ap)
+    own = f"/ases/{link.interface_b.AS_id}/"
+    spans = [url_of(link, f"?span={span}") for span in ("hour", "day", "week", "quarter", "all")]
+    kinds = [url_of(link, f"timed/?kind={kind}") for kind in ("constant", "stair", "square", "outage")]
+    pages = ["/ases/", "/ases/new/", own, f"{own}edit/", f"{own}delete/", url_of(link, "history/"), *spans, *kinds]
+    for url in pages:
+        with django_assert_max_num_queries(MAX_STATEMENTS, info=url):
+            bytes_ = weight(client, url)
+        assert bytes_ <= MAX_BYTES, f"{url}: {bytes_} bytes"
+    assert TimedLimit.objects.filter(link=link).count() == 20
+
+
+def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap: AttachmentPoint) -> None:
+    link = busy(owner, ap)
+    page = Page(client.get(url_of(link, "?span=day")))
+    plots = [figure.one("svg") for figure in page.root.all("figure")]
+    assert [figure.one("figcaption").text for figure in page.root.all("figure")] == ["To your AS", "From your AS"]
+    for plot in plots:
+        assert plot.attrs["role"] == "img"
+        assert plot.one("path", class_="used").attrs["d"].startswith("M")
+        assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
+    rows = page.by_id("usage-table").one("tbody").all("tr")
+    assert len(rows) == 24
+    assert cells(rows[0])[1] == "not known"
+    assert "kbit/s" in cells(rows[-2])[1]
+    files = [one.attrs["href"] for one in page.by_id("usage").all("a")]
+    assert [client.get(one).status_code for one in files] == [200, 200]

@@ -1,0 +1,191 @@
+"""Limits for a time on the pages: drawn, started, seen running, cancelled; and what a person gets wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from bandwidth_config import Limits
+from scionlab.models import HostReceipt, Link, TimedLimit, User, UserAS
+from scionlab.profiles import constant
+from scionlab.services.link import link_update
+from scionlab.services.timed_limit import timed_limit_create
+from tests.web.html import Page
+
+pytestmark = pytest.mark.django_db
+
+FOR = {"ends": "for", "amount": "2", "amount_unit": "h", "until": ""}
+
+
+@pytest.fixture
+def client(owner: User) -> Client:
+    browser = Client()
+    browser.force_login(owner)
+    return browser
+
+
+def url_of(link: Link, rest: str = "timed/") -> str:
+    return f"/ases/{link.interface_b.AS_id}/links/{link.pk}/{rest}"
+
+
+def send(client: Client, link: Link, kind: str = "constant", *, button: str = "start", **values: str) -> Page:
+    given = {f"timed-{name}": text for name, text in values.items()}
+    return Page(client.post(url_of(link), {"kind": kind, button: "1", **given}, follow=True))
+
+
+def levels(timed: TimedLimit) -> list[tuple[int, int]]:
+    return [tuple(step.limits) for step in timed.limits.steps]
+
+
+def test_a_slow_link_for_the_next_two_hours(
+    client: Client, owner: User, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    page = send(client, link, to_user="56", from_user="48", begins_at="", **FOR)
+    timed = TimedLimit.objects.get()
+    assert levels(timed) == [(56, 48)]
+    assert timed.ends_at - timed.begins_at == timedelta(hours=2)
+    assert timed.created_by == owner
+    assert "Started: takes effect in about a second; until " in page.text
+    assert "nothing restarts." in page.text
+    assert "Requested for a time 56 kbit/s to your AS 48 kbit/s from it" in page.text
+    (left,) = [one for one in page.root.all("strong") if "data-until" in one.attrs]
+    assert left.text in {"2 h", "1 h 59 min"}
+    assert datetime.fromisoformat(left.attrs["data-until"]) == timed.ends_at
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("outage", FOR, [(0, 0)]),
+        (
+            "stair",
+            {"to_user": "100", "then_to_user": "900", "then_from_user": "500", "count": "3", "each": "90"},
+            [(100, 100), (500, 300), (900, 500)],
+        ),
+        (
+            "square",
+            {"to_user": "0", "then_to_user": "0.9M", "cycles": "2", "each": "90"},
+            [(0, 0), (900, 900), (0, 0), (900, 900)],
+        ),
+    ],
+)
+def test_each_kind_is_drawn_first_and_then_started(
+    client: Client, user_as: UserAS, link: Link, kind: str, values: dict[str, str], expected: list[tuple[int, int]]
+) -> None:
+    given = {"from_user": "", "then_from_user": "", "each_unit": "s", "begins_at": "", **values}
+    drawn = send(client, link, kind, button="preview", **given)
+    assert drawn.root.one("svg", class_="course").one("path", class_="line to-user").attrs["d"].startswith("M0 ")
+    assert "then back to 1 000 kbit/s by itself, even if this service is away" in drawn.text
+    assert not TimedLimit.objects.exists()
+    send(client, link, kind, **given)
+    timed = TimedLimit.objects.get()
+    assert (timed.kind, levels(timed)) == (kind, expected)
+
+
+def test_until_a_time_in_the_readers_zone(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Europe/Zurich")
+    until = (timezone.now() + timedelta(days=2)).replace(hour=12, minute=0, second=0, microsecond=0)
+    summer = {True: 2, False: 1}[3 < until.month < 10]
+    written = (
+        f"{until + timedelta(hours=summer):%Y-%m-%d %H:%M}"
+        if until.month not in {3, 10}
+        else f"{until:%Y-%m-%dT%H:%MZ}"
+    )
+    send(
+        client, link, to_user="500", from_user="", ends="until", until=written, amount="", amount_unit="h", begins_at=""
+    )
+    timed = TimedLimit.objects.get()
+    assert abs(timed.ends_at - until) <= timedelta(seconds=2)
+
+
+def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
+    client: Client, owner: User, user_as: UserAS, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Europe/Zurich")
+    monkeypatch.setattr("scionlab.views.timed.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
+    values = {"to_user": "500", "from_user": "", "begins_at": "", "ends": "until", "amount": "", "amount_unit": "h"}
+    page = send(client, link, **values, until="2026-10-25 02:30")
+    assert "2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00" in page.beside("Until", 2)
+    page = send(client, link, button="preview", **values, until="2026-10-25 02:30+01:00")
+    assert "(13 h 30 min)" in page.text
+    monkeypatch.setattr("scionlab.views.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
+    page = send(client, link, **values, until="2026-03-29 02:30")
+    assert "Write 2026-03-29 01:30 or 2026-03-29 03:30." in page.beside("Until", 2)
+    assert not TimedLimit.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "label", "sentence"),
+    [
+        ("constant", {"to_user": "2M"}, "To your AS [kbit/s]", "Choose at most 1 000"),
+        ("constant", {"to_user": "1,5M"}, "To your AS [kbit/s]", "Write 1.5 Mbit/s or 15 Mbit/s."),
+        ("constant", {"amount": "x"}, "Length", '"x" is not a number of seconds'),
+        ("constant", {"amount": "31", "amount_unit": "d"}, "Length", "than the 30 days that a timed limit may last"),
+        ("constant", {"begins_at": "tomorrow"}, "Begins", '"tomorrow" is not a date and time.'),
+        ("constant", {"begins_at": "2020-01-01 00:00"}, "Begins", "is over; it is"),
+        ("constant", {"ends": "until", "until": ""}, "Until", "A time is missing."),
+        ("constant", {"ends": "until", "until": "2020-01-01 00:00"}, "Until", "is not after the beginning"),
+        ("stair", {"count": "1"}, "Number of steps", "A stair of 1 steps is none."),
+        ("stair", {"count": "201"}, "Number of steps", "Write a whole number from 1 to 200."),
+        ("square", {"cycles": "0"}, "Number of cycles", "Write a whole number from 1 to 100."),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(
+    client: Client, user_as: UserAS, link: Link, kind: str, values: dict[str, str], label: str, sentence: str
+) -> None:
+    whole = {"to_user": "500", "from_user": "", "then_to_user": "900", "then_from_user": "", "begins_at": "", **FOR}
+    whole |= {"count": "3", "cycles": "3", "each": "60", "each_unit": "s", **values}
+    page = send(client, link, kind, **whole)
+    named = [one for one in page.root.all("label") if one.text == label]
+    found = [
+        page.by_id(described).text
+        for one in named
+        for described in page.by_id(one.attrs["for"]).attrs.get("aria-describedby", "").split()
+    ]
+    assert any(sentence in text for text in found), found
+    assert page.root.one("title").text.startswith("Error: ")
+    assert not TimedLimit.objects.exists()
+
+
+def test_an_overlap_is_refused_with_the_others_times(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    other = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=owner)
+    page = send(client, link, to_user="56", from_user="", begins_at="", **FOR)
+    assert "overlaps with the timed limit that this link has already" in page.beside("Begins")
+    assert f"until {other.ends_at:%Y-%m-%d %H:%M:%S} UTC" in page.beside("Begins")
+    assert TimedLimit.objects.count() == 1
+
+
+def test_a_timed_limit_is_cancelled_on_the_page_of_its_link(
+    client: Client, owner: User, user_as: UserAS, link: Link, receipt: HostReceipt
+) -> None:
+    made = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=owner)
+    url = url_of(link, f"timed/{made.pk}/cancel/")
+    page = Page(client.get(url_of(link, "")))
+    assert [one.attrs["action"] for one in page.root.all("form") if "cancel" in one.attrs["action"]] == [url]
+    page = Page(client.post(url, follow=True))
+    made.refresh_from_db()
+    assert made.cancelled_at is not None
+    assert "Cancelled: the link's own limits return; this takes effect in about a second." in page.text
+    assert "Timed limit cancelled" in page.text
+    assert client.post(url_of(link, "timed/4711/cancel/")).status_code == 404
+
+
+def test_one_to_come_is_listed_with_its_beginning(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
+    begins_at = timezone.now() + timedelta(hours=30)
+    timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=begins_at, actor=owner)
+    page = Page(client.get(url_of(link, "")))
+    assert "To come Constant: 9 kbit/s" in page.text
+    assert "Begins in 1 d 5 h" in page.text
+
+
+def test_a_lower_maximum_wins_over_a_timed_limit_and_says_so(
+    client: Client, owner: User, user_as: UserAS, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits(500, 500), actor=owner)
+    timed_limit_create(link_id=link.pk, profile=constant(Limits(900, 900), 3600), begins_at=None, actor=owner)
+    link.attachment_point.__class__.objects.filter(pk=link.attachment_point.pk).update(maximum_kbit=300)
+    page = Page(client.get(url_of(link, "")))
+    assert "Requested for a time 300 kbit/s" in page.text
