@@ -24,6 +24,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("kernel"))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Groups are kept together by their name in the test's id; a pytest that lets nobody write it there splits them."""
+    if getattr(session.config.option, "loadgroup", False):
+        split = [
+            item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid
+        ]
+        if split:
+            raise pytest.UsageError(
+                f"pytest-xdist does not keep groups together, as of {split[0]}. See requirements/dev.in."
+            )
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         _skipped.append(report.nodeid)
