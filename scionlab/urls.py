@@ -49,5 +49,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("api/", include("scionlab.api.urls")),
+    path("cockpit/", include("scionlab.cockpit.urls")),
     path("admin/", admin.site.urls),
 ]

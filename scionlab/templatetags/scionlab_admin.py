@@ -1,4 +1,4 @@
-"""The administrators' first page gets its summary from here; Django's own index view has no hook for it."""
+"""What stands at the top of administrators' pages; Django's own views have no hook for it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ from django import template
 from django.utils import timezone
 
 from scionlab.admin.notices import notices
-from scionlab.admin.overview import Overview, overview
 
 register = template.Library()
-
-
-@register.simple_tag
-def testbed_overview() -> Overview:
-    """What is enforced, and who is silent, now."""
-    return overview(now=timezone.now())
 
 
 @register.simple_tag

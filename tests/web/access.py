@@ -17,10 +17,15 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
+from bandwidth_config import Limits, LinkStep
 from scionlab.isd_as import parse_as_id
-from scionlab.models import EnrolmentToken, Host, Link, Mail, SigningKey, User, UserAS
+from scionlab.models import ApiToken, EnrolmentToken, Host, Link, Mail, SigningKey, User, UserAS
+from scionlab.profiles import Profile
+from scionlab.services.bulk import bulk_preview
+from scionlab.services.bulk_plan import Operation
 from scionlab.services.enrolment import enrolment_token_create
 from scionlab.services.link import link_set_bandwidth
+from scionlab.services.timed_limit import timed_limit_create
 from tests.factories import (
     AttachmentPointFactory,
     HostReceiptFactory,
@@ -125,13 +130,21 @@ def build_world() -> World:
         "borderrouter": ap_host.border_routers.first(),
         "vpn": VPNFactory(host=ap_host),
         "attachmentpoint": ap,
+        "bulkchange": bulk_preview(
+            link_ids=[link.pk], operation=Operation("set", 320), chosen="one", actor=administrator
+        ),
         "user": owner,
         "useras": user_as,
         "signingkey": SigningKey.objects.get(),
         "enrolmenttoken": EnrolmentToken.objects.get(),
     }
     world = World(owner, stranger, administrator, user_as, link, ap_host, user_host, late, [], objects)
+    outage = Profile("outage", (LinkStep(0, Limits.both(0)),), 3600)
+    objects["timedlimit"] = timed_limit_create(
+        link_id=link.pk, profile=outage, begins_at=now + timedelta(days=1), actor=owner
+    )
     tokens = {user: api_token(user) for user in (owner, stranger, administrator, inactive)}
+    objects["apitoken"] = ApiToken.objects.get(user=owner)
     revoked = "f" * 40
     people = {
         "owner": owner,
@@ -267,6 +280,16 @@ class Page(Rule):
         return {404} if self.own and not may_see(caller.page_person, world) else None
 
 
+class Staff(Page):
+    """The cockpit: for administrators; everybody else who is logged in is refused."""
+
+    def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
+        refusal = super().refusal(caller, method, world, host)
+        if refusal is None and caller.page_person is not None and not caller.page_person.is_staff:
+            return {403}
+        return refusal
+
+
 class Rest(Rule):
     """The REST API: who asks is looked at before what."""
 
@@ -283,6 +306,35 @@ class Rest(Rule):
 
     def serves_anybody(self, method: str) -> bool:
         return False
+
+
+class RestStaff(Rest):
+    """Everybody may look, administrators write."""
+
+    def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
+        refusal = super().refusal(caller, method, world, host)
+        is_administrator = caller.api_person is not None and caller.api_person.is_staff
+        if refusal is None and method not in SAFE and caller.api_person is not None and not is_administrator:
+            return {403}
+        return refusal
+
+
+class RestAdministrators(Rest):
+    """Others are refused whatever they do."""
+
+    def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
+        refusal = super().refusal(caller, method, world, host)
+        is_another = caller.api_person is not None and not caller.api_person.is_staff
+        return {403} if refusal in (None, {405}) and is_another else refusal
+
+
+class RestOwner(Rest):
+    """What not even administrators see of somebody else."""
+
+    def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
+        refusal = super().refusal(caller, method, world, host)
+        is_another = caller.api_person is not None and caller.api_person != world.owner
+        return {404} if refusal is None and is_another and method != "OPTIONS" else refusal
 
 
 class Token(Rest):

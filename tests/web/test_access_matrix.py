@@ -39,7 +39,11 @@ from tests.web.access import (
     Page,
     PublicRest,
     Rest,
+    RestAdministrators,
+    RestOwner,
+    RestStaff,
     Rule,
+    Staff,
     Statuses,
     Token,
     World,
@@ -87,21 +91,51 @@ RULES: dict[str, Rule] = {
     "user_as_active": Page({"POST": 302}, own=True),
     "user_as_delete": Page(READ | {"POST": 302}, own=True),
     "user_as_download": Page(READ, own=True, shows=SECRET),
+    "link_detail": Page(READ, own=True),
     "link_bandwidth": Page({"POST": DONE}, own=True),
+    "link_preview": Page(READ, own=True),
+    "link_history": Page(READ, own=True),
+    "timed_new": Page(READ | {"POST": DONE}, own=True),
+    "timed_preview": Page(READ, own=True),
+    "timed_cancel": Page({"POST": 302}, own=True),
     "link_usage": Page(READ, own=True),
     "api_as_list": Rest(LOOK | READ | {"POST": {201, 400}}, json=True),
     "api_as_detail": Rest(LOOK | READ | {"PUT": {200, 400}, "PATCH": 200, "DELETE": 204}, json=True, own=True),
+    "api_as_configuration": Rest(LOOK | READ, own=True, shows=SECRET),
     "api_link_list": Rest(LOOK | READ),
     "api_link_detail": Rest(LOOK | READ | {"PATCH": 200}, json=True, own=True),
-    "api_attachment_point_list": Rest(LOOK | READ),
+    "api_link_history": Rest(LOOK | READ, own=True),
+    "api_link_timed_limits": Rest(LOOK | READ | {"POST": 201}, json=True, own=True),
+    "api_timed_limit_detail": Rest(LOOK | READ | {"DELETE": 204}, json=True, own=True),
+    "api_attachment_point_list": RestStaff(LOOK | READ),
+    "api_attachment_point_detail": RestStaff(LOOK | READ | {"PATCH": 200}, json=True),
+    "api_policy": RestStaff(LOOK | READ | {"PATCH": 200}, json=True),
+    "api_link_usage": Rest(LOOK | READ, own=True),
+    "api_traffic": RestAdministrators(LOOK | READ),
+    "api_profile": Rest(LOOK | READ | {"PATCH": 200}, json=True),
     "api_token": Token(LOOK | {"POST": 400, "DELETE": 204}, json=True, shows=TOKEN),
+    "api_token_list": Rest(LOOK | READ | {"POST": 201}, json=True),
+    "api_token_detail": RestOwner(LOOK | READ | {"DELETE": 204}, json=True),
     "api_schema": PublicRest(LOOK | READ),
+    "api_docs": Form(READ),
+    "api_docs_section": Form(READ),
     "host_config": HostApi(READ, shows=SECRET),
     "host_deployed_version": HostApi({"POST": {200, 304}}),
     "host_enforcement": HostApi({"POST": 200}, json=True),
     "host_usage": HostApi({"POST": {200, 400}}, json=True),
     "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
     "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$": Rule(dict.fromkeys(METHODS, 410)),
+    "cockpit": Staff(READ),
+    "cockpit_ap": Staff(READ),
+    "cockpit_uplink": Staff({"POST": DONE}),
+    "cockpit_not_enforced": Staff(READ),
+    "cockpit_traffic": Staff(READ),
+    "cockpit_traffic_csv": Staff(READ),
+    "cockpit_cost": Staff({"POST": DONE}),
+    "cockpit_limits": Staff(READ | {"POST": DONE}),
+    "cockpit_bulk": Staff(READ),
+    "cockpit_bulk_apply": Staff({"POST": DONE}),
+    "cockpit_bulk_put_back": Staff({"POST": DONE}),
     "admin:login": Form({"GET": DONE, "HEAD": DONE, "POST": DONE}),
     "admin:index": Admin(ENTER),
     "admin:logout": Admin({"POST": DONE}),
@@ -175,12 +209,26 @@ HARM_FORM = {
     "version": "1.1",
     "bandwidth_kbit": "1",
     "reason": "",
+    "kind": "set",
+    "value": "1",
+    "uplink_kbit": "1",
+    "cost_per_gb": "1",
+    "currency": "XXX",
     "default_bandwidth_kbit": "1",
     "usable_password": "true",
     "password1": "a phrase of mine",
     "password2": "a phrase of mine",
 }
-HARM_JSON: dict[str, Any] = {"bandwidth_kbit": 1, "active": False, "label": "taken over", "attachments": []}
+HARM_JSON: dict[tuple[str, str], Any] = {
+    ("api_as_detail", "PATCH"): {"active": False},
+    ("api_link_detail", "PATCH"): {"bandwidth_kbit": 1, "active": False},
+    ("api_link_timed_limits", "POST"): {"kind": "outage", "duration_s": 60},
+    ("api_attachment_point_detail", "PATCH"): {"own_default_bandwidth_kbit": 1},
+    ("api_profile", "PATCH"): {"full_name": "taken over"},
+    ("api_policy", "PATCH"): {"default_bandwidth_kbit": 1},
+    ("api_token_list", "POST"): {"name": "another"},
+}
+HARM_AS: dict[str, Any] = {"label": "taken over", "attachments": []}
 RECEIPT = {
     "schema": 1,
     "agent_version": "0.1.0",
@@ -244,6 +292,17 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     if name == "admin/(?P<url>.*)$":
         return [("/admin/scionlab/nothing/", None)]
     parts = route.split("/")
+    starts = {
+        "cockpit/aps/": "attachmentpoint",
+        "cockpit/limits/": "bulkchange",
+        "api/v1/links/": "link",
+        "api/v1/timed-limits/": "timedlimit",
+        "api/v1/attachment-points/": "attachmentpoint",
+        "api/v1/tokens/": "apitoken",
+    }
+    for start, what in starts.items():
+        if route.startswith(start):
+            route = route.replace("<key:pk>", str(world.objects[what].pk))
     thing = world.objects.get(parts[2]) if route.startswith("admin/scionlab/") and len(parts) > 2 else None
     pk = str(thing.pk if thing is not None else 1)
     values = {
@@ -251,7 +310,9 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         "<str:token>": "WzEsIngiXQ:1vMF0s:forged",
         "<str:uidb64>": "MQ",
         "<key:link_id>": str(world.link.pk),
+        "<key:timed_id>": str(world.objects["timedlimit"].pk),
         "<usage_kind:kind>": "json",
+        "<slug:slug>": "links",
         "<int:pk>": str(world.link.pk) if "links/" in route else pk if thing is not None else str(world.user_as.pk),
         "<path:content_type_id>": "1",
         "<path:object_id>": pk,
@@ -274,7 +335,7 @@ def ask(
         query = "?app_label=scionlab&model_name=link&field_name=interface_a" if name == "admin:autocomplete" else ""
         request = FROM_ANYWHERE.generic(method, url + query, **sent)
     elif rule.json:
-        body: dict[str, Any] = RECEIPT if name == "host_enforcement" else HARM_JSON
+        body: dict[str, Any] = RECEIPT if name == "host_enforcement" else HARM_JSON.get((name, method), HARM_AS)
         if name == "host_enrol":
             body = {"token": caller.enrolment_token or "x" * 43}
         request = FROM_ANYWHERE.generic(method, url, json.dumps(body), content_type="application/json", **sent)
@@ -328,8 +389,8 @@ def methods_for(rule: Rule, caller: Caller) -> tuple[str, ...]:
         if not caller.has_csrf_token or caller.name in FAR:
             return ("POST",)
         return ("GET", "POST") if caller.cookie else ()
-    kinds = {HostApi: "Basic", Enrolment: "", Rest: "Token", Token: "Token", PublicRest: "Token"}
-    kind = kinds.get(type(rule), "cookie")
+    kinds = {HostApi: "Basic", Enrolment: "", Rest: "Token"}
+    kind = next((kind for what, kind in kinds.items() if isinstance(rule, what)), "cookie")
     at_home = bool(caller.cookie) if kind == "cookie" else kind != "" and caller.authorization.startswith(kind)
     if caller.name in NEAR:
         return METHODS

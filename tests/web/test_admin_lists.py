@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import format_kbit
-from scionlab.admin.overview import overview
 from scionlab.isd_as import parse_as_id
 from scionlab.models import (
     AS,
@@ -177,34 +174,6 @@ def test_a_host_that_polls_without_an_agent_is_not_taken_for_one_that_enforces(
     Host.objects.filter(pk=host_a.pk).update(last_seen_at=timezone.now())
     assert rows(door.get(page(Host, LIST), {"seen": "live"})) == [host_a]
     assert ">no agent</span>" in door.get(page(AttachmentPoint, LIST)).content.decode()
-
-
-def test_the_first_page_sums_the_testbed_up(
-    door: Client, receipt: HostReceipt, three_links: list[Link], ap: AttachmentPoint, ap_b: AttachmentPoint
-) -> None:
-    """After the receipt two more user ASes attached: their Links wait."""
-    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=500)
-    found = overview(now=timezone.now())
-    assert (found.total, found.clamped) == (3, 1)
-    assert [(one.count, one.url.partition("?")[2]) for one in found.stages] == [
-        (2, "stage=waiting"),
-        (1, "stage=failed"),
-    ]
-    points = [(one.ap, one.active_links, one.clamped_links, one.sum_kbit) for one in found.points]
-    assert points == [(ap, 3, 1, format_kbit(700)), (ap_b, 0, 0, format_kbit(0))]
-    text = door.get(reverse("admin:index")).content.decode()
-    assert "The testbed now" in text
-    assert ">never seen</span>" in text
-
-
-def test_the_first_page_takes_as_many_statements_for_many_links_as_for_none(
-    door: Client, three_links: list[Link], django_assert_num_queries: Callable[..., Any]
-) -> None:
-    overview(now=timezone.now())  # makes the policy's row
-    for expected in (3, 0):
-        with django_assert_num_queries(3):
-            assert overview(now=timezone.now()).total == expected
-        Link.objects.all().delete()
 
 
 def test_problems_that_an_agent_reports_are_shown_as_text(door: Client, receipt: HostReceipt, host_a: Host) -> None:

@@ -1,0 +1,23 @@
+"""Who may use the cockpit: administrators. Nobody else learns what is there."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponse
+
+from scionlab.views.common import PageRequest, View, own_page
+
+
+def staff_page(view: View) -> View:
+    """Who is not logged in is sent to the log-in; who is no administrator is refused (403)."""
+
+    @wraps(view)
+    def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_staff:
+            raise PermissionDenied("The cockpit is for administrators.")
+        return view(request, *args, **kwargs)
+
+    return own_page(wrapped)

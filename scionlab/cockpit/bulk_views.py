@@ -1,0 +1,159 @@
+"""Many limits changed at once, in three pages: choose, look at the preview and confirm, see what was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Page
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from bandwidth_config import RuleError, format_number
+from scionlab.cockpit.access import staff_page
+from scionlab.cockpit.choice import ChoiceForm
+from scionlab.cockpit.forms import OperationForm
+from scionlab.cockpit.paging import page_of
+from scionlab.models import BulkChange, Link
+from scionlab.services.allocation import storable_ids
+from scionlab.services.bulk import (
+    BulkChangedError,
+    bulk_apply,
+    bulk_preview,
+    bulk_put_back,
+    bulk_refresh,
+    bulk_summary,
+    lines_of,
+)
+from scionlab.services.bulk_plan import Line
+from scionlab.views.common import PageRequest, gone_is_404
+
+ROWS = 50
+FORMER_SHOWN = 10
+
+LINE_RELATIONS = [f"interface_{end}__AS__isd" for end in "ab"]
+LINE_RELATIONS += ["interface_b__AS__useras__owner", "interface_a__AS__attachment_point"]
+
+
+# --- choose -----------------------------------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@staff_page
+def choose(request: PageRequest) -> HttpResponse:
+    """The filter stands in the address, also of the POST that asks for a preview."""
+    choice = ChoiceForm(request.GET)
+    links = choice.links()
+    form = OperationForm(request.POST if request.method == "POST" else None)
+    ticked = request.POST.getlist("link")
+    scope = request.POST.get("scope", "all")
+    if request.method == "POST" and form.is_valid() and choice.is_valid():
+        try:
+            change = bulk_preview(
+                link_ids=_chosen(links, scope, ticked),
+                operation=form.cleaned_data["operation"],
+                chosen=_words(choice, scope),
+                actor=request.user,
+            )
+        except RuleError as exc:
+            form.add_error(None, exc.message)
+        else:
+            return redirect("cockpit_bulk", pk=change.pk)
+    page = page_of(request, links.select_related(*LINE_RELATIONS), ROWS)
+    former = BulkChange.objects.exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
+    context = {
+        "tab": "limits",
+        "nav": "cockpit",
+        "choice": choice,
+        "form": form,
+        "page": page,
+        "ticked": set(ticked),
+        "scope": scope,
+        "former": former,
+        "found": page.paginator.count,
+    }
+    return render(request, "cockpit/limits.html", context)
+
+
+def _chosen(links: QuerySet[Link], scope: str, ticked: list[str]) -> list[int]:
+    if scope == "all":
+        return list(links.order_by("pk").values_list("pk", flat=True))
+    ids = storable_ids(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
+    return list(links.filter(pk__in=ids).order_by("pk").values_list("pk", flat=True))
+
+
+def _words(choice: ChoiceForm, scope: str) -> str:
+    filtered = choice.words
+    if scope != "all":
+        return f"links that were ticked{', ' + filtered if filtered else ''}"
+    return f"all links {filtered}" if filtered else "all links"
+
+
+# --- preview, and what was done ---------------------------------------------------------------------------------
+
+
+@require_safe
+@staff_page
+@gone_is_404
+def show(request: PageRequest, pk: int) -> HttpResponse:
+    return _bulk_page(request, BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk))
+
+
+def _bulk_page(request: PageRequest, change: BulkChange, **more: Any) -> HttpResponse:
+    lines = lines_of(change)
+    marked = set(more.get("marked", ()))
+    # What is marked comes first, then what changes; what is left out stands at the end.
+    lines.sort(key=lambda line: (line.link_id not in marked, bool(line.skipped), line.link_id))
+    page = page_of(request, lines, ROWS)
+    context = {
+        "tab": "limits",
+        "nav": "cockpit",
+        "change": change,
+        "summary": bulk_summary(change),
+        "page": page,
+        "rows": _rows(page, marked),
+        "put_back_by": change.put_back_by.exclude(applied_at=None).defer("lines").first(),
+        **more,
+    }
+    return render(request, "cockpit/bulk.html", context)
+
+
+def _rows(page: Page[Line], marked: set[int]) -> list[dict[str, Any]]:
+    lines = list(page)
+    links = Link.objects.select_related(*LINE_RELATIONS).in_bulk([line.link_id for line in lines])
+    return [{"line": line, "link": links.get(line.link_id), "is_marked": line.link_id in marked} for line in lines]
+
+
+@require_POST
+@staff_page
+@gone_is_404
+def apply(request: PageRequest, pk: int) -> HttpResponse:
+    reason = request.POST.get("reason", "").strip()[:200]
+    try:
+        change = bulk_apply(bulk_id=pk, actor=request.user, reason=reason)
+    except BulkChangedError as exc:
+        marked = bulk_refresh(bulk_id=pk)
+        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk)
+        return _bulk_page(request, change, refused=exc.message, marked=marked, reason=reason)
+    except RuleError as exc:
+        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk)
+        return _bulk_page(request, change, problem=exc.message, reason=reason)
+    result = change.result
+    words = f"Done: {format_number(result['links'])} links have new limits. Nothing restarts."
+    messages.success(request, words.replace(" 1 links have", " 1 link has"))
+    return redirect("cockpit_bulk", pk=change.pk)
+
+
+@require_POST
+@staff_page
+@gone_is_404
+def put_back(request: PageRequest, pk: int) -> HttpResponse:
+    """Leads to a preview like any other."""
+    try:
+        preview = bulk_put_back(bulk_id=pk, actor=request.user)
+    except RuleError as exc:
+        messages.error(request, exc.message)
+        return redirect("cockpit_bulk", pk=pk)
+    return redirect("cockpit_bulk", pk=preview.pk)

@@ -1,0 +1,116 @@
+"""What administrators type into the cockpit."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django import forms
+
+from bandwidth_config import RuleError, format_kbit
+from scionlab.forms import RuleField
+from scionlab.models import AttachmentPoint, BandwidthPolicy
+from scionlab.models.attachment_point import MAX_UPLINK_KBIT
+from scionlab.services.bulk_plan import DIRECTIONS, Operation
+from scionlab.units import parse_bandwidth_text
+
+_MAX_COST = Decimal(999_999)
+
+
+class OperationForm(forms.Form):
+    """What becomes of the chosen Links' limits."""
+
+    kind = forms.ChoiceField(
+        label="What to do",
+        choices=[("cap", "Cap at"), ("set", "Set to"), ("scale", "Scale to, in per cent")],
+        widget=forms.RadioSelect,
+        initial="cap",
+        error_messages={"required": "Choose what to do.", "invalid_choice": "Choose what to do."},
+    )
+    value = forms.CharField(
+        label="Limit, or per cent",
+        required=False,
+        max_length=40,
+        help_text="A limit such as 500, 1.5M or 10 Mbit/s; for scaling a whole number, where 50 halves the limits.",
+    )
+    direction = forms.ChoiceField(label="Direction", choices=list(DIRECTIONS.items()), initial="both", required=False)
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data, auto_id="op_%s", label_suffix="")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        kind = cleaned.get("kind")
+        if kind is None:
+            return cleaned
+        text = cleaned.get("value", "").strip()
+        try:
+            value = _percent(text) if kind == "scale" else parse_bandwidth_text(text)
+            cleaned["operation"] = Operation(kind, value, cleaned.get("direction") or "both")
+        except RuleError as exc:
+            self.add_error("value", forms.ValidationError(exc.message, code=exc.code))
+        return cleaned
+
+
+def _percent(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,6}) ?%?", text, flags=re.ASCII)
+    if match is None:
+        raise RuleError("percent_invalid", f'"{text[:40]}" is not a whole number of per cent. Write for example 50.')
+    return int(match[1])
+
+
+def parse_uplink(text: str) -> int | None:
+    """Raises `RuleError` (`uplink_range`, those of `parse_bandwidth_text`)."""
+    if text.strip() == "":
+        return None
+    kbit = parse_bandwidth_text(text)
+    if not 1 <= kbit <= MAX_UPLINK_KBIT:
+        words = f"An uplink of {format_kbit(kbit)} is not between 1 kbit/s and {format_kbit(MAX_UPLINK_KBIT)}."
+        raise RuleError("uplink_range", f"{words} Write what the line carries, or leave it empty.")
+    return kbit
+
+
+def parse_cost(text: str) -> Decimal | None:
+    """Money per GB, with at most four decimals. Raises `RuleError` (`cost_invalid`)."""
+    if text.strip() == "":
+        return None
+    hint = "Write for example 0.085, with at most four decimals and a point."
+    try:
+        cost = Decimal(text.strip()) if re.fullmatch(r"[0-9.]{1,20}", text.strip(), flags=re.ASCII) else None
+    except InvalidOperation:
+        cost = None
+    if cost is None or cost > _MAX_COST or cost != round(cost, 4):
+        raise RuleError("cost_invalid", f'"{text[:40]}" is not a cost. {hint}')
+    return cost
+
+
+class UplinkForm(forms.Form):
+    """What an attachment point's line carries and costs; both may be unknown."""
+
+    uplink_kbit = RuleField(
+        parse_uplink, label="Uplink", help_text="In each direction, e.g. 10 Gbit/s. Empty: not known."
+    )
+    cost_per_gb = RuleField(
+        parse_cost, label="Cost per GB", help_text="Of what leaves it towards user ASes. Empty: the site's cost."
+    )
+
+    def __init__(self, data: Any = None, *, ap: AttachmentPoint) -> None:
+        initial = {"uplink_kbit": ap.uplink_kbit, "cost_per_gb": ap.cost_per_gb}
+        super().__init__(data, initial=initial, auto_id="uplink_%s", label_suffix="")
+
+
+class CostForm(forms.Form):
+    """What the site pays where an attachment point has no cost of its own."""
+
+    cost_per_gb = RuleField(parse_cost, label="Cost per GB", help_text="Empty: not known, and nothing is added up.")
+    currency = forms.RegexField(
+        r"^[A-Z]{3}\Z",
+        label="Currency",
+        max_length=3,
+        error_messages={"invalid": "Write three capital letters, such as CHF.", "required": "Write a currency."},
+    )
+
+    def __init__(self, data: Any = None, *, policy: BandwidthPolicy) -> None:
+        initial = {"cost_per_gb": policy.cost_per_gb, "currency": policy.currency}
+        super().__init__(data, initial=initial, auto_id="cost_%s", label_suffix="")

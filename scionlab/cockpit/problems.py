@@ -1,0 +1,266 @@
+"""What the problems that agents report mean for an administrator: in words, with the remedy (docs/agent.md).
+
+The agent's own message stays beside it: it names the device, the version or the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+SERVICE, TRUST, KERNEL, FOREIGN, LINK, USAGE = "service", "trust", "kernel", "foreign", "link", "usage"
+
+KINDS: Final = {
+    SERVICE: "does not get or take the newest configuration",
+    TRUST: "does not believe the configuration",
+    KERNEL: "cannot make the kernel agree",
+    FOREIGN: "has something foreign in the way",
+    LINK: "cannot limit single links",
+    USAGE: "cannot report all of the use",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`kind` is one of `KINDS`; `is_warning`: the limits are in force all the same."""
+
+    kind: str
+    meaning: str
+    remedy: str
+    is_warning: bool = False
+
+
+EXPLANATIONS: Final[dict[str, Explanation]] = {
+    "service_unreachable": Explanation(
+        SERVICE,
+        "The agent got no answer from this service.",
+        "Nothing, if it passes. Else look at the address, the certificate and the proxy.",
+    ),
+    "auth_refused": Explanation(
+        SERVICE,
+        "This service refuses the host's credentials.",
+        "Compare the host id and secret with the host's page, or enrol the host again.",
+    ),
+    "bundle_invalid": Explanation(
+        SERVICE,
+        "The configuration breaks a rule of its format.",
+        "Update the agent if the message says so; else it is a fault of this service.",
+    ),
+    "state_unusable": Explanation(
+        SERVICE,
+        "The agent's state folder is full, read-only or damaged.",
+        "Make room there or repair the folder.",
+    ),
+    "no_as": Explanation(
+        SERVICE,
+        "This service has no AS for the host.",
+        "Restore the host's record. If it is meant: stop the agent and run its reset.",
+    ),
+    "receipt_failed": Explanation(
+        SERVICE,
+        "This service did not take the agent's receipt, so pages show an older state.",
+        "Look at this service's log; the limits are in force.",
+        is_warning=True,
+    ),
+    "not_enrolled": Explanation(
+        TRUST,
+        "The agent knows no key of this service.",
+        "Make an enrolment token on the host's page and enrol the host.",
+    ),
+    "not_signed": Explanation(
+        TRUST,
+        "The configuration that it got has no signature.",
+        "Find out who answers at the service's address.",
+    ),
+    "wrong_signature": Explanation(
+        TRUST,
+        "The configuration was changed after it was signed.",
+        "Find out who stands between the service and the host.",
+    ),
+    "unknown_key": Explanation(
+        TRUST,
+        "The configuration is signed with keys that the host does not trust.",
+        "If the service was set up anew or a key was revoked meanwhile: enrol the host again.",
+    ),
+    "key_expired": Explanation(
+        TRUST,
+        "The signing key's time is over, by the host's clock.",
+        "Correct the clock if it is wrong; else enrol the host again.",
+    ),
+    "key_revoked": Explanation(
+        TRUST,
+        "The configuration is signed with a revoked key.",
+        "Somebody uses a stolen key, or this service came back from an old backup.",
+    ),
+    "version_older": Explanation(
+        TRUST,
+        "This service offers something older than the host has.",
+        "After a restored backup: run manage.py raise_generation.",
+    ),
+    "key_expires_soon": Explanation(
+        TRUST,
+        "The last key that the host trusts ends within 30 days.",
+        "Rotate the signing key while the host can still follow.",
+        is_warning=True,
+    ),
+    "kernel_refused": Explanation(
+        KERNEL, "The kernel refused an operation.", "It is tried again; if it stays, the message has the error number."
+    ),
+    "apply_failed": Explanation(
+        KERNEL, "An operation in the kernel failed.", "It is tried again; if it stays, the message has the operation."
+    ),
+    "verify_failed": Explanation(
+        KERNEL,
+        "After applying, the kernel differs from what is wanted (drift).",
+        "Look for another program on the host that changes tc.",
+    ),
+    "repeatedly_changed": Explanation(
+        KERNEL,
+        "Another program keeps changing what the agent puts right (drift).",
+        "Find that program, the message names the device, and keep it off.",
+    ),
+    "not_permitted": Explanation(
+        KERNEL, "The agent lacks CAP_NET_ADMIN.", "Start it through its systemd unit, or as root."
+    ),
+    "foreign_state": Explanation(
+        FOREIGN,
+        "Something that is not the agent's stands in the way.",
+        "Decide on the host who owns it; the agent deletes nothing of others.",
+    ),
+    "agent_failed": Explanation(
+        KERNEL, "The host's kernel cannot do it at all.", "Load the kernel module that the message names."
+    ),
+    "internal_error": Explanation(KERNEL, "A bug of the agent.", "Report it with the traceback in the host's log."),
+    "settings_invalid": Explanation(
+        SERVICE,
+        "The agent's configuration or credentials cannot be used.",
+        "Correct the named key, or enrol the host again; then reload the agent.",
+    ),
+    "health_unwritable": Explanation(
+        SERVICE, "The health file cannot be written.", "Repair the folder run_dir on the host.", is_warning=True
+    ),
+    "usage_unread": Explanation(
+        USAGE, "The kernel's counters cannot be read, so use is unknown.", "If it stays, the message says why.", True
+    ),
+    "usage_unwritable": Explanation(
+        USAGE, "Samples of use cannot be stored on the host.", "Make room in the agent's state folder.", True
+    ),
+    "usage_failed": Explanation(
+        USAGE, "This service did not take samples of use; they are kept.", "Nothing, if it passes.", True
+    ),
+    "usage_refused": Explanation(
+        USAGE,
+        "This service will never take a batch of samples.",
+        "It is a fault of one of both: look at the log.",
+        True,
+    ),
+    "usage_dropped": Explanation(
+        USAGE,
+        "Samples of use were given up, the oldest first.",
+        "Look why uploads fail; the limits are in force.",
+        True,
+    ),
+    "metrics_unavailable": Explanation(
+        USAGE, "The agent's metrics cannot be served.", "Correct metrics_listen or metrics_file, then reload.", True
+    ),
+    "no_route": Explanation(LINK, "No route to the user AS.", "Correct the route on the host, or the link's address."),
+    "route_loopback": Explanation(
+        LINK, "The user AS's address leads back to the host itself.", "Correct the route, or the link's address."
+    ),
+    "route_blackhole": Explanation(
+        LINK, "The user AS's address is routed into a black hole.", "Correct the route, or the link's address."
+    ),
+    "own_address": Explanation(LINK, "The link's remote address is the host's own.", "Correct the link's address."),
+    "ambiguous_interface": Explanation(
+        LINK,
+        "Several interfaces could have this link-local address.",
+        "Set interfaces in the agent's configuration, or give the link a local address.",
+    ),
+    "local_address_missing": Explanation(
+        LINK, "The host does not have the link's local address.", "Add the address, or correct the bind IP here."
+    ),
+    "ambiguous_match": Explanation(
+        LINK, "Two links match the same packets.", "Give them different ports or addresses."
+    ),
+    "too_many_alike": Explanation(
+        LINK, "Hundreds of links that nothing tells apart.", "Spread them over more addresses or ports."
+    ),
+    "unmanaged_interface": Explanation(
+        LINK,
+        "The link leaves by an interface that the agent was not given.",
+        "Add it to interfaces in the agent's configuration.",
+    ),
+    "interface_missing": Explanation(
+        LINK, "The agent was given an interface that does not exist.", "Create it, or correct interfaces."
+    ),
+    "foreign_root": Explanation(
+        FOREIGN,
+        "A foreign root qdisc is where ours belongs.",
+        "Decide who owns the interface; remove the other one by hand.",
+    ),
+    "foreign_in_root": Explanation(
+        FOREIGN,
+        "A foreign class or filter is inside our root qdisc.",
+        "Decide who owns the interface; remove the other one by hand.",
+    ),
+    "foreign_filter": Explanation(
+        FOREIGN, "A foreign filter is at a place of ours.", "Move it behind preference 160 on the host."
+    ),
+    "foreign_filter_in_front": Explanation(
+        FOREIGN,
+        "A foreign filter stands in front of ours: what it catches is not limited.",
+        "Move it behind preference 160 on the host.",
+        is_warning=True,
+    ),
+    "foreign_device": Explanation(FOREIGN, "A device named like ours is not ours.", "Rename or remove it."),
+    "foreign_uses_ifb": Explanation(FOREIGN, "Somebody redirects traffic to our device.", "Remove that redirect."),
+}
+
+UNKNOWN: Final = Explanation(
+    KERNEL, "The agent is newer than this service: it reports something not known here.", "Read its message."
+)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One problem of a receipt, explained."""
+
+    code: str
+    subject: str
+    message: str
+    explanation: Explanation
+
+    @property
+    def tone(self) -> str:
+        return "warn" if self.explanation.is_warning else "bad"
+
+    @property
+    def is_foreign(self) -> bool:
+        return self.explanation.kind == FOREIGN
+
+    @property
+    def is_drift(self) -> bool:
+        """The kernel is not, or does not stay, as the agent made it."""
+        return self.code in {"verify_failed", "repeatedly_changed"}
+
+
+def reported(problems: Iterable[Any]) -> list[Reported]:
+    """The problems of a receipt, as stored; what is not of their shape is shown as it is."""
+    return [_one(problem) for problem in problems]
+
+
+def _one(problem: Any) -> Reported:
+    if not isinstance(problem, dict):
+        return Reported("unknown", "", str(problem), UNKNOWN)
+    code = str(problem.get("code", "unknown"))
+    subject, message = str(problem.get("subject", "")), str(problem.get("message", ""))
+    return Reported(code, subject, message, EXPLANATIONS.get(code, UNKNOWN))
+
+
+def in_short(problems: Iterable[Reported]) -> list[str]:
+    """Each kind of problem once, with how many there are, in the order of `KINDS`."""
+    counts = dict.fromkeys(KINDS, 0)
+    for problem in problems:
+        counts[problem.explanation.kind] += 1
+    return [KINDS[kind] + (f" ({count} reports)" if count > 1 else "") for kind, count in counts.items() if count]

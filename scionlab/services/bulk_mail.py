@@ -1,0 +1,61 @@
+"""One mail to each owner whose limits administrators changed in one go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from django.conf import settings
+from django.urls import reverse
+
+from bandwidth_config import format_limits
+from scionlab.models import BulkChange, Link, Mail, User
+from scionlab.models.user import MailKind
+from scionlab.services.bulk_plan import Line
+from scionlab.services.mail import mails_create
+
+_MOST_NAMED = 50
+
+
+def tell_owners(change: BulkChange, lines: Sequence[Line], *, actor: User, reason: str) -> int:
+    """Keep the mails with the transaction of the change; returns how many. Administrators need none of what they do
+    themselves."""
+    by_owner: dict[User, list[str]] = defaultdict(list)
+    new = {line.link_id: line for line in lines}
+    related = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b__AS__useras__owner")
+    for link in Link.objects.filter(pk__in=new).select_related(*related).order_by("pk"):
+        by_owner[link.interface_b.AS.useras.owner].append(_sentence(link, new[link.pk]))
+    return mails_create(
+        _mail(change, owner, sentences, reason=reason)
+        for owner, sentences in by_owner.items()
+        if owner != actor and owner.wants_mail(MailKind.CHANGED)
+    )
+
+
+def _sentence(link: Link, line: Line) -> str:
+    ends = f"{link.interface_b.AS.isd_as} at {link.interface_a.AS.isd_as}"
+    text = f"{ends}: was {format_limits(line.old)}, is now {format_limits(line.new)}"
+    if line.new_enforced != line.new:
+        text += f" (held at {format_limits(line.new_enforced)}, the maximum there)"
+    return text if link.active else text + " (the link is inactive)"
+
+
+def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str) -> Mail:
+    named = [f"  {sentence}" for sentence in sentences[:_MOST_NAMED]]
+    if len(sentences) > _MOST_NAMED:
+        named.append(f"  and {len(sentences) - _MOST_NAMED} more")
+    count = "a limit of yours" if len(sentences) == 1 else f"{len(sentences)} limits of yours"
+    body = (
+        f"Hello,\n\nthe administrators changed {count}, with this reason:\n\n  {reason.strip()}\n\n"
+        + "\n".join(named)
+        + "\n\nNothing restarts. You may change the limits again, up to the maximum of each attachment point:\n"
+        f"{settings.SITE_URL}{reverse('user_as_list')}\n"
+    )
+    return Mail(
+        key=f"bulk:{change.pk}:{owner.pk}",
+        recipient=owner.email,
+        kind=MailKind.CHANGED,
+        user=owner,
+        subject=f"The administrators changed {count}",
+        body=body.replace("\N{NO-BREAK SPACE}", " "),
+    )

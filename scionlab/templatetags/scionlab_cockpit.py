@@ -1,0 +1,83 @@
+"""How the cockpit writes shares and ages, and the heads of columns that can be sorted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from scionlab.cockpit.paging import Order
+from scionlab.templatetags.scionlab_pages import STAGE_WORDS
+
+register = template.Library()
+
+NOTHING = "\N{EN DASH}"
+SPACE = "\N{NO-BREAK SPACE}"
+
+
+@register.filter
+def age(at: datetime | None) -> str | SafeString:
+    """`3 min ago`, with the time itself for whoever asks."""
+    if at is None:
+        return "never"
+    seconds = max(0, int((timezone.now() - at).total_seconds()))
+    amount = next(
+        (
+            f"{seconds // size}{SPACE}{unit}"
+            for size, unit in ((86400, "d"), (3600, "h"), (60, "min"))
+            if seconds >= size
+        ),
+        f"{seconds}{SPACE}s",
+    )
+    exact = at.isoformat(timespec="seconds")
+    return format_html('<time datetime="{0}" title="{0}">{1} ago</time>', exact, amount)
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    """`1.364` -> `136 %`; what is not nothing is never written as 0."""
+    if share is None:
+        return NOTHING
+    value = share * 100
+    if 0 < value < 0.1:
+        return f"below{SPACE}0.1{SPACE}%"
+    return f"{value:.{0 if value >= 10 or value == 0 else 1}f}{SPACE}%"
+
+
+@register.filter
+def stage_word(stage: str) -> str:
+    return STAGE_WORDS.get(stage, stage)
+
+
+@register.simple_tag
+def bar(share: float | None, words: str) -> SafeString | str:
+    """A bar of a whole, full from 100 % on; `words` say the same to who cannot see it."""
+    if share is None:
+        return ""
+    tone = "bad" if share > 1 else "warn" if share > 0.8 else "good"
+    return format_html(
+        '<svg class="bar bar-{}" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<rect class="bar-whole" width="100" height="6"></rect>'
+        '<rect class="bar-part" width="{}" height="6"></rect></svg>',
+        tone,
+        words,
+        round(min(share, 1.0) * 100, 1),
+    )
+
+
+@register.inclusion_tag("cockpit/parts/head.html", takes_context=True)
+def sort_head(context: template.Context, name: str, label: str, kind: str = "") -> dict[str, object]:
+    """The head of a column that a link sorts by; `kind` is "number" where figures stand below."""
+    order: Order[object] = context["order"]
+    is_current = order.name == name
+    return {
+        "request": context["request"],
+        "label": label,
+        "kind": kind,
+        "is_current": is_current,
+        "is_descending": order.is_descending,
+        "next": f"-{name}" if is_current and not order.is_turned else name,
+    }

@@ -1,0 +1,59 @@
+"""What the cockpit says of agents' problems, and how it writes figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scionlab.cockpit.problems import EXPLANATIONS, in_short, reported
+from scionlab.templatetags.scionlab_cockpit import bar, percent
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
+
+
+def test_every_code_that_an_agent_can_report_is_explained() -> None:
+    text = DOCS.read_text(encoding="utf-8").partition("## Problems, and what to do")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    documented = {code for row in rows for code in re.findall(r"`([a-z_]+)`", row)}
+    assert len(documented) > 30
+    assert set(EXPLANATIONS) == documented
+    for code, one in EXPLANATIONS.items():
+        assert one.meaning.endswith("."), code
+        assert one.remedy.endswith("."), code
+
+
+def test_what_is_not_known_here_is_shown_in_the_agents_words() -> None:
+    newer, odd = reported([{"code": "quantum_flux", "subject": "eth1", "message": "It leaks."}, "odd"])
+    assert (newer.code, newer.subject, newer.message, newer.tone) == ("quantum_flux", "eth1", "It leaks.", "bad")
+    assert "newer than this service" in newer.explanation.meaning
+    assert odd.message == "odd"
+
+
+def test_many_reports_of_a_kind_are_one_line() -> None:
+    found = reported([{"code": "foreign_root"}, {"code": "foreign_filter"}, {"code": "no_route"}])
+    assert in_short(found) == ["has something foreign in the way (2 reports)", "cannot limit single links"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.0, "0 %"),
+        (0.0004, "below 0.1 %"),
+        (0.0123, "1.2 %"),
+        (0.5, "50 %"),
+        (13.64, "1364 %"),
+    ],
+)
+def test_what_is_not_nothing_is_not_written_as_nothing(share: float | None, text: str) -> None:
+    assert percent(share).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+def test_a_bar_is_full_above_the_whole_and_says_so_in_its_colour() -> None:
+    assert 'width="50.0"' in bar(0.5, "x")
+    assert "bar-good" in bar(0.5, "x")
+    assert 'width="100.0"' in bar(3.2, "x")
+    assert "bar-bad" in bar(3.2, "x")
+    assert bar(None, "x") == ""

@@ -1,0 +1,331 @@
+"""What the cockpit tells administrators, in how many statements and bytes, and who may see it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import F, Model
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import Limits
+from scionlab.cockpit.testbed import ApState, read_testbed
+from scionlab.models import (
+    AttachmentPoint,
+    BandwidthPolicy,
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    TimedLimit,
+    User,
+    UserAS,
+)
+from scionlab.selectors import link_status, with_relations
+from scionlab.services.policy import ap_default_set, fan_out
+from tests.factories import attach, spec
+from tests.web.html import Page
+
+pytestmark = pytest.mark.django_db
+
+OVERVIEW = "/cockpit/"
+
+
+def state_of(ap: AttachmentPoint) -> ApState:
+    return next(state for state in read_testbed(now=timezone.now()) if state.ap == ap)
+
+
+def troubles(ap: AttachmentPoint) -> list[str]:
+    return [trouble.words for trouble in state_of(ap).troubles]
+
+
+def get(door: Client, url: str, **query: str) -> Page:
+    response = door.get(url, query)
+    assert response.status_code == 200, response
+    return Page(response)
+
+
+# --- what is judged -------------------------------------------------------------------------------------------
+
+
+def test_links_are_judged_as_on_every_other_page(owner: User, ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    attach(owner, spec(ap, public_port=50_010, bandwidth_kbit=300))
+    Link.objects.filter(bandwidth_kbit=300).update(active=False)
+    attach(owner, spec(ap, public_port=50_011, bandwidth_kbit=200))
+    now = timezone.now()
+    expected = {link.pk: link_status(link, now=now) for link in with_relations(Link.objects.all())}
+    found = {status.link.pk: status for status in read_testbed(now=now, attachment_point_id=ap.pk)[0].statuses}
+    assert found.keys() == expected.keys()
+    for pk, status in expected.items():
+        other = found[pk]
+        assert (other.stage, other.text, other.wanted, other.enforced, other.since) == (
+            status.stage,
+            status.text,
+            status.wanted,
+            status.enforced,
+            status.since,
+        )
+    assert sorted(status.stage for status in found.values()) == ["enforced", "inactive", "waiting"]
+
+
+EARLIER = timedelta(seconds=-1)
+# Each makes of a link that is plainly enforced one that is not, or is so in another way.
+ODDITIES: list[tuple[type[Model], dict[str, Any]]] = [
+    (Link, {}),
+    (Link, {"active": False}),
+    (Link, {"bandwidth_kbit": 999}),
+    (Link, {"from_user_kbit": 1000}),
+    (Link, {"from_user_kbit": 64}),
+    (Link, {"wanted_config_version": 99}),
+    (Link, {"wanted_limits_version": 99}),
+    (LinkEnforcement, {"state": "error"}),
+    (LinkEnforcement, {"kbit": 64}),
+    (LinkEnforcement, {"to_user_kbit": 1000, "from_user_kbit": 1000}),
+    (LinkEnforcement, {"to_user_kbit": 64}),
+    (LinkEnforcement, {"from_user_kbit": 64}),
+    (LinkEnforcement, {"to_user_rate_kbit": None}),
+    (LinkEnforcement, {"to_user_rate_kbit": 64}),
+    (LinkEnforcement, {"from_user_rate_kbit": 64}),
+    (LinkEnforcement, {"config_version": 0}),
+    (LinkEnforcement, {"config_version": 99}),
+    (LinkEnforcement, {"limits_version": None}),
+    (LinkEnforcement, {"limits_version": 99}),
+    (LinkEnforcement, {"received_at": F("received_at") + EARLIER}),
+    (HostReceipt, {"received_at": F("received_at") - timedelta(seconds=178)}),
+    (HostReceipt, {"received_at": F("received_at") - timedelta(seconds=182)}),
+    (Host, {"config_version": 99}),
+    (Host, {"config_version": 0}),
+    (AttachmentPoint, {"maximum_kbit": 999}),
+    (AttachmentPoint, {"maximum_kbit": 1000}),
+    (TimedLimit, {"cancelled_at": None}),
+    (TimedLimit, {"cancelled_at": None, "ends_at": F("ends_at") + timedelta(days=2)}),
+]
+
+
+def test_links_that_are_only_counted_are_judged_the_same(
+    owner: User, ap: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    """What the database finds plainly enforced is what `link_status` finds enforced, whatever is odd about a link."""
+    link = Link.objects.get()
+    begins_at = timezone.now() - timedelta(days=1)
+    TimedLimit.objects.create(
+        link=link,
+        kind="outage",
+        begins_at=begins_at,
+        ends_at=begins_at + timedelta(hours=1),
+        steps=[[0, 0, 0]],
+        step_count=1,
+        highest_kbit=0,
+        cancelled_at=begins_at,
+    )
+    stages = set()
+    for model, odd in ODDITIES:
+        with transaction.atomic():
+            model._default_manager.update(**odd)
+            now = timezone.now()
+            counted, judged = read_testbed(now=now)[0], read_testbed(now=now, attachment_point_id=ap.pk)[0]
+            assert (+counted.stages, counted.standing, counted.clamped) == (
+                +judged.stages,
+                judged.standing,
+                judged.clamped,
+            ), (model, odd)
+            stages |= set(+judged.stages)
+            if not odd:
+                assert counted.statuses == []  # it was counted and not judged, or this test shows nothing
+            transaction.set_rollback(True)
+    assert stages == {"enforced", "failed", "inactive", "waiting", "delivered", "silent"}
+
+
+def test_the_sum_of_limits_is_of_active_links_as_they_are_clamped(owner: User, ap: AttachmentPoint, link: Link) -> None:
+    attach(owner, spec(ap, public_port=50_010, bandwidth_kbit=300))
+    attach(owner, spec(ap, public_port=50_011, bandwidth_kbit=200))
+    Link.objects.filter(bandwidth_kbit=300).update(from_user_kbit=64)
+    Link.objects.filter(bandwidth_kbit=200).update(active=False)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=500, uplink_kbit=400)
+    state = state_of(ap)
+    assert (state.standing, state.clamped, state.active_links) == (Limits(500 + 300, 500 + 64), 1, 2)
+    assert state.oversubscription == 2.0
+    assert "limits are 2.0 times the uplink" in troubles(ap)
+
+
+def test_an_enforced_link_is_no_trouble(ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    assert troubles(ap) == []
+    assert (state_of(ap).agent, state_of(ap).is_behind, state_of(ap).not_enforced) == ("reports", False, 0)
+
+
+def test_a_silent_agent_is_trouble_and_one_without_links_is_not(
+    ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    HostReceipt.objects.update(received_at=timezone.now() - timedelta(seconds=181))
+    assert troubles(ap) == ["agent is silent"]
+    assert troubles(ap_b) == []
+
+
+def test_an_agent_that_was_never_heard_is_trouble_where_links_wait(ap: AttachmentPoint, link: Link) -> None:
+    assert troubles(ap) == ["never heard of, and has links"]
+
+
+def test_an_agent_is_behind_that_has_not_taken_a_change_within_a_minute(
+    ap: AttachmentPoint, owner: User, link: Link, receipt: HostReceipt
+) -> None:
+    attach(owner, spec(ap, public_port=50_010))
+    assert state_of(ap).is_behind
+    assert "behind: has not taken the newest limits" not in troubles(ap)
+    Link.objects.update(changed_at=timezone.now() - timedelta(seconds=61))
+    assert "behind: has not taken the newest limits" in troubles(ap)
+
+
+def test_reported_problems_are_explained_with_their_remedy(
+    door: Client, ap: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    HostReceipt.objects.update(
+        problems=[
+            {"code": "foreign_root", "subject": "eth1", "message": "eth1 has <b>cake</b> as its root"},
+            {"code": "repeatedly_changed", "subject": "eth1", "message": "3 times in a minute"},
+        ]
+    )
+    assert troubles(ap) == ["cannot make the kernel agree", "has something foreign in the way"]
+    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
+    for words in (
+        "A foreign root qdisc is where ours belongs",
+        "Decide who owns the interface",
+        "eth1 has <b>cake</b>",
+    ):
+        assert words in page.text
+    for show in ("foreign", "drift", "problems", "trouble"):
+        assert "17-ffaa:0:1107" in get(door, OVERVIEW, show=show).text
+    for show in ("silent", "behind", "over"):
+        assert "No attachment point fits" in get(door, OVERVIEW, show=show).text
+
+
+# --- pages ------------------------------------------------------------------------------------------------------
+
+
+def test_trouble_comes_first(door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, stranger: User) -> None:
+    """`ap_b` has a link and was never heard of; `ap` comes first by its name."""
+    for query, first in (
+        ({}, "17-ffaa:0:1108"),
+        ({"sort": "name"}, "17-ffaa:0:1107"),
+        ({"sort": "-name"}, "17-ffaa:0:1108"),
+    ):
+        rows = get(door, OVERVIEW, **query).root.one("tbody").all("th")
+        assert rows[0].text == first, query
+
+
+def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
+    door: Client, link: Link, receipt: HostReceipt, ap: AttachmentPoint
+) -> None:
+    url = reverse("cockpit_not_enforced")
+    assert "Everything that was asked for is enforced." in get(door, url).text
+    LinkEnforcement.objects.update(state="error", problem="no_route: nothing leads to 198.51.100.7")
+    text = get(door, url).text
+    for words in (
+        "1 link",
+        "17-ffaa:1:1",
+        "owner@example.org",
+        "Not enforced: no_route: nothing leads to 198.51.100.7",
+    ):
+        assert words in text
+    assert "Everything" in get(door, url, why="silent").text
+    assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
+
+
+def test_what_a_maximum_holds_back_is_listed_as_such(
+    door: Client, staff: User, ap: AttachmentPoint, receipt: HostReceipt
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=600, actor=staff)
+    fan_out()
+    host = Host.objects.get(pk=ap.host_id)
+    versions = {"config_version": host.config_version, "limits_version": host.limits_version}
+    now = timezone.now()
+    LinkEnforcement.objects.update(
+        kbit=600, to_user_rate_kbit=600, from_user_rate_kbit=600, received_at=now, **versions
+    )
+    HostReceipt.objects.update(received_at=now, **versions)
+    text = get(door, reverse("cockpit_not_enforced"), why="clamped").text
+    assert "Held at 600 kbit/s, the maximum there." in text
+
+
+def test_uplink_and_cost_are_entered_with_units(door: Client, ap: AttachmentPoint) -> None:
+    url = reverse("cockpit_uplink", args=[ap.pk])
+    assert door.post(url, {"uplink_kbit": "10 Gbit/s", "cost_per_gb": "0.085"}).status_code == 302
+    ap.refresh_from_db()
+    assert (ap.uplink_kbit, ap.cost_per_gb) == (10_000_000, Decimal("0.085"))
+    refused = Page(door.post(url, {"uplink_kbit": "0", "cost_per_gb": "1,5"}))
+    assert "is not between 1 kbit/s" in refused.text
+    assert '"1,5" is not a cost.' in refused.text
+    ap.refresh_from_db()
+    assert (ap.uplink_kbit, ap.cost_per_gb) == (10_000_000, Decimal("0.085"))
+    door.post(url, {"uplink_kbit": "", "cost_per_gb": ""})
+    ap.refresh_from_db()
+    assert (ap.uplink_kbit, ap.cost_per_gb) == (None, None)
+
+
+def test_the_sites_cost_needs_a_currency(door: Client) -> None:
+    url = reverse("cockpit_cost")
+    assert "Write three capital letters" in Page(door.post(url, {"cost_per_gb": "1", "currency": "franc"})).text
+    assert door.post(url, {"cost_per_gb": "0.1", "currency": "EUR"}).status_code == 302
+    policy = BandwidthPolicy.objects.get()
+    assert (policy.cost_per_gb, policy.currency) == (Decimal("0.1"), "EUR")
+
+
+def test_the_two_administrations_lead_to_each_other(door: Client, ap: AttachmentPoint) -> None:
+    assert f'href="{reverse("cockpit")}"' in door.get("/admin/").content.decode()
+    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
+    for url in ("admin:scionlab_attachmentpoint_change", "admin:scionlab_host_change"):
+        key = ap.pk if "point" in url else ap.host_id
+        assert page.root.all("a", href=reverse(url, args=[key]))
+
+
+@pytest.fixture
+def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
+    return [
+        OVERVIEW,
+        reverse("cockpit_ap", args=[ap.pk]),
+        reverse("cockpit_not_enforced"),
+        reverse("cockpit_traffic"),
+        reverse("cockpit_traffic_csv"),
+        reverse("cockpit_limits"),
+    ]
+
+
+def test_nobody_but_administrators_sees_any_of_it(client: Client, owner: User, every_page: list[str]) -> None:
+    for url in every_page:
+        assert client.get(url).status_code == 302
+    client.force_login(owner)
+    for url in every_page:
+        response = client.get(url)
+        assert response.status_code == 403
+        assert "17-ffaa:0:1107" not in response.content.decode()
+
+
+def test_odd_addresses_are_no_errors(door: Client, every_page: list[str]) -> None:
+    odd = {"page": "0x7", "sort": "-nothing", "show": "x", "why": "x", "ap": "9" * 30, "month": "2026-13", "above": "x"}
+    for url in every_page:
+        assert door.get(url, odd).status_code == 200, url
+
+
+# --- size -------------------------------------------------------------------------------------------------------
+
+
+def statements(door: Client, url: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        door.get(url)
+    return len(captured)
+
+
+def test_more_links_take_no_more_statements(
+    door: Client, owner: User, ap: AttachmentPoint, link: Link, every_page: list[str]
+) -> None:
+    before = {url: statements(door, url) for url in every_page if door.get(url)}  # the first one makes rows
+    for number in range(4):
+        attach(owner, spec(ap, public_port=50_020 + number))
+    assert UserAS.objects.count() == 5
+    assert {url: statements(door, url) for url in every_page} == before
+    assert max(before.values()) <= 10
