@@ -1,0 +1,91 @@
+"""The whole procedure of docs/operations.md, "After a disaster": a backup and the secrets are all that is left.
+
+The commands are those of the page: a test reads them there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.service import CoordinationService
+from tests.faults.service.servers import wait_for
+from tests.faults.service.site import Answer, Site, free_port
+from tests.faults.service.test_restore import in_order
+
+pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+
+
+def documented(program: str) -> list[str]:
+    """The options with which the page calls a program of PostgreSQL."""
+    found = re.search(rf"^{program} (--.+)$", PAGE, flags=re.MULTILINE)
+    assert found is not None, program
+    return [word for word in found[1].split() if word.startswith("--")]
+
+
+def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Site) -> None:
+    assert site.save(610).status == 200
+    dump = str((site.postgres.disk.path if site.postgres.disk else site.postgres.folder) / "backup.dump")
+    server = ["--host", str(site.postgres.folder), "--username", "postgres"]
+    dumped = site.postgres.run("pg_dump", *server, *documented("pg_dump"), "--dbname", "postgres", "--file", dump)
+    assert dumped.returncode == 0, dumped.stderr
+    assert site.save(620).status == 200  # what the backup does not have, and hosts do
+    today = site.versions()
+
+    assert site.postgres.run("createdb", *server, "elsewhere").returncode == 0
+    port = free_port()
+    newer = site.another(port)
+    newer.environment["DATABASE_URL"] = site.postgres.url.replace("/postgres?", "/elsewhere?")
+    newer.environment["REDIS_URL"] = f"{site.redis.url}?db=1"  # one of its own, empty
+    (newer.var_dir / "log").mkdir(parents=True)
+    try:
+        restored = site.postgres.run("pg_restore", *server, *documented("pg_restore"), "--dbname", "elsewhere", dump)
+        assert restored.returncode == 0, restored.stderr
+        newer.manage("migrate", "--no-input")  # a backup of an older version gets this one's tables
+        with_other = CoordinationService(newer.var_dir, bind="", site_url="", environment=newer.environment)
+        with_other.environment["SIGNING_SECRET"] = "another one than the keys were encrypted with"
+        assert "CANNOT BE DECRYPTED" in with_other.manage("signing_key", "list")
+        assert "CANNOT BE DECRYPTED" not in newer.manage("signing_key", "list")
+
+        newer.start_part("web")
+        wait_for(lambda: _ready(site, port) == (200, b"ok\n"), "it is ready with the secrets of the backup")
+        older = site.poll(version=today[0], limits=today[1], port=port)
+        assert version_in(older) < in_order(*today), "an agent refuses this"
+        newer.manage("raise_generation")
+        answer = site.fetch(version=manifest(older)["version"], limits=manifest(older)["limits_version"], port=port)
+        assert version_in(answer) > in_order(*today), "an agent takes this"
+    finally:
+        newer.stop()
+        assert site.postgres.run("dropdb", *server, "--force", "elsewhere").returncode == 0
+
+
+def version_in(answer: Answer) -> tuple[int, int, int]:
+    """G, H and L of the manifest of a tarball."""
+    found = manifest(answer)
+    return in_order(found["version"], int(found["limits_version"]))
+
+
+def manifest(answer: Answer) -> dict[str, Any]:
+    assert answer.status == 200
+    with tarfile.open(fileobj=io.BytesIO(answer.body)) as found:
+        member = found.extractfile("scionlab-config.json")
+        assert member is not None
+        written: dict[str, Any] = json.load(member)
+        return written
+
+
+def _ready(site: Site, port: int) -> tuple[int, bytes]:
+    try:
+        answer = site.request("GET", "/readyz", headers={}, port=port)
+    except OSError:
+        return 0, b""
+    return answer.status, answer.body
