@@ -72,6 +72,16 @@ class DemoAgent:
         if self._process is not None and self._process.poll() is not None:
             raise LabError(f"the agent ended with {self._process.returncode}: {self._log.read_text()[-1500:]}")
 
+    def wait(self, timeout_s: float) -> None:
+        """Until the process that somebody ended is gone. Raises `subprocess.TimeoutExpired`."""
+        if self._process is not None:
+            self._process.wait(timeout_s)
+
+    @property
+    def state(self) -> Path:
+        """Where it stores configurations and what it counted."""
+        return self._config.with_name("state")
+
     @property
     def credentials(self) -> Path:
         """What the enrolment wrote."""
