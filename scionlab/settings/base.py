@@ -196,6 +196,7 @@ REST_FRAMEWORK = {
     "NUM_PROXIES": TRUSTED_PROXIES,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # no second site for browsers
     "DEFAULT_PARSER_CLASSES": ["scionlab.api.parsers.JSONParser"],
+    "URL_FORMAT_OVERRIDE": None,  # ?format= is an operation's own parameter, or unknown
     "DEFAULT_THROTTLE_CLASSES": ["scionlab.api.throttles.AddressThrottle", "scionlab.api.throttles.PersonThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.rate("API_THROTTLE_ANON", "60/min"),

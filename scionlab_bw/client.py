@@ -1,0 +1,204 @@
+"""Requests to the service: one shape of errors, patience while it is away, and nothing done twice.
+
+A change is sent with the ETag that it is meant for (If-Match), and what makes something with a key of its own
+(Idempotency-Key). So each can be sent again when no answer came: the service does it once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import requests
+
+from scionlab_bw import VERSION
+from scionlab_bw.credentials import Credentials
+from scionlab_bw.errors import NotAllowed, Refused, Unreachable
+
+TIMEOUT_S = (5.0, 30.0)  # to connect, and between two bytes
+PATIENCE_S = 30.0  # so long in all a request is tried again
+_AGAIN = {
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+}
+_LONGEST_WAIT_S = 30.0
+_FIRST_WAIT_S = 0.5
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a GET answered, with its tag."""
+
+    content: dict[str, Any]
+    etag: str
+
+
+class Service:
+    """The REST API at one address, for whoever has the token."""
+
+    def __init__(
+        self, url: str, token: str = "", *, patience_s: float = PATIENCE_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.url = url
+        self.patience_s = patience_s
+        self._sleep = sleep
+        self._session = requests.Session()
+        self._session.trust_env = True  # proxies and REQUESTS_CA_BUNDLE; a .netrc must not replace the token
+        self._session.auth = _Bearer(token)
+        self._session.headers.update(
+            {"Accept": "application/json, text/csv;q=0.9", "User-Agent": f"scionlab-bw/{VERSION}"}
+        )
+
+    @classmethod
+    def of(cls, credentials: Credentials) -> Service:
+        return cls(credentials.url, credentials.token)
+
+    # --- verbs ----------------------------------------------------------------------------------------------
+
+    def get(self, path: str, **query: Any) -> Document:
+        response = self._send("GET", path, params=_without_none(query))
+        return Document(_json(response), response.headers.get("ETag", ""))
+
+    def newer(self, path: str, etag: str) -> Document | None:
+        """None while what is there is what has this tag."""
+        response = self._send("GET", path, headers={"If-None-Match": etag})
+        if response.status_code == HTTPStatus.NOT_MODIFIED:
+            return None
+        return Document(_json(response), response.headers.get("ETag", ""))
+
+    def text(self, path: str, **query: Any) -> str:
+        return self._send("GET", path, params=_without_none(query)).text
+
+    def all_of(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Every item of a list, page by page."""
+        offset = 0
+        while True:
+            page = self.get(path, **query, limit=1000, offset=offset).content
+            yield from page["results"]
+            offset += len(page["results"])
+            if page["next"] is None or not page["results"]:
+                return
+
+    def post(self, path: str, body: dict[str, Any], *, is_repeatable: bool = True) -> dict[str, Any]:
+        headers = {"Idempotency-Key": str(uuid.uuid4())} if is_repeatable else {}
+        return _json(self._send("POST", path, json=body, headers=headers, is_repeatable=is_repeatable))
+
+    def patch(self, path: str, body: dict[str, Any], *, etag: str) -> dict[str, Any]:
+        """Raises `Refused` (`stale`) if somebody else was first."""
+        try:
+            return _json(self._send("PATCH", path, json=body, headers={"If-Match": etag}))
+        except Refused as exc:
+            current = exc.document.get("current", {})
+            # Sent twice because no answer came, the second one meets what the first one did.
+            if exc.code == "stale" and all(current.get(name) == value for name, value in body.items()):
+                return dict(current)
+            raise
+
+    def delete(self, path: str) -> None:
+        self._send("DELETE", path)
+
+    # --- one request, as often as it takes --------------------------------------------------------------------
+
+    def _send(self, method: str, path: str, *, is_repeatable: bool = True, **arguments: Any) -> requests.Response:
+        deadline = time.monotonic() + self.patience_s
+        wait_s = _FIRST_WAIT_S
+        while True:
+            response, reason = self._once(method, path, arguments)
+            if response is not None and response.status_code not in _AGAIN:
+                return _checked(response)
+            wait_s = _asked_wait_s(response) or wait_s * 2
+            if not is_repeatable or time.monotonic() + wait_s > deadline:
+                raise Unreachable(_why(self.url, response, reason))
+            self._sleep(wait_s)
+
+    def _once(self, method: str, path: str, arguments: dict[str, Any]) -> tuple[requests.Response | None, str]:
+        try:
+            address = path if path.startswith(f"{self.url}/") else f"{self.url}/api/v1/{path}"
+            # No redirect is followed: a token goes where it was meant to go.
+            return self._session.request(method, address, timeout=TIMEOUT_S, allow_redirects=False, **arguments), ""
+        except requests.exceptions.SSLError as exc:
+            raise Unreachable(f"The certificate of {self.url} is not trusted: {_short(exc)}") from exc
+        except (requests.ConnectionError, requests.Timeout) as exc:
+            return None, _short(exc)
+        except requests.RequestException as exc:
+            raise Unreachable(f"{self.url} cannot be asked: {_short(exc)}") from exc
+
+
+class _Bearer(requests.auth.AuthBase):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Token {self._token}"
+        return request
+
+
+def _checked(response: requests.Response) -> requests.Response:
+    """Raises `Refused`, `NotAllowed`, `Unreachable` for what is no success."""
+    status = response.status_code
+    if status < HTTPStatus.BAD_REQUEST and not response.is_redirect:
+        return response
+    if response.is_redirect or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise Unreachable(f"{response.url} answers {status} {response.reason}. Is this the address of the service?")
+    document = _error(response)
+    message, code = str(document.get("message", "")), str(document.get("code", ""))
+    if not message:
+        raise Unreachable(f"{response.url} answers {status} {response.reason}, and not as the service would.")
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        raise NotAllowed(message)
+    raise Refused(message, code=code, document=document)
+
+
+def _error(response: requests.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json(response: requests.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except ValueError as exc:
+        raise Unreachable(f"{response.url} does not answer with JSON. Is this the address of the service?") from exc
+    if not isinstance(found, dict):
+        raise Unreachable(f"{response.url} does not answer as the service would.")
+    return found
+
+
+def _asked_wait_s(response: requests.Response | None) -> float | None:
+    """Retry-After in seconds, None where it says nothing usable."""
+    written = "" if response is None else response.headers.get("Retry-After", "")
+    return min(max(float(written), 0.1), _LONGEST_WAIT_S + 1) if written.isascii() and written.isdigit() else None
+
+
+def _why(url: str, response: requests.Response | None, reason: str) -> str:
+    if response is None:
+        return f"{url} does not answer: {reason}"
+    message = _error(response).get("message") or f"{response.status_code} {response.reason}"
+    return f"{url} does not serve this now: {message}"
+
+
+def _short(error: Exception) -> str:
+    """The innermost cause in a few words; requests wraps it three times."""
+    cause: BaseException = error
+    while cause.args and isinstance(cause.args[0], BaseException):
+        cause = cause.args[0]
+    inner = getattr(cause, "reason", None)
+    return str(inner or cause)[:200]
+
+
+def _without_none(query: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+        if value is not None
+    }

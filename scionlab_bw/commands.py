@@ -1,0 +1,393 @@
+"""What each command does. Each gets a service and the arguments, prints, and returns the exit code."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from scionlab_bw import credentials, links, tables
+from scionlab_bw.client import Document, Service
+from scionlab_bw.credentials import Credentials
+from scionlab_bw.errors import ClientError, Refused, UsageError
+from scionlab_bw.units import format_bytes, format_kbit, format_seconds, parse_bandwidth, parse_duration, parse_moment
+
+POLL_S = 1.0
+
+
+def _print_json(found: Any) -> None:
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+# --- logging in ---------------------------------------------------------------------------------------------
+
+
+def login(arguments: Namespace) -> int:
+    """The token is made, or given, and stored; neither it nor a password is ever an argument."""
+    url = credentials.checked_url(arguments.url)
+    token = _secret("API token: ") if arguments.token else _token_for_password(url, arguments.email)
+    person = Service(url, token).get("profile/").content
+    credentials.save(Credentials(url, token))
+    print(f"Logged in at {url} as {tables.clean(person['email'])}. The token is in {credentials.path()}.")
+    return 0
+
+
+def _token_for_password(url: str, email: str | None) -> str:
+    email = email or _line("E-mail address: ")
+    body = {"email": email, "password": _secret("Password: "), "name": f"scionlab-bw on {socket.gethostname()}"[:100]}
+    return str(Service(url).post("token/", body, is_repeatable=False)["token"])
+
+
+def _line(question: str) -> str:
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _secret(question: str) -> str:
+    """Not echoed on a terminal; the first line otherwise."""
+    found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not found:
+        raise UsageError("Nothing was typed.")
+    return found
+
+
+def logout(service: Service, _arguments: Namespace) -> int:
+    service.delete("token/")
+    credentials.forget()
+    print("The token was withdrawn and forgotten.")
+    return 0
+
+
+# --- looking ------------------------------------------------------------------------------------------------
+
+
+def ases(service: Service, arguments: Namespace) -> int:
+    found = list(service.all_of("ases/"))
+    if arguments.json:
+        _print_json(found)
+        return 0
+    rows = [(one["id"], one["isd_as"], one["label"], len(one["links"]), _stages(one["links"])) for one in found]
+    print(tables.table(["ID", "AS", "LABEL", "LINKS", "STAGES"], rows, right=(0, 3)) if rows else "You have no AS.")
+    return 0
+
+
+def _stages(found: list[dict[str, Any]]) -> str:
+    stages = [tables.STAGES.get(one["status"]["stage"], "?") for one in found]
+    return ", ".join(f"{stages.count(name)} {name}" for name in dict.fromkeys(stages))
+
+
+def list_links(service: Service, arguments: Namespace) -> int:
+    found = list(service.all_of("links/", stage=arguments.stage))
+    if arguments.json:
+        _print_json(found)
+        return 0
+    rows = [
+        (
+            one["id"],
+            one["isd_as"],
+            one["attachment_point"],
+            format_kbit(one["to_user_kbit"]),
+            format_kbit(one["from_user_kbit"]),
+            _enforced(one["status"]),
+            tables.STAGES.get(one["status"]["stage"], one["status"]["stage"]),
+        )
+        for one in found
+    ]
+    headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "KERNEL HAS", "STAGE"]
+    print(tables.table(headers, rows, right=(0, 3, 4, 5)) if rows else "There is no Link.")
+    if rows:
+        print(
+            "\nTO USER and FROM USER are what was asked for in kbit/s; KERNEL HAS what the attachment point enforces."
+        )
+    return 0
+
+
+def _enforced(status: dict[str, Any]) -> str:
+    found = status["enforced"]
+    if found is None:
+        return "-"
+    both = (format_kbit(found["to_user_kbit"]), format_kbit(found["from_user_kbit"]))
+    return both[0] if both[0] == both[1] else " / ".join(both)
+
+
+def show(service: Service, arguments: Namespace) -> int:
+    link = links.find(service, arguments.link).content
+    if arguments.json:
+        _print_json(link)
+    else:
+        print(_described(link))
+    return 0
+
+
+def _described(link: dict[str, Any]) -> str:
+    status = link["status"]
+    label = f" ({link['as_label']})" if link["as_label"] else ""
+    rows: list[tuple[str, Any]] = [
+        ("Link", f"{link['id']}: {link['isd_as']}{label} at {link['attachment_point']}"),
+        ("Address", f"{link['public_ip']} port {link['public_port']}" + (", over the VPN" if link["use_vpn"] else "")),
+        ("Requested", tables.limits(status["requested"])),
+        ("Maximum", f"{format_kbit(status['maximum_kbit'])} kbit/s"),
+    ]
+    running = status["running"]
+    if running is not None:
+        left = datetime.fromisoformat(running["ends_at"]) - datetime.now(UTC)
+        until = f"until {tables.moment(running['ends_at'])}, {format_seconds(max(0.0, left.total_seconds()))} left"
+        rows.append(("Now", f"{tables.limits(status['wanted'])}: {running['kind']} {until}"))
+    rows += [
+        (f"{'Next' if index == 0 else 'Then'}", f"{one['kind']} from {tables.moment(one['begins_at'])}")
+        for index, one in enumerate(status["upcoming"])
+    ]
+    rows += [
+        ("Kernel has", tables.limits(status["enforced"])),
+        ("Stage", f"{tables.STAGES.get(status['stage'], status['stage'])} since {tables.moment(status['since'])}"),
+        ("", status["text"]),
+    ]
+    return tables.facts(rows)
+
+
+def history(service: Service, arguments: Namespace) -> int:
+    link = links.find(service, arguments.link).content
+    found = service.get(f"links/{link['id']}/history/", limit=arguments.limit).content["results"]
+    if arguments.json:
+        _print_json(found)
+        return 0
+    rows = [(tables.moment(one["at"]), one["actor"] or "the service", one["text"], one["reason"]) for one in found]
+    print(tables.table(["WHEN", "WHO", "WHAT", "WHY"], rows))
+    return 0
+
+
+def usage(service: Service, arguments: Namespace) -> int:
+    link = links.find(service, arguments.link).content
+    ends_at = datetime.now(UTC)
+    begins_at = ends_at - timedelta(seconds=parse_duration(arguments.last))
+    query = {"begins_at": _iso(begins_at), "ends_at": _iso(ends_at), "step": arguments.step}
+    path = f"links/{link['id']}/usage/"
+    if arguments.csv:
+        sys.stdout.write(service.text(path, **query, format="csv"))
+        return 0
+    found = service.get(path, **query).content
+    if arguments.json:
+        _print_json(found)
+    else:
+        print(_used(found))
+    return 0
+
+
+def _used(found: dict[str, Any]) -> str:
+    rows = [
+        (tables.moment(point["begins_at"]), *_cells(point["to_user"]), *_cells(point["from_user"]))
+        for point in found["points"]
+        if point["to_user"] is not None or point["from_user"] is not None
+    ]
+    gaps = len(found["points"]) - len(rows)
+    headers = ["BEGINS", "TO USER", "OF LIMIT", "BYTES", "DROPS", "FROM USER", "OF LIMIT", "BYTES", "DROPS"]
+    text = tables.table(headers, rows, right=range(1, 9)) if rows else "Nothing is known of this time."
+    note = f"\n\nSteps of {format_seconds(found['step_s'])}; rates and limits in kbit/s." if rows else ""
+    return text + note + (f" Of {gaps} more steps nothing is known." if gaps and rows else "")
+
+
+def _cells(used: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    if used is None:
+        return "-", "-", "-", "-"
+    return (
+        format_kbit(used["kbit"]),
+        format_kbit(used["limit_kbit"]),
+        format_bytes(used["bytes"]),
+        format_kbit(used["drops"]),
+    )
+
+
+def _iso(found: datetime) -> str:
+    return found.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# --- changing -----------------------------------------------------------------------------------------------
+
+
+def set_limits(service: Service, arguments: Namespace) -> int:
+    """For ever, or for a time; the other direction stays."""
+    link = links.find(service, arguments.link)
+    to_user, from_user = _directions(arguments)
+    if arguments.duration is not None or arguments.until is not None:
+        now = link.content
+        limits = {
+            "to_user_kbit": now["to_user_kbit"] if to_user is None else to_user,
+            "from_user_kbit": now["from_user_kbit"] if from_user is None else from_user,
+        }
+        return _make_timed(service, link, {"kind": "constant", "limits": limits, **_length(arguments)}, arguments)
+    body: dict[str, Any] = {"to_user_kbit": to_user, "from_user_kbit": from_user, "active": arguments.active}
+    body = {name: value for name, value in body.items() if value is not None}
+    if not body:
+        raise UsageError("What is to be set? Write a bandwidth, --to, --from, --active or --inactive.")
+    try:
+        changed = service.patch(f"links/{link.content['id']}/", body, etag=link.etag)
+    except Refused as exc:
+        if exc.code == "stale":
+            raise Refused(f"Somebody changed this Link in this moment. {_now(exc.document)} Try again.") from exc
+        raise
+    return _said(
+        arguments, changed, f"Saved. {tables.limits(changed['status']['requested'])}. {changed['status']['text']}"
+    )
+
+
+def _now(document: dict[str, Any]) -> str:
+    current = document.get("current", {})
+    return f"It has {tables.limits(current)} now." if "to_user_kbit" in current else ""
+
+
+def _directions(arguments: Namespace) -> tuple[int | None, int | None]:
+    if arguments.bandwidth is not None:
+        if arguments.to is not None or arguments.from_ is not None:
+            raise UsageError("One bandwidth is for both directions. Write it alone, or --to and --from.")
+        both = parse_bandwidth(arguments.bandwidth)
+        return both, both
+    given = (arguments.to, arguments.from_)
+    to_user, from_user = (None if one is None else parse_bandwidth(one) for one in given)
+    return to_user, from_user
+
+
+def _length(arguments: Namespace) -> dict[str, Any]:
+    if arguments.duration is not None:
+        return {"duration_s": parse_duration(arguments.duration)}
+    return {"ends_at": _iso(parse_moment(arguments.until, now=datetime.now(UTC)))}
+
+
+def profile(service: Service, arguments: Namespace) -> int:
+    """A timed limit of any kind."""
+    link = links.find(service, arguments.link)
+    body: dict[str, Any] = {"kind": arguments.kind}
+    if arguments.kind in {"constant", "outage"}:
+        body |= _length(arguments)
+    if arguments.kind == "constant":
+        body["limits"] = _limits(arguments.limits)
+    if arguments.kind == "stair":
+        body |= {"start": _limits(arguments.start), "end": _limits(arguments.end), "count": arguments.steps}
+        body["step_s"] = parse_duration(arguments.step)
+    if arguments.kind == "square":
+        body |= {"low": _limits(arguments.low), "high": _limits(arguments.high), "cycles": arguments.cycles}
+        body["half_period_s"] = parse_duration(arguments.half_period)
+    return _make_timed(service, link, body, arguments)
+
+
+def _limits(text: str) -> int | dict[str, int]:
+    """`500`, or `1M/200k`: to the user AS, then from it."""
+    to_user, slash, from_user = text.partition("/")
+    if not slash or not from_user or not from_user[0].isdigit():  # Mbit/s has a slash too
+        return parse_bandwidth(text)
+    return {"to_user_kbit": parse_bandwidth(to_user), "from_user_kbit": parse_bandwidth(from_user)}
+
+
+def _make_timed(service: Service, link: Document, body: dict[str, Any], arguments: Namespace) -> int:
+    if arguments.at is not None:
+        body["begins_at"] = _iso(parse_moment(arguments.at, now=datetime.now(UTC)))
+    made = service.post(f"links/{link.content['id']}/timed-limits/", body)
+    requested = tables.limits(link.content["status"]["requested"])
+    count = "1 step" if len(made["steps"]) == 1 else f"{len(made['steps'])} steps"
+    text = (
+        f"Timed limit {made['id']} ({made['kind']}, {count}) from "
+        f"{tables.moment(made['begins_at'])} until {tables.moment(made['ends_at'])}; then {requested} again."
+    )
+    return _said(arguments, made, text)
+
+
+def timed(service: Service, arguments: Namespace) -> int:
+    link = links.find(service, arguments.link).content
+    found = list(service.all_of(f"links/{link['id']}/timed-limits/", all=arguments.all or None))
+    if arguments.json:
+        _print_json(found)
+        return 0
+    rows = [
+        (
+            one["id"],
+            one["kind"],
+            one["state"],
+            tables.moment(one["begins_at"]),
+            tables.moment(one["ends_at"]),
+            len(one["steps"]),
+        )
+        for one in found
+    ]
+    headers = ["ID", "KIND", "STATE", "BEGINS", "ENDS", "STEPS"]
+    print(tables.table(headers, rows, right=(0, 5)) if rows else "There is no timed limit.")
+    return 0
+
+
+def cancel(service: Service, arguments: Namespace) -> int:
+    """The one that runs, the one that is named, or all that are not over."""
+    link = links.find(service, arguments.link).content
+    found = list(service.all_of(f"links/{link['id']}/timed-limits/"))
+    if arguments.id is not None:
+        wanted = [one for one in found if one["id"] == arguments.id]
+    else:
+        wanted = found if arguments.all else [one for one in found if one["state"] == "running"]
+    if not wanted:
+        raise Refused("There is no such timed limit that is not over. `scionlab-bw timed` lists them.")
+    for one in wanted:
+        service.delete(f"timed-limits/{one['id']}/")
+    ids = ", ".join(str(one["id"]) for one in wanted)
+    return _said(arguments, wanted, f"Cancelled {ids}. {tables.limits(link['status']['requested'])} holds again.")
+
+
+def _said(arguments: Namespace, found: Any, text: str) -> int:
+    if arguments.json:
+        _print_json(found)
+    else:
+        print(tables.clean(text))
+    return 0
+
+
+# --- following ----------------------------------------------------------------------------------------------
+
+
+def wait(service: Service, arguments: Namespace) -> int:
+    """0 once the kernel has what is wanted."""
+    link = links.find(service, arguments.link).content
+    deadline = time.monotonic() + parse_duration(arguments.timeout)
+    for found in _versions(service, link["id"], until=lambda: time.monotonic() >= deadline):
+        link = found
+        if _is_enforced(link):
+            return _said(arguments, link, f"{tables.limits(link['status']['enforced'])}. {link['status']['text']}")
+    raise ClientError(
+        f"Not enforced within {format_seconds(parse_duration(arguments.timeout))}: {link['status']['text']}"
+    )
+
+
+def _is_enforced(link: dict[str, Any]) -> bool:
+    status = link["status"]
+    return bool(status["stage"] == "enforced" and status["enforced"] == status["wanted"])
+
+
+def watch(service: Service, arguments: Namespace) -> int:
+    """A line for every change, until it is interrupted."""
+    link = links.find(service, arguments.link).content
+    shown = None
+    for found in _versions(service, link["id"], until=lambda: False):
+        status = found["status"]
+        line = f"{tables.STAGES.get(status['stage'], '?')}: {tables.limits(status['wanted'])}. {status['text']}"
+        if arguments.json:
+            print(json.dumps(found, ensure_ascii=False), flush=True)
+        elif line != shown:
+            print(f"{datetime.now():%H:%M:%S} {tables.clean(line)}", flush=True)
+        shown = line
+        if arguments.once:
+            return 0
+    return 0
+
+
+def _versions(service: Service, link_id: int, *, until: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    """The Link, and again whenever the service has something new of it."""
+    etag = ""
+    while True:
+        newer = service.newer(f"links/{link_id}/", etag)
+        if newer is not None:
+            etag = newer.etag
+            yield newer.content
+        if until():
+            return
+        time.sleep(POLL_S)

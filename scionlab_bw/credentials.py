@@ -1,0 +1,81 @@
+"""Where the service is and what lets us in: the environment, else a file that only its owner reads."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from scionlab_bw.errors import NotAllowed, UsageError
+
+URL_VARIABLE, TOKEN_VARIABLE = "SCIONLAB_BW_URL", "SCIONLAB_BW_TOKEN"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    url: str
+    token: str = field(repr=False)
+
+
+def path() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "scionlab-bw" / "credentials.json"
+
+
+def load() -> Credentials:
+    """Raises `NotAllowed` where nobody logged in, `UsageError` for a file that others can read."""
+    url, token = os.environ.get(URL_VARIABLE, ""), os.environ.get(TOKEN_VARIABLE, "")
+    if url and token:
+        return Credentials(checked_url(url), token)
+    try:
+        _refuse_readable(path())
+        found = json.loads(path().read_text())
+        return Credentials(checked_url(str(found["url"])), str(found["token"]))
+    except FileNotFoundError:
+        raise NotAllowed(f"Nobody is logged in. Run: scionlab-bw login {url or 'https://<service>'}") from None
+    except (ValueError, KeyError, TypeError):
+        raise NotAllowed(f"{path()} cannot be read. Log in again: scionlab-bw login https://<service>") from None
+
+
+def save(credentials: Credentials) -> None:
+    """In one step: a file that is half written, or readable for a moment, never exists."""
+    target = path()
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        json.dump({"url": credentials.url, "token": credentials.token}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(target)
+
+
+def forget() -> None:
+    path().unlink(missing_ok=True)
+
+
+def checked_url(url: str) -> str:
+    """Without a slash at its end. Raises `UsageError`: a token is not sent in the clear over a network."""
+    parts = urlsplit(url if "//" in url else f"https://{url}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise UsageError(f'"{url[:80]}" is not the address of a service. Write one like https://scionlab.example.org.')
+    if parts.scheme == "http" and not _is_here(parts.hostname):
+        raise UsageError("Over http everybody on the way reads the token. Write https://.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _refuse_readable(file: Path) -> None:
+    mode = file.stat().st_mode
+    if mode & 0o077:
+        raise UsageError(f"Others can read the token in {file}. Run: chmod 600 {file}")

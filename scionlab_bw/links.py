@@ -1,0 +1,30 @@
+"""Which Link is meant: its number, or the AS (and attachment point) that it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scionlab_bw.client import Document, Service
+from scionlab_bw.errors import UsageError
+
+
+def find(service: Service, written: str) -> Document:
+    """`7`, `17-ffaa:1:b6`, or `17-ffaa:1:b6@17-ffaa:0:1107`. Raises `UsageError`, or what the service says."""
+    if written.isascii() and written.isdigit():
+        return service.get(f"links/{written}/")
+    as_name, _, ap_name = written.lower().partition("@")
+    found = [
+        link
+        for link in service.all_of("links/")
+        if as_name in {link["isd_as"], link["as_label"].lower()} and ap_name in {"", link["attachment_point"]}
+    ]
+    if not found:
+        raise UsageError(f'No Link of yours is called "{written[:60]}". `scionlab-bw links` lists them.')
+    if len(found) > 1:
+        names = ", ".join(name_of(link) for link in found[:5])
+        raise UsageError(f'"{written[:60]}" has {len(found)} Links. Write a number, or one of: {names}.')
+    return service.get(f"links/{found[0]['id']}/")
+
+
+def name_of(link: dict[str, Any]) -> str:
+    return f"{link['isd_as']}@{link['attachment_point']}"

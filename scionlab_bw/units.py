@@ -1,0 +1,131 @@
+"""What people type: bandwidths, durations and moments. Exact, or refused with what to type instead."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import Final
+
+from scionlab_bw.errors import UsageError
+
+_FACTORS: Final = {
+    "": Decimal(1),
+    "k": Decimal(10) ** 3,
+    "m": Decimal(10) ** 6,
+    "g": Decimal(10) ** 9,
+    "t": Decimal(10) ** 12,
+}
+_SPACE = "[ \u00a0\u202f]"
+_BANDWIDTH = re.compile(
+    rf"(?P<number>(?:[0-9]{{1,3}}(?:{_SPACE}[0-9]{{3}})+|[0-9]{{1,15}})(?:\.[0-9]{{1,15}})?){_SPACE}*"
+    r"(?:(?P<prefix>[kmgt])(?P<unit>b|bps|b/s|bits?|bits?/s|bits?/sec)?|bps|b/s|bits?/s|bits?/sec|)",
+    flags=re.ASCII | re.IGNORECASE,
+)
+_BYTES = re.compile(r"[kKmMgGtT]?(?:B|BPS|Bps|B/s|B/S|[bB]ytes?(?:/s|ps)?)")
+_DURATION = re.compile(
+    r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m(?:in)?)?(?:([0-9]{1,8})s)?", flags=re.ASCII
+)
+_HINT = "Write 500 (kbit/s), 1.5M or 10 Mbit/s."
+
+
+def parse_bandwidth(text: str) -> int:
+    """`500`, `1.5M`, `10 Mbit/s` -> whole kbit/s; a number alone counts kbit/s. Raises `UsageError`.
+
+    As the service's pages read it, without their longer explanations: commas, bytes and binary prefixes have several
+    readings, so none is guessed.
+    """
+    written = text.strip()
+    match = _BANDWIDTH.fullmatch(written)
+    if match is None or _is_bytes(written, match):
+        raise UsageError(
+            f'"{written[:40]}" is not a bandwidth that has one reading. {_HINT} It counts bits, not bytes.'
+        )
+    number = Decimal(re.sub(_SPACE, "", match["number"]))
+    unit = written[match.end("number") :].strip()
+    kbit = number * _FACTORS[(match["prefix"] or "").lower()] / 1000 if unit else number
+    if kbit != kbit.to_integral_value():
+        raise UsageError(f'"{written}" is {kbit.normalize():f} kbit/s, which is no whole number of kbit/s. {_HINT}')
+    return int(kbit)
+
+
+def _is_bytes(written: str, match: re.Match[str]) -> bool:
+    return _BYTES.fullmatch(written[match.end("number") :].strip(" \u00a0\u202f")) is not None
+
+
+def parse_duration(text: str) -> int:
+    """`90` (seconds), `30s`, `15m`, `2h`, `1d`, `1h30m` -> seconds. Raises `UsageError`."""
+    written = text.strip().lower()
+    if re.fullmatch(r"[0-9]{1,8}", written, flags=re.ASCII):
+        seconds = int(written)
+    else:
+        match = _DURATION.fullmatch(written) if written else None
+        if match is None:
+            raise UsageError(f'"{text[:40]}" is not a duration. Write 90, 30s, 15m, 2h, 1d or 1h30m.')
+        days, hours, minutes, rest = (int(one or 0) for one in match.groups())
+        seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    if seconds < 1:
+        raise UsageError("A duration is at least one second.")
+    return seconds
+
+
+def parse_moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """`18:30` (today, or tomorrow if it is over), `2026-11-22 18:30`, with an offset or Z, or in `zone` -> UTC.
+
+    `now` is aware. `zone` None: this machine's. Raises `UsageError`, also for times that clocks skip or show twice.
+    """
+    written = text.strip()
+    local_now = now.astimezone(zone)
+    clock = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", written, flags=re.ASCII)
+    try:
+        if clock is not None:
+            hour, minute, second = (int(one or 0) for one in clock.groups())
+            found = datetime(local_now.year, local_now.month, local_now.day, hour, minute, second)
+            if _aware(found, zone) <= now:
+                found += timedelta(days=1)
+        else:
+            found = datetime.fromisoformat(written)
+    except ValueError as exc:
+        raise UsageError(f'"{text[:40]}" is not a time. Write 18:30, 2026-11-22 18:30 or 2026-11-22T18:30Z.') from exc
+    return _aware(found, zone).astimezone(UTC)
+
+
+def _aware(found: datetime, zone: tzinfo | None) -> datetime:
+    if found.tzinfo is not None:
+        return found
+    early, late = (_local(found.replace(fold=fold), zone) for fold in (0, 1))
+    back = early.astimezone(UTC).astimezone(early.tzinfo if zone is not None else None).replace(tzinfo=None, fold=0)
+    if back != found.replace(fold=0):
+        raise UsageError(f"{found:%Y-%m-%d %H:%M} does not exist: clocks are put forward then. Choose another time.")
+    if early.utcoffset() != late.utcoffset():
+        readings = " or ".join(one.isoformat(timespec="minutes") for one in (early, late))
+        raise UsageError(f"{found:%Y-%m-%d %H:%M} comes twice, as clocks are put back then. Write {readings}.")
+    return early
+
+
+def _local(naive: datetime, zone: tzinfo | None) -> datetime:
+    return naive.replace(tzinfo=zone) if zone is not None else naive.astimezone()
+
+
+def format_kbit(kbit: int | None) -> str:
+    """`120000` -> `120 000`."""
+    return "-" if kbit is None else f"{kbit:,}".replace(",", " ")
+
+
+def format_seconds(seconds: float) -> str:
+    """`5400` -> `1 h 30 min`: the two largest units."""
+    left, parts = round(seconds), []
+    for name, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def format_bytes(count: int) -> str:
+    """`1234567` -> `1.23 MB`, powers of 1000."""
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while value >= 1000 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{value:.3g} {units[0]}"
