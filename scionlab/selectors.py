@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -295,13 +295,16 @@ def is_as_wanted(enforcement: LinkEnforcement, link: Link) -> bool:
     if not is_in_kernel(enforcement) or found is None:
         return False
     at = observed(enforcement)
-    wanted = {link.limits_at(at)}
-    if link.timed_in_configuration and found not in wanted:
-        grace = timedelta(seconds=STEP_GRACE_S)
-        edges = [one.limits.last_change(at + grace) for one in link.timed_in_configuration]
-        wanted |= {link.limits_at(at - grace)}
-        wanted |= {link.limits_at(edge) for edge in edges if edge is not None and edge >= at - grace}
-    return found in wanted
+    return found == link.limits_at(at) or found in _limits_around(link, at)
+
+
+def _limits_around(link: Link, at: datetime) -> Iterator[Limits]:
+    grace = timedelta(seconds=STEP_GRACE_S)
+    for one in link.timed_in_configuration:
+        moment: datetime | None = at - grace
+        while moment is not None and moment <= at + grace:
+            yield link.limits_at(moment)
+            moment = one.limits.next_change(moment)
 
 
 def _covers(enforcement: LinkEnforcement, link: Link, host: Host) -> bool:
