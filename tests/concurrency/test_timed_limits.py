@@ -1,0 +1,128 @@
+"""Timed limits that several people make, cancel and retire at once: the race first, then what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from bandwidth_config import Limits
+from scionlab import profiles
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit, User
+from scionlab.selectors import links_of
+from scionlab.services import allocation, timed_limit
+from scionlab.services.link import link_set_active
+from scionlab.services.policy import ap_default_set, fan_out
+from scionlab.services.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
+from tests.concurrency.conftest import Meeting
+from tests.factories import attach, spec
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+WithoutLock = Callable[[Any, str], None]
+
+SLOW = profiles.constant(Limits(200, 100), 3600)
+
+
+@pytest.fixture
+def links(owner: User, teammate: User, ap: AttachmentPoint) -> list[Link]:
+    """Two people's Links at one attachment point."""
+    made = (attach(owner, spec(ap)), attach(teammate, spec(ap, public_port=50001)))
+    return [links_of(one)[0] for one in made]
+
+
+def create(link: Link, profile: profiles.Profile = SLOW) -> Callable[[], TimedLimit]:
+    return partial(timed_limit_create, link_id=link.pk, profile=profile, begins_at=None, actor=None)
+
+
+def failures(results: list[Any]) -> list[Exception]:
+    return [one for one in results if isinstance(one, Exception)]
+
+
+def limits_version(ap: AttachmentPoint) -> int:
+    return Host.objects.get(pk=ap.host.pk).limits_version
+
+
+def test_without_the_locks_two_timed_limits_overlap(
+    links: list[Link], at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    for lock in ("lock_attachment_points", "lock_links"):
+        without_lock(allocation, lock)
+    meeting = meet_in(timed_limit, "_check_room")
+    assert failures(at_once(create(links[0]), create(links[0]))) == []
+    assert meeting.met
+    assert TimedLimit.objects.count() == 2
+
+
+def test_of_two_that_overlap_one_is_refused_with_the_other_named(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    before = limits_version(ap)
+    meeting = meet_in(timed_limit, "_check_room")
+    results = at_once(create(links[0]), create(links[0]))
+    assert not meeting.met, "one waits for the other before it looks"
+    refused = failures(results)
+    assert [type(one) for one in refused] == [TimedOverlapError]
+    assert refused[0].other == TimedLimit.objects.get()  # type: ignore[attr-defined]
+    assert limits_version(ap) == before + 1
+    assert BandwidthChange.objects.filter(kind="timed_limit").count() == 1
+
+
+def test_two_links_of_one_host_share_its_room_for_steps(
+    links: list[Link], at_once: AtOnce, meet_in: MeetIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed_limit, "MAX_STEPS_PER_HOST", 1)
+    meet_in(timed_limit, "_check_room")
+    results = at_once(create(links[0]), create(links[1]))
+    assert [getattr(one, "code", None) for one in failures(results)] == ["timed_host_full"]
+
+
+def test_cancelled_twice_at_once_is_written_down_once(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    made = create(links[0])()
+    before = limits_version(ap)
+    cancel = partial(timed_limit_cancel, timed_limit_id=made.pk, actor=None)
+    assert failures(at_once(cancel, cancel, cancel)) == []
+    assert limits_version(ap) == before + 1
+    assert BandwidthChange.objects.filter(detail__startswith="cancelled").count() == 1
+
+
+def test_retired_twice_at_once_is_one_version(links: list[Link], ap: AttachmentPoint, at_once: AtOnce) -> None:
+    create(links[0])()
+    create(links[1])()
+    before = limits_version(ap)
+    retire = partial(timed_limits_retire, now=timezone.now() + timedelta(hours=2))
+    assert sorted(map(len, at_once(retire, retire))) == [0, 1]
+    assert limits_version(ap) == before + 1
+
+
+def test_link_that_is_deactivated_meanwhile_has_none_that_runs(links: list[Link], at_once: AtOnce) -> None:
+    for _ in range(3):
+        off = partial(link_set_active, link_id=links[0].pk, actor=None, active=False)
+        results = at_once(create(links[0]), off)
+        assert {getattr(one, "code", None) for one in failures(results)} <= {"timed_inactive"}
+        assert not TimedLimit.objects.filter(cancelled_at=None).exists()
+        link_set_active(link_id=links[0].pk, actor=None, active=True)
+
+
+def test_maximum_that_is_lowered_meanwhile_is_waited_for_by_every_timed_limit(
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce
+) -> None:
+    """Whoever comes first: the link waits for a version that has it clamped, or is told that it is too much."""
+    high = profiles.constant(Limits(900, 900), 3600)
+
+    def lower() -> None:
+        ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=300, actor=None)
+        fan_out()
+
+    made, lowered = at_once(create(links[0], high), lower)
+    assert failures([lowered]) == []
+    link = Link.objects.get(pk=links[0].pk)
+    if isinstance(made, Exception):
+        assert getattr(made, "code", None) == "bandwidth_too_high"
+    else:
+        assert link.limits_at(timezone.now()) == Limits(300, 300)
+        assert link.wanted_limits_version == limits_version(ap)
