@@ -18,7 +18,7 @@ from scionlab.models import Host, UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.ingest import Stored, usage_store
 from scionlab.usage.packing import unpack
-from scionlab.usage.totals import total
+from scionlab.usage.totals import to_ms, total
 from tests.web.polling import credentials
 
 Counters = tuple[int, int, int]  # bytes, packets, drops
@@ -131,7 +131,7 @@ def stored_samples() -> dict[str, Counters]:
     """At 10 s: the sums of all that is stored, by direction."""
     found = dict.fromkeys(DIRECTIONS, (0, 0, 0))
     for row in UsageSamples.objects.all():
-        for name, intervals in zip(DIRECTIONS, unpack(row.begins_at, row.packed), strict=True):
+        for name, intervals in zip(DIRECTIONS, unpack(to_ms(row.begins_at), row.packed), strict=True):
             one, before = total(intervals), found[name]
             found[name] = (before[0] + one.bytes, before[1] + one.packets, before[2] + one.drops)
     return dict(found)

@@ -9,7 +9,6 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from bandwidth_config import MAX_INTERFACE_ID, RuleError
 from scionlab.api.errors import FieldErrors
 from scionlab.models.usage import KEY_LENGTH, SEGMENT_LENGTH
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+from scionlab.usage.totals import to_ms
 
 SCHEMA: Final = 1
 MAX_SENT_BYTES: Final = 4 * 1024 * 1024
@@ -148,7 +148,7 @@ def _batch(reader: _Reader, document: dict[str, Any]) -> Batch:
         key=key,
         agent_version=str(agent),
         version=_version(reader, document.get("version")),
-        times=times,
+        times_ms=times,
         links=links,
     )
 
@@ -160,7 +160,7 @@ def _version(reader: _Reader, written: object) -> tuple[int, int]:
     return parts
 
 
-def _times(reader: _Reader, value: object) -> list[datetime]:
+def _times(reader: _Reader, value: object) -> list[int]:
     written = value if isinstance(value, list) else []
     if not reader.expect(0 < len(written) <= MAX_TIMES, "times", f"a list of 1 to {MAX_TIMES} times"):
         return []
@@ -168,26 +168,25 @@ def _times(reader: _Reader, value: object) -> list[datetime]:
     for index, one in enumerate(written):
         found = _moment(one)
         if reader.expect(found is not None, f"times.{index}", "a time in ISO 8601 with its zone"):
-            times.append(found or datetime.min)
+            times.append(found or 0)
     ascend = all(before < after for before, after in pairwise(times))
     reader.expect(ascend, "times", "times that ascend, each later than the one before by a millisecond or more,")
     return times
 
 
-def _moment(value: object) -> datetime | None:
-    """To the millisecond, in UTC; None for what is no time of ours."""
+def _moment(value: object) -> int | None:
+    """Milliseconds since 1970; None for what is no time of ours."""
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
-        if found is None or found.tzinfo is None or not 1 < found.year < 9999:  # where it can be moved
-            return None
-        found = found.astimezone(UTC)
-    except (ValueError, OverflowError):  # the 31st of February
+    except ValueError:  # the 31st of February
         return None
-    return found.replace(microsecond=found.microsecond // 1000 * 1000)
+    if found is None or found.tzinfo is None or not 1970 <= found.year < 9999:  # so that it can be moved
+        return None
+    return to_ms(found)
 
 
 def _directions(
-    reader: _Reader, link: dict[str, Any], place: str, times: Sequence[datetime]
+    reader: _Reader, link: dict[str, Any], place: str, times: Sequence[int]
 ) -> Iterator[tuple[DirectionName, DirectionSamples]]:
     for name in DIRECTIONS:
         if link.get(name) is None:  # the kernel had no class there at any of these times
@@ -196,11 +195,13 @@ def _directions(
         said = reader.mapping(link[name], here)
         wanted = f"1 to {SEGMENT_LENGTH} visible ASCII characters"
         segment = reader.text(said.get("segment"), f"{here}.segment", _SEGMENT, wanted)
+        found_wrong = len(reader.fields)
         limits = reader.column(said.get("rate_kbit"), f"{here}.rate_kbit", len(times), MAX_RATE_KBIT)
         columns = [reader.column(said.get(one), f"{here}.{one}", len(times), MAX_COUNTER) for one in _COUNTERS]
         rows = list(zip(times, limits, *columns, strict=True))
         whole = [Sample(*row) for row in rows if None not in row]
         halves = len(rows) - len(whole) - sum(row[1:].count(None) == 1 + len(_COUNTERS) for row in rows)
-        reader.expect(halves == 0, here, "null in all of its lists at a time at which the kernel had no class")
+        is_whole = halves == 0 or len(reader.fields) > found_wrong  # what is wrong is told already
+        reader.expect(is_whole, here, "null in all of its lists at a time at which the kernel had no class")
         if whole:
             yield name, DirectionSamples(segment, whole)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab import selectors
@@ -30,6 +31,7 @@ from scionlab.services.infrastructure import (
     infrastructure_link_create,
     isd_create,
 )
+from scionlab.services.seed_usage import HOURS, seed_usage
 from scionlab.services.user_as import AttachmentSpec, user_as_create
 
 ISDS = {17: "Switzerland", 19: "Europe"}
@@ -204,8 +206,7 @@ def seed_demo(*, password_of: Callable[[DemoUser], str] | None = None) -> Seeded
     new_aps = [demo for demo in INFRASTRUCTURE if _infrastructure(demo, made) and demo.is_attachment_point]
     for a, b, link_type in INFRASTRUCTURE_LINKS:
         _infrastructure_link(_as(a), _as(b), link_type, made)
-    for demo_as in USER_ASES:
-        _user_as(demo_as, users[demo_as.owner][0], made)
+    user_as_ids = [pk for demo in USER_ASES if (pk := _user_as(demo, users[demo.owner][0], made)) is not None]
     for demo in new_aps:
         if demo.lowered_default_kbit is not None:
             ap = AttachmentPoint.objects.get(AS=_as(demo.as_text))
@@ -218,6 +219,8 @@ def seed_demo(*, password_of: Callable[[DemoUser], str] | None = None) -> Seeded
             made.append(f"default of {demo.label} lowered to {demo.lowered_default_kbit} kbit/s")
     if made:
         policy.fan_out()  # now, and not by a worker: the demo's pages are right from the first look
+    if (count := seed_usage(user_as_ids, now=timezone.now())) > 0:
+        made.append(f"{HOURS} hours of traffic of {count} Links")
     return Seeded(made, [account for _, account in users.values()])
 
 
@@ -266,9 +269,10 @@ def _infrastructure_link(a: AS, b: AS, link_type: Link.Type, made: list[str]) ->
         made.append(f"{link.get_type_display()} Link {link}")
 
 
-def _user_as(demo: DemoUserAS, owner: User, made: list[str]) -> None:
+def _user_as(demo: DemoUserAS, owner: User, made: list[str]) -> int | None:
+    """The key of the AS where it is new."""
     if UserAS.objects.filter(owner=owner, label=demo.label).exists():
-        return
+        return None
     as_id = parse_as_id(demo.as_text)
     user_as = user_as_create(
         owner=owner,
@@ -279,6 +283,7 @@ def _user_as(demo: DemoUserAS, owner: User, made: list[str]) -> None:
         as_id=None if AS.objects.filter(as_id=as_id).exists() else as_id,  # a site may have given it away already
     )
     made.append(f"user AS {user_as} of {owner}")
+    return user_as.pk
 
 
 def _spec(demo: DemoAttachment) -> AttachmentSpec:

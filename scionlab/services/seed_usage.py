@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from scionlab import selectors
 from scionlab.models import Host, Link
@@ -15,29 +15,27 @@ from scionlab.services.receipt import limited_links
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.ingest import usage_store
 from scionlab.usage.rollup import roll_up
-from scionlab.usage.totals import TEN_SECONDS, floor
+from scionlab.usage.totals import TEN_SECONDS_MS, to_ms
 
 HOURS = 6
-SAMPLES = 60  # of a batch: 10 minutes
-SILENT = (14, 15)  # batches that never came: an agent was away for 20 minutes
+HOUR_MS = 3_600_000
+TEN_MINUTES_MS = 600_000
+SILENT = (14, 15)  # of the ten minutes: an agent was away for twenty
 PACKET_BYTES = 1100
 HEARTBEATS_BYTES = 5 * 10 * 80  # of 10 s: five a second
 
 
-def seed_usage(*, now: datetime) -> int:
-    """The last 6 hours of every active Link that is limited and has no traffic yet; returns how many Links.
-
-    The same Links carry the same at every run.
-    """
+def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
+    """The last 6 hours of these ASes' Links; returns how many Links. The same Links carry the same at every run."""
     count = 0
     for host in Host.objects.filter(attachment_point__isnull=False).order_by("pk"):
         links = {
             interface_id: link
             for interface_id, link in limited_links(host.pk).items()
-            if link.active and not link.usage_series.exists()
+            if link.interface_b.AS_id in user_as_ids
         }
-        for batch in _batches(host, links, now):
-            usage_store(host_id=host.pk, batch=batch, now=now)
+        if links:
+            usage_store(host_id=host.pk, batch=_batch(host, links, now), now=now)
         count += len(links)
     if count:
         roll_up()
@@ -53,7 +51,7 @@ class _Kernel:
     counters: tuple[int, int, int] = (0, 0, 0)
     samples: list[Sample] = field(default_factory=list)
 
-    def carry(self, at: datetime, share: float) -> None:
+    def carry(self, at_ms: int, share: float) -> None:
         """`share` of the limit is wanted for 10 s; above 1 it is dropped."""
         wanted = int(self.limit_kbit * 1000 / 8 * 10 * share * self.dice.uniform(0.8, 1.2))
         most = self.limit_kbit * 1000 // 8 * 10
@@ -64,31 +62,30 @@ class _Kernel:
         before = self.counters
         self.counters = (before[0] + carried, before[1] + carried // PACKET_BYTES + 1, before[2] + dropped)
         backlog = self.limit_kbit * 1000 // 8 // 10 if carried == most else 0  # 100 ms of the limit
-        self.samples.append(Sample(at, self.limit_kbit, *self.counters, backlog))
+        self.samples.append(Sample(at_ms, self.limit_kbit, *self.counters, backlog))
 
 
-def _batches(host: Host, links: Mapping[int, Link], now: datetime) -> Iterator[Batch]:
-    if not links:
-        return
+def _batch(host: Host, links: Mapping[int, Link], now: datetime) -> Batch:
+    """All of it at once: an agent would send a batch a minute."""
     kernels = {
         (interface_id, name): _Kernel(link.enforced_kbit, random.Random(f"{link} {name}"))  # noqa: S311  a demo
         for interface_id, link in links.items()
         for name in DIRECTIONS
     }
-    version = (selectors.generation(), host.config_version)
-    first = floor(now, TEN_SECONDS) - timedelta(hours=HOURS)
-    for number in range(HOURS * 3600 // 10 // SAMPLES):
-        times = [first + (number * SAMPLES + index + 1) * TEN_SECONDS for index in range(SAMPLES)]
-        for (interface_id, name), kernel in kernels.items():
-            kernel.samples = []
-            for at in times:
-                kernel.carry(at, _share(interface_id, name, number))
-        if number not in SILENT:
-            said: dict[int, dict[DirectionName, DirectionSamples]] = {}
-            for (interface_id, name), kernel in kernels.items():
-                said.setdefault(interface_id, {})[name] = DirectionSamples("demo", kernel.samples)
-            key = hashlib.sha256(f"{host.uid} {times[0]}".encode()).hexdigest()[:32]
-            yield Batch(key, "demo", version, times, said)
+    ends_ms = to_ms(now) // TEN_SECONDS_MS * TEN_SECONDS_MS
+    begins_ms = ends_ms - HOURS * HOUR_MS
+    times_ms = [
+        at_ms
+        for at_ms in range(begins_ms + TEN_SECONDS_MS, ends_ms + 1, TEN_SECONDS_MS)
+        if (at_ms - begins_ms) // TEN_MINUTES_MS not in SILENT
+    ]
+    said: dict[int, dict[DirectionName, DirectionSamples]] = {}
+    for (interface_id, name), kernel in kernels.items():
+        for at_ms in times_ms:
+            kernel.carry(at_ms, _share(interface_id, name, (at_ms - begins_ms) // TEN_MINUTES_MS))
+        said.setdefault(interface_id, {})[name] = DirectionSamples("demo", kernel.samples)
+    key = hashlib.sha256(f"{host.uid} {begins_ms}".encode()).hexdigest()[:32]
+    return Batch(key, "demo", (selectors.generation(), host.config_version), times_ms, said)
 
 
 def _share(interface_id: int, name: DirectionName, number: int) -> float:

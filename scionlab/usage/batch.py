@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 DirectionName = Literal["to_user", "from_user"]
@@ -12,9 +11,10 @@ DIRECTIONS: Final[tuple[DirectionName, DirectionName]] = ("to_user", "from_user"
 
 
 class Sample(NamedTuple):
-    """One direction of a link at one time. Counters are the kernel's, absolute, of the class's life (the segment)."""
+    """One direction of a link at one time (milliseconds since 1970). Counters are the kernel's, of the class's
+    life (the segment)."""
 
-    at: datetime
+    at_ms: int
     limit_kbit: int
     bytes: int
     packets: int
@@ -32,10 +32,11 @@ class DirectionSamples:
 
 @dataclass(frozen=True)
 class Batch:
-    """`version` is (G, H) of the configuration whose interface ids `links` are by; `times` is never empty."""
+    """`version` is (G, H) of the configuration whose interface ids `links` are by. `times_ms` ascends, and is never
+    empty."""
 
     key: str
     agent_version: str
     version: tuple[int, int]
-    times: Sequence[datetime]
+    times_ms: Sequence[int]
     links: Mapping[int, Mapping[DirectionName, DirectionSamples]]

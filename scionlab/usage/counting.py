@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from scionlab.usage.batch import Sample
 from scionlab.usage.totals import Interval
 
-LONGEST_INTERVAL: Final = timedelta(seconds=30)  # between two samples that a rate is computed from (docs/api.md)
-_MS: Final = timedelta(milliseconds=1)
+LONGEST_INTERVAL_MS: Final = 30_000  # between two samples that a rate is computed from (docs/api.md)
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """How far a segment is counted: its counters at the newest sample that counted."""
 
-    at: datetime
+    at_ms: int
     bytes: int
     packets: int
     drops: int
@@ -50,26 +47,26 @@ def count(samples: Iterable[Sample], known: Known | None) -> Counted:
             before = (0, 0, 0)
         elif sample.bytes >= known.bytes and sample.packets >= known.packets and sample.drops >= known.drops:
             before = (known.bytes, known.packets, known.drops)
-        elif sample.at > known.at:
+        elif sample.at_ms > known.at_ms:
             restarts += 1
             known, before = None, (0, 0, 0)
         else:
             continue
         intervals.append(
             Interval(
-                ends_at=sample.at,
-                covered_ms=0 if known is None else _covered_ms(sample.at - known.at),
-                bytes=sample.bytes - before[0],
-                packets=sample.packets - before[1],
-                drops=sample.drops - before[2],
-                limit_kbit=sample.limit_kbit,
-                backlog_bytes=sample.backlog_bytes,
+                sample.at_ms,
+                0 if known is None else _covered_ms(sample.at_ms - known.at_ms),
+                sample.bytes - before[0],
+                sample.packets - before[1],
+                sample.drops - before[2],
+                sample.limit_kbit,
+                sample.backlog_bytes,
             )
         )
-        known = Known(sample.at, sample.bytes, sample.packets, sample.drops)
+        known = Known(sample.at_ms, sample.bytes, sample.packets, sample.drops)
     return Counted(intervals, known, restarts)
 
 
-def _covered_ms(elapsed: timedelta) -> int:
+def _covered_ms(elapsed_ms: int) -> int:
     """The time that a rate is known for: none across a gap, nor where the agent's clock was set back."""
-    return elapsed // _MS if timedelta(0) < elapsed <= LONGEST_INTERVAL else 0
+    return elapsed_ms if 0 < elapsed_ms <= LONGEST_INTERVAL_MS else 0

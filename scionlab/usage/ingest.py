@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from django.db import transaction
@@ -20,14 +20,14 @@ from scionlab.models import Host, Link, UsageBatch, UsageCounter, UsageSamples, 
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
 from scionlab.usage.packing import pack
-from scionlab.usage.totals import Interval
+from scionlab.usage.totals import DAY_MS, Interval, of_ms, to_ms
 
 logger = logging.getLogger(__name__)
 
 # An agent's clock is believed within these. A batch that ends outside of them is moved as a whole, so that it ends when
 # it came: its bytes are counted now, and its rates stay. Agents keep samples for 2 days (docs/agent.md).
-AHEAD: Final = timedelta(minutes=5)
-BEHIND: Final = timedelta(days=3)
+AHEAD_MS: Final = 5 * 60_000
+BEHIND_MS: Final = 3 * DAY_MS
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class _End:
 def usage_store(*, host_id: int, batch: Batch, now: datetime | None = None) -> Stored:
     """Count the batch, once. One transaction; the host's series are locked in the order of their keys."""
     received_at = now or timezone.now()
-    batch = _believable(batch, received_at, host_id)
+    batch = _believable(batch, to_ms(received_at), host_id)
     with transaction.atomic():
         row, is_new = UsageBatch.objects.get_or_create(
-            host_id=host_id, key=batch.key, defaults={"received_at": received_at, "ends_at": batch.times[-1]}
+            host_id=host_id, key=batch.key, defaults={"received_at": received_at, "ends_at": of_ms(batch.times_ms[-1])}
         )
         if not is_new:
             return Stored(stored=False)
@@ -71,27 +71,27 @@ def usage_store(*, host_id: int, batch: Batch, now: datetime | None = None) -> S
 # --- when -----------------------------------------------------------------------------------------------------
 
 
-def _believable(batch: Batch, received_at: datetime, host_id: int) -> Batch:
-    ends_at = batch.times[-1]
-    if received_at - BEHIND <= batch.times[0] and ends_at <= received_at + AHEAD:
+def _believable(batch: Batch, received_at_ms: int, host_id: int) -> Batch:
+    earliest, latest = received_at_ms - BEHIND_MS, received_at_ms + AHEAD_MS
+    ends_at_ms = batch.times_ms[-1]
+    if earliest <= batch.times_ms[0] and ends_at_ms <= latest:
         return batch
-    is_wrong = not received_at - BEHIND <= ends_at <= received_at + AHEAD
-    shift = received_at - ends_at if is_wrong else timedelta(0)
-    if is_wrong:
-        logger.warning("usage.clock host=%s off_s=%d", host_id, -shift.total_seconds())
-    earliest = received_at - BEHIND
+    shift_ms = 0
+    if not earliest <= ends_at_ms <= latest:
+        shift_ms = received_at_ms - ends_at_ms
+        logger.warning("usage.clock host=%s off_s=%d", host_id, -shift_ms // 1000)
 
-    def moved(at: datetime) -> datetime:
-        return max(at + shift, earliest)
+    def moved(at_ms: int) -> int:
+        return max(at_ms + shift_ms, earliest)
 
     links = {
         interface_id: {
-            name: DirectionSamples(said.segment, [one._replace(at=moved(one.at)) for one in said.samples])
+            name: DirectionSamples(said.segment, [one._replace(at_ms=moved(one.at_ms)) for one in said.samples])
             for name, said in directions.items()
         }
         for interface_id, directions in batch.links.items()
     }
-    return replace(batch, times=[moved(at) for at in batch.times], links=links)
+    return replace(batch, times_ms=[moved(at_ms) for at_ms in batch.times_ms], links=links)
 
 
 # --- whose ----------------------------------------------------------------------------------------------------
@@ -210,7 +210,9 @@ def _count(row: UsageBatch, batch: Batch, series: Mapping[int, UsageSeries]) -> 
             found[name], counter = _direction(key, said.samples, counters.get(key))
             changed += [counter] if counter is not None else []
         rows = pack(*(found.get(name, ()) for name in DIRECTIONS))
-        samples += [UsageSamples(batch=row, series=one, begins_at=at, packed=packed) for at, packed in rows]
+        samples += [
+            UsageSamples(batch=row, series=one, begins_at=of_ms(at_ms), packed=packed) for at_ms, packed in rows
+        ]
     UsageSamples.objects.bulk_create(samples)
     UsageCounter.objects.bulk_create(
         changed,
@@ -230,7 +232,7 @@ def _direction(
     key: _Key, samples: Sequence[Sample], counter: UsageCounter | None
 ) -> tuple[list[Interval], UsageCounter | None]:
     """What is new, and how far the segment is counted then; None where nothing is new."""
-    known = None if counter is None else Known(counter.at, counter.bytes, counter.packets, counter.drops)
+    known = None if counter is None else Known(to_ms(counter.at), counter.bytes, counter.packets, counter.drops)
     counted = count(samples, known)
     if counted.restarts:
         logger.warning("usage.counter_went_back series=%s direction=%s segment=%s times=%s", *key, counted.restarts)
@@ -241,7 +243,7 @@ def _direction(
         series_id=key[0],
         direction=key[1],
         segment=key[2],
-        at=counted.known.at,
+        at=of_ms(counted.known.at_ms),
         bytes=counted.known.bytes,
         packets=counted.known.packets,
         drops=counted.known.drops,

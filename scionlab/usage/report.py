@@ -14,6 +14,7 @@ from django.db.models import Max, Sum
 from django.utils import timezone
 
 from scionlab.models import UsageCounter, UsageDay, UsageMonth
+from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.months import month_begin, next_month
 
 NOW: Final = timedelta(seconds=180)  # a sample older than that says nothing of now; agents upload once a minute
@@ -129,29 +130,19 @@ class Talker:
         return (self.to_user_kbit or 0) + (self.from_user_kbit or 0)
 
 
+_NOTHING_KNOWN: Final = {f"{name}_{what}": None for name in DIRECTIONS for what in ("kbit", "limit_kbit")}
+
+
 def traffic_now(attachment_point_ids: Collection[int], *, now: datetime | None = None) -> list[Talker]:
     """Every Link there of which a sample is at most 180 s old, the one with the most traffic first. One statement."""
     since = (now or timezone.now()) - NOW
     counters = UsageCounter.objects.filter(
         series__attachment_point__in=list(attachment_point_ids), series__link__isnull=False, at__gte=since
     )
-    newest: dict[int, dict[str, UsageCounter]] = {}
-    for counter in counters.select_related("series").order_by("at"):
-        newest.setdefault(counter.series_id, {})[counter.direction] = counter
-    return sorted(map(_talker, newest.values()), key=lambda talker: (-talker.kbit, talker.link_id))
-
-
-def _talker(by_direction: dict[str, UsageCounter]) -> Talker:
-    to_user, from_user = by_direction.get("to_user"), by_direction.get("from_user")
-    series = next(iter(by_direction.values())).series
-    return Talker(
-        link_id=series.link_id or 0,
-        attachment_point_id=series.attachment_point_id or 0,
-        isd_as=series.isd_as,
-        interface_id=series.interface_id,
-        at=max(counter.at for counter in by_direction.values()),
-        to_user_kbit=to_user.kbit if to_user else None,
-        from_user_kbit=from_user.kbit if from_user else None,
-        to_user_limit_kbit=to_user.limit_kbit if to_user else None,
-        from_user_limit_kbit=from_user.limit_kbit if from_user else None,
-    )
+    found: dict[int, dict[str, Any]] = {}
+    related = ("link_id", "attachment_point_id", "isd_as", "interface_id")
+    names = ("direction", "at", "kbit", "limit_kbit", *(f"series__{name}" for name in related))
+    for direction, at, kbit, limit_kbit, *series in counters.order_by("at").values_list(*names):
+        newest = found.setdefault(series[0], dict(zip(related, series, strict=True)) | _NOTHING_KNOWN)
+        newest |= {"at": at, f"{direction}_kbit": kbit, f"{direction}_limit_kbit": limit_kbit}
+    return sorted((Talker(**values) for values in found.values()), key=lambda talker: (-talker.kbit, talker.link_id))

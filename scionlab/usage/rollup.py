@@ -21,7 +21,7 @@ from scionlab.usage import months
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.packing import unpack
 from scionlab.usage.rows import NAMES, Both, columns_of, nothing, totals_of
-from scionlab.usage.totals import DAY, SLOT, floor
+from scionlab.usage.totals import DAY_MS, SLOT_MS, of_ms, to_ms
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ BATCHES_AT_ONCE: Final = 10  # of one host: with 4000 links 40 000 rows of sampl
 SEGMENTS_KEPT: Final = timedelta(days=30)  # after its last sample; a batch that comes later counts from 0
 ROWS_AT_ONCE: Final = 5000
 
-_Key = tuple[int, datetime]
+_Key = tuple[int, int]  # a series, and when the sum begins [ms]
 _Row = TypeVar("_Row", bound=UsageTotals)
 
 
@@ -63,11 +63,14 @@ def _roll_up_some(host_id: int | None) -> int:
     days: dict[_Key, Both] = {}
     rows = UsageSamples.objects.filter(batch__in=batches).values_list("series_id", "begins_at", "packed")
     for series_id, begins_at, packed in rows.iterator():
-        for name, intervals in zip(DIRECTIONS, unpack(begins_at, packed), strict=True):
+        for name, intervals in zip(DIRECTIONS, unpack(to_ms(begins_at), packed), strict=True):
             for interval in intervals:
-                slots.setdefault((series_id, interval.bucket(SLOT)), nothing())[name].add(interval)
-    for (series_id, begins_at), both in slots.items():
-        day = days.setdefault((series_id, floor(begins_at, DAY)), nothing())
+                key = (series_id, interval.bucket(SLOT_MS))
+                if (both := slots.get(key)) is None:
+                    both = slots[key] = nothing()
+                both[name].add(interval)
+    for (series_id, at_ms), both in slots.items():
+        day = days.setdefault((series_id, at_ms - at_ms % DAY_MS), nothing())
         for name in DIRECTIONS:
             day[name].merge(both[name])
     _add(UsageSlot, slots)
@@ -79,14 +82,14 @@ def _roll_up_some(host_id: int | None) -> int:
 def _add(model: type[_Row], sums: Mapping[_Key, Both]) -> None:
     """To the rows that are there. Whoever else has batches of this host waits for ours, so nobody adds meanwhile."""
     manager = model._default_manager
-    stored = manager.filter(series__in={key[0] for key in sums}, begins_at__in={key[1] for key in sums})
+    stored = manager.filter(series__in={key[0] for key in sums}, begins_at__in={of_ms(key[1]) for key in sums})
     for row in stored:
-        both = sums.get((row.series_id, row.begins_at))
+        both = sums.get((row.series_id, to_ms(row.begins_at)))
         if both is not None:
             for name, before in totals_of(row).items():
                 both[name].merge(before)
     manager.bulk_create(
-        [model(series_id=key[0], begins_at=key[1], **columns_of(both)) for key, both in sums.items()],
+        [model(series_id=key[0], begins_at=of_ms(key[1]), **columns_of(both)) for key, both in sums.items()],
         update_conflicts=True,
         unique_fields=["series", "begins_at"],
         update_fields=NAMES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -11,14 +11,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.models import UsageDay, UsageSamples, UsageSeries, UsageSlot
+from scionlab.models import UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
-from scionlab.usage.packing import LONGEST_ROW, unpack
+from scionlab.usage.packing import LONGEST_ROW_MS, unpack
 from scionlab.usage.rows import NAMES, Both, nothing, totals_of
-from scionlab.usage.totals import DAY, SLOT, TEN_SECONDS, Interval, Totals, floor
+from scionlab.usage.totals import DAY_MS, SLOT_MS, TEN_SECONDS_MS, Interval, Totals, of_ms, to_ms
 
 Step = Literal["10s", "5min", "day"]
-STEPS: Final[dict[Step, timedelta]] = {"10s": TEN_SECONDS, "5min": SLOT, "day": DAY}
+STEPS_MS: Final[dict[Step, int]] = {"10s": TEN_SECONDS_MS, "5min": SLOT_MS, "day": DAY_MS}
 MAX_POINTS: Final = 40_000  # 90 days of 5 minutes are 25 920
 _FINE_SPANS: Final[tuple[tuple[Step, timedelta], ...]] = (("10s", timedelta(hours=2)), ("5min", timedelta(days=7)))
 
@@ -66,32 +66,33 @@ class Usage:
 
 
 def usage_of_link(link_id: int, *, begins_at: datetime, ends_at: datetime, step: Step | None = None) -> Usage:
-    """At most four statements. Without a step: 10 s up to 2 hours and 5 minutes up to a week, as far back as they are
+    """At most two statements. Without a step: 10 s up to 2 hours and 5 minutes up to a week, as far back as they are
     kept, else days. Raises `RuleError` (`usage_span`, `usage_too_many`)."""
     if begins_at >= ends_at:
         raise RuleError(
             "usage_span", f"{begins_at.isoformat()} is not before {ends_at.isoformat()}. Begin before the end."
         )
     chosen = step or _fitting_step(begins_at, ends_at)
-    size = STEPS[chosen]
-    first = floor(begins_at, size)
-    count = -((first - ends_at) // size)
+    size_ms = STEPS_MS[chosen]
+    first_ms = to_ms(begins_at) // size_ms * size_ms
+    count = -((first_ms - to_ms(ends_at)) // size_ms)
+    first = of_ms(first_ms)
     if count > MAX_POINTS:
         raise RuleError(
             "usage_too_many",
             f"{count} points of {chosen} are above the limit of {MAX_POINTS}. Ask for a shorter time, or longer steps.",
         )
-    series = list(UsageSeries.objects.filter(link=link_id).values_list("pk", flat=True))
-    buckets: dict[datetime, Both] = {}
+    buckets: dict[int, Both] = {}
     if chosen == "10s":
-        _add_samples(buckets, _rows_of_samples(series, first, ends_at), first=first, ends_at=ends_at, size=size)
+        _add_samples(buckets, _rows_of_samples(link_id, first, ends_at), first, ends_at, size_ms)
     else:
         # Two statements: who looks while a batch goes over into the sums may miss it, and never sees it twice.
-        _add_sums(buckets, chosen, series, first, ends_at)
-        waiting = _rows_of_samples(series, first, ends_at, waiting=True)
-        _add_samples(buckets, waiting, first=first, ends_at=ends_at, size=size)
-    points = [_point(first + index * size, buckets.get(first + index * size)) for index in range(count)]
-    return Usage(link_id, first, ends_at, int(size.total_seconds()), points)
+        _add_sums(buckets, chosen, link_id, first, ends_at)
+        waiting = _rows_of_samples(link_id, first, ends_at, waiting=True)
+        _add_samples(buckets, waiting, first, ends_at, size_ms)
+    times_ms = range(first_ms, first_ms + count * size_ms, size_ms)
+    points = [_point(of_ms(at_ms), buckets.get(at_ms)) for at_ms in times_ms]
+    return Usage(link_id, first, ends_at, size_ms // 1000, points)
 
 
 def _fitting_step(begins_at: datetime, ends_at: datetime) -> Step:
@@ -112,12 +113,14 @@ _SampleRow = tuple[datetime, str]
 
 
 def _rows_of_samples(
-    series: Sequence[int], begins_at: datetime, ends_at: datetime, *, waiting: bool = False
+    link_id: int, begins_at: datetime, ends_at: datetime, *, waiting: bool = False
 ) -> Iterable[_SampleRow]:
     """Rows that may say something of this time; `waiting`: those that are not in the sums yet."""
     # The middle of a sample's interval decides where it counts, and that is at most 15 s before it.
     rows = UsageSamples.objects.filter(
-        series__in=series, begins_at__gte=begins_at - LONGEST_ROW, begins_at__lt=ends_at + timedelta(seconds=15)
+        series__link=link_id,
+        begins_at__gte=begins_at - timedelta(milliseconds=LONGEST_ROW_MS),
+        begins_at__lt=ends_at + timedelta(seconds=15),
     )
     if waiting:
         rows = rows.filter(batch__rolled_up=False)
@@ -125,31 +128,27 @@ def _rows_of_samples(
 
 
 def _add_samples(
-    buckets: dict[datetime, Both],
-    rows: Iterable[_SampleRow],
-    *,
-    first: datetime,
-    ends_at: datetime,
-    size: timedelta,
+    buckets: dict[int, Both], rows: Iterable[_SampleRow], first: datetime, ends_at: datetime, size_ms: int
 ) -> None:
-    for row in rows:
-        for name, intervals in zip(DIRECTIONS, unpack(*row), strict=True):
+    first_ms, ends_at_ms = to_ms(first), to_ms(ends_at)
+    for begins_at, packed in rows:
+        for name, intervals in zip(DIRECTIONS, unpack(to_ms(begins_at), packed), strict=True):
             for interval in intervals:
-                for part in _split(interval) if size == TEN_SECONDS else [interval]:
-                    bucket = part.bucket(size)
-                    if first <= bucket < ends_at:
+                for part in _split(interval) if size_ms == TEN_SECONDS_MS else [interval]:
+                    bucket = part.bucket(size_ms)
+                    if first_ms <= bucket < ends_at_ms:
                         buckets.setdefault(bucket, nothing())[name].add(part)
 
 
 def _split(interval: Interval) -> Iterator[Interval]:
     """An interval of 20 or 30 s, because a sample is missing or the agent is set so, is no gap: it fills its steps."""
-    n = max(1, round(interval.covered_ms / (TEN_SECONDS / timedelta(milliseconds=1))))
+    n = max(1, round(interval.covered_ms / TEN_SECONDS_MS))
     if n == 1:
         yield interval
         return
     for index in range(n):
         yield interval._replace(
-            ends_at=interval.ends_at - timedelta(milliseconds=interval.covered_ms * (n - 1 - index) // n),
+            ends_at_ms=interval.ends_at_ms - interval.covered_ms * (n - 1 - index) // n,
             covered_ms=_share(interval.covered_ms, index, n),
             bytes=_share(interval.bytes, index, n),
             packets=_share(interval.packets, index, n),
@@ -165,13 +164,11 @@ def _share(whole: int, index: int, n: int) -> int:
 # --- sums -----------------------------------------------------------------------------------------------------
 
 
-def _add_sums(
-    buckets: dict[datetime, Both], step: Step, series: Sequence[int], begins_at: datetime, ends_at: datetime
-) -> None:
+def _add_sums(buckets: dict[int, Both], step: Step, link_id: int, begins_at: datetime, ends_at: datetime) -> None:
     manager = UsageSlot.objects if step == "5min" else UsageDay.objects
-    rows = manager.filter(series__in=series, begins_at__gte=begins_at, begins_at__lt=ends_at)
+    rows = manager.filter(series__link=link_id, begins_at__gte=begins_at, begins_at__lt=ends_at)
     for row in rows.values("begins_at", *NAMES):
-        both = buckets.setdefault(row["begins_at"], nothing())
+        both = buckets.setdefault(to_ms(row["begins_at"]), nothing())
         for name, totals in totals_of(row).items():
             both[name].merge(totals)
 

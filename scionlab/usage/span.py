@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from django.utils.dateparse import parse_datetime
 
 from bandwidth_config import RuleError
-from scionlab.usage.series import STEPS, Step
+from scionlab.usage.series import STEPS_MS, Step
 
 USUAL: Final = timedelta(days=1)
 
@@ -22,8 +22,8 @@ class Span(NamedTuple):
 def read_span(*, begins_at: str, ends_at: str, step: str, now: datetime) -> Span:
     """Empty texts: the last day until now, with the steps that fit. Raises `RuleError` (`time_invalid`,
     `usage_step_unknown`)."""
-    if step and step not in STEPS:
-        raise RuleError("usage_step_unknown", f'Step "{step[:20]}" is not known. Use one of {", ".join(STEPS)}.')
+    if step and step not in STEPS_MS:
+        raise RuleError("usage_step_unknown", f'Step "{step[:20]}" is not known. Use one of {", ".join(STEPS_MS)}.')
     end = _time(ends_at) if ends_at else now
     begin = _time(begins_at) if begins_at else end - USUAL
     return Span(begin, end, step or None)

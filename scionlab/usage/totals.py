@@ -1,4 +1,8 @@
-"""Sums over a time, and the times that they are kept over. Pure."""
+"""Sums over a time, and the times that they are kept over. Pure.
+
+Inside of this package moments are whole milliseconds since 1970 (UTC): there are half a million of them in 5 minutes of
+4000 links, and integers are compared and added several times as fast as datetimes.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-SLOT: Final = timedelta(minutes=5)
-DAY: Final = timedelta(days=1)
-TEN_SECONDS: Final = timedelta(seconds=10)
+TEN_SECONDS_MS: Final = 10_000
+SLOT_MS: Final = 300_000
+DAY_MS: Final = 86_400_000
 AT_LIMIT_PERCENT: Final = 95  # a link is at its limit from this share of it on
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+
+
+def to_ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MS
+
+
+def of_ms(moment_ms: int) -> datetime:
+    return _EPOCH + moment_ms * _MS
 
 
 class Interval(NamedTuple):
     """What a sample found since the one before it. `covered_ms` is 0 where that is no rate: after a gap, or at the
     first sample of a segment."""
 
-    ends_at: datetime
+    ends_at_ms: int
     covered_ms: int
     bytes: int
     packets: int
@@ -38,19 +50,14 @@ class Interval(NamedTuple):
     def kbit(self) -> int | None:
         return self.bytes * 8 // self.covered_ms if self.covered_ms else None
 
-    def bucket(self, step: timedelta) -> datetime:
+    def bucket(self, step_ms: int) -> int:
         """Where it counts: in the bucket that has its middle, so a few milliseconds of jitter move nothing; without a
-        rate, in that of the sample which found it."""
-        back = self.covered_ms // 2 or 1
-        return floor(self.ends_at - back * _MS, step)
+        rate, in that of the sample which found it. Buckets begin at multiples of `step_ms` since 1970."""
+        middle = self.ends_at_ms - (self.covered_ms // 2 or 1)
+        return middle - middle % step_ms
 
 
-def floor(moment: datetime, step: timedelta) -> datetime:
-    """The beginning of the bucket that has this moment; buckets begin at multiples of `step` since 1970 (UTC)."""
-    return moment - (moment - _EPOCH) % step
-
-
-@dataclass
+@dataclass(slots=True)
 class Totals:
     """One direction over a time. `limit_kbit` is None while nothing was added."""
 
@@ -64,22 +71,20 @@ class Totals:
     backlog_bytes: int = 0
 
     def add(self, interval: Interval) -> None:
-        self.merge(
-            Totals(
-                bytes=interval.bytes,
-                packets=interval.packets,
-                drops=interval.drops,
-                rated_bytes=interval.bytes if interval.covered_ms else 0,
-                covered_ms=interval.covered_ms,
-                at_limit_ms=interval.covered_ms if interval.is_at_limit else 0,
-                limit_kbit=interval.limit_kbit,
-                backlog_bytes=interval.backlog_bytes,
-            )
-        )
+        covered_ms = interval.covered_ms
+        self._meet(interval.limit_kbit, covered_ms)
+        self.bytes += interval.bytes
+        self.packets += interval.packets
+        self.drops += interval.drops
+        self.covered_ms += covered_ms
+        if covered_ms:
+            self.rated_bytes += interval.bytes
+            self.at_limit_ms += covered_ms if interval.is_at_limit else 0
+        self.backlog_bytes = max(self.backlog_bytes, interval.backlog_bytes)
 
     def merge(self, other: Totals) -> None:
         """The same whichever comes first, but for the rounding of the limit's mean."""
-        self.limit_kbit = _mean_limit(self, other)
+        self._meet(other.limit_kbit, other.covered_ms)
         self.bytes += other.bytes
         self.packets += other.packets
         self.drops += other.drops
@@ -88,19 +93,16 @@ class Totals:
         self.at_limit_ms += other.at_limit_ms
         self.backlog_bytes = max(self.backlog_bytes, other.backlog_bytes)
 
-    @property
-    def is_known(self) -> bool:
-        return self.limit_kbit is not None
-
-
-def _mean_limit(one: Totals, other: Totals) -> int | None:
-    """By the time that each covers; where neither covers any, each counts as much."""
-    if one.limit_kbit is None or other.limit_kbit is None:
-        return other.limit_kbit if one.limit_kbit is None else one.limit_kbit
-    if one.limit_kbit == other.limit_kbit:
-        return one.limit_kbit
-    weights = (one.covered_ms, other.covered_ms) if one.covered_ms or other.covered_ms else (1, 1)
-    return round((one.limit_kbit * weights[0] + other.limit_kbit * weights[1]) / sum(weights))
+    def _meet(self, limit_kbit: int | None, covered_ms: int) -> None:
+        """The mean by the time that each covers; where neither covers any, each counts as much."""
+        mine = self.limit_kbit
+        if mine == limit_kbit or limit_kbit is None:
+            return
+        if mine is None:
+            self.limit_kbit = limit_kbit
+            return
+        weights = (self.covered_ms, covered_ms) if self.covered_ms or covered_ms else (1, 1)
+        self.limit_kbit = round((mine * weights[0] + limit_kbit * weights[1]) / sum(weights))
 
 
 def total(intervals: Iterable[Interval]) -> Totals:

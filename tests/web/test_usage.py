@@ -6,12 +6,35 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pytest_django import Settings
 
-from scionlab.models import Host, Link, UsageDay, UsageSeries, UsageSlot
+from scionlab.models import (
+    AttachmentPoint,
+    Host,
+    Link,
+    UsageBatch,
+    UsageCounter,
+    UsageDay,
+    UsageMonth,
+    UsageSamples,
+    UsageSeries,
+    UsageSlot,
+    User,
+    UserAS,
+)
+from scionlab.services.generation import generation_raise
+from scionlab.services.link import link_set_active
+from scionlab.services.user_as import user_as_delete
+from scionlab.usage import rollup
 from scionlab.usage.ingest import Stored
-from scionlab.usage.rollup import roll_up
+from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import DirectionUsage, usage_of_link
-from tests.usage_world import simple, store, stored_samples, stored_sums, upload
+from tests.factories import attach, spec
+from tests.usage_world import Column, Kernel, document, simple, store, stored_samples, stored_sums, upload
 
 pytestmark = pytest.mark.django_db
 
@@ -89,3 +112,270 @@ def test_a_new_segment_counts_from_zero_and_never_shows_a_spike(host: Host, link
     roll_up()
     assert levels() == [5_702_000, 5_702_000, 5_702_000]
     assert rates(link, T0, T0 + timedelta(seconds=30), "10s") == [1, None, 1]
+
+
+def test_one_lost_sample_is_no_gap(host: Host, link: Link) -> None:
+    store(host, simple(host, T0, [0, 3001, 6001], step_s=20), T0 + MINUTE)
+    points = usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(seconds=40), step="10s").points
+    assert [point.to_user and point.to_user.bytes for point in points] == [1500, 1501, 1500, 1500]
+    assert [point.to_user and point.to_user.covered_s for point in points] == [10.0] * 4
+
+
+def test_time_at_the_limit_and_the_limit_itself(host: Host, link: Link) -> None:
+    full = 1_250_000  # 10 s of 1000 kbit/s
+    store(host, simple(host, T0, [0, full, 2 * full, 2 * full + 10]), T0 + MINUTE)
+    roll_up()
+    (day,) = usage_of_link(link.pk, begins_at=T0, ends_at=T0 + MINUTE, step="day").points
+    assert day.begins_at == datetime(2026, 11, 21, tzinfo=UTC)
+    assert day.to_user is not None
+    assert (day.to_user.at_limit_s, day.to_user.covered_s, day.to_user.limit_kbit) == (20.0, 30.0, 1000)
+
+
+# --- whose ----------------------------------------------------------------------------------------------------
+
+
+def test_an_interface_id_counts_for_the_link_that_had_it(
+    host: Host, link: Link, ap: AttachmentPoint, owner: User, user_as: UserAS, teammate: User
+) -> None:
+    old = simple(host, T0, [1000])
+    last = simple(host, T0 + timedelta(seconds=10), [1500])
+    store(host, old, T0 + MINUTE)
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    attach(teammate, spec(ap, public_ip="198.51.100.8"))
+    assert Link.objects.get(interface_a__host=host).interface_a.interface_id == 1
+    early = simple(host, T0 + timedelta(seconds=20), [40_000], segment="other", version=last["version"])
+    new = simple(host, T0 + timedelta(seconds=20), [70_000], segment="other")
+    for body in (last, new):
+        assert store(host, body, T0 + MINUTE).ignored_links == []
+    roll_up()
+    sums = {row.series.owner_email: row.to_user_bytes for row in UsageDay.objects.select_related("series")}
+    assert sums == {"owner@example.org": 1500, "teammate@example.org": 70_000}
+    assert UsageSeries.objects.get(owner_email="owner@example.org").link is None
+    assert store(host, early, T0 + MINUTE).stored  # of a configuration with the former link: nothing of the new one's
+    roll_up()
+    assert UsageDay.objects.get(series__owner_email="teammate@example.org").to_user_bytes == 70_000
+
+
+def test_links_that_the_configuration_cannot_mean_are_told(host: Host, link: Link) -> None:
+    newer = simple(host, T0, [1], version=f"1.{host.config_version + 1}")
+    older = simple(host, T0, [1], version=f"1.{link.wanted_config_version - 1}")
+    unknown = simple(host, T0, [1], interface_id=77)
+    assert store(host, newer, T0) == Stored(stored=True, ignored_links=[1])
+    assert store(host, older, T0) == Stored(stored=True, ignored_links=[1])
+    assert store(host, unknown, T0) == Stored(stored=True, ignored_links=[77])
+    body = simple(host, T0, [1])
+    generation_raise()
+    assert store(host, body, T0) == Stored(stored=True, ignored_links=[1])
+    assert not UsageSamples.objects.exists()
+
+
+def test_what_an_agent_sends_late_about_a_link_that_was_changed_meanwhile_counts(
+    host: Host, link: Link, owner: User
+) -> None:
+    store(host, simple(host, T0, [1000]), T0 + MINUTE)
+    late = simple(host, T0 + timedelta(seconds=10), [2000])
+    link_set_active(link_id=link.pk, active=False, actor=owner)
+    assert store(host, late, T0 + MINUTE) == Stored(stored=True)
+    assert levels()[0] == 2000
+
+
+def test_traffic_survives_its_attachment_point(host: Host, link: Link, ap: AttachmentPoint) -> None:
+    store(host, simple(host, T0, [1000, 2000]), T0 + MINUTE)
+    link.interface_a.delete()
+    Host.objects.filter(pk=host.pk).delete()
+    assert roll_up() == 1
+    assert levels() == [2000, 2000, 2000]
+
+
+# --- clocks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong", [timedelta(days=400), timedelta(minutes=6), timedelta(days=-4), timedelta(days=-20_000)]
+)
+def test_a_batch_with_a_wrong_clock_ends_when_it_came(host: Host, wrong: timedelta) -> None:
+    store(host, simple(host, T0 + wrong, [0, 1000, 2000]), T0)
+    assert UsageBatch.objects.get().ends_at == T0
+    roll_up()
+    slot = UsageSlot.objects.get()
+    assert (slot.begins_at, slot.to_user_bytes) == (T0 - timedelta(minutes=5), 2000)
+    assert (slot.to_user_covered_ms, slot.to_user_rated_bytes) == (20_000, 2000)
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=4), timedelta(days=-2, hours=-20)])
+def test_a_clock_that_may_be_right_is_believed(host: Host, off: timedelta) -> None:
+    store(host, simple(host, T0 + off, [0, 1000]), T0)
+    assert UsageBatch.objects.get().ends_at == T0 + off + timedelta(seconds=10)
+
+
+# --- adding up, and forgetting --------------------------------------------------------------------------------
+
+
+def test_all_levels_say_the_same_before_it_is_added_up_and_after(host: Host, link: Link) -> None:
+    def told() -> list[int]:
+        spans = {
+            step: usage_of_link(link.pk, begins_at=T0, ends_at=T0 + HOUR, step=step) for step in ("10s", "5min", "day")
+        }
+        return [sum(p.to_user.bytes for p in usage.points if p.to_user) for usage in spans.values()]
+
+    for minute in range(1, 8):
+        counters = [minute * 6000 + 1000 * n for n in range(6)]
+        store(host, simple(host, T0 + minute * MINUTE, counters), T0 + HOUR)
+        assert told() == [counters[-1]] * 3
+        if minute in {2, 5}:
+            roll_up()
+            assert told() == [counters[-1]] * 3
+
+
+def test_killed_while_it_adds_up_leaves_nothing_half_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(host, simple(host, T0, [0, 1000, 2000]), T0 + MINUTE)
+    real = rollup._add
+
+    def killed(model: type[UsageSlot], sums: object) -> None:
+        if model is UsageDay:
+            raise KeyboardInterrupt
+        real(model, sums)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rollup, "_add", killed)
+    with pytest.raises(KeyboardInterrupt):
+        roll_up()
+    assert levels() == [2000, 0, 0]
+    monkeypatch.undo()
+    roll_up()
+    roll_up()
+    assert levels() == [2000, 2000, 2000]
+
+
+def test_each_level_is_kept_as_long_as_it_is_meant_to_be(host: Host, link: Link, settings: Settings) -> None:
+    settings.USAGE_KEEP_10S_DAYS, settings.USAGE_KEEP_5MIN_DAYS = 2, 90
+    store(host, simple(host, T0, [0, 1000]), T0 + MINUTE)
+    store(host, simple(host, T0 + HOUR, [2000, 3000]), T0 + HOUR)
+    later = T0 + 2 * DAY + timedelta(minutes=30)
+    assert prune(now=later) == {"batches": 0, "slots": 0, "counters": 0}, "nothing goes that is not added up"
+    roll_up()
+    assert prune(now=later) == {"batches": 1, "slots": 0, "counters": 0}
+    assert UsageSamples.objects.get().begins_at == T0 + HOUR
+    assert prune(now=T0 + 90 * DAY - 6 * MINUTE)["slots"] == 0
+    assert prune(now=T0 + 91 * DAY) == {"batches": 0, "slots": 4, "counters": 0}
+    assert levels() == [0, 0, 3000]
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 0, "the month's percentile was taken before"
+    assert UsageCounter.objects.count() == 1, "how far it is counted is known as long as the segment may go on"
+
+
+def test_a_batch_that_comes_after_its_samples_were_forgotten_counts_nothing_twice(host: Host) -> None:
+    body = simple(host, T0, [0, 1000])
+    store(host, body, T0 + MINUTE)
+    roll_up()
+    prune(now=T0 + 3 * DAY)
+    assert not UsageBatch.objects.exists()
+    assert store(host, body, T0 + 3 * DAY - HOUR) == Stored(stored=True)
+    roll_up()
+    assert levels() == [0, 1000, 1000]
+
+
+def test_segments_that_ended_are_forgotten_after_a_month(host: Host) -> None:
+    store(host, simple(host, T0, [5]), T0)
+    store(host, simple(host, T0 + MINUTE, [7], segment="boot-2"), T0 + MINUTE)
+    assert prune(now=T0 + 29 * DAY)["counters"] == 0
+    assert prune(now=T0 + 31 * DAY)["counters"] == 1
+    assert UsageCounter.objects.get().segment == "boot-2"
+
+
+# --- how many statements --------------------------------------------------------------------------------------
+
+
+def test_statements_do_not_depend_on_the_number_of_links(host: Host, ap: AttachmentPoint, teammate: User) -> None:
+    def statements(interface_ids: range) -> int:
+        column = Column("boot-1", [(1000, 5, 1, 0, 0)])
+        store(host, document(host, [T0], {number: {"to_user": column} for number in interface_ids}), T0 + MINUTE)
+        body = document(host, [T0], {number: {"to_user": column, "from_user": column} for number in interface_ids})
+        with CaptureQueriesContext(connection) as queries:
+            store(host, body, T0 + MINUTE)
+        with CaptureQueriesContext(connection) as more:
+            roll_up()
+        return len(queries) + len(more)
+
+    one = statements(range(1, 2))
+    for number in range(4):
+        attach(teammate, spec(ap, public_ip=f"198.51.100.{20 + number}"))
+    assert statements(range(1, 6)) == one
+
+
+# --- any history ----------------------------------------------------------------------------------------------
+
+acts = st.lists(
+    st.one_of(
+        st.tuples(st.just("carry"), st.integers(0, 1), st.integers(0, 10**7)),
+        st.tuples(st.just("sample"), st.just(0), st.sampled_from([10, 10, 10, 25, 400])),
+        st.tuples(st.just("close"), st.just(0), st.just(0)),
+        st.tuples(st.just("reboot"), st.integers(0, 1), st.just(0)),
+        st.tuples(st.just("clock"), st.just(0), st.integers(-120, 60)),
+        st.tuples(st.just("roll up"), st.just(0), st.just(0)),
+    ),
+    min_size=5,
+    max_size=25,
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts, st.data())
+def test_any_history_adds_up_to_what_the_kernel_counted(
+    host: Host, link: Link, history: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    """Batches in any order, twice, cut anywhere, over reboots and clocks that were set: every level has the same.
+
+    In any order only while the clock was not set back: then nothing tells what comes late from what began anew.
+    """
+    for model in (UsageBatch, UsageSeries):
+        model.objects.all().delete()
+    kernels = (Kernel(), Kernel())
+    clock, batches = T0, []
+    times: list[datetime] = []
+    columns = [Column(one.segment) for one in kernels]
+
+    def close() -> None:
+        nonlocal times, columns
+        if times:
+            batches.append(document(host, times, {1: dict(zip(("to_user", "from_user"), columns, strict=True))}))
+        times, columns = [], [Column(one.segment) for one in kernels]
+
+    def see(step_s: int) -> None:
+        nonlocal clock
+        clock += timedelta(seconds=step_s)
+        if (times and clock <= times[-1]) or len(times) == 60:
+            close()
+        times.append(clock)
+        for column, kernel in zip(columns, kernels, strict=True):
+            column.see(kernel)
+
+    for act, which, number in history:
+        match act:
+            case "carry":
+                kernels[which].carry(number, packets=number // 1000, drops=number % 3)
+            case "sample":
+                see(number)
+            case "close":
+                close()
+            case "clock":
+                clock += timedelta(seconds=number)
+            case "reboot":
+                see(1)  # the agent reads a class before it makes it anew
+                close()
+                kernels[which].begin_anew()
+                close()
+            case "roll up":
+                roll_up()
+    see(10)
+    close()
+    again = data.draw(st.lists(st.sampled_from(batches), max_size=4))
+    was_set_back = any(act == "clock" and number < 0 for act, _, number in history)
+    arrivals = batches + again if was_set_back else data.draw(st.permutations(batches + again))
+    for body in arrivals:
+        store(host, body, clock + MINUTE)
+        if data.draw(st.booleans()):
+            roll_up()
+    roll_up()
+    counted = {"to_user": kernels[0].all, "from_user": kernels[1].all}
+    assert stored_samples() == counted
+    assert stored_sums(UsageSlot) == counted
+    assert stored_sums(UsageDay) == counted

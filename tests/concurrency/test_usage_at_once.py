@@ -1,0 +1,89 @@
+"""Uploads and additions at once: each byte counts once (docs/adr/0015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from scionlab.models import AttachmentPoint, Host, UsageBatch, UsageDay, UsageSeries, UsageSlot, User
+from scionlab.usage import ingest, rollup
+from scionlab.usage.rollup import roll_up
+from tests.factories import attach, spec
+from tests.usage_world import simple, store, stored_samples, stored_sums
+
+T0 = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
+NOW = T0 + timedelta(minutes=10)
+
+
+@pytest.fixture
+def host(ap: AttachmentPoint, owner: User) -> Host:
+    attach(owner, spec(ap))
+    return Host.objects.get(pk=ap.host_id)
+
+
+def levels() -> list[int]:
+    found = [stored_samples(), stored_sums(UsageSlot), stored_sums(UsageDay)]
+    return [level["to_user"][0] for level in found]
+
+
+def test_of_the_same_batch_twice_at_once_one_is_stored(host: Host, at_once: Callable[..., list[Any]]) -> None:
+    body = simple(host, T0, [1000, 2000])
+    answers = at_once(*[lambda: store(host, body, NOW).stored] * 4)
+    assert sorted(answers) == [False, False, False, True]
+    roll_up()
+    assert levels() == [2000, 2000, 2000]
+
+
+def test_batches_with_the_same_samples_at_once_count_them_once(
+    host: Host, at_once: Callable[..., list[Any]], meet_in: Callable[..., Any]
+) -> None:
+    """Both would find the counter at the same place, if its series were not locked."""
+    store(host, simple(host, T0, [500]), NOW)
+    bodies = [simple(host, T0 + timedelta(seconds=10), [1000, 2000]) for _ in range(2)]
+    meeting = meet_in(ingest, "_counters")
+    assert [one.stored for one in at_once(*[lambda body=body: store(host, body, NOW) for body in bodies])] == [True] * 2
+    assert not meeting.met
+    roll_up()
+    assert levels() == [2000, 2000, 2000]
+
+
+def test_first_batches_of_a_link_at_once_make_one_series(host: Host, at_once: Callable[..., list[Any]]) -> None:
+    bodies = [simple(host, T0 + timedelta(seconds=n), [1000 + n]) for n in range(4)]
+    assert all(one.stored for one in at_once(*[lambda body=body: store(host, body, NOW) for body in bodies]))
+    assert UsageSeries.objects.count() == 1
+    roll_up()
+    assert levels() == [1003, 1003, 1003]
+
+
+def test_two_workers_add_each_batch_once(
+    host: Host, at_once: Callable[..., list[Any]], meet_in: Callable[..., Any]
+) -> None:
+    for n in range(3):
+        store(host, simple(host, T0 + timedelta(minutes=n), [n * 1000 + 500, n * 1000 + 1000]), NOW)
+    meeting = meet_in(rollup, "_add")
+    assert sum(at_once(roll_up, roll_up)) == 3
+    assert not meeting.met
+    assert levels() == [3000, 3000, 3000]
+
+
+def test_a_batch_that_comes_while_others_are_added_is_not_forgotten(
+    host: Host, at_once: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(host, simple(host, T0, [0, 1000]), NOW)
+    real, later = rollup.unpack, simple(host, T0 + timedelta(minutes=1), [2000, 3000])
+    came: list[bool] = []
+
+    def unpack(*row: Any) -> Any:
+        if not came:
+            came.append(True)
+            (stored,) = at_once(lambda: store(host, later, NOW))
+            assert stored.stored
+        return real(*row)
+
+    monkeypatch.setattr(rollup, "unpack", unpack)
+    assert roll_up() == 2
+    assert levels() == [3000, 3000, 3000]
+    assert not UsageBatch.objects.filter(rolled_up=False).exists()

@@ -1,0 +1,307 @@
+"""What is told of the traffic: bills of a month, who sends the most now, and files (docs/api.md)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from bandwidth_config import RuleError
+from scionlab.models import AttachmentPoint, Host, Link, UsageMonth, UsageSeries, UsageSlot, User, UserAS
+from scionlab.services.seed_usage import seed_usage
+from scionlab.services.user_as import user_as_delete
+from scionlab.usage import months
+from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
+from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now
+from scionlab.usage.rollup import roll_up
+from scionlab.usage.series import usage_of_link
+from tests.factories import attach, spec
+from tests.usage_world import Column, document, simple, store
+
+pytestmark = pytest.mark.django_db
+
+T0 = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def host(link: Link) -> Host:
+    return link.interface_a.host
+
+
+@pytest.fixture
+def other(host: Host, ap: AttachmentPoint, teammate: User) -> Link:
+    """Another person's Link at the same attachment point, interface 2."""
+    return Link.objects.get(interface_b__AS=attach(teammate, spec(ap, public_ip="198.51.100.8")).pk)
+
+
+def slots(link: Link, host: Host, rates_kbit: list[int], *, begins_at: datetime = T0) -> None:
+    """Five minutes at each of these rates to the user, at half of it from the user."""
+    series, _ = UsageSeries.objects.get_or_create(
+        link=link,
+        defaults={
+            "host": host,
+            "attachment_point": host.attachment_point,
+            "interface_id": link.interface_a.interface_id,
+            "ap_isd_as": link.interface_a.AS.isd_as,
+            "isd_as": link.interface_b.AS.isd_as,
+            "owner_email": link.interface_b.AS.useras.owner.email,
+            "first_config_version": 1,
+            "last_config_version": 1,
+        },
+    )
+    UsageSlot.objects.bulk_create(
+        UsageSlot(
+            series=series,
+            begins_at=begins_at + 5 * MINUTE * index,
+            to_user_rated_bytes=kbit * 37_500,  # 300 s
+            to_user_covered_ms=300_000,
+            to_user_limit_kbit=1000,
+            from_user_rated_bytes=kbit * 37_500 // 2,
+            from_user_covered_ms=300_000,
+            from_user_limit_kbit=1000,
+        )
+        for index, kbit in enumerate(rates_kbit)
+    )
+
+
+# --- 95th percentile ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rates_kbit", "expected"),
+    [
+        ([7], 7),
+        (list(range(1, 21)), 19),  # of 20 values one may be above
+        (list(range(1, 22)), 20),
+        ([1000, *[10] * 19], 10),
+        ([1000, 1000, *[10] * 18], 1000),
+        ([0] * 100, 0),
+    ],
+)
+def test_percentile_is_the_nearest_rank(host: Host, link: Link, rates_kbit: list[int], expected: int) -> None:
+    slots(link, host, rates_kbit)
+    months.compute_due(now=T0)
+    row = UsageMonth.objects.get(isd_as="17-ffaa:1:1")
+    assert (row.to_user_p95_kbit, row.from_user_p95_kbit) == (expected, expected // 2)
+    assert (row.to_user_slots, row.begins_on.isoformat()) == (len(rates_kbit), "2026-11-01")
+
+
+def test_an_attachment_points_percentile_is_of_its_sum_in_each_slot(host: Host, link: Link, other: Link) -> None:
+    """Their highest slots are other ones, so it is not the sum of the percentiles."""
+    slots(link, host, [900, 900, *[100] * 18])
+    slots(other, host, [*[50] * 18, 800, 800])
+    months.compute_due(now=T0)
+    assert {row.isd_as: row.to_user_p95_kbit for row in UsageMonth.objects.all()} == {
+        "": 950,
+        "17-ffaa:1:1": 900,
+        "17-ffaa:1:2": 800,
+    }
+
+
+def test_missing_slots_are_missing_and_not_zero(host: Host, link: Link) -> None:
+    slots(link, host, [600])
+    UsageSlot.objects.bulk_create(
+        UsageSlot(series=UsageSeries.objects.get(), begins_at=T0 + n * 5 * MINUTE, to_user_bytes=9)
+        for n in range(1, 50)
+    )
+    months.compute_due(now=T0)
+    row = UsageMonth.objects.get(isd_as="")
+    assert (row.to_user_p95_kbit, row.to_user_slots) == (600, 1)
+
+
+def test_last_month_is_computed_while_something_may_come_and_then_stands(host: Host, link: Link) -> None:
+    slots(link, host, [600])
+    months.compute_due(now=datetime(2026, 12, 4, tzinfo=UTC))
+    assert UsageMonth.objects.get(isd_as="").begins_on.isoformat() == "2026-11-01"
+    UsageSlot.objects.all().delete()
+    months.compute_due(now=datetime(2026, 12, 5, tzinfo=UTC))
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 600
+
+
+def test_months_follow_each_other() -> None:
+    assert months.next_month(datetime(2026, 12, 1, tzinfo=UTC)) == datetime(2027, 1, 1, tzinfo=UTC)
+    assert months.next_month(datetime(2026, 11, 1, tzinfo=UTC)) == datetime(2026, 12, 1, tzinfo=UTC)
+
+
+# --- bills ----------------------------------------------------------------------------------------------------
+
+
+def test_a_bill_survives_the_as_and_its_owner(
+    host: Host, link: Link, other: Link, owner: User, user_as: UserAS, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    both = {"to_user": Column("a", [(1000, 4000, 4, 0, 0)]), "from_user": Column("b", [(1000, 500, 1, 0, 0)])}
+    store(host, document(host, [T0], {1: both, 2: {"to_user": both["to_user"]}}), T0)
+    roll_up()
+    user_as_delete(user_as_id=user_as.pk, actor=owner)
+    owner.delete()
+    with django_assert_num_queries(2):
+        month = monthly_traffic(2026, 11)
+    ap_id = host.attachment_point.pk
+    nothing = (None, None, 0, 0)
+    assert month.ases == [
+        TrafficRow(ap_id, "17-ffaa:0:1107", "17-ffaa:1:1", "owner@example.org", 4000, 500, *nothing),
+        TrafficRow(ap_id, "17-ffaa:0:1107", "17-ffaa:1:2", "teammate@example.org", 4000, 0, *nothing),
+    ]
+    assert month.attachment_points == [TrafficRow(ap_id, "17-ffaa:0:1107", "", "", 8000, 500, *nothing)]
+    assert month.computed_at is None
+    assert monthly_traffic(2026, 10).ases == monthly_traffic(2026, 12).ases == []
+
+
+def test_a_bill_has_its_percentiles(host: Host, link: Link) -> None:
+    store(host, simple(host, T0, [0, 1_250_000, 2_500_000]), T0 + MINUTE)
+    roll_up()
+    months.compute_due(now=T0)
+    (ap_row,) = monthly_traffic(2026, 11).attachment_points
+    (as_row,) = monthly_traffic(2026, 11).ases
+    for row in (ap_row, as_row):
+        assert (row.to_user_bytes, row.to_user_p95_kbit, row.from_user_p95_kbit) == (2_500_000, 1000, None)
+
+
+# --- now ------------------------------------------------------------------------------------------------------
+
+
+def test_top_talkers(host: Host, link: Link, other: Link, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    column = Column("a", [(1000, 0, 0, 0, 0), (1000, 1_250_000, 9, 0, 0)])
+    idle = Column("b", [(500, 7, 1, 0, 0), (500, 7, 1, 0, 0)])
+    times = [T0, T0 + timedelta(seconds=10)]
+    store(host, document(host, times, {1: {"to_user": idle}, 2: {"to_user": column, "from_user": idle}}), T0 + MINUTE)
+    ap_id = host.attachment_point.pk
+    with django_assert_num_queries(1):
+        first, second = traffic_now([ap_id], now=T0 + MINUTE)
+    assert first == Talker(
+        link_id=other.pk,
+        attachment_point_id=ap_id,
+        isd_as="17-ffaa:1:2",
+        interface_id=2,
+        at=times[1],
+        to_user_kbit=1000,
+        from_user_kbit=0,
+        to_user_limit_kbit=1000,
+        from_user_limit_kbit=500,
+    )
+    assert (second.link_id, second.kbit, second.from_user_kbit) == (link.pk, 0, None)
+    assert traffic_now([ap_id], now=T0 + 4 * MINUTE) == []
+    assert traffic_now([], now=T0) == []
+
+
+# --- of one link ----------------------------------------------------------------------------------------------
+
+
+def test_steps_that_fit_the_time(host: Host, link: Link) -> None:
+    now = timezone.now()
+
+    def step(length: timedelta, ago: timedelta = timedelta(0)) -> int:
+        return usage_of_link(link.pk, begins_at=now - ago - length, ends_at=now - ago).step_s
+
+    assert [step(timedelta(hours=hours)) for hours in (1, 2, 3, 24 * 7, 24 * 8)] == [10, 10, 300, 300, 86_400]
+    assert step(timedelta(hours=1), timedelta(days=2)) == 300
+    assert step(timedelta(hours=1), timedelta(days=90)) == 86_400
+
+
+def test_what_cannot_be_told_is_refused(link: Link) -> None:
+    with pytest.raises(RuleError) as caught:
+        usage_of_link(link.pk, begins_at=T0, ends_at=T0)
+    assert caught.value.code == "usage_span"
+    with pytest.raises(RuleError) as caught:
+        usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(days=5), step="10s")
+    assert caught.value.code == "usage_too_many"
+    assert "43200 points of 10s are above the limit of 40000" in caught.value.message
+
+
+def test_points_fill_the_time_from_the_step_that_has_its_beginning(host: Host, link: Link) -> None:
+    begins_at, ends_at = T0 + timedelta(seconds=3), T0 + timedelta(seconds=21)
+    points = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step="10s").points
+    assert [point.begins_at for point in points] == [T0, T0 + timedelta(seconds=10), T0 + timedelta(seconds=20)]
+
+
+@pytest.mark.parametrize(("step", "most"), [("10s", 1), ("5min", 2), ("day", 2)])
+def test_statements_for_a_link(
+    link: Link, step: str, most: int, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(most):
+        usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(hours=2), step=step)  # type: ignore[arg-type]
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def test_gaps_are_null_in_json_and_empty_in_csv(host: Host, link: Link) -> None:
+    store(host, simple(host, T0, [0, 1_187_500]), T0 + MINUTE)
+    usage = usage_of_link(link.pk, begins_at=T0, ends_at=T0 + timedelta(seconds=20), step="10s")
+    known = {
+        "bytes": 1_187_500,
+        "packets": 11_875,
+        "drops": 0,
+        "kbit": 950,
+        "limit_kbit": 1000,
+        "covered_s": 10.0,
+        "at_limit_s": 10.0,
+        "backlog_bytes": 0,
+    }
+    assert usage_document(usage) == {
+        "link_id": link.pk,
+        "begins_at": "2026-11-21T06:00:00Z",
+        "ends_at": "2026-11-21T06:00:20Z",
+        "step_s": 10,
+        "points": [
+            {"begins_at": "2026-11-21T06:00:00Z", "to_user": known, "from_user": None},
+            {"begins_at": "2026-11-21T06:00:10Z", "to_user": None, "from_user": None},
+        ],
+    }
+    header, first, second = csv.reader(io.StringIO("".join(usage_csv(usage))))
+    assert header == list(CSV_HEADER)
+    assert (header[0], header[1], header[5]) == ("begins_at (UTC)", "step (s)", "to_user rate (kbit/s)")
+    assert first[:6] == ["2026-11-21T06:00:00Z", "10", "1187500", "11875", "0", "950"]
+    assert first[10:] == second[2:10] == second[10:] == [""] * 8
+
+
+def test_files_for_people(host: Host, link: Link, user_as: UserAS, owner: User, staff: User, stranger: User) -> None:
+    store(host, simple(host, T0, [0, 1000]), T0 + MINUTE)
+    address = f"/ases/{user_as.pk}/links/{link.pk}/usage."
+    query = "?begins_at=2026-11-21T06:00:00Z&ends_at=2026-11-21T07:00:00%2B01:00&step=10s"
+    browser = Client()
+    assert browser.get(f"{address}csv").status_code == 302
+    for person, status in ((stranger, 404), (staff, 200), (owner, 200)):
+        browser.force_login(person)
+        assert browser.get(f"{address}csv").status_code == status
+    assert browser.get(f"{address}json{query}").status_code == 400, "begins and ends at the same moment"
+    query = query.replace("07:00:00%2B01:00", "06:01:00Z")
+    told = browser.get(f"{address}json{query}")
+    assert (len(json.loads(told.content)["points"]), told["Cache-Control"]) == (
+        6,
+        "max-age=0, no-cache, no-store, must-revalidate, private",
+    )
+    name = "usage_17-ffaa_1_1_at_17-ffaa_0_1107_20261121T0600Z_10s"
+    assert told["Content-Disposition"] == f'attachment; filename="{name}.json"'
+    table = browser.get(f"{address}csv{query}")
+    assert table["Content-Disposition"] == f'attachment; filename="{name}.csv"'
+    assert table["Content-Type"] == "text/csv; charset=utf-8; header=present"
+    assert len(table.content.decode().split("\r\n")) == 8
+    for wrong in (
+        "?step=1h",
+        "?begins_at=yesterday",
+        "?begins_at=2026-11-21T06:00:00",
+        "?ends_at=2026-02-31T00:00:00Z",
+    ):
+        assert browser.get(f"{address}csv{wrong}").status_code == 400
+    assert browser.get(f"/ases/{user_as.pk}/links/{link.pk + 1000}/usage.csv").status_code == 404
+
+
+def test_the_demo_has_some_hours_of_traffic(link: Link, other: Link) -> None:
+    now = timezone.now()
+    made = [link.interface_b.AS_id, other.interface_b.AS_id]
+    assert seed_usage(made, now=now) == 2
+    usage = usage_of_link(link.pk, begins_at=now - timedelta(hours=6), ends_at=now)
+    known = [point.to_user for point in usage.points if point.to_user is not None]
+    assert 60 <= len(known) <= 71, "of six hours 20 minutes are a gap"
+    assert all(one.kbit is None or one.kbit <= one.limit_kbit for one in known)
+    assert any(one.at_limit_s for one in known)
+    assert any(one.drops for one in known)
+    assert len(traffic_now([link.interface_a.AS.attachment_point.pk])) == 2
