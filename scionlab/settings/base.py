@@ -218,6 +218,10 @@ SPECTACULAR_SETTINGS = {
 
 EMAIL_HOST = env.text("EMAIL_HOST", "")
 EMAIL_PORT = env.integer("EMAIL_PORT", 25, low=1, high=65_535)
+EMAIL_HOST_USER = env.text("EMAIL_USER", "")
+EMAIL_HOST_PASSWORD = env.text("EMAIL_PASSWORD", "")
+_email_tls = env.one_of("EMAIL_TLS", "none", "none", "starttls", "tls")
+EMAIL_USE_TLS, EMAIL_USE_SSL = _email_tls == "starttls", _email_tls == "tls"
 EMAIL_BACKEND = (
     "django.core.mail.backends.smtp.EmailBackend" if EMAIL_HOST else "django.core.mail.backends.filebased.EmailBackend"
 )
