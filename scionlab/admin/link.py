@@ -106,7 +106,7 @@ class StageFilter(admin.SimpleListFilter):
         if self.value() is None:
             return queryset
         now = timezone.now()
-        links = with_status_rows(queryset.filter(USER_LINKS).order_by())
+        links = with_status_rows(queryset.filter(USER_LINKS).order_by().prefetch_related(None))
         wanted = [link.pk for link in links if selectors.link_status(link, now=now).stage == self.value()]
         return queryset.filter(pk__in=wanted)
 

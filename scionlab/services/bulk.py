@@ -2,7 +2,7 @@
 
 A preview is stored (`BulkChange`) with a line for each chosen Link: what it has, what it gets, or why it is left out.
 Confirming it computes the same lines again under the locks; where one differs, somebody was quicker, nothing is done,
-and the preview is made anew (ADR 0016). Putting back is a further bulk change with a preview of its own.
+and the preview is made anew (ADR 0019). Putting back is a further bulk change with a preview of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scionlab.services.policy import settle_default
 
 logger = logging.getLogger(__name__)
 
-MAX_LINKS: Final = 20_000  # more are changed in several goes: one transaction holds all their locks
+MAX_LINKS: Final = 10_000  # more are changed in several goes: one transaction holds all their locks, for seconds
 PREVIEW_KEPT: Final = timedelta(days=1)
 
 

@@ -229,7 +229,7 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_few(
 
 # Session, user, two counts and the rows; and what the filters offer, or the policy; four for the notices over hosts.
 LIST_STATEMENTS = {
-    Link: 6,
+    Link: 7,  # and their timed limits
     Host: 9,
     AttachmentPoint: 6,
     AS: 7,

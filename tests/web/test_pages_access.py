@@ -127,7 +127,7 @@ def test_an_administrator_sees_and_edits_everybodys_as_and_is_told_whose_it_is(
     browser = browser_of(staff)
     page = Page(browser.get(f"/ases/{user_as.pk}/"))
     assert "Owner: owner@example.org." in page.text
-    assert page.root.one("a", href="/admin/").text == "Administration"
+    assert page.root.one("a", href="/cockpit/").text == "Cockpit"
     answer = browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "640"})
     assert answer.status_code == 302
     link.refresh_from_db()
