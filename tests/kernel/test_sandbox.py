@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, servic
     os.chown(secret, NOBODY, NOBODY)
     secret.chmod(0o400)
     with confined.config.open("a") as config:
-        config.write(f'host_secret_file = "{secret}"\n')
+        config.write(f'host_secret_file = "{secret}"\nusage_interval_s = 1\n')
+        config.write(f'metrics_listen = "127.0.0.1:9106"\nmetrics_file = "{confined.folder}/run/metrics.prom"\n')
     with agent_running(confined, *sandbox(confined, AGENT)) as process:
         until(lambda: confined.rate_bits("eth0", "1:1") == 500_000, "the first limit")
         changed = bundle_bytes({"1": entry("192.0.2.11", 900)}, limits_version=8)
@@ -70,6 +72,8 @@ def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, servic
         until(lambda: service.receipts()[-1]["limits_version"] == 8, "its receipt")
         confined.host.ap.ip("link", "del", "slbw0")
         until(lambda: confined.rate_bits("slbw0", "3:1") == 900_000, "the repaired IFB")
+        until(lambda: b"scionlab_bw_link_bytes_total{" in scraped(confined), "metrics of what was counted")
+        assert "used kbit/s" in confined.agent("usage").stdout
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert f"Uid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}" in status
         for kind in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
@@ -77,15 +81,26 @@ def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, servic
         assert "NoNewPrivs:\t1" in status
         assert "Seccomp:\t2" in status
         process.send_signal(signal.SIGHUP)
-        assert confined.agent("status").returncode == 0
+        said = confined.agent("status")
+        assert (said.returncode, "usage_" in said.stdout) == (0, False)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
     kept = {path.relative_to(confined.folder) for path in confined.folder.rglob("*") if path.is_file()}
-    assert Path("run/health.json") in kept
+    assert {Path("run/health.json"), Path("run/metrics.prom")} <= kept
+    assert any(path.parent == Path("state/usage") for path in kept)
     everybodys = {path.name: path.stat().st_mode & 0o777 for path in (confined.folder / "run").iterdir()}
     assert set(everybodys.values()) == {0o644}, everybodys  # for `status`, whatever the unit's umask
     private = [path for path in (confined.folder / "state").rglob("*") if path.stat().st_mode & 0o077]
     assert private == []
+
+
+def scraped(operator: Operator) -> bytes:
+    def inside() -> bytes:
+        with urllib.request.urlopen("http://127.0.0.1:9106/metrics", timeout=20) as answer:
+            found: bytes = answer.read()
+            return found
+
+    return operator.host.inside(inside)
 
 
 def test_the_one_shot_unit_enforces_without_any_ip_socket(confined: Operator) -> None:
