@@ -75,20 +75,26 @@ def preview_timed(
     status: LinkStatus, steps: Sequence[LinkStep], *, begins_at: datetime | None, duration_s: int, now: datetime
 ) -> Preview:
     """Of limits for a time."""
-    first, last = steps[0].limits, steps[-1].limits
-    what = in_words(first) if len({step.limits for step in steps}) == 1 else f"{len(steps)} steps: {in_words(first)}"
-    if len(steps) > 1 and last != first:
-        what += f"; at last {in_words(last)}"
     ends_at = (begins_at or now) + timedelta(seconds=duration_s)
     begins = f"from {local(begins_at)}" if begins_at else "from now"
     effect = "" if begins_at else f"{takes_effect(status.link, now=now)}; "
     back = "blocked" if max(status.requested) == 0 else format_limits(status.link.enforced)
     lowest = Limits(*(min(values) for values in zip(*(step.limits for step in steps), strict=True)))
     return Preview(
-        f"{_capital(begins)} until {local(ends_at)} ({duration(duration_s)}): {what}",
+        f"{_capital(begins)} until {local(ends_at)} ({duration(duration_s)}): {_course(steps)}",
         f"{effect}{NOTHING_RESTARTS}; then back to {back} by itself, even if this service is away",
         limits_warning(lowest),
     )
+
+
+def _course(steps: Sequence[LinkStep]) -> str:
+    first, last = steps[0].limits, steps[-1].limits
+    if len(steps) == 1:
+        return in_words(first)
+    is_wave = len(steps) % 2 == 0 and all(step.limits == steps[number % 2].limits for number, step in enumerate(steps))
+    if is_wave and len(steps) > 2:
+        return f"{in_words(first)}, and {in_words(last)}, by turns {len(steps) // 2} times"
+    return f"{len(steps)} steps, the first {in_words(first)}, the last {in_words(last)}"
 
 
 def duration(seconds: float) -> str:

@@ -18,10 +18,12 @@ from django.utils.html import format_html
 
 from bandwidth_config import (
     HEARTBEAT_MINIMUM_KBIT,
+    MAX_BANDWIDTH_KBIT,
     MAX_PORT,
     MIN_PORT,
     Limits,
     RuleError,
+    check_bandwidth,
     check_port,
     format_kbit,
     parse_ip,
@@ -276,15 +278,34 @@ class AttachmentForm(forms.Form):
         return bool(self["from_user_kbit"].value() or self["from_user_kbit"].errors)
 
     @property
-    def warning(self) -> str | None:
-        """About a bandwidth that is allowed but surprising."""
-        if self["bandwidth_kbit"].errors or self["from_user_kbit"].errors:
-            return None
+    def understood(self) -> Limits | None:
+        """The numbers that were typed, None where one of them is none."""
         try:
             to_user = parse_bandwidth_text(self["bandwidth_kbit"].value())
             other = self["from_user_kbit"].value()
-            limits = Limits(to_user, parse_bandwidth_text(other) if other else to_user)
+            return Limits(to_user, parse_bandwidth_text(other) if other else to_user)
         except RuleError:
+            return None
+
+    @property
+    def limit_errors(self) -> list[str]:
+        """What is wrong with the bandwidths, also of a row that was not sent yet: its numbers, and the maximum."""
+        messages = []
+        for name in ("bandwidth_kbit", "from_user_kbit"):
+            written = self[name].value()
+            try:
+                if written or name == "bandwidth_kbit":
+                    maximum_kbit = MAX_BANDWIDTH_KBIT if self.chosen is None else self.chosen.maximum_kbit
+                    check_bandwidth(parse_bandwidth_text(written), maximum_kbit)
+            except RuleError as exc:
+                messages.append(exc.message)
+        return messages
+
+    @property
+    def warning(self) -> str | None:
+        """About a bandwidth that is allowed but surprising."""
+        limits = self.understood
+        if limits is None:
             return None
         if self.is_stored and self.chosen is not None and max(limits) > self.chosen.maximum_kbit:
             return (

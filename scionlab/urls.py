@@ -35,6 +35,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("account/", include("scionlab.accounts.urls")),
     path("ases/", user_as.user_as_list, name="user_as_list"),
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
+    path("ases/preview/", user_as.attachment_preview, name="attachment_preview"),
     path("ases/<key:pk>/", user_as.user_as_detail, name="user_as_detail"),
     path("ases/<key:pk>/edit/", user_as.user_as_edit, name="user_as_edit"),
     path("ases/<key:pk>/active/", user_as.user_as_active, name="user_as_active"),

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from bandwidth_config import Limits, format_kbit, format_limits, format_number
-from scionlab.consequences import duration
+from scionlab.consequences import duration, in_words
 from scionlab.selectors import LinkStatus
 
 register = template.Library()
@@ -74,9 +74,28 @@ def limits(value: Limits) -> SafeString:
 
 
 @register.filter
+def pair(value: Limits) -> SafeString:
+    """For a narrow column: the directions are named in short where they differ."""
+    if value.is_symmetric:
+        return format_html("{}", format_kbit(value.to_user_kbit))
+    return format_html(
+        '<span class="directions"><span class="direction"><small>to</small> {}</span> '
+        '<span class="direction"><small>from</small> {}</span></span>',
+        *(format_kbit(kbit) for kbit in value),
+    )
+
+
+@register.filter
 def inline(value: Limits) -> str:
     """The same within a sentence."""
     return format_limits(value)
+
+
+@register.filter
+def words(value: Limits) -> str:
+    """`To the user AS 500 kbit/s, from it 500 kbit/s`."""
+    text = in_words(value)
+    return text[:1].upper() + text[1:]
 
 
 @register.filter

@@ -17,7 +17,7 @@ from scionlab import selectors
 from scionlab.conflict import conflict_of
 from scionlab.consequences import snapshot
 from scionlab.editor import UserASEditor
-from scionlab.forms import Choice, Problem
+from scionlab.forms import AttachmentForm, Choice, Problem
 from scionlab.models import UserAS
 from scionlab.presenters import LinkPanel, is_live, statuses_of
 from scionlab.services.render import user_download
@@ -113,6 +113,15 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     except RuleError as exc:
         editor.refuse(exc)
     return _editor(request, editor)
+
+
+@require_safe
+@own_page
+def attachment_preview(request: PageRequest) -> HttpResponse:
+    """A part of the page: what was understood of the bandwidths of one row. Nothing is saved."""
+    row = request.GET.get("row", "")
+    form = AttachmentForm(request.GET, prefix=row, choices=_choices(None))
+    return render(request, "user_as/understood.html", {"limits": form.understood, "row": form})
 
 
 def _choices(user_as: UserAS | None) -> list[Choice]:

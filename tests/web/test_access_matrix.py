@@ -86,6 +86,7 @@ RULES: dict[str, Rule] = {
     "account_delete": Page(ENTER),
     "user_as_list": Page(READ),
     "user_as_create": Page(ENTER),
+    "attachment_preview": Page(READ),
     "user_as_detail": Page(READ, own=True),
     "user_as_edit": Page(READ | {"POST": DONE}, own=True),
     "user_as_active": Page({"POST": 302}, own=True),

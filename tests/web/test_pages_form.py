@@ -498,3 +498,29 @@ def test_the_forms_ask_few_questions(
         client.get(NEW)
     with django_assert_num_queries(7):  # those, the AS, its links and their timed limits
         client.get(edit_url(made))
+
+
+@pytest.mark.parametrize(
+    ("to_user", "from_user", "sentence"),
+    [
+        ("0.5M", "", "To the user AS 500 kbit/s, from it 500 kbit/s."),
+        ("500", "64k", "To the user AS 500 kbit/s, from it 64 kbit/s."),
+        ("0", "", "To the user AS blocked, from it blocked. 0 blocks the link"),
+        ("1,5M", "", "Write 1.5 Mbit/s or 15 Mbit/s."),
+        ("500", "2M", "limit of 1 000 kbit/s"),
+    ],
+)
+def test_the_form_says_while_one_types_what_it_understood(
+    client: Client, ap: AttachmentPoint, to_user: str, from_user: str, sentence: str
+) -> None:
+    query = row(ap, 3, bandwidth_kbit=to_user, from_user_kbit=from_user) | {"row": "attachments-3"}
+    page = Page(client.get("/ases/preview/", query))
+    assert sentence in page.root.text
+
+
+def test_two_directions_are_stored_and_shown_again(client: Client, ap: AttachmentPoint) -> None:
+    client.post(NEW, form(row(ap, bandwidth_kbit="0.9M", from_user_kbit="64")))
+    link = Link.objects.get()
+    assert tuple(link.requested) == (900, 64)
+    page = Page(client.get(edit_url(UserAS.objects.get())))
+    assert (page.value(BANDWIDTH), page.value("Upper limit from your AS [kbit/s]")) == ("900", "64")

@@ -351,3 +351,12 @@ def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap:
     assert "kbit/s" in cells(rows[-2])[1]
     files = [one.attrs["href"] for one in page.by_id("usage").all("a")]
     assert [client.get(one).status_code for one in files] == [200, 200]
+
+
+def test_a_page_that_refreshes_itself_takes_no_message_from_its_reader(
+    client: Client, user_as: UserAS, link: Link
+) -> None:
+    client.post(url_of(link, "bandwidth/"), {f"link-{link.pk}-bandwidth_kbit": "640"})
+    behind = client.get(url_of(link), headers={"X-Requested-With": "fetch"})
+    assert "Saved." not in Page(behind).text
+    assert "Saved. 17-ffaa:0:1107 enforces 640 kbit/s" in Page(client.get(url_of(link))).text

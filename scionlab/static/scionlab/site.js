@@ -19,6 +19,7 @@ for (const attachment of document.querySelectorAll("[data-attachment]")) {
 
 // 2. A page of what changes fetches itself anew and exchanges the parts that differ: soon while something is under way,
 //    seldom otherwise, and not at all while nobody looks at it. What is typed, open or has the focus is left alone.
+const BEHIND = { redirect: "error", headers: { "X-Requested-With": "fetch" } };
 const live = document.querySelector("[data-live]");
 let timer = 0;
 
@@ -26,7 +27,7 @@ async function refresh() {
   clearTimeout(timer);
   if (document.hidden || !live?.dataset.live) return;
   try {
-    const answer = await fetch(live.dataset.live, { redirect: "error" });
+    const answer = await fetch(live.dataset.live, BEHIND);
     if (answer.ok) exchange(new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch {
     // The service is away: what the page shows stays, and the next attempt may do better.
@@ -84,26 +85,34 @@ setInterval(() => {
   }
 }, 1000);
 
-// 4. While limits are typed, the page says what they would do.
-for (const form of document.querySelectorAll("form[data-preview]")) {
-  const target = form.querySelector("#preview");
+// 4. While limits are typed, the page says what was understood and what it would do.
+function preview(form, target, events, queryOf) {
   let pending = 0;
   let latest = 0;
   const show = async () => {
     const number = ++latest;
-    const query = new URLSearchParams(new FormData(form));
-    query.delete("csrfmiddlewaretoken");
     try {
-      const answer = await fetch(`${form.dataset.preview}?${query}`, { redirect: "error" });
+      const answer = await fetch(`${form.dataset.preview}?${queryOf()}`, BEHIND);
       const text = await answer.text();
       if (answer.ok && number === latest) target.innerHTML = text;
     } catch {
       // The service is away: Save will say so.
     }
   };
-  form.addEventListener("input", () => {
+  form.addEventListener("input", event => {
+    if (!event.target.matches(events)) return;
     clearTimeout(pending);
     pending = setTimeout(show, 300);
+  });
+  return show;
+}
+
+for (const form of document.querySelectorAll("form[data-preview]")) {
+  const target = form.querySelector("#preview");
+  const show = preview(form, target, "input, select", () => {
+    const query = new URLSearchParams(new FormData(form));
+    query.delete("csrfmiddlewaretoken");
+    return query;
   });
   if (form.id === "timed-form" && !target.children.length) show();
   for (const preset of form.querySelectorAll("button[name=preset]")) {
@@ -119,4 +128,13 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
       show();
     });
   }
+}
+
+for (const row of document.querySelectorAll("[data-attachment]")) {
+  const numbers = "[name$=_kbit], [name$=-attachment_point]";
+  preview(row, row.querySelector("[data-understood]"), numbers, () => {
+    const query = new URLSearchParams({ row: row.dataset.attachment });
+    for (const field of row.querySelectorAll(`${numbers}, [name$=-link_id]`)) query.set(field.name, field.value);
+    return query;
+  });
 }
