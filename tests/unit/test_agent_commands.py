@@ -390,6 +390,8 @@ def test_unusable_credentials_do_not_keep_the_stored_limits_out_of_the_kernel(
     assert problem["code"] == "settings_invalid"
     assert "Enrol this host" in problem["message"]
     assert host.agent("once") == commands.USAGE  # somebody is there to read it
+    assert host.agent("reset") == commands.OK  # a removed package leaves no limit because of that
+    assert host.engine.kernel == {}
     shutil.rmtree(host.state)
     assert host.agent("run") == commands.USAGE
     assert "Enrol this host" in host.err

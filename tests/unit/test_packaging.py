@@ -1,0 +1,86 @@
+"""The agent's Debian package, as far as it can be seen without building it (`packaging/check` does that): manual pages
+that keep up with the program, and units that know where it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ap_agent import commands
+from ap_agent.__main__ import _COMMANDS, _parser
+
+ROOT = Path(__file__).resolve().parents[2]
+MANUAL = (ROOT / "packaging/man/scionlab-bw-agent.8").read_text(encoding="utf-8")
+EXAMPLE = ROOT / "packaging/agent.toml.example"
+RULES = (ROOT / "packaging/debian/rules").read_text(encoding="utf-8")
+
+
+def test_the_manual_has_every_command_and_no_other() -> None:
+    assert set(re.findall(r"^\.It Ic ([a-z-]+)", MANUAL, flags=re.MULTILINE)) == set(_COMMANDS)
+
+
+def test_the_manual_has_every_option() -> None:
+    subparsers = next(action for action in _parser()._actions if action.dest == "command")
+    assert isinstance(subparsers.choices, dict)
+    options = {
+        option.lstrip("-")
+        for parser in (_parser(), *subparsers.choices.values())
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    } - {"help"}
+    assert {option for option in options if f"Fl -{option}" not in MANUAL} == set()
+
+
+def test_the_manual_has_every_exit_status() -> None:
+    codes = (
+        commands.OK,
+        commands.NOT_DONE,
+        commands.USAGE,
+        commands.NOT_PERMITTED,
+        commands.LOCKED,
+        commands.NOTHING_NEW,
+    )
+    listed = MANUAL.partition(".Sh EXIT STATUS")[2].partition(".Sh")[0]
+    assert re.findall(r"^\.It (\d)", listed, flags=re.MULTILINE) == [str(code) for code in codes]
+
+
+def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
+    command = [sys.executable, str(ROOT / "packaging/man/agent_toml.py"), str(EXAMPLE)]
+    page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    keys = re.findall(r"^#?([a-z_]+) = ", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(keys) > 20
+    assert re.findall(r"^\.It Li ([a-z_]+) = ", page, flags=re.MULTILINE) == keys
+    assert "Refuse a configuration that is larger" in page
+    assert page.count(".Bl ") == page.count(".El")
+    # What stands at the beginning of a line is a request to roff, or text.
+    requests = set(re.findall(r"^\.(\S+)", page, flags=re.MULTILINE)) - {'\\"'}
+    assert requests == {"Dd", "Dt", "Os", "Sh", "Nm", "Nd", "Pa", "Ss", "Bl", "El", "It", "Pp", "Ic", "Xr"}
+    assert not re.search(r"^'", page, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("unit", sorted((ROOT / "packaging/systemd").glob("*.service")), ids=lambda path: path.name)
+def test_the_package_has_every_unit_and_moves_it_to_its_own_folder(unit: Path) -> None:
+    """Units name /opt, for who installs by hand; the package's rules replace that."""
+    assert unit.name in RULES
+    assert "/opt/scionlab-bw-agent" in unit.read_text(encoding="utf-8")
+    assert "MOVED := sed s,/opt/scionlab-bw-agent,/$(PREFIX)," in RULES
+
+
+def test_the_package_installs_what_the_lock_file_pins_and_nothing_unseen() -> None:
+    assert "--require-hashes" in RULES
+    assert "--no-deps" in RULES
+    assert "-r requirements/agent.lock" in RULES
+
+
+@pytest.mark.parametrize("name", ["postinst", "prerm", "postrm"])
+def test_maintainer_scripts_are_posix_and_stop_at_errors(name: str) -> None:
+    path = ROOT / f"packaging/debian/scionlab-bw-agent.{name}"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("#!/bin/sh\nset -e\n")
+    assert "#DEBHELPER#" in text
+    assert subprocess.run(["sh", "-n", str(path)], check=False, timeout=10).returncode == 0
