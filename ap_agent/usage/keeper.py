@@ -135,7 +135,7 @@ class Keeper:
         self._layouts = Layouts()
         self._lives = Lives()
         self._batch: Batch | None = None
-        self._newest: Newest | None = None
+        self._recent: list[tuple[int, Rows]] = []  # the two newest samples
         self._unwritten: list[Batch] = []
         self._names: dict[int, str] = {}  # of devices that were read, by number
         self._expected = _Expected()
@@ -166,7 +166,8 @@ class Keeper:
             waiting, size = len(self.spool.closed()), self.spool.bytes_used()
         except OSError as exc:
             self._fail(exc)
-        return Kept(self._newest, size, waiting, dropped, seconds, is_superseded, self._read_error, self._write_error)
+        newest = Newest(*self._recent[-1]) if self._recent else None
+        return Kept(newest, size, waiting, dropped, seconds, is_superseded, self._read_error, self._write_error)
 
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
@@ -186,7 +187,7 @@ class Keeper:
                 newest = found.newest
                 if newest is not None:
                     self._lives.remember(dict(newest[1]), found.batch.version)
-                    self._newest = Newest(*newest)
+                    self._recent = [newest]
                 self.spool.close(found.batch)
             self._is_recovered = True
         except OSError as exc:
@@ -211,7 +212,6 @@ class Keeper:
         self._lives.tick()
         if rows:
             self._add(at_ms, rows, job.version)
-            self._newest = Newest(at_ms, rows)
         return True
 
     def _read(self, names: Sequence[str]) -> tuple[int, list[Device]]:
@@ -257,14 +257,13 @@ class Keeper:
             self.spool.append(at_ms, rows)
         except OSError as exc:
             self._fail(exc)
+        self._recent = [*self._recent[-1:], (at_ms, rows)]
         if (at_ms + self._interval_s() * 1000) // MINUTE_MS != at_ms // MINUTE_MS:
-            self._newest = Newest(at_ms, rows)
             self._turn(at_ms + 1, version)
 
     def _begin(self, at_ms: int, version: str | None) -> Batch:
         batch = self._batch = Batch(version)
-        carried = (self._newest.at_ms, self._newest.rows) if self._newest is not None else None
-        self.spool.begin(batch, at_ms, carried)
+        self.spool.begin(batch, at_ms, self._recent)
         return batch
 
     def _turn(self, at_ms: int, version: str | None) -> None:
@@ -317,7 +316,7 @@ class Keeper:
 
     def _send_last(self, at_ms: int, ends: Iterable[tuple[Key, Row, str | None]]) -> None:
         """After the sample before, whatever the clock says; a link that ended twice is in two batches."""
-        at_ms = max(at_ms, self._newest.at_ms + 1 if self._newest is not None else at_ms)
+        at_ms = max(at_ms, self._recent[-1][0] + 1 if self._recent else at_ms)
         batches: list[tuple[str | None, dict[Key, Row]]] = []
         for key, row, version in ends:
             rows = next((rows for known, rows in batches if known == version and key not in rows), None)

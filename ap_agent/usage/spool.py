@@ -6,8 +6,8 @@
         1763704680000-<batch>.refused                 the service would not have it (400, 413); kept to be looked at
 
 A record that a power cut tore is where reading ends; everything before it counts. The first record of an open batch has
-the last sample before it, so that the next process knows every segment. The number in front is when the batch began
-(Unix time in ms); names sort in that order.
+the last two samples before it, so that the next process knows every segment. The number in front is when the batch
+began (Unix time in ms); names sort in that order.
 
 Times are the caller's. Every method raises `OSError` and leaves what was there.
 """
@@ -22,7 +22,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,19 @@ _NAME = re.compile(r"[0-9]{13}-[0-9a-f]{32}\.(open|json\.gz|refused)(\.new)?", f
 
 @dataclass(frozen=True)
 class Found:
-    """What an open batch holds: `carried` is the last sample before it."""
+    """What an open batch holds: `carried` are the last samples before it."""
 
     batch: Batch
     began_ms: int
-    carried: tuple[int, dict[Key, Row]] | None
+    carried: list[tuple[int, dict[Key, Row]]]
 
     @property
     def newest(self) -> tuple[int, Rows] | None:
-        return self.batch.samples[-1] if self.batch.samples else self.carried
+        return next(reversed(self.samples), None)
+
+    @property
+    def samples(self) -> list[tuple[int, Rows]]:
+        return [*self.carried, *self.batch.samples]
 
 
 class Spool:
@@ -67,12 +71,12 @@ class Spool:
 
     # --- the batch that grows ---
 
-    def begin(self, batch: Batch, now_ms: int, carried: tuple[int, Rows] | None) -> None:
+    def begin(self, batch: Batch, now_ms: int, carried: Iterable[tuple[int, Rows]] = ()) -> None:
         """From now on `append` goes to this batch's file. Nothing is written yet."""
         head = json.dumps({"batch": batch.id, "version": batch.version})
-        carries = f',"carried":{sample_text(*carried)}' if carried is not None else ""
+        carries = ",".join(sample_text(*one) for one in carried)
         self._open = self.folder / f"{now_ms:013d}-{batch.id}{OPEN}"
-        self._records = [_record(f"{head[:-1]}{carries}}}")]
+        self._records = [_record(f'{head[:-1]},"carried":[{carries}]}}')]
         self._is_whole = False
 
     def append(self, at_ms: int, rows: Rows) -> None:
@@ -239,13 +243,12 @@ def _found(path: Path) -> Found:
     if not isinstance(header, dict):
         raise ValueError("no header")
     batch = Batch(header["version"], header["batch"])
-    carried = header.get("carried")
+    carried = [(one["at"], rows_of(one["rows"])) for one in header["carried"]]
     for record in records:
         at_ms, rows = record["at"], rows_of(record["rows"])
         if batch.takes(at_ms, rows, batch.version):
             batch.add(at_ms, rows)
-    before = (carried["at"], rows_of(carried["rows"])) if carried is not None else None
-    return Found(batch, int(path.name.partition("-")[0]), before)
+    return Found(batch, int(path.name.partition("-")[0]), carried)
 
 
 def _sync(folder: Path) -> None:

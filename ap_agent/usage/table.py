@@ -49,8 +49,7 @@ def read_report(folder: Path) -> Report | None:
     if found is None or found.newest is None:
         return None
     at_ms, rows = found.newest
-    samples = [*([found.carried] if found.carried is not None else []), *found.batch.samples]
-    before = samples[-2] if len(samples) > 1 else None
+    before = found.samples[-2] if len(found.samples) > 1 else None
     used = {key: _used(key, at_ms, rows, before) for key in rows}
     return Report(at_ms, found.batch.version, used)
 

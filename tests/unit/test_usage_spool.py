@@ -26,7 +26,7 @@ def row(size: int, segment: str = "41414141") -> dict[Key, Row]:
 
 
 def filled(
-    spool: Spool, *sizes: int, began_ms: int = MINUTE, carried: tuple[int, dict[Key, Row]] | None = None
+    spool: Spool, *sizes: int, began_ms: int = MINUTE, carried: tuple[tuple[int, dict[Key, Row]], ...] = ()
 ) -> Batch:
     batch = Batch("1.18")
     spool.begin(batch, began_ms, carried)
@@ -108,7 +108,7 @@ def test_sample_that_belongs_into_another_batch_is_not_taken(at_ms: int, version
 
 def test_what_was_appended_is_found_after_a_kill_at_every_byte(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "usage")
-    filled(spool, 100, 200, 300, carried=(MINUTE - 10_000, row(50)))
+    filled(spool, 100, 200, 300, carried=((MINUTE - 10_000, row(50)),))
     path = only_file(spool)
     whole = path.read_bytes()
     found_sizes = set()
