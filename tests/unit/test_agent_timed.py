@@ -12,6 +12,7 @@ import pytest
 
 from ap_agent.bundle import read_bundle
 from ap_agent.cycle import Agent
+from ap_agent.enforcing import Engine
 from ap_agent.errors import FetchError
 from ap_agent.events import Heard
 from ap_agent.fetch import FetchResult, NewBundle, NotModified
@@ -90,7 +91,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def started(
-    settings: Settings, engine: FakeEngine, wall: Wall, *answers: FetchResult | Exception, document: object = DOCUMENT
+    settings: Settings, engine: Engine, wall: Wall, *answers: FetchResult | Exception, document: object = DOCUMENT
 ) -> tuple[Loop, FakeClient]:
     if document is not None:
         Store(settings.state_dir).save(read_bundle(bundle_bytes(document), host_id=HOST_ID))  # type: ignore[arg-type]
