@@ -22,6 +22,7 @@ NAMES = {
     "public_ip": "Public IP address",
     "public_port": "Public port (UDP)",
     "bandwidth_kbit": "Bandwidth",
+    "from_user_kbit": "Bandwidth from the user AS",
     "default_bandwidth_kbit": "Default bandwidth",
     "bind_ip": "Bind IP address",
     "bind_port": "Bind port (UDP)",
@@ -115,11 +116,13 @@ def _line(difference: Difference, links: _LinkNames, labels: Mapping[str, str]) 
 
 def written(field: str, value: Value) -> str:
     """A value as people read it."""
+    if field == "from_user_kbit" and value is None:
+        return "the same as to it"
     if value is None or value == "":
         return "empty"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if field.endswith("bandwidth_kbit") and isinstance(value, int):
+    if field.endswith("_kbit") and isinstance(value, int):
         return format_kbit(value)
     if field == "installation_type":
         return str(dict(UserAS.Installation.choices).get(str(value), value))

@@ -134,7 +134,7 @@ def _page(
         "presets_above": too_fast,
         "live": f"{reverse('link_detail', args=[user_as.pk, link.pk])}?span={span}",
         "usage": usage_panel(link, span, now=now),
-        "every_s": 2 if is_live([status]) else 10,
+        "every_s": 2 if is_live([status]) else 5 if status.running else 10,
         "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
         "history_shown": HISTORY_SHOWN,
         "problems": list(problems_of(form, "")) if is_wrong else [],

@@ -87,10 +87,13 @@ def reload_until_stage(page: Page, stage: str, *, within_s: float = 20.0) -> Non
         page.reload()
 
 
-def wait_for_kernel(stack: Stack, interface_id: int, kbit: int | None, *, within_s: float = 15.0) -> None:
-    deadline = time.monotonic() + within_s
-    while (found := stack.agent.kernel_rates_kbit(interface_id)) != (kbit, kbit):
-        assert time.monotonic() < deadline, f"tc shows {found}, not {kbit} kbit/s in both directions"
+def wait_for_kernel(
+    stack: Stack, interface_id: int, kbit: int | None, from_user: int | None = None, *, within_s: float = 15.0
+) -> None:
+    """`from_user` None: the same as `kbit`, to the user AS."""
+    wanted, deadline = (kbit, kbit if from_user is None else from_user), time.monotonic() + within_s
+    while (found := stack.agent.kernel_rates_kbit(interface_id)) != wanted:
+        assert time.monotonic() < deadline, f"tc shows {found}, not {wanted} kbit/s to the user AS and from it"
         time.sleep(0.1)
 
 
@@ -126,6 +129,44 @@ def test_a_number_in_the_form_becomes_a_class_in_the_kernel(stack: Stack, with_j
         wait_for_kernel(stack, last, None)
 
     in_browser(stack, f"flow-{with_javascript}", visit, with_javascript=with_javascript)
+
+
+@pytest.mark.parametrize("with_javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+def test_two_directions_and_a_time_reach_the_kernel_and_return(stack: Stack, with_javascript: bool) -> None:
+    owner, port, label = "emma@example.org", 50_400 + with_javascript, f"Directions {with_javascript}"
+
+    def visit(page: Page) -> None:
+        log_in(page, owner)
+        fill_in_new_as(page, label=label, ip="192.0.2.15", port=port, bandwidth="1.5M")
+        links = stack.site.links(owner)
+        number = next(int(one["attachment_point_interface_id"]) for one in links if one["as_label"] == label)
+        wait_for_kernel(stack, number, 1500)
+
+        page.get_by_role("link", name="Change, use and history").click()
+        page.get_by_label("Bandwidth of this link [kbit/s]").fill("2 Mbit/s")
+        page.get_by_text("Different in each direction").click()
+        page.get_by_label("Bandwidth from your AS [kbit/s]").fill("640")
+        if not with_javascript:
+            page.get_by_role("button", name="Preview", exact=True).click()
+        expect(page.locator("#preview")).to_contain_text("from it 640\u00a0kbit/s; takes effect")
+        page.get_by_role("button", name="Save", exact=True).last.click()
+        wait_for_kernel(stack, number, 2000, 640)
+
+        page.get_by_role("link", name="For a time only").click()
+        page.get_by_label("To your AS [kbit/s]").fill("56")
+        page.get_by_label("From your AS [kbit/s]").fill("48")
+        page.get_by_role("button", name="Start", exact=True).click()
+        expect(page.get_by_text("Ends in")).to_be_visible()
+        wait_for_kernel(stack, number, 56, 48)
+        page.get_by_role("button", name="Cancel").click()
+        wait_for_kernel(stack, number, 2000, 640)
+
+        page.get_by_role("link", name="17-ffaa:1:").click()
+        page.get_by_role("link", name="Delete").click()
+        page.get_by_role("button", name="Delete").click()
+        wait_for_kernel(stack, number, None)
+
+    in_browser(stack, f"directions-{with_javascript}", visit, with_javascript=with_javascript)
 
 
 def test_a_mistake_is_explained_beside_its_field_and_nothing_else_is_lost(stack: Stack) -> None:

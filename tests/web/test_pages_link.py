@@ -215,6 +215,7 @@ def test_a_page_that_somebody_made_old_undoes_no_other_direction(
     link_update(link_id=link.pk, limits=Limits(1000, 64), actor=staff)
     page = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
     assert "staff@example.org saved other values" in page.text
+    assert "Bandwidth from the user AS the same as to it 64 kbit/s" in page.text
     assert Link.objects.get(pk=link.pk).requested == Limits(1000, 64)
     again = page.root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
     send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=again)
