@@ -104,9 +104,16 @@ class Spool:
         """To be sent. Where this is cut off there may be both files, which say the same."""
         if batch.samples:
             self._prepare()
-            name = f"{batch.samples[0][0]:013d}-{batch.id}{CLOSED}"
-            self._write_closed(self.folder / name, batch)
+            self._write_closed(self._place(batch), batch)
         self._remove_open(batch.id)
+
+    def _place(self, batch: Batch) -> Path:
+        """Behind all that wait, also where the clock was set back: of one segment the smaller counters must go first,
+        or they look like counters that began anew."""
+        waiting = self.closed()
+        known = next((path for path in waiting if batch.id in path.name), None)
+        after_ms = int(waiting[-1].name.partition("-")[0]) + 1 if waiting else 0
+        return known or self.folder / f"{max(batch.samples[0][0], after_ms):013d}-{batch.id}{CLOSED}"
 
     def _write_closed(self, path: Path, batch: Batch) -> None:
         new = path.with_name(path.name + _NEW)

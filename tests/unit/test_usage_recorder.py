@@ -210,6 +210,23 @@ def test_sample_that_another_configuration_overtook_is_thrown_away_and_repeated(
     assert new["version"] == "1.19"
 
 
+def test_clock_that_is_set_back_costs_no_byte_and_counts_none_twice(world: World) -> None:
+    offset = [0.0]
+    world.client.answers = [FetchError("away")]
+    world.usage._wall = world.usage._keeper._now = lambda: EPOCH + world.clock.now - 1000 + offset[0]
+    world.run(95)
+    offset[0] = -7200.0
+    world.run(95)
+    world.client.answers = [NotModified()]
+    world.run(330)  # the longest pause after failures is 300 s
+
+    batches = list(world.client.ledger.batches.values())
+    sizes = [one for batch in batches for one in batch["links"]["1"]["to_user"]["bytes"]]
+    assert sizes == sorted(sizes)  # in the order in which they were counted
+    assert {key[2] for key in world.client.ledger.segments()} == {f"{MARK:08x}"}
+    assert min(batch["times"][0] for batch in batches) < "2026-11-21T21"
+
+
 # --- what goes wrong ------------------------------------------------------------------------------------------------
 
 

@@ -153,6 +153,18 @@ def test_kill_between_closing_and_deleting_leaves_one_batch(tmp_path: Path) -> N
     assert len(list(spool.folder.iterdir())) == 1
 
 
+def test_batches_are_sent_in_the_order_in_which_they_were_counted_also_where_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    spool = Spool(tmp_path / "usage")
+    made = []
+    for size, began_ms in ((100, MINUTE), (200, MINUTE - 3_600_000), (300, MINUTE - 3_540_000), (400, MINUTE + 60_000)):
+        made.append(filled(spool, size, began_ms=began_ms))
+        spool.close(made[-1])
+
+    assert [document["batch"] for document in documents(spool)] == [one.id for one in made]
+
+
 def test_append_that_failed_is_made_up_for_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = Spool(tmp_path / "usage")
     filled(spool, 100)
