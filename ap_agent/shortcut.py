@@ -30,8 +30,8 @@ from ap_agent.ops import ClassChange, LeafChange, LeafReplace
 from ap_agent.plan import Plan, plan
 from bandwidth_config import Limits, LinkInfo
 
-MAX_CHANGED = 64  # beyond, reading everything costs less than reading one by one
-MAX_SHARING = 256  # links behind the addresses of the changed ones, whose filters are worked out
+MAX_CHANGED = 1000  # beyond, reading everything of 4000 links costs less (docs/adr/0013)
+MAX_SHARING = 2000  # links behind the addresses of the changed ones, whose filters are worked out
 _IN_PLACE = (ClassChange, LeafChange, LeafReplace)
 
 

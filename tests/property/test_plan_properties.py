@@ -295,7 +295,7 @@ def test_the_state_says_enforced_exactly_when_the_kernel_has_that_rate(
         has_rate = (
             state.to_user is not None
             and state.from_user is not None
-            and (state.to_user.rate_kbit, state.from_user.rate_kbit) == (state.kbit, state.kbit)
+            and (state.to_user.rate_kbit, state.from_user.rate_kbit) == state.limits
         )
         assert (state.state == "enforced") == (state.problem is None)
         assert state.state == "error" or has_rate

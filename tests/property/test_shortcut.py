@@ -84,10 +84,10 @@ def test_a_new_limit_is_set_without_reading_the_rest(before: int, after: int) ->
     assert result.writes == len(result.plan.ops) > 0
     assert {op.links for op in result.plan.ops} == {frozenset({1})}
     states = {one.interface_id: one for one in result.links}
-    assert (states[1].state, states[1].kbit) == ("enforced", after)
+    assert (states[1].state, states[1].limits) == ("enforced", (after, after))
     assert states[1].to_user is not None
     assert states[1].to_user.rate_kbit == after
-    assert states[2].kbit == 800
+    assert states[2].limits == (800, 800)
     assert engine.reconcile({**TWO, 1: link(1, after)}, SETTINGS).writes == 0
 
 
@@ -110,7 +110,7 @@ def test_one_change_after_the_other() -> None:
         assert engine.reconcile(wanted, SETTINGS, is_settled=True).ok
     assert kernel.looks == looks
     assert engine.reconcile(wanted, SETTINGS).writes == 0
-    assert [one.kbit for one in engine.read_links(SETTINGS, wanted)] == [1000, 7]
+    assert [one.limits.lowest_kbit for one in engine.read_links(SETTINGS, wanted)] == [1000, 7]
 
 
 SHARED = of(link(1, 500, port=50001), link(2, 800, port=50002), link(3, 900, port=50003))

@@ -160,7 +160,7 @@ def test_a_cycle_without_kernel_changes_reports_what_is_there_now() -> None:
     kernel = after(link(1, 500))
     result = plan_cycle(links(link(1, 800)), SETTINGS, kernel=kernel)
     assert result.writes == 0
-    assert (result.links[0].state, result.links[0].kbit) == ("error", 800)
+    assert (result.links[0].state, result.links[0].limits) == ("error", (800, 800))
     assert result.links[0].to_user is not None
     assert result.links[0].to_user.rate_kbit == 500
     assert result.links[0].problem == (
