@@ -85,6 +85,7 @@ class UsageRecorder(Companion):
         self.plan_anew()
 
     def plan_anew(self) -> None:
+        self._upload.abandon()  # it is the former client's, and may have been sent or not: it is sent again
         settings = self._agent.settings
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self._next_upload = self._monotonic()
