@@ -27,6 +27,7 @@ from bandwidth_config import LinkInfo
 
 _CYCLE_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SLOWEST_READER_S = 5.0  # one scrape at a time: whoever does not read must not keep the next one for long
+_END_WITHIN_S = 1.0  # how long it goes on after it was closed
 _PER_LINK = ("interface_id", "isd_as", "direction")
 
 
@@ -216,7 +217,7 @@ class MetricsServer:
         threads.start("metrics", self._serve)
 
     def _serve(self) -> None:
-        self._server.serve_forever(poll_interval=1.0)
+        self._server.serve_forever(_END_WITHIN_S)
 
     @property
     def port(self) -> int:

@@ -191,7 +191,8 @@ def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Pat
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
-def server(request: pytest.FixtureRequest) -> Iterator[MetricsServer]:
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
+    monkeypatch.setattr(metrics_module, "_END_WITHIN_S", 0.05)
     metrics = Metrics()
     metrics.publish(FULL)
     serving = MetricsServer(metrics, request.param, 0)

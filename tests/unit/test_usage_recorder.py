@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +122,12 @@ class World:
 
     def bytes_uploaded(self) -> int:
         return self.client.ledger.sums()[1, "to_user"][0]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of files are written here, and no power is cut; tests/unit/test_usage_spool.py looks at the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
 @pytest.fixture
