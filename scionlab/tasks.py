@@ -19,6 +19,7 @@ from bandwidth_config import RuleError
 from scionlab.models import Host
 from scionlab.services import seen
 from scionlab.services.account import account_request_answer, account_requests_due, account_requests_forget
+from scionlab.services.idempotency import forget_requests
 from scionlab.services.mail import due_mail_ids, mail_send
 from scionlab.services.notices import notices_find
 from scionlab.services.policy import fan_out
@@ -75,6 +76,12 @@ def answer_account_request(request_id: int) -> None:
 def find_notices() -> None:
     """Tell people what needs them (`services.notices`)."""
     notices_find()
+
+
+@shared_task
+def forget_api_requests() -> None:
+    """Free the Idempotency-Keys that are older than a day."""
+    forget_requests()
 
 
 @shared_task

@@ -88,12 +88,12 @@ def _checked(request: Request, user_as: UserAS | None) -> bodies.UserASBody:
 class UserASListView(UserASView):
     query = UserASQuery
 
-    @describe("ases", "Your ASes", answer=documents.UserASDocument, is_list=True)
+    @describe("ASes", "Your ASes", answer=documents.UserASDocument, is_list=True)
     def get(self, request: Request) -> Response:
         return self.page_of(_filtered(self.rows(), self.asked), self.documents)
 
     @describe(
-        "ases",
+        "ASes",
         "Create an AS",
         "With its host and one Link per attachment. Over the VPN (`use_vpn`) no address is needed.",
         body=bodies.UserASBody,
@@ -132,12 +132,12 @@ def _filtered(ases: QuerySet[UserAS], asked: dict[str, Any]) -> QuerySet[UserAS]
 
 
 class UserASDetailView(UserASView):
-    @describe("ases", "One of your ASes", answer=documents.UserASDocument)
+    @describe("ASes", "One of your ASes", answer=documents.UserASDocument)
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.document(pk))
 
     @describe(
-        "ases",
+        "ASes",
         "Make an AS what is sent",
         "Attachments with a `link_id` are kept or edited, others added, missing ones removed. With If-Match nothing "
         "that somebody else saved meanwhile is undone.",
@@ -160,7 +160,7 @@ class UserASDetailView(UserASView):
         return Response(self.document(pk))
 
     @describe(
-        "ases",
+        "ASes",
         "(De)activate all attachments of an AS",
         body=bodies.ActiveBody,
         answer=documents.UserASDocument,
@@ -174,7 +174,7 @@ class UserASDetailView(UserASView):
             user_as_set_active(user_as_id=pk, actor=self.person, active=change.validated_data["active"])
         return Response(self.document(pk))
 
-    @describe("ases", "Delete an AS", "With its host and Links.", success=status.HTTP_204_NO_CONTENT)
+    @describe("ASes", "Delete an AS", "With its host and Links.", success=status.HTTP_204_NO_CONTENT)
     def delete(self, request: Request, pk: int) -> Response:
         self.user_as(pk)
         with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)):
@@ -186,7 +186,7 @@ class UserASConfigurationView(UserASView):
     permission_classes = (*UserASView.permission_classes, HoldsSecret)
 
     @describe(
-        "ases",
+        "ASes",
         "Download the configuration of an AS",
         "The folder of its host as tar.gz. It holds the host's secret, so a token that only reads does not get it.",
         answer=BINARY,

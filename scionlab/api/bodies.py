@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from bandwidth_config import MAX_PORT, MAX_TIMED_S, MIN_PORT, Limits, RuleError
-from scionlab.api.fields import BandwidthField, LimitsField, StrictSerializer
+from scionlab.api.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
 from scionlab.api.queries import MAX_ID
 from scionlab.models import UserAS
 from scionlab.models.user import MailKind
@@ -25,7 +25,7 @@ class LinkBody(StrictSerializer):
     bandwidth_kbit = BandwidthField(required=False, help_text="In both directions. Not beside the next two.")
     to_user_kbit = BandwidthField(required=False, help_text="Towards the user AS; the other direction stays.")
     from_user_kbit = BandwidthField(required=False, help_text="From the user AS; the other direction stays.")
-    active = serializers.BooleanField(required=False)
+    active = Flag(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
@@ -58,13 +58,11 @@ def _limits(values: dict[str, Any], now: Limits) -> Limits | None:
 class AttachmentBody(StrictSerializer):
     """One attachment of a user AS, as in the web form."""
 
-    attachment_point_id = serializers.IntegerField(min_value=1, max_value=MAX_ID)
-    link_id = serializers.IntegerField(
-        required=False, allow_null=True, help_text="Of an attachment that exists and is kept or edited."
-    )
-    use_vpn = serializers.BooleanField(default=False)
-    public_ip = serializers.CharField(required=False, allow_null=True, max_length=60)
-    public_port = serializers.IntegerField(default=DEFAULT_PORT, help_text=f"UDP, {MIN_PORT} to {MAX_PORT}.")
+    attachment_point_id = Whole(min_value=1, max_value=MAX_ID)
+    link_id = Whole(required=False, allow_null=True, help_text="Of an attachment that exists and is kept or edited.")
+    use_vpn = Flag(default=False)
+    public_ip = Text(required=False, allow_null=True, max_length=60)
+    public_port = Whole(default=DEFAULT_PORT, help_text=f"UDP, {MIN_PORT} to {MAX_PORT}.")
     bandwidth_kbit = BandwidthField(
         required=False,
         allow_null=True,
@@ -73,15 +71,15 @@ class AttachmentBody(StrictSerializer):
     from_user_kbit = BandwidthField(
         required=False, allow_null=True, help_text="From the user AS. null: the same as towards it."
     )
-    bind_ip = serializers.CharField(required=False, allow_null=True, max_length=60)
-    bind_port = serializers.IntegerField(required=False, allow_null=True)
-    active = serializers.BooleanField(default=True)
+    bind_ip = Text(required=False, allow_null=True, max_length=60)
+    bind_port = Whole(required=False, allow_null=True)
+    active = Flag(default=True)
 
 
 class UserASBody(StrictSerializer):
     """A user AS as it is to be."""
 
-    label = serializers.CharField(allow_blank=True, default="", max_length=100)  # type: ignore[assignment]  # its name on the wire
+    label = Text(allow_blank=True, default="", max_length=100)  # type: ignore[assignment]  # its name on the wire
     installation_type = serializers.ChoiceField(
         choices=UserAS.Installation.choices, default=UserAS.Installation.VM.value
     )
@@ -93,23 +91,23 @@ class UserASBody(StrictSerializer):
 
 
 class ActiveBody(StrictSerializer):
-    active = serializers.BooleanField()
+    active = Flag()
 
 
 class DefaultBody(StrictSerializer):
     default_bandwidth_kbit = BandwidthField()
-    reason = serializers.CharField(required=False, max_length=200, default="", allow_blank=True)
+    reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
 
 class OwnDefaultBody(StrictSerializer):
     own_default_bandwidth_kbit = BandwidthField(allow_null=True, help_text="null: the site's default counts again.")
-    reason = serializers.CharField(required=False, max_length=200, default="", allow_blank=True)
+    reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
 
 class CredentialsBody(StrictSerializer):
-    email = serializers.CharField(max_length=254)
-    password = serializers.CharField(max_length=MAX_PASSWORD_CHARS, trim_whitespace=False, write_only=True)
-    name = serializers.CharField(
+    email = Text(max_length=254)
+    password = Text(max_length=MAX_PASSWORD_CHARS, trim_whitespace=False, write_only=True)
+    name = Text(
         max_length=MAX_NAME_CHARS, default="password log-in", help_text="Of the token, after the program that has it."
     )
 
@@ -117,16 +115,16 @@ class CredentialsBody(StrictSerializer):
 class ProfileBody(StrictSerializer):
     """What is left out stays."""
 
-    full_name = serializers.CharField(required=False, allow_blank=True, max_length=150)
-    time_zone = serializers.CharField(required=False, max_length=64, help_text="For example Europe/Zurich.")
+    full_name = Text(required=False, allow_blank=True, max_length=150)
+    time_zone = Text(required=False, max_length=64, help_text="For example Europe/Zurich.")
     mail_opt_outs = serializers.ListField(
         child=serializers.ChoiceField(choices=MailKind.choices), required=False, max_length=len(MailKind.choices)
     )
 
 
 class ApiTokenBody(StrictSerializer):
-    name = serializers.CharField(max_length=MAX_NAME_CHARS, help_text="After the program or machine that will have it.")
-    may_write = serializers.BooleanField(default=True, help_text="Otherwise it only reads.")
+    name = Text(max_length=MAX_NAME_CHARS, help_text="After the program or machine that will have it.")
+    may_write = Flag(default=True, help_text="Otherwise it only reads.")
     expires_at = serializers.DateTimeField(
         required=False, allow_null=True, default=None, help_text="null: until it is withdrawn."
     )
@@ -138,19 +136,19 @@ class ApiTokenBody(StrictSerializer):
 class TimedBody(StrictSerializer):
     """What all kinds of timed limits have."""
 
-    kind: Any = serializers.CharField()
+    kind: Any = Text()
     begins_at = serializers.DateTimeField(
         required=False, allow_null=True, default=None, help_text="With its offset from UTC; left out: now."
     )
-    reason = serializers.CharField(required=False, max_length=200, default="", allow_blank=True)
+    reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
     def profile(self) -> Profile:
         """Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`)."""
         raise NotImplementedError
 
 
-def _seconds(help_text: str, *, required: bool = True) -> serializers.IntegerField:
-    return serializers.IntegerField(min_value=1, max_value=MAX_TIMED_S, required=required, help_text=help_text)
+def _seconds(help_text: str, *, required: bool = True) -> Whole:
+    return Whole(min_value=1, max_value=MAX_TIMED_S, required=required, help_text=help_text)
 
 
 class _UntilBody(TimedBody):
@@ -198,7 +196,7 @@ class StairBody(TimedBody):
     kind = serializers.ChoiceField(choices=["stair"])
     start = LimitsField()
     end = LimitsField()
-    count = serializers.IntegerField(min_value=2, max_value=200)
+    count = Whole(min_value=2, max_value=200)
     step_s = _seconds("How long each step is.")
 
     def profile(self) -> Profile:
@@ -213,7 +211,7 @@ class SquareBody(TimedBody):
     low = LimitsField()
     high = LimitsField()
     half_period_s = _seconds("How long each of the two is.")
-    cycles = serializers.IntegerField(min_value=1, max_value=100)
+    cycles = Whole(min_value=1, max_value=100)
 
     def profile(self) -> Profile:
         values = self.validated_data

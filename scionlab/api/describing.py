@@ -23,6 +23,7 @@ _VARIABLES: Final = {
     "/api/v1/tokens/": "$TOKEN_ID",
     "/api/v4/": "$HOST_ID",
 }
+_GREATEST_TOLD: Final = 2**31  # bounds beyond are the database's, and of no interest to people
 _CREDENTIALS: Final = {"token": '-H "Authorization: Token $TOKEN"', "host": '-u "$HOST_ID:$HOST_SECRET"'}
 
 
@@ -128,10 +129,15 @@ def _operation(description: dict[str, Any], path: str, method: str, operation: d
         summary=operation["summary"],
         text=operation.get("description", ""),
         parameters=[_parameter(_resolved(description, one)) for one in operation.get("parameters", [])],
-        bodies=[] if body is None else _references(body[1]["schema"]),
+        bodies=[] if body is None else _references(_alternatives(description, body[1]["schema"])),
         curls=list(_curls(path, method, operation, body)),
         answers=[_answer(code, _resolved(description, one)) for code, one in operation["responses"].items()],
     )
+
+
+def _alternatives(description: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """Of a body that is one of several documents: these."""
+    return _resolved(description, schema).get("oneOf", schema)
 
 
 def _parameter(parameter: dict[str, Any]) -> Row:
@@ -238,6 +244,8 @@ def _kind(schema: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
+    if high is not None and high > _GREATEST_TOLD:
+        high = None
     found = ""
     if low is not None and high is not None:
         found = f", {low} to {high}"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -73,6 +73,8 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     """REST framework's hook. None (a server error, with its traceback) for what is nobody's bad request."""
     if isinstance(exc, RuleError):
         exc = RuleViolations([exc])
+    if isinstance(exc, ValidationError):
+        exc = exceptions.ValidationError(as_details(exc))
     response = drf_exception_handler(exc, context)
     if response is None:
         return None
@@ -80,6 +82,13 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     for name, value in getattr(exc, "headers", {}).items():
         response[name] = value
     return response
+
+
+def as_details(error: ValidationError) -> Any:
+    """What a model's own check found, as REST framework keeps it."""
+    if hasattr(error, "error_dict"):
+        return {name: as_details(ValidationError(errors)) for name, errors in error.error_dict.items()}
+    return [exceptions.ErrorDetail(one.messages[0], one.code or "invalid") for one in error.error_list]
 
 
 def _data(exc: Exception) -> dict[str, Any]:  # noqa: PLR0911  a kind of error each

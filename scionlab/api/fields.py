@@ -10,10 +10,16 @@ from rest_framework import serializers
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, parse_bandwidth
 
-_KBIT = {"type": "integer", "minimum": 0, "maximum": MAX_BANDWIDTH_KBIT}
+_KBIT = {
+    "type": ["integer", "string"],
+    "minimum": 0,
+    "maximum": MAX_BANDWIDTH_KBIT,
+    "pattern": r"^\s*[0-9]+\s*$",
+    "description": "kbit/s; also as text, with digits alone.",
+}
 
 
-@extend_schema_field({**_KBIT, "examples": [500]})
+@extend_schema_field(_KBIT)
 class BandwidthField(serializers.Field[int, Any, int, Any]):
     """kbit/s, read as the web form reads it: the same inputs are refused, with the same sentence."""
 
@@ -28,6 +34,33 @@ class BandwidthField(serializers.Field[int, Any, int, Any]):
 
     def to_representation(self, value: int) -> int:
         return value
+
+
+class Text(serializers.CharField):
+    """A JSON string; a number is none."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Flag(serializers.BooleanField):
+    """A JSON boolean; 0, "no" and "off" are none."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class Whole(serializers.IntegerField):
+    """A JSON integer; 5.0 and "5" are none."""
+
+    def to_internal_value(self, data: Any) -> int:
+        if not isinstance(data, int) or isinstance(data, bool):
+            self.fail("invalid")
+        return super().to_internal_value(data)
 
 
 class StrictSerializer(serializers.Serializer[Any]):

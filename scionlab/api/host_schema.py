@@ -126,9 +126,9 @@ def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
 
 def _config() -> Operation:
     parameters = [
-        _query("version", _VERSION, "G.H of what the host has."),
-        _query("limits", {"type": "string", "pattern": "^[0-9]+$"}, "L of what the host has."),
-        _query("wait", {"type": "integer", "minimum": 0, "maximum": 60}, "Hold a 304 back for so many seconds."),
+        _query("version", {"type": "string", "pattern": r"^([0-9]+\.[0-9]+)?$"}, "G.H of what the host has."),
+        _query("limits", {"type": "string", "pattern": "^[0-9]*$"}, "L of what the host has."),
+        _query("wait", {"type": "string"}, "Hold a 304 back for so many seconds; at most 60 count, others nothing."),
     ]
     tarball = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
     return _operation(

@@ -47,3 +47,10 @@ class Pages(LimitOffsetPagination):
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:  # noqa: ARG002  the framework's
         return []  # they stand in the view's query
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        found = super().get_paginated_response_schema(schema)
+        for name in ("next", "previous"):  # OpenAPI 3.1 has no "nullable"
+            del found["properties"][name]["nullable"]
+            found["properties"][name]["type"] = ["string", "null"]
+        return found

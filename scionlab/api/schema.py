@@ -106,7 +106,7 @@ _PLAIN: Final = {"/api/v1/token/"}
 
 _DESCRIPTIONS: Final = {"200": "What was asked for.", "201": "It was made.", "204": "Done; there is no body."}
 TAGS: Final = {
-    "ases": "User ASes with their attachments.",
+    "ASes": "User ASes with their attachments.",
     "links": "Links to attachment points: limits, and how far they got on their way to the kernel.",
     "timed limits": "Limits for a time, which end by themselves.",
     "attachment points": "Where to attach, and the defaults in force there.",

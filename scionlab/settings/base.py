@@ -118,6 +118,7 @@ CELERY_BEAT_SCHEDULE = {
     # When hosts were last heard goes from Redis to the database, in one statement (services.seen).
     "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
     "find_notices": {"task": "scionlab.tasks.find_notices", "schedule": 60.0, "options": {"expires": 50}},
+    "forget_api_requests": {"task": "scionlab.tasks.forget_api_requests", "schedule": 3600.0},
     "forget_sessions": {"task": "scionlab.tasks.forget_sessions", "schedule": 86_400.0},
     "retire_timed_limits": {"task": "scionlab.tasks.retire_timed_limits", "schedule": 3600.0},
     "rotate_signing_keys": {"task": "scionlab.tasks.rotate_signing_keys", "schedule": 3600.0},
@@ -209,6 +210,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "POSTPROCESSING_HOOKS": ["scionlab.api.schema.complete"],
     "COMPONENT_SPLIT_PATCH": False,
+    "PATH_CONVERTER_OVERRIDES": {"key": {"type": "integer", "minimum": 1, "maximum": 2**59}},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "TITLE": "SCIONLab Bandwidth Service",
     "DESCRIPTION": "Your ASes, their Links and what their attachment points really enforce.",

@@ -1,0 +1,204 @@
+"""The REST API against its own description: what it says is what is answered, whatever is sent (schemathesis).
+
+Every case starts from the same world, and is undone. SLBW_OPENAPI_EXAMPLES=300 looks further than CI has time for,
+SLBW_OPENAPI_SEED=7 elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.cache import cache
+from django.core.management import call_command
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections, transaction
+from django.test import Client
+from hypothesis import HealthCheck, Phase, seed, settings
+from jsonschema import Draft202012Validator
+from pytest_django.plugin import DjangoDbBlocker
+from rest_framework.throttling import SimpleRateThrottle
+from schemathesis.generation.meta import TestPhase
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from scionlab.api.docs_views import description
+from tests.factories import api_token
+from tests.web.access import World, addresses, basic, build_world
+
+pytestmark = pytest.mark.django_db
+
+EXAMPLES = int(os.environ.get("SLBW_OPENAPI_EXAMPLES", "4"))
+SEED = int(os.environ.get("SLBW_OPENAPI_SEED", "1"))
+
+described = schemathesis.openapi.from_dict(description())
+described.app = get_wsgi_application()
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Built once, and undone at the end."""
+    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch, transaction.atomic():
+        cache.clear()
+        for scope in SimpleRateThrottle.THROTTLE_RATES:
+            patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "1000000/min")
+        for signal in (request_started, request_finished):
+            signal.disconnect(close_old_connections)  # it would close that of this very transaction
+        built = build_world()
+        yield built
+        for signal in (request_started, request_finished):
+            signal.connect(close_old_connections)
+        transaction.set_rollback(True)
+
+
+@pytest.fixture(scope="module")
+def tokens(world: World) -> dict[str, str]:
+    people = {"owner": world.owner, "administrator": world.administrator}
+    return {name: f"Token {api_token(person)}" for name, person in people.items()}
+
+
+FOR_ADMINISTRATORS = ("/api/v1/policy/", "/api/v1/traffic/", "/api/v1/attachment-points/")
+
+
+def authorization(case: schemathesis.Case, world: World, tokens: dict[str, str]) -> dict[str, str]:
+    if case.path.startswith("/api/v4/host/"):
+        return {"Authorization": basic(world.ap_host, world.ap_host.secret)}
+    if case.path in {"/api/v4/enrol"} or (case.path == "/api/v1/token/" and case.method == "POST"):
+        return {}
+    return {"Authorization": tokens["administrator" if case.path.startswith(FOR_ADMINISTRATORS) else "owner"]}
+
+
+COVERAGE_CASES = 25  # of one operation, of up to 300: the first ones are the bounds of its own fields
+_seen: Counter[str] = Counter()
+
+
+def is_one_too_many(case: schemathesis.Case) -> bool:
+    """Without SLBW_OPENAPI_EXAMPLES only so many of the cases that are derived from bounds are tried."""
+    if case.meta is None or case.meta.phase.name != TestPhase.COVERAGE or "SLBW_OPENAPI_EXAMPLES" in os.environ:
+        return False
+    _seen[case.operation.label] += 1
+    return _seen[case.operation.label] > COVERAGE_CASES
+
+
+def aim(case: schemathesis.Case, world: World) -> None:
+    """Half of the numbers that could be an id are that of something that is there."""
+    for name, value in (case.path_parameters or {}).items():
+        there = {
+            "/api/v1/ases/": world.user_as.pk,
+            "/api/v1/links/": world.link.pk,
+            "/api/v1/timed-limits/": world.objects["timedlimit"].pk,
+            "/api/v1/attachment-points/": world.objects["attachmentpoint"].pk,
+            "/api/v1/tokens/": world.objects["apitoken"].pk,
+        }
+        if name == "uid" and isinstance(value, str) and re.fullmatch("[0-9A-Za-z_-]{1,32}", value):
+            case.path_parameters[name] = world.ap_host.uid
+        elif isinstance(value, int) and value > 0 and value % 2:
+            case.path_parameters[name] = next(pk for start, pk in there.items() if case.path.startswith(start))
+
+
+@seed(SEED)
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+@described.parametrize()
+def test_answers_are_as_described(case: schemathesis.Case, world: World, tokens: dict[str, str]) -> None:
+    """No 5xx; status, headers and body as the description says; what it forbids is refused; nobody gets in unknown."""
+    if is_one_too_many(case):
+        return
+    aim(case, world)
+    with transaction.atomic():
+        # A rule of the domain may refuse what the description allows (a bandwidth above the maximum).
+        case.call_and_validate(headers=authorization(case, world, tokens), excluded_checks=[positive_data_acceptance])
+        transaction.set_rollback(True)
+
+
+# --- the description itself -----------------------------------------------------------------------------------
+
+
+def test_description_has_no_gaps() -> None:
+    out = StringIO()
+    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
+    assert out.getvalue().startswith("openapi: 3.1.0\n")
+
+
+def test_every_address_of_the_api_is_described() -> None:
+    undescribed = {"api_schema", "api_docs", "api_docs_section", "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$"}
+    served = {
+        "/" + re.sub(r"<(?:key|str):(\w+)>", lambda name: "{id}" if name[1] == "pk" else f"{{{name[1]}}}", route)
+        for route, name in addresses()
+        if route.startswith("api/") and name not in undescribed
+    }
+    assert served == set(description()["paths"])
+
+
+def operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in description()["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method} {path}", operation
+
+
+def test_every_operation_says_what_it_needs_and_how_it_fails() -> None:
+    for name, operation in operations():
+        assert operation["summary"], name
+        assert {"500", "503"} <= set(operation["responses"]), name
+        assert "401" in operation["responses"] or operation.get("security") == [], name
+        if "requestBody" in operation:
+            content = next(iter(operation["requestBody"]["content"].values()))
+            assert "example" in content or "examples" in content, name
+    ids = [operation["operationId"] for _, operation in operations()]
+    assert len(ids) == len(set(ids))
+
+
+def test_examples_are_what_they_are_examples_of() -> None:
+    root = {"components": description()["components"]}
+    count = 0
+    for name, operation in operations():
+        parts = [*operation["responses"].values(), operation.get("requestBody", {})]
+        for content in (one for part in parts for one in part.get("content", {}).values()):
+            shown = [one["value"] for one in content.get("examples", {}).values()]
+            shown += [content["example"]] if "example" in content else []
+            for example in shown:
+                count += 1
+                errors = list(Draft202012Validator({**content["schema"], **root}).iter_errors(example))
+                assert not errors, (name, errors[0].message)
+    assert count > 40
+
+
+# --- the pages for people -------------------------------------------------------------------------------------
+
+SECTIONS = ["ases", "links", "timed-limits", "attachment-points", "account", "hosts"]
+
+
+@pytest.mark.parametrize("slug", ["", *SECTIONS])
+def test_pages_are_small_and_whole(slug: str, client: Client) -> None:
+    response = client.get(f"/api/docs/{slug}/" if slug else "/api/docs/")
+    page = response.content.decode()
+    assert response.status_code == 200
+    assert len(response.content) < 75_000  # beside the style sheet and the script
+    anchors = set(re.findall(r' id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= anchors
+    assert "style=" not in page
+
+
+def test_pages_have_every_operation(client: Client) -> None:
+    overview = client.get("/api/docs/").content.decode()
+    for name, operation in operations():
+        assert f"#{operation['operationId']}" in overview, name
+    assert client.get("/api/docs/nothing/").status_code == 404
+
+
+def test_schema_is_served_and_known_by_its_tag(client: Client) -> None:
+    response = client.get("/api/v1/schema/")
+    assert response["Content-Type"] == "application/vnd.oai.openapi+json"
+    assert response.json()["openapi"] == "3.1.0"
+    assert client.get("/api/v1/schema/", headers={"If-None-Match": response["ETag"]}).status_code == 304
