@@ -1,5 +1,7 @@
 # The Coordination Service (web, worker, beat and migrate all run this image). The agent is not in it: it belongs on APs.
-FROM python:3.11-slim-bookworm
+# Another base (packaging/lab makes one from Debian packages) must have python 3.11 and pip.
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
 WORKDIR /srv/scionlab
 COPY requirements/web.lock requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/web.lock && useradd --system --home-dir /var/lib/scionlab --create-home scionlab

@@ -12,6 +12,7 @@ import pytest
 
 from ap_agent import commands
 from ap_agent.__main__ import _COMMANDS, _parser
+from scionlab_bw.__main__ import parser as client_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 MANUAL = (ROOT / "packaging/man/scionlab-bw-agent.8").read_text(encoding="utf-8")
@@ -21,6 +22,13 @@ RULES = (ROOT / "packaging/debian/rules").read_text(encoding="utf-8")
 
 def test_the_manual_has_every_command_and_no_other() -> None:
     assert set(re.findall(r"^\.It Ic ([a-z-]+)", MANUAL, flags=re.MULTILINE)) == set(_COMMANDS)
+
+
+def test_the_manual_of_the_client_has_every_command_and_no_other() -> None:
+    manual = (ROOT / "packaging/man/scionlab-bw.1").read_text(encoding="utf-8")
+    subparsers = next(action for action in client_parser()._actions if action.dest == "command")
+    assert isinstance(subparsers.choices, dict)
+    assert re.findall(r"^\.It Ic ([a-z]+)", manual, flags=re.MULTILINE) == list(subparsers.choices)
 
 
 def test_the_manual_has_every_option() -> None:
