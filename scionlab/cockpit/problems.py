@@ -236,6 +236,11 @@ class Reported:
         return "warn" if self.explanation.is_warning else "bad"
 
     @property
+    def in_words(self) -> str:
+        """The meaning, as one of several things in a list."""
+        return self.explanation.meaning[0].lower() + self.explanation.meaning[1:].rstrip(".")
+
+    @property
     def is_foreign(self) -> bool:
         return self.explanation.kind == FOREIGN
 

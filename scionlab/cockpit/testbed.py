@@ -196,7 +196,7 @@ class ApState:
         bad = [one for one in self.problems if not one.explanation.is_warning]
         for words in in_short(bad):
             yield Trouble(80, "bad", words)
-        for words in in_short(one for one in self.problems if one.explanation.is_warning):
+        for words in dict.fromkeys(one.in_words for one in self.problems if one.explanation.is_warning):
             yield Trouble(15, "warn", words)
         if (
             self.is_behind

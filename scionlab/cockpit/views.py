@@ -206,11 +206,19 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
 
 @dataclass(frozen=True)
 class Missing:
-    """A Link whose owner asked for something that is not enforced. `why`: its stage, or "clamped"."""
+    """A Link whose owner asked for something that is not enforced: because of its stage, of the maximum, or of both."""
 
     state: ApState
     status: LinkStatus
-    why: str
+
+    @property
+    def is_clamped(self) -> bool:
+        return self.status.link.active and self.status.link.enforced != self.status.requested
+
+    @property
+    def reasons(self) -> list[str]:
+        stage = [self.status.stage] if self.status.stage in NOT_ENFORCED else []
+        return [*stage, "clamped"] if self.is_clamped else [*stage]
 
     @property
     def since(self) -> datetime | None:
@@ -220,9 +228,10 @@ class Missing:
 
     @property
     def words(self) -> str:
-        if self.why != "clamped":
-            return self.status.text
-        return f"Held at {format_limits(self.status.link.enforced)}, the maximum there."
+        """Why, of which the stage's own sentence is the first part."""
+        held = f"Held at {format_limits(self.status.link.enforced)}, the maximum there." if self.is_clamped else ""
+        stage = self.status.text if self.status.stage in NOT_ENFORCED else ""
+        return f"{stage} {held}".strip()
 
 
 REASONS = {**{stage: STAGE_WORDS[stage] for stage in NOT_ENFORCED}, "clamped": "Held at a maximum"}
@@ -235,7 +244,7 @@ def not_enforced(request: PageRequest) -> HttpResponse:
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
     ap = next((state for state in states if str(state.ap.pk) == asked), None)
     missing = [row for state in states if ap is None or state is ap for row in _missing(state)]
-    counts = Counter(row.why for row in missing)
+    counts = Counter(reason for row in missing for reason in row.reasons)
     order = Order[Missing](
         request,
         {
@@ -246,7 +255,7 @@ def not_enforced(request: PageRequest) -> HttpResponse:
         },
         highest_first=("requested",),
     )
-    found = [row for row in missing if row.why == why] if why in REASONS else missing
+    found = [row for row in missing if why in row.reasons] if why in REASONS else missing
     page = page_of(request, order.sorted(found), LINKS_PER_PAGE)
     load_ends(row.status for row in page)
     context = {
@@ -262,8 +271,4 @@ def not_enforced(request: PageRequest) -> HttpResponse:
 
 
 def _missing(state: ApState) -> Iterable[Missing]:
-    for status in state.statuses:
-        if status.stage in NOT_ENFORCED:
-            yield Missing(state, status, status.stage)
-        elif status.link.active and status.link.enforced != status.requested:
-            yield Missing(state, status, "clamped")
+    return (row for status in state.statuses if (row := Missing(state, status)).reasons)
