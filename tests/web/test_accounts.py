@@ -120,6 +120,16 @@ def test_a_request_that_was_used_meanwhile_makes_no_second_account(settings: Set
     assert not User.objects.exists()
 
 
+def test_link_of_a_request_that_a_restored_database_forgot_opens_no_other(settings: Settings) -> None:
+    """Keys are given out again then; what was drawn for a request is not."""
+    ask("register", "first@example.org")
+    (mail,) = deliver()
+    first = AccountRequest.objects.values("pk", "expires_at").get()
+    AccountRequest.objects.all().delete()
+    AccountRequest.objects.create(**first, purpose="register", email="second@example.org")
+    assert opened(path_in(mail, settings)).get("/account/confirm/").status_code == 410
+
+
 @pytest.mark.parametrize("token", ["x", "a:b:c", "WzEsIngiXQ:1vMF0s:forged"])
 def test_forged_link_is_one_that_is_not_good_any_more(token: str) -> None:
     assert opened(f"/account/confirm/{token}/").get("/account/confirm/").status_code == 410
@@ -159,18 +169,16 @@ def test_an_address_with_an_account_is_answered_like_any_other(owner: User, name
     """Text, status, headers and work: the same statements."""
 
     def answered(email: str) -> tuple[Any, ...]:
-        with CaptureQueriesContext(
-            connection,
-        ) as statements:
+        with CaptureQueriesContext(connection) as statements:
             answer = ask(name, email, REMOTE_ADDR="198.51.100.8")
+        sql = [re.sub(r"'[^']*'|\d+", "?", one["sql"]) for one in statements]  # before the next request forgets them
         shown = Client().get(answer["Location"])
-        sql = [re.sub(r"'[^']*'|\d+", "?", one["sql"]) for one in statements]
         return answer.status_code, answer["Location"], answer.content, Page(shown).text, sql
 
     switched_off = UserFactory(email="off@example.org", is_active=False)
     known, unknown, off = (answered(one) for one in (owner.email, "nobody@example.org", switched_off.email))
     assert known == unknown == off
-    assert len(known[-1]) <= 5
+    assert 2 <= len(known[-1]) <= 5
     assert not any("scionlab_user" in sql for sql in known[-1]), "the request never looks at accounts"
 
 
