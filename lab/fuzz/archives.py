@@ -177,10 +177,26 @@ def link_info_of(kbits: Mapping[int, int]) -> bytes:
                 "Local-IP": "192.0.2.1" if number % 2 else "2001:db8::1",
                 "Local-Port": 50_000,
                 "VPN": number == 3,
+                **_limits_of(number, kbit),
             }
             for number, kbit in kbits.items()
         }
     ).encode()
+
+
+def _limits_of(number: int, kbit: int) -> dict[str, object]:
+    """Of every third link one for each direction, and two for a time."""
+    if number % 3:
+        return {}
+    wave = [[0, kbit, 0], [60, 0, kbit], [61, kbit, kbit]]
+    return {
+        "Bandwidth-To-User": kbit,
+        "Bandwidth-From-User": kbit + 1,
+        "Timed": [
+            {"From": "2026-11-21T23:00:00Z", "Until": "2026-11-21T23:02:00Z", "Steps": wave},
+            {"From": "2026-11-21T23:02:00Z", "Until": "2026-12-21T23:02:00Z", "Steps": [[0, 0, 0]]},
+        ],
+    }
 
 
 def seeds() -> list[bytes]:

@@ -31,7 +31,15 @@ from ap_agent.errors import BundleError
 from ap_agent.signed_text import SIGNED_PREFIX
 from ap_agent.store import Store
 from ap_agent.trust import verify
-from bandwidth_config import LINK_INFO_PATH, MAX_BANDWIDTH_KBIT, LinkInfo, LinkInfoError, parse_link_info
+from bandwidth_config import (
+    LINK_INFO_PATH,
+    MAX_BANDWIDTH_KBIT,
+    MAX_STEPS,
+    MAX_TIMED_PER_LINK,
+    LinkInfo,
+    LinkInfoError,
+    parse_link_info,
+)
 from lab.fuzz import archives, mutators
 from lab.fuzz.archives import HOST_ID, KEYRING
 from lab.fuzz.fence import Fence, picture
@@ -156,8 +164,21 @@ def _check_links(links: dict[int, LinkInfo]) -> None:
     for number, link in links.items():
         if not (1 <= number <= 4094 and number == link.interface_id and 0 <= link.bandwidth_kbit <= MAX_BANDWIDTH_KBIT):
             raise BrokenPromiseError(f"link {number} is accepted with {link}")
+        _check_times(link)
         if link.is_user_as and (link.remote_ip.is_multicast or link.remote_ip.is_loopback):
             raise BrokenPromiseError(f"link {number} would limit {link.remote_ip}")
+
+
+def _check_times(link: LinkInfo) -> None:
+    """The clock leads through all steps and comes to an end, and at each of them the limits are some that exist."""
+    moment: datetime | None = datetime(1970, 1, 1, tzinfo=UTC)
+    for _ in range(MAX_TIMED_PER_LINK * (MAX_STEPS + 1) + 1):
+        if moment is None:
+            return
+        if not all(0 <= one <= MAX_BANDWIDTH_KBIT for one in link.limits_at(moment)):
+            raise BrokenPromiseError(f"link {link.interface_id} has {link.limits_at(moment)} at {moment}")
+        moment = link.next_change(moment)
+    raise BrokenPromiseError(f"the steps of link {link.interface_id} have no end")
 
 
 def _check_signed(bundle: Bundle) -> None:

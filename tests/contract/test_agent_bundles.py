@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.bundle import MANIFEST, read_bundle
+from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
 from ap_agent.errors import BundleError, TrustError
 from ap_agent.model import DirectionState, LinkState, Problem
 from ap_agent.receipt import build_receipt, unread_links
 from ap_agent.signed_text import TrustedKey, Version, parse_keys
 from ap_agent.store import Store
 from ap_agent.trust import Keyring, verify
-from bandwidth_config import Limits
+from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
 from config_tar import build_host_tar
 from scionlab.api.receipt_format import parse_receipt
 from scionlab.services.user_download import build_user_download
@@ -223,3 +223,27 @@ def test_service_accepts_a_receipt_with_everything_too_long() -> None:
     assert len(receipt.problems) == 1000
     assert (receipt.problems[0]["subject"], receipt.problems[0]["message"]) == ("a?", "b?")
     assert receipt.links[1].problem.endswith("...")
+
+
+# --- as many steps as there may be ------------------------------------------------------------------------------------
+
+
+def test_agent_takes_a_full_host_with_as_many_steps_as_it_may_have() -> None:
+    """All alike, which packs best: the reader's limits of what a byte may become hold too."""
+    begins_at = datetime(2026, 11, 21, 23, 0, tzinfo=UTC)
+    steps = tuple(LinkStep(12_345 * n, Limits(99_999_999, 99_999_998)) for n in range(MAX_STEPS))
+    timed = TimedLimits(begins_at, begins_at + timedelta(days=30), steps)
+    count = MAX_STEPS_PER_HOST // MAX_STEPS
+    ends = FULL_AP_HOST.link_ends
+    crowded = tuple(replace(one, timed=(timed,), maximum_kbit=10**8) for one in ends[:count])
+    tarball = tar_of(replace(FULL_AP_HOST, link_ends=(*crowded, *ends[count:])))
+
+    bundle = read_bundle(tarball, host_id=FULL_AP_HOST.uid)
+
+    assert bundle.links[count].timed == (timed,)
+    assert sum(len(one.steps) for link in bundle.links.values() for one in link.timed) == MAX_STEPS_PER_HOST
+    size = len(bundle.members[LINK_INFO_PATH])
+    print(f"  measured: link_info={size} B, packed={len(tarball)} B, steps={MAX_STEPS_PER_HOST}")
+    assert size < DEFAULT_LIMITS.member_bytes / 2
+    assert len(tarball) < DEFAULT_LIMITS.compressed_bytes / 2
+    assert size < DEFAULT_LIMITS.ratio * len(tarball) / 2
