@@ -37,14 +37,17 @@ class Counted:
 def count(samples: Iterable[Sample], known: Known | None) -> Counted:
     """What these samples of one segment add to what is known of it.
 
-    The first ever sample of a segment counts from 0: the class was made by the agent. A sample below what is known and
-    not after it was counted already. One below it *and* after it is a counter that began anew: it counts from 0.
+    The first ever sample of a segment counts from 0: the class was made by the agent. A sample that is not above what
+    is known and not after it was counted already. One below it *and* after it is a counter that began anew: it counts
+    from 0.
     """
     intervals: list[Interval] = []
     restarts = 0
     for sample in samples:
         if known is None:
             before = (0, 0, 0)
+        elif sample.at_ms <= known.at_ms and sample[2:5] == known[1:]:
+            continue  # of an idle link: its bytes would be none, but its time would be covered twice
         elif sample.bytes >= known.bytes and sample.packets >= known.packets and sample.drops >= known.drops:
             before = (known.bytes, known.packets, known.drops)
         elif sample.at_ms > known.at_ms:

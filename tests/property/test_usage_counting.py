@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scionlab.usage.batch import Sample
@@ -52,6 +52,13 @@ def test_what_comes_late_was_counted_already() -> None:
     assert count([sample(0, 500, 5), sample(50, 990, 9)], known) == count([], known)
 
 
+def test_time_of_an_idle_link_is_covered_once() -> None:
+    batch = [sample(seconds, 1000, 10) for seconds in (0, 10, 20)]
+    counted = count(batch, None)
+    assert sum(one.covered_ms for one in counted.intervals) == 20_000
+    assert count(batch, counted.known) == count([], counted.known)
+
+
 def test_clock_that_was_set_back_costs_the_rate_and_no_byte() -> None:
     """The counter went on, so it is what comes after, whatever the clock says."""
     counted = count([sample(-200, 1500, 15), sample(-190, 1600, 16)], Known(at(60), 1000, 10, 0))
@@ -59,6 +66,7 @@ def test_clock_that_was_set_back_costs_the_rate_and_no_byte() -> None:
     assert counted.restarts == 0
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 100), st.integers(0, 10**9), st.integers(0, 9)), min_size=1, max_size=40),
     st.data(),
@@ -138,6 +146,7 @@ intervals = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(intervals, intervals)
 @example([interval(1)], [])
 def test_what_is_packed_is_unpacked(to_user: list[Interval], from_user: list[Interval]) -> None:

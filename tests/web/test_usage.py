@@ -145,6 +145,9 @@ def test_an_interface_id_counts_for_the_link_that_had_it(
     assert Link.objects.get(interface_a__host=host).interface_a.interface_id == 1
     early = simple(host, T0 + timedelta(seconds=20), [40_000], segment="other", version=last["version"])
     new = simple(host, T0 + timedelta(seconds=20), [70_000], segment="other")
+    meanwhile = f"1.{int(last['version'].partition('.')[2]) + 1}"
+    between = simple(host, T0 + timedelta(seconds=20), [90_000], segment="else", version=meanwhile)
+    assert store(host, between, T0 + MINUTE).ignored_links == [1], "between the two nobody is known to have had it"
     for body in (last, new):
         assert store(host, body, T0 + MINUTE).ignored_links == []
     roll_up()
@@ -167,6 +170,7 @@ def test_links_that_the_configuration_cannot_mean_are_told(host: Host, link: Lin
     generation_raise()
     assert store(host, body, T0) == Stored(stored=True, ignored_links=[1])
     assert not UsageSamples.objects.exists()
+    assert not UsageSeries.objects.exists()
 
 
 def test_what_an_agent_sends_late_about_a_link_that_was_changed_meanwhile_counts(

@@ -7,6 +7,7 @@ import copy
 import gzip
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -159,10 +160,15 @@ def body(content: bytes) -> Callable[[int], bytes]:
 
 
 def test_a_small_body_that_becomes_a_large_one_is_not_unpacked() -> None:
-    bomb = gzip.compress(bytes(MAX_BYTES + 1))
-    assert len(bomb) < 40_000
-    with pytest.raises(TooLargeError):
-        read_body(body(bomb), "gzip")
+    bomb = gzip.compress(bytes(4 * MAX_BYTES), 1)
+    assert len(bomb) < MAX_SENT_BYTES
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLargeError):
+            read_body(body(bomb), "gzip")
+        assert tracemalloc.get_traced_memory()[1] < 3 * MAX_BYTES
+    finally:
+        tracemalloc.stop()
     assert len(read_body(body(gzip.compress(bytes(MAX_BYTES))), "gzip")) == MAX_BYTES
 
 
