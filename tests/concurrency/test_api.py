@@ -1,0 +1,120 @@
+"""Scripts at the same moment: one key does its work once, and of two changes for one state the second is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from rest_framework.test import APIClient
+
+from scionlab.api import base, link_views
+from scionlab.models import ApiRequest, AttachmentPoint, Link, User, UserAS
+from scionlab.services import idempotency
+from scionlab.services.api_token import api_token_create
+from tests.concurrency.conftest import Meeting
+from tests.factories import attach, spec
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+
+
+@pytest.fixture
+def api(owner: User) -> APIClient:
+    cache.clear()
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Token {api_token_create(user_id=owner.pk, name='test').text}")
+    return client
+
+
+def create(api: APIClient, ap: AttachmentPoint, number: int, key: str) -> Callable[[], Any]:
+    body = {"attachments": [{"attachment_point_id": ap.pk, "public_ip": f"198.51.100.{number}"}]}
+    return lambda: api.post("/api/v1/ases/", body, format="json", headers={"Idempotency-Key": key})
+
+
+def test_without_the_constraint_two_with_one_key_do_it_twice(
+    at_once: AtOnce, api: APIClient, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What looking first and writing the key later would do."""
+
+    def look_then_work(*, work: Callable[[], Any], **_: Any) -> Any:
+        assert not ApiRequest.objects.exists()
+        time.sleep(0.2)  # the other one looks too
+        return work()
+
+    monkeypatch.setattr("scionlab.api.base.answer_once", look_then_work)
+    at_once(create(api, ap, 30, "k"), create(api, ap, 31, "k"))
+    assert UserAS.objects.count() == 2
+
+
+def test_with_it_it_is_done_once_and_all_get_the_same_answer(
+    at_once: AtOnce, api: APIClient, ap: AttachmentPoint
+) -> None:
+    answers = at_once(*[create(api, ap, 30, "k")] * 4)
+    assert [one.status_code for one in answers] == [201] * 4
+    assert len({one.content for one in answers}) == 1
+    assert sorted("Idempotency-Replayed" in one for one in answers) == [False, True, True, True]
+    assert (UserAS.objects.count(), ApiRequest.objects.count()) == (1, 1)
+
+
+def test_work_that_fails_lets_the_next_one_with_its_key_in(
+    at_once: AtOnce, api: APIClient, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is rolled back with the work: whoever waited for it does the work himself."""
+    failed: list[bool] = []
+    replay = idempotency.Answer
+
+    def fail_once(*arguments: Any, **values: Any) -> Any:
+        if not failed:
+            failed.append(True)
+            time.sleep(0.2)
+            raise idempotency.RuleError("broken", "It broke after its work.")
+        return replay(*arguments, **values)
+
+    monkeypatch.setattr("scionlab.api.base.Answer", fail_once)
+    answers = at_once(*[create(api, ap, 30, "k")] * 2)
+    assert sorted(one.status_code for one in answers) == [201, 400]
+    assert (UserAS.objects.count(), ApiRequest.objects.count()) == (1, 1)
+
+
+def two_for_one_state(at_once: AtOnce, api: APIClient, link: Link) -> list[int]:
+    url = f"/api/v1/links/{link.pk}/"
+    headers = {"If-Match": api.get(url)["ETag"]}
+
+    def change(name: str) -> Callable[[], Any]:
+        return lambda: api.patch(url, {name: 5}, format="json", headers=headers)
+
+    return sorted(one.status_code for one in at_once(change("to_user_kbit"), change("from_user_kbit")))
+
+
+def test_without_the_lock_both_changes_for_one_state_pass(
+    at_once: AtOnce, api: APIClient, owner: User, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch, meet_in: MeetIn
+) -> None:
+    link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
+    monkeypatch.setattr("scionlab.api.link_views.lock_link", lambda _: None)
+    meet_in(base, "check_if_match")
+    assert two_for_one_state(at_once, api, link) == [200, 200]
+
+
+def test_with_it_the_second_is_refused(
+    at_once: AtOnce, api: APIClient, owner: User, ap: AttachmentPoint, meet_in: MeetIn
+) -> None:
+    link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
+    meet_in(base, "check_if_match")
+    assert two_for_one_state(at_once, api, link) == [200, 412]
+
+
+def test_two_directions_at_once_do_not_undo_each_other(
+    at_once: AtOnce, api: APIClient, owner: User, ap: AttachmentPoint, meet_in: MeetIn
+) -> None:
+    link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
+    meet_in(link_views, "_requested")
+    url = f"/api/v1/links/{link.pk}/"
+    at_once(
+        lambda: api.patch(url, {"to_user_kbit": 5}, format="json"),
+        lambda: api.patch(url, {"from_user_kbit": 7}, format="json"),
+    )
+    link.refresh_from_db()
+    assert tuple(link.requested) == (5, 7)
