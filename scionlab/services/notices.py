@@ -26,7 +26,7 @@ from django.utils import timezone
 
 from bandwidth_config import format_kbit, format_limits
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, Notice, NoticeWatch, User
-from scionlab.selectors import LINK_RELATIONS, link_status
+from scionlab.selectors import link_status, with_relations
 from scionlab.services.mail import mail_of, mails_create
 
 logger = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ def _failed(now: datetime) -> dict[Place, State]:
         | ~Q(wanted_from=Coalesce("from_user_rate_kbit", -1))
     )
     ids = list(suspect.values_list("link_id", flat=True))
-    links = _links().filter(pk__in=ids).select_related(*LINK_RELATIONS, *_OWNER) if ids else ()
+    links = with_relations(_links().filter(pk__in=ids)) if ids else ()
     why = {link: status.text for link in links if (status := link_status(link, now=now)).stage == "failed"}
     found = _group(MailKind.FAILED, why, lambda _link, user, host: State(user, host, now))
     for state in found.values():

@@ -229,6 +229,25 @@ def test_links_with_two_limits_that_are_enforced_are_no_trouble(
     assert look(T0 + 20 * MINUTE) == []
 
 
+def test_many_that_are_not_enforced_cost_no_more_statements(
+    reporting: HostReceipt,
+    link: Link,
+    host_a: Host,
+    ap: AttachmentPoint,
+    owner: User,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    for port in range(3):
+        attach(owner, spec(ap, public_port=50_010 + port))
+    heard(host_a, T0 + FAILED_AFTER)
+    LinkEnforcement.objects.update(state="error", problem="eth0 is gone.", since=T0)
+    NoticeWatch.objects.update(looked_at=T0 + FAILED_AFTER)
+    with django_assert_max_num_queries(17):
+        notices_find(now=T0 + FAILED_AFTER)
+    (mail,) = Mail.objects.all()
+    assert mail.body.count("eth0 is gone.") == 4
+
+
 # --- what somebody else did -----------------------------------------------------------------------------------
 
 

@@ -61,7 +61,7 @@ def a_mail(key: str = "link:1:18.7") -> Mail:
 
 def test_tasks_that_are_queued_by_name_exist() -> None:
     current_app.loader.import_default_modules()
-    for name in ("render_host", "fan_out_defaults", "send_mail", "sweep"):
+    for name in ("render_host", "fan_out_defaults", "send_mail", "answer_account_request", "sweep"):
         assert f"scionlab.tasks.{name}" in current_app.tasks
 
 
