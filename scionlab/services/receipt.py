@@ -280,7 +280,8 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
         )
     body = (
         f"Hello,\n\nthe link of your AS {link.interface_b.AS.isd_as} to the attachment point "
-        f"{link.interface_a.AS.isd_as}: {_what(link)}.\n\n{news}\n\n{clamped}What is enforced now: {page}\n"
+        f"{link.interface_a.AS.isd_as}: {_what(link)}.\n\n{news}\n\n{clamped}{_for_a_time(link)}"
+        f"What is enforced now: {page}\n"
     )
     return Mail(
         key=f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}",
@@ -290,6 +291,13 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
         subject=subject.replace("\N{NO-BREAK SPACE}", " "),
         body=body.replace("\N{NO-BREAK SPACE}", " "),
     )
+
+
+def _for_a_time(link: Link) -> str:
+    timed = [f"  {one}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
+    if not timed:
+        return ""
+    return "\n".join(["Other limits hold for a time, and then this one again by itself:", *timed]) + "\n\n"
 
 
 def _what(link: Link) -> str:

@@ -351,7 +351,8 @@ def test_enforced_stays_true_over_all_steps_and_one_mail_says_so(link: Link, hos
         status = link_status(fresh(link), now=at(seconds + 1))
         assert (status.stage, status.enforced) == ("enforced", Limits(*kernel))
         assert status.since == at(seconds - 1), "the step"
-    assert Mail.objects.count() == 1
+    mail = Mail.objects.get()
+    assert "and then this one again by itself:\n  square wave from 2026-10-25 00:01:00 UTC until" in mail.body
 
 
 @pytest.mark.parametrize(
