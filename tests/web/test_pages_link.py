@@ -222,6 +222,15 @@ def test_a_page_that_somebody_made_old_undoes_no_other_direction(
     assert Link.objects.get(pk=link.pk).requested == Limits(900, 900)
 
 
+def test_a_page_that_nobody_made_old_saves_both_directions(
+    client: Client, owner: User, user_as: UserAS, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits(500, 64), actor=owner)
+    shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    send(client, link, bandwidth_kbit="600", from_user_kbit="64", shown=shown)
+    assert Link.objects.get(pk=link.pk).requested == Limits(600, 64)
+
+
 # --- since when, and who --------------------------------------------------------------------------------------
 
 

@@ -173,6 +173,16 @@ def test_a_timed_limit_is_cancelled_on_the_page_of_its_link(
     assert client.post(url_of(link, "timed/4711/cancel/")).status_code == 404
 
 
+def test_the_timed_limit_of_somebody_elses_link_cannot_be_cancelled_through_ones_own(
+    client: Client, stranger: User, user_as: UserAS, link: Link
+) -> None:
+    foreign = Link.objects.get(interface_b__AS__useras__owner=stranger)
+    theirs = timed_limit_create(link_id=foreign.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=None)
+    assert client.post(url_of(link, f"timed/{theirs.pk}/cancel/")).status_code == 404
+    theirs.refresh_from_db()
+    assert theirs.cancelled_at is None
+
+
 def test_one_to_come_is_listed_with_its_beginning(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
     begins_at = timezone.now() + timedelta(hours=30)
     timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=begins_at, actor=owner)
