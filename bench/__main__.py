@@ -24,9 +24,11 @@ from bench.world import PREFIX
 from lab import iperf
 from lab.netns import RUN_NETNS, available, cleanup_stale
 
-SUITES = ("packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save", "service")
+SUITES = (
+    "packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save", "service", "pages",
+)  # fmt: skip
 # Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
-RELIABILITY = {"fuzz", "save", "service"}
+RELIABILITY = {"fuzz", "save", "service", "pages"}
 
 
 class Suite(Protocol):

@@ -76,12 +76,13 @@ class Site:
             **urls,
         }
         for command in (["manage.py", "migrate", "-v0"], ["manage.py", "createcachetable", "-v0"]):
-            self._run(command)
-        said = self._run(["-m", "bench.service_data", "fill", str(hosts), str(links)]).splitlines()
+            self.run(command)
+        said = self.run(["-m", "bench.service_data", "fill", str(hosts), str(links)]).splitlines()
         everybody = [PollingHost(*json.loads(line)) for line in said if line.startswith("[")]
         self.hosts, self.attachment_point = everybody[:-1], everybody[-1]
 
-    def _run(self, arguments: list[str]) -> str:
+    def run(self, arguments: list[str]) -> str:
+        """A program of Python to its end, with the service's settings; what it printed. Raises `ServiceBenchError`."""
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=REPOSITORY,

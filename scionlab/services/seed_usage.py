@@ -14,6 +14,7 @@ from scionlab.models import Host, Link
 from scionlab.services.receipt import limited_links
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.ingest import usage_store
+from scionlab.usage.months import compute_due
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.totals import TEN_SECONDS_MS, to_ms
 
@@ -39,6 +40,7 @@ def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
         count += len(links)
     if count:
         roll_up()
+        compute_due(now=now)
     return count
 
 
