@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from scionlab import tasks
 from scionlab.models import (
     AttachmentPoint,
     Host,
@@ -29,6 +30,7 @@ from scionlab.models import (
 from scionlab.services.generation import generation_raise
 from scionlab.services.link import link_set_active
 from scionlab.services.user_as import user_as_delete
+from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.usage import rollup
 from scionlab.usage.ingest import Stored
 from scionlab.usage.rollup import prune, roll_up
@@ -275,6 +277,21 @@ def test_a_batch_that_comes_after_its_samples_were_forgotten_counts_nothing_twic
     assert store(host, body, T0 + 3 * DAY - HOUR) == Stored(stored=True)
     roll_up()
     assert levels() == [0, 1000, 1000]
+
+
+def test_beat_has_all_of_it_done(host: Host) -> None:
+    now = datetime.now(UTC).replace(microsecond=0) - 2 * MINUTE
+    upload(host, simple(host, now, [0, 1_250_000]))
+    for entry in ("roll_up_usage", "compute_usage_months", "prune_usage"):
+        getattr(tasks, CELERY_BEAT_SCHEDULE[entry]["task"].rpartition(".")[2])()
+    assert levels() == [1_250_000] * 3
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 1000
+
+
+def test_a_worker_begins_nothing_when_its_time_is_over(host: Host) -> None:
+    store(host, simple(host, T0, [0, 1000]), T0)
+    assert roll_up(until=datetime.now(UTC)) == 0
+    assert roll_up(until=datetime.now(UTC) + MINUTE) == 1
 
 
 def test_segments_that_ended_are_forgotten_after_a_month(host: Host) -> None:
