@@ -31,6 +31,7 @@ from scionlab.cockpit.testbed import (
     load_use,
     read_testbed,
 )
+from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.models import AttachmentPoint, Link
 from scionlab.selectors import LinkStatus
 from scionlab.services.uplink import uplink_set
@@ -170,6 +171,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
         "order": order,
         "page": page,
         "talkers": top,
+        "plot": uplink_plot(state.ap, now=now),
         "problems": state.problems[:PROBLEMS_SHOWN],
         "hidden_problems": len(state.problems) - PROBLEMS_SHOWN,
         "form": form or UplinkForm(ap=state.ap),

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from bandwidth_config import Limits
 from scionlab.cockpit.testbed import ApState, read_testbed
+from scionlab.cockpit.uplink_plot import SLOT, slot_of
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -24,13 +25,16 @@ from scionlab.models import (
     Link,
     LinkEnforcement,
     TimedLimit,
+    UsageSeries,
+    UsageSlot,
     User,
     UserAS,
 )
 from scionlab.selectors import link_status, with_relations
 from scionlab.services.policy import ap_default_set, fan_out
-from tests.factories import attach, spec
+from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page
+from tests.web.test_pages_link import MAX_BYTES, weight
 
 pytestmark = pytest.mark.django_db
 
@@ -329,3 +333,52 @@ def test_more_links_take_no_more_statements(
     assert UserAS.objects.count() == 5
     assert {url: statements(door, url) for url in every_page} == before
     assert max(before.values()) <= 10
+
+
+def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: AttachmentPoint, link: Link) -> None:
+    """Two links with 900 and 600 kbit/s to the user ASes in one slot: 1.5 Mbit/s, and nothing known of the others."""
+    at = slot_of(timezone.now()) - 2 * SLOT
+    for number, kbit in ((1, 900), (2, 600)):
+        series = UsageSeries.objects.create(
+            attachment_point=ap,
+            interface_id=number,
+            ap_isd_as=ap.AS.isd_as,
+            isd_as="17-ffaa:1:1",
+            owner_email="x",
+            first_config_version=1,
+            last_config_version=1,
+        )
+        covered_ms = 100_000 * number  # a link that was known for a part of the slot counts with its mean
+        UsageSlot.objects.create(
+            series=series, begins_at=at, to_user_rated_bytes=kbit * covered_ms // 8, to_user_covered_ms=covered_ms
+        )
+    AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1550)
+    page = get(door, reverse("cockpit_ap", args=[ap.pk]))
+    to_user, from_user = page.root.all("figure")
+    assert "at most 1.50 Mbit/s, as a mean of 5 minutes" in to_user.text
+    assert "at most \N{EN DASH}" in from_user.text
+    paths = {one.attrs["class"]: one.attrs["d"] for one in to_user.one("svg").all("path")}
+    assert paths["at-limit"] == paths["used"] != ""  # 95 % of the uplink and more
+    assert paths["gap"].count("M") == 2
+
+
+def test_full_pages_weigh_less_than_100_kb(
+    door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt, every_page: list[str]
+) -> None:
+    """More rows than a page shows, each with something to say; with the style sheet and the script, uncompressed."""
+    User.objects.filter(pk=owner.pk).update(as_quota=50, email=f"{'a.long.name.' * 4}@example.org")
+    owner.refresh_from_db()
+    for number in range(9):
+        attach(owner, *[spec(ap, public_port=51_000 + 10 * number + one) for one in range(5)])
+    Link.objects.update(from_user_kbit=64)
+    problems = [{"code": "foreign_filter_in_front", "subject": "eth1", "message": "m" * 400}] * 20
+    HostReceipt.objects.update(problems=problems)
+    now = timezone.now()
+    for number in range(30):
+        other = AttachmentPointFactory(AS__label=f"A label of some length, number {number}", uplink_kbit=1000)
+        HostReceipt.objects.create(host=other.host, observed_at=now, received_at=now, problems=problems)
+    for url in every_page:
+        with CaptureQueriesContext(connection) as captured:
+            size = weight(door, url)
+        assert size <= MAX_BYTES, f"{url}: {size} bytes"
+        assert len(captured) <= 10, url

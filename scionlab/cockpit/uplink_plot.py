@@ -1,0 +1,88 @@
+"""What passed through an attachment point lately, drawn against its uplink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import F, Q, Sum
+
+from scionlab.models import AttachmentPoint, UsageSlot
+from scionlab.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
+from scionlab.usage.totals import SLOT_MS
+
+SLOT: Final = timedelta(milliseconds=SLOT_MS)
+SPAN: Final = timedelta(hours=6)
+_DIRECTIONS: Final = {"to_user": "To the user ASes", "from_user": "From the user ASes"}
+
+
+@dataclass(frozen=True)
+class DirectionPlot:
+    """`highest_kbit` of the 5-minute means; None where nothing is known."""
+
+    key: str
+    name: str
+    plot: UsagePlot
+    highest_kbit: float | None
+
+
+@dataclass(frozen=True)
+class UplinkPlot:
+    directions: list[DirectionPlot]
+    ticks: list[datetime]
+
+    @property
+    def is_empty(self) -> bool:
+        return all(one.plot.is_empty for one in self.directions)
+
+
+def slot_of(at: datetime) -> datetime:
+    """When its five minutes begin."""
+    return at - (at - datetime(1970, 1, 1, tzinfo=UTC)) % SLOT
+
+
+def uplink_plot(ap: AttachmentPoint, *, now: datetime) -> UplinkPlot:
+    """Of the 5-minute sums of its links, in both directions on one scale; one SQL statement."""
+    ends_at = slot_of(now)
+    begins_at = ends_at - SPAN
+    rows = {row["begins_at"]: row for row in _sums(ap, begins_at, ends_at)}
+    times = [begins_at + number * SLOT for number in range(SPAN // SLOT)]
+    slots = {key: [_slot(at, rows.get(at), key, ap.uplink_kbit) for at in times] for key in _DIRECTIONS}
+    top = scale_of(list(slots.values()))
+    directions = [
+        DirectionPlot(
+            f"uplink-{key}",
+            _DIRECTIONS[key],
+            usage_plot(found, top_kbit=top),
+            max((slot.kbit for slot in found if slot.kbit is not None), default=None),
+        )
+        for key, found in slots.items()
+    ]
+    return UplinkPlot(directions, ticks(begins_at, ends_at, 7))
+
+
+def _sums(ap: AttachmentPoint, begins_at: datetime, ends_at: datetime) -> Any:
+    slots = UsageSlot.objects.filter(series__attachment_point=ap, begins_at__gte=begins_at, begins_at__lt=ends_at)
+    # Bits per millisecond are kbit/s. Each link's mean counts, whatever part of the slot it is of.
+    sums = {
+        name: Sum(F(f"{key}_rated_bytes") * 8 / F(f"{key}_covered_ms"), filter=Q(**{f"{key}_covered_ms__gt": 0}))
+        for key, name in (("to_user", "to_user_kbit"), ("from_user", "from_user_kbit"))
+    }
+    drops = {f"{key}_dropped": Sum(f"{key}_drops") for key in _DIRECTIONS}
+    return slots.values("begins_at").annotate(**sums, **drops).order_by("begins_at")
+
+
+def _slot(begins_at: datetime, row: dict[str, Any] | None, key: str, uplink_kbit: int | None) -> Slot:
+    kbit = None if row is None or row[f"{key}_kbit"] is None else float(row[f"{key}_kbit"])
+    is_full = kbit is not None and uplink_kbit is not None and kbit >= 0.95 * uplink_kbit
+    seconds = SLOT.total_seconds()
+    return Slot(
+        begins_at=begins_at,
+        kbit=kbit,
+        limit_kbit=uplink_kbit,
+        bytes=0,
+        drops=0 if row is None else row[f"{key}_dropped"],
+        at_limit_s=seconds if is_full else 0,
+        covered_s=seconds,
+    )
