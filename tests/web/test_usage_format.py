@@ -99,6 +99,8 @@ def direction(**values: Any) -> Callable[[dict[str, Any]], None]:
         (direction(bytes=[1200]), "links.3.to_user.bytes"),
         (direction(bytes=[1200, 1, 2]), "links.3.to_user.bytes"),
         (direction(bytes=[-1, None]), "links.3.to_user.bytes"),
+        (direction(bytes=[-1, 5]), "links.3.to_user.bytes"),
+        (direction(bytes=[True, 5]), "links.3.to_user.bytes"),
         (direction(bytes=[1.5, None]), "links.3.to_user.bytes"),
         (direction(bytes=[True, None]), "links.3.to_user.bytes"),
         (direction(bytes=["1200", None]), "links.3.to_user.bytes"),

@@ -291,7 +291,8 @@ def test_files_for_people(host: Host, link: Link, user_as: UserAS, owner: User, 
         "?ends_at=2026-02-31T00:00:00Z",
     ):
         assert browser.get(f"{address}csv{wrong}").status_code == 400
-    assert browser.get(f"/ases/{user_as.pk}/links/{link.pk + 1000}/usage.csv").status_code == 404
+    theirs = Link.objects.get(interface_b__AS__useras__owner=stranger)
+    assert browser.get(f"/ases/{user_as.pk}/links/{theirs.pk}/usage.csv").status_code == 404
 
 
 def test_the_demo_has_some_hours_of_traffic(link: Link, other: Link) -> None:
