@@ -38,4 +38,3 @@ password = require_http_methods(["GET", "HEAD", "POST"])(PasswordView.as_view())
 @require_safe
 def front(request: HttpRequest) -> HttpResponse:
     return redirect("user_as_list" if request.user.is_authenticated else "login")
-
