@@ -89,7 +89,7 @@ class UplinkForm(forms.Form):
     """What an attachment point's line carries and costs; both may be unknown."""
 
     uplink_kbit = RuleField(
-        parse_uplink, label="Uplink", help_text="In each direction, e.g. 10 Gbit/s. Empty: not known."
+        parse_uplink, label="Uplink [kbit/s]", help_text="In each direction, also as 10 Gbit/s. Empty: not known."
     )
     cost_per_gb = RuleField(
         parse_cost, label="Cost per GB", help_text="Of what leaves it towards user ASes. Empty: the site's cost."
