@@ -96,6 +96,9 @@ def test_between_two_changes_nothing_changes_and_none_is_left_out(
         assert following.microsecond == 0
         moments.append(following)
     assert len(moments) <= 1 + sum(len(each.steps) + 1 for each in timed)
+    for each in timed:
+        assert each.next_change(each.ends_at) is None
+        assert each.last_change(each.ends_at) == each.ends_at
     for second in range(LAST_S + 1):
         if one.limits_at(at(second)) != one.limits_at(at(second - 1)):
             assert at(second) in moments
@@ -143,6 +146,10 @@ def test_timetable_is_right_however_the_clock_is_set(
             assert all(found[number] is before[number] for number in same), "who did not change is the same object"
             assert (found is before) == (len(same) == len(found))
         before = found
+    moment: datetime | None = at(-1)
+    while moment is not None:  # and exactly at each change, one after the other
+        assert timetable.at(moment) == links_at(links, moment)
+        moment = timetable.next_change(moment)
 
 
 # --- profiles ----------------------------------------------------------------------------------------------------
