@@ -429,6 +429,7 @@ def test_token_for_reading_changes_nothing_and_gets_no_secret(owner: User, url: 
 def test_tokens_of_another_do_not_exist(client: APIClient, staff: User, teammate: User) -> None:
     token = api_token_create(user_id=teammate.pk, name="theirs").token
     for who in (client, api(staff)):
+        assert error_of(who.get(f"/api/v1/tokens/{token.pk}/")) == (404, "not_found")
         assert error_of(who.delete(f"/api/v1/tokens/{token.pk}/")) == (404, "not_found")
     assert ApiToken.objects.filter(pk=token.pk).exists()
 
