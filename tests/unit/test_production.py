@@ -86,8 +86,10 @@ def get(port: int, path: str, **headers: str) -> tuple[int, str]:
         connection.close()
 
 
-def test_the_health_check_is_answered_without_tls(port: int) -> None:
-    assert get(port, "/healthz") == (200, "")
+def test_health_checks_are_answered_without_tls(port: int) -> None:
+    assert get(port, "/healthz") == get(port, "/livez") == (200, "")
+    assert get(port, "/readyz") == (503, "")  # this database has no tables
+    assert get(port, "/metrics") == (404, "")  # nobody may, unless a setting says so
 
 
 @pytest.mark.parametrize(
@@ -179,18 +181,21 @@ def test_polls_get_past_nothing_that_pages_do_not(port: int, headers: dict[str, 
     assert get(port, "/api/v4/host/abc/config?version=1.1", Authorization=f"Basic {basic}", **headers)[0] == status
 
 
-def health_check(port: int, allowed_hosts: str) -> int:
-    """The exit status of compose's own command, asked of the server at `port`."""
+def health_check(port: int, allowed_hosts: str, path: str) -> int:
+    """The exit status of compose's own command, asked of the server at `port` for `path` instead of /readyz."""
     services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     kind, python, *arguments = services["web"]["healthcheck"]["test"]
     assert (kind, python) == ("CMD", "python")
-    filled = [one.replace("${ALLOWED_HOSTS}", allowed_hosts).replace(":8000/", f":{port}/") for one in arguments]
+    filled = [
+        one.replace("${ALLOWED_HOSTS}", allowed_hosts).replace(":8000/readyz", f":{port}{path}") for one in arguments
+    ]
     return subprocess.run([sys.executable, *filled], capture_output=True, check=False, timeout=30).returncode
 
 
 def test_composes_health_check_passes_and_can_fail(port: int) -> None:
-    assert health_check(port, ENVIRONMENT["ALLOWED_HOSTS"]) == 0
-    assert health_check(port, "elsewhere.example.org") == 1
+    assert health_check(port, ENVIRONMENT["ALLOWED_HOSTS"], "/livez") == 0
+    assert health_check(port, ENVIRONMENT["ALLOWED_HOSTS"], "/readyz") == 1, "this database has no tables"
+    assert health_check(port, "elsewhere.example.org", "/livez") == 1
 
 
 @pytest.mark.parametrize("charset", ["rot13", "undefined", "base64", "punycode", "utf-16", "x" * 4000])
