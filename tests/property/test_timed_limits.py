@@ -149,7 +149,9 @@ def test_timetable_is_right_however_the_clock_is_set(
     moment: datetime | None = at(-1)
     while moment is not None:  # and exactly at each change, one after the other
         assert timetable.at(moment) == links_at(links, moment)
-        moment = timetable.next_change(moment)
+        following = timetable.next_change(moment)
+        assert following is None or following > moment
+        moment = following
 
 
 # --- profiles ----------------------------------------------------------------------------------------------------
