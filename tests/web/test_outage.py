@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, InterfaceError, InternalErr
 from django.test import Client
 
 from scionlab import outage, selectors
-from scionlab.api import views
+from scionlab.api import link_views
 from scionlab.models import User, UserAS
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +61,7 @@ def test_a_mistake_of_ours_is_no_outage(error: Exception, browser: Client, monke
 
 
 def test_programs_are_told_in_the_shape_of_their_api(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "_links_of", raising(OperationalError("gone")))
+    monkeypatch.setattr(link_views, "links_of", raising(OperationalError("gone")))
     answer = browser.get("/api/v1/links/")
     assert (answer.status_code, answer["Content-Type"]) == (503, "application/json")
     assert answer.json() == {"code": "unavailable", "message": outage.SENTENCE, "fields": {}}
