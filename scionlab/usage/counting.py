@@ -40,16 +40,20 @@ def count(samples: Iterable[Sample], known: Known | None) -> Counted:
     The first ever sample of a segment counts from 0: the class was made by the agent. A sample that is not above what
     is known and not after it was counted already. One below it *and* after it is a counter that began anew: it counts
     from 0.
+
+    Drops alone never say so: they are the leaf classes', and an agent that lost its memory tells fewer of them than
+    before while the class, and so its bytes, go on. Those that are told again are not counted again.
     """
     intervals: list[Interval] = []
     restarts = 0
     for sample in samples:
         if known is None:
             before = (0, 0, 0)
-        elif sample.at_ms <= known.at_ms and sample[2:5] == known[1:]:
-            continue  # of an idle link: its bytes would be none, but its time would be covered twice
-        elif sample.bytes >= known.bytes and sample.packets >= known.packets and sample.drops >= known.drops:
-            before = (known.bytes, known.packets, known.drops)
+        elif sample.bytes >= known.bytes and sample.packets >= known.packets:
+            is_old = sample.at_ms <= known.at_ms and sample[2:4] == known[1:3] and sample.drops <= known.drops
+            if is_old:
+                continue  # of an idle link: its bytes would be none, but its time would be covered twice
+            before = (known.bytes, known.packets, min(known.drops, sample.drops))
         elif sample.at_ms > known.at_ms:
             restarts += 1
             known, before = None, (0, 0, 0)

@@ -41,10 +41,22 @@ def test_counter_that_goes_back_counts_from_zero_and_is_no_rate() -> None:
     assert counted.restarts == 1
 
 
-def test_any_counter_that_goes_back_is_a_new_life() -> None:
+def test_bytes_or_packets_that_go_back_are_a_new_life() -> None:
     known = Known(at(0), 100, 10, 5)
-    for after in (sample(10, 99, 10, 5), sample(10, 100, 9, 5), sample(10, 100, 10, 4)):
+    for after in (sample(10, 99, 10, 5), sample(10, 100, 9, 5)):
         assert count([after], known).restarts == 1
+
+
+def test_fewer_drops_alone_count_no_byte_twice() -> None:
+    """An agent that lost its memory says what the kernel's leaf has now, of a class that it has counted for days."""
+    known = Known(at(0), 10**12, 10**9, 2**32 + 5)
+    counted = count([sample(10, 10**12 + 300, 10**9 + 3, 7), sample(20, 10**12 + 600, 10**9 + 6, 9)], known)
+    assert [(one.bytes, one.packets, one.drops, one.covered_ms) for one in counted.intervals] == [
+        (300, 3, 0, 10_000),
+        (300, 3, 2, 10_000),
+    ]
+    assert counted.restarts == 0
+    assert count([sample(0, 10**12, 10**9, 4)], known) == count([], known)
 
 
 def test_what_comes_late_was_counted_already() -> None:
