@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bandwidth_config import format_kbit
+from scionlab.local_time import say_time
 from scionlab.models import AttachmentPoint, User, UserAS
 from scionlab.services.stale import UNKNOWN, Difference, StalePageError, Value
 
@@ -52,7 +53,7 @@ class Conflict:
     def sentence(self) -> str:
         """For a place where a table does not fit."""
         changes = "; ".join(f"{line.name} was {line.was}, is now {line.now}" for line in self.lines)
-        when = "" if self.at is None else f" on {self.at:%Y-%m-%d at %H:%M:%S} UTC"
+        when = "" if self.at is None else f" at {say_time(self.at)}"
         return f"Meanwhile {self.who} saved something else{when}: {changes}."
 
 

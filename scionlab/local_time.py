@@ -8,8 +8,10 @@ decides, whatever the zone.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
+
+from django.utils.timezone import localtime
 
 from bandwidth_config import RuleError
 
@@ -64,6 +66,29 @@ def readings(naive: datetime, zone: ZoneInfo) -> list[datetime]:
         if is_real and (not found or moment.utcoffset() != found[0].utcoffset()):
             found.append(moment)
     return found
+
+
+def say_time(at: datetime, zone: tzinfo | None = None) -> str:
+    """`2026-11-22 18:30:00 CET`, for a sentence: in `zone`, else in that of whoever reads.
+
+    Pages put the reader's zone in force (`views.common.own_page`); the API, tasks and commands have UTC.
+    """
+    return f"{localtime(at, zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+_SAID_IN_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} UTC", flags=re.ASCII)
+
+
+def said_locally(text: str) -> str:
+    """A sentence that was stored with times in UTC, with those that whoever reads it has on the clock."""
+    return _SAID_IN_UTC.sub(_said_locally, text)
+
+
+def _said_locally(match: re.Match[str]) -> str:
+    try:
+        return say_time(datetime.strptime(match[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC))
+    except (ValueError, OverflowError):  # no such date
+        return match[0]
 
 
 def write_local_time(at: datetime, zone: ZoneInfo) -> str:

@@ -14,6 +14,7 @@ from django.http import Http404
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, format_kbit
 from scionlab.isd_as import parse_isd_as
+from scionlab.local_time import say_time
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -232,7 +233,7 @@ def _judge(
     if receipt is None:
         return _without_agent(link, host, where)
     if now - receipt.received_at > timedelta(seconds=SILENT_AFTER_S):
-        heard = _time(receipt.received_at)
+        heard = say_time(receipt.received_at)
         return "silent", receipt.received_at, f"Unknown: the agent of {where} was last heard at {heard}."
     if enforcement is not None and _covers(enforcement, link, host):
         return _confirmed(enforcement, link)
@@ -261,7 +262,7 @@ def _confirmed(enforcement: LinkEnforcement, link: Link) -> tuple[Stage, datetim
         text = f"Not enforced: the kernel has {to_user} to the user AS and {from_user} from it."
         return "failed", enforcement.since, text
     since = _since(enforcement, link)
-    return "enforced", since, f"{_ENFORCED_WORDS[_blocked(enforcement.wanted)]} since {_time(since)}."
+    return "enforced", since, f"{_ENFORCED_WORDS[_blocked(enforcement.wanted)]} since {say_time(since)}."
 
 
 _ENFORCED_WORDS = {
@@ -326,7 +327,3 @@ def _is_delivered(link: Link, host: Host) -> bool:
         host.delivered_config_version >= link.wanted_config_version
         and host.delivered_limits_version >= link.wanted_limits_version
     )
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, tzinfo
 
 from django.conf import settings
 from django.db import models
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
+from scionlab.local_time import say_time
 from scionlab.models.host import Host
 from scionlab.models.link import Link
 
@@ -56,7 +57,11 @@ class TimedLimit(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.get_kind_display()} from {_time(self.begins_at)} until {_time(self.ends_at)}"
+        return self.said(UTC)
+
+    def said(self, zone: tzinfo | None = None) -> str:
+        """`square wave from … until …`, in `zone`, else in that of whoever reads; for logs and the audit it is UTC."""
+        return f"{self.get_kind_display()} from {say_time(self.begins_at, zone)} until {say_time(self.ends_at, zone)}"
 
     @property
     def is_in_configuration(self) -> bool:
@@ -77,7 +82,3 @@ def timed_of(host: Host) -> dict[int, tuple[TimedLimits, ...]]:
     for one in rows.filter(link__interface_a__host=host, link__active=True):
         found[one.link_id].append(one.limits)
     return {link_id: tuple(timed) for link_id, timed in found.items()}
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import tzinfo
 from functools import cache
 from typing import Any, ClassVar
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import available_timezones
 
 from django.apps import apps
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
@@ -14,6 +14,8 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
+
+from scionlab.local_time import zone_of
 
 DEFAULT_AS_QUOTA = 5
 
@@ -95,7 +97,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     @property
     def tz(self) -> tzinfo:
         """In which times are shown to this person."""
-        return ZoneInfo(self.time_zone)
+        return zone_of(self)
 
     def wants_mail(self, kind: str) -> bool:
         """True if a mail of this `MailKind` may be sent; "" is for those that everybody gets."""

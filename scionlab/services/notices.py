@@ -25,7 +25,18 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit, format_limits
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, Notice, NoticeWatch, User
+from scionlab.models import (
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    Mail,
+    MailKind,
+    Notice,
+    NoticeWatch,
+    TimedLimit,
+    User,
+)
 from scionlab.selectors import link_status, with_relations
 from scionlab.services.mail import mail_of, mails_create
 
@@ -262,23 +273,22 @@ def local_time(at: datetime, zone: tzinfo) -> str:
 # --- what somebody else did -------------------------------------------------------------------------------------
 
 
-def timed_limit_cancelled_tell(*, link: Link, timed_limit_id: int, what: str, actor: User | None) -> int:
+def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
     """Tell the owner that somebody else cancelled a timed limit of theirs; in the transaction that cancels it.
 
-    `what` names it ("square wave until 2026-11-22 18:30 UTC"). Returns the number of mails: none for what one did
-    oneself.
+    Returns the number of mails: none for what one did oneself.
     """
     user = link.interface_b.AS.useras.owner
     if actor is not None and actor.pk == user.pk:
         return 0
     context: dict[str, object] = {
-        "what": what,
+        "what": timed.said(user.tz),
         "by": "an administrator" if actor is not None else "the service",
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,
         "enforced": format_limits(link.enforced),
-        "page": settings.SITE_URL + reverse("user_as_detail", args=[link.interface_b.AS_id]),
+        "page": settings.SITE_URL + reverse("link_detail", args=[link.interface_b.AS_id, link.pk]),
     }
-    key = f"timed_cancelled:{timed_limit_id}"
+    key = f"timed_cancelled:{timed.pk}"
     fields = {"key": key, "recipient": user.email, "kind": MailKind.CHANGED, "user": user}
     return mails_create([mail_of("timed_cancelled", context, **fields)])

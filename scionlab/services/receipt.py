@@ -294,7 +294,8 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
 
 
 def _for_a_time(link: Link) -> str:
-    timed = [f"  {one}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
+    zone = link.interface_b.AS.useras.owner.tz
+    timed = [f"  {one.said(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
     if not timed:
         return ""
     return "\n".join(["Other limits hold for a time, and then this one again by itself:", *timed]) + "\n\n"

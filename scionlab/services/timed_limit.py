@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import QuerySet, Sum
@@ -28,6 +28,7 @@ from bandwidth_config import (
     format_number,
 )
 from scionlab import selectors
+from scionlab.local_time import say_time
 from scionlab.models import AttachmentPoint, Link, TimedLimit, User
 from scionlab.profiles import Profile
 from scionlab.services import allocation, audit
@@ -103,8 +104,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
     if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
-        what = str(TimedLimit.objects.get(pk=timed_limit_id))
-        timed_limit_cancelled_tell(link=link, timed_limit_id=timed_limit_id, what=what, actor=actor)
+        timed_limit_cancelled_tell(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
     changes.carry_out()
     return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
 
@@ -184,10 +184,10 @@ def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
     """In whole seconds."""
     chosen = now if begins_at is None else begins_at
     if chosen < now - PAST_GRACE:
-        text = f"{_time(chosen)} is over; it is {_time(now)}. Choose a later beginning, or none to begin now."
+        text = f"{say_time(chosen)} is over; it is {say_time(now)}. Choose a later beginning, or none to begin now."
         raise FieldRuleError("timed_past", text, "begins_at")
     if chosen > now + timedelta(seconds=MAX_TIMED_AHEAD_S):
-        text = f"{_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier beginning."
+        text = f"{say_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier beginning."
         raise FieldRuleError("timed_far", text, "begins_at")
     return max(chosen, now).replace(microsecond=0)
 
@@ -209,8 +209,8 @@ def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: da
     other = present.filter(begins_at__lt=ends_at, ends_at__gt=begins_at).order_by("begins_at").first()
     if other is not None:
         text = (
-            f"From {_time(begins_at)} until {_time(ends_at)} overlaps with the timed limit that this link has already: "
-            f"{other}. Cancel that one, or choose a time that is free."
+            f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with the timed limit that this link has "
+            f"already: {other.said()}. Cancel that one, or choose a time that is free."
         )
         raise TimedOverlapError(text, other)
     if present.count() >= MAX_TIMED_PER_LINK:
@@ -228,7 +228,3 @@ def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: da
             "Choose fewer steps, or try again later."
         )
         raise FieldRuleError("timed_host_full", text, "steps")
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from bandwidth_config import Limits, format_kbit, format_limits, format_number
 from scionlab.consequences import duration, in_words
+from scionlab.local_time import said_locally
 from scionlab.selectors import LinkStatus
 
 register = template.Library()
@@ -139,6 +140,12 @@ def clock(at: datetime) -> SafeString:
 def day(at: datetime) -> SafeString:
     """A `<time>` where the hour does not matter."""
     return _time(at, "j M Y")
+
+
+@register.filter
+def locally(text: str) -> str:
+    """What the audit keeps in UTC, in the zone of whoever reads the page."""
+    return said_locally(text)
 
 
 def _time(at: datetime, form: str) -> SafeString:

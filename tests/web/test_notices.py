@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
@@ -253,6 +254,7 @@ def test_many_that_are_not_enforced_cost_no_more_statements(
 
 @pytest.mark.parametrize("who", ["owner", "staff"])
 def test_timed_limit_that_somebody_else_cancels_is_told(who: str, link: Link, owner: User, staff: User) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
     timed = timed_limit_create(link_id=link.pk, profile=outage(3600), begins_at=None, actor=owner)
     actor = {"owner": owner, "staff": staff}[who]
     timed_limit_cancel(timed_limit_id=timed.pk, actor=actor)
@@ -265,6 +267,9 @@ def test_timed_limit_that_somebody_else_cancels_is_told(who: str, link: Link, ow
         assert (mail.kind, mail.recipient) == ("changed", owner.email)
         assert mail.subject == "A timed limit of " + link.interface_b.AS.isd_as + " at 17-ffaa:0:1107 was cancelled"
         assert "an administrator cancelled" in mail.body
+        ends_at = timed.ends_at.astimezone(ZoneInfo("Asia/Tokyo"))
+        assert f"until {ends_at:%Y-%m-%d %H:%M:%S} JST" in mail.body
+        assert f"/ases/{link.interface_b.AS_id}/links/{link.pk}/" in mail.body
 
 
 def test_label_with_anything_in_it_makes_no_header_and_no_markup(

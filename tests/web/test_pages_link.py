@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.staticfiles import finders
@@ -229,6 +230,38 @@ def test_a_page_that_nobody_made_old_saves_both_directions(
     shown = Page(client.get(url_of(link))).root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
     send(client, link, bandwidth_kbit="600", from_user_kbit="64", shown=shown)
     assert Link.objects.get(pk=link.pk).requested == Limits(600, 64)
+
+
+# --- in whose zone --------------------------------------------------------------------------------------------
+
+
+def test_each_time_on_a_page_is_that_of_the_readers_clock(
+    client: Client, owner: User, staff: User, user_as: UserAS, link: Link
+) -> None:
+    User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
+    now = timezone.now()
+    timed = constant(Limits(9, 9), 3600)
+    made = timed_limit_create(link_id=link.pk, profile=timed, begins_at=now + timedelta(days=1), actor=owner)
+    confirm(link)
+    HostReceipt.objects.update(received_at=now - timedelta(hours=1))
+    page = Page(client.get(url_of(link)))
+    begins_at = made.begins_at.astimezone(ZoneInfo("Asia/Tokyo"))
+    assert f"was last heard at {now.astimezone(ZoneInfo('Asia/Tokyo')) - timedelta(hours=1):%Y-%m-%d %H:%M:%S} JST" in (
+        page.text
+    )
+    assert f"created: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in page.text, "as the audit says it"
+    shown = page.root.one("input", name=f"link-{link.pk}-shown").attrs["value"]
+    link_update(link_id=link.pk, limits=Limits(1000, 64), actor=staff)
+    typed = {"kind": "constant", "start": "1", "timed-to_user": "56", "timed-ends": "for", "timed-amount": "2"}
+    typed |= {"timed-amount_unit": "d"}
+    overlap = Page(client.post(url_of(link, "timed/"), typed))
+    assert f"has already: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
+    stale = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
+    untouched = send(client, link, bandwidth_kbit="1000", from_user_kbit="", shown=shown)
+    for one, expected in ((stale, "saved other values on "), (untouched, "saved something else at ")):
+        told = one.text[one.text.index(expected) :]
+        assert " JST" in told[:60], told[:60]
+    assert all("UTC" not in one.text for one in (page, overlap, stale, untouched))
 
 
 # --- since when, and who --------------------------------------------------------------------------------------
