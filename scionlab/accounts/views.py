@@ -156,7 +156,10 @@ password_reset_confirm = enter(NewPasswordView.as_view())
 @never_cache
 @sensitive_variables("token")
 def account_confirm_link(request: HttpRequest, token: str) -> HttpResponse:
-    request.session[_LINK] = token
+    if request_of(token) is not None:  # what anybody made up begins no session
+        request.session[_LINK] = token
+    else:
+        request.session.pop(_LINK, None)
     answer = redirect("account_confirm")
     answer["Referrer-Policy"] = "no-referrer"
     return answer

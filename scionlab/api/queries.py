@@ -3,6 +3,7 @@ otherwise answer with everything."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, get_args
 
 from django.http import QueryDict
@@ -94,11 +95,19 @@ class HistoryQuery(PageQuery):
     """Newest first."""
 
 
+def _movable(moment: datetime) -> None:
+    """A day before and after it must be times, too."""
+    if not 1970 <= moment.year < 9999:
+        raise serializers.ValidationError("Send a time between 1970 and 9998.", "time_invalid")
+
+
 class UsageQuery(Query):
     """Without a time: the last day until now."""
 
-    begins_at = serializers.DateTimeField(required=False, help_text="With its offset from UTC.")
-    ends_at = serializers.DateTimeField(required=False)
+    begins_at = serializers.DateTimeField(
+        required=False, validators=[_movable], help_text="With its offset from UTC, between 1970 and 9998."
+    )
+    ends_at = serializers.DateTimeField(required=False, validators=[_movable])
     step = serializers.ChoiceField(choices=get_args(Step), required=False, help_text="Left out: what fits the time.")
     format = serializers.ChoiceField(choices=["json", "csv"], default="json")
 

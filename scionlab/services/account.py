@@ -33,7 +33,8 @@ Purpose = AccountRequest.Purpose
 
 LINK_LIFETIME = timedelta(hours=24)
 COUNTED_FOR = timedelta(hours=1)
-# Mails to one address in that time. More are not sent and nobody is told: else one could ask who was asked for lately.
+# Mails to one address in that time, for one purpose. More are not sent and nobody is told: else one could ask who was
+# asked for lately.
 REQUESTS_PER_EMAIL = 3
 KEPT_FOR = timedelta(days=7)  # rows, after their links ended
 
@@ -62,7 +63,9 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
     now = timezone.now()
     lately = AccountRequest.objects.filter(created_at__gt=now - COUNTED_FOR)
     counts = lately.aggregate(
-        of_email=Count("pk", filter=Q(email=email)), of_network=Count("pk", filter=Q(network=network or ""))
+        # Of this purpose: who asks for accounts in somebody's name must not use up their new passwords.
+        of_email=Count("pk", filter=Q(email=email, purpose=purpose)),
+        of_network=Count("pk", filter=Q(network=network or "")),
     )
     if network and counts["of_network"] >= settings.ACCOUNT_REQUESTS_PER_ADDRESS:
         logger.warning("account.requests_many network=%s", network)

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 TOKEN_PREFIX: Final = "slbwu_"  # noqa: S105  by it scanners find tokens that somebody published
 MAX_TOKENS: Final = 20
+LAST_YEAR: Final = 9998  # the end is shown in any zone, and there is no year 10000
 _RANDOM_BYTES: Final = 32
 
 
@@ -41,7 +42,7 @@ def api_token_create(
     ones are forgotten.
 
     Raises `FieldRuleError` (`token_name_missing`, `token_name_long`, `token_name_taken`, `token_expiry_past`,
-    `token_many`).
+    `token_expiry_far`, `token_many`).
     """
     user = allocation.lock_user(user_id)
     name = " ".join(name.split())
@@ -49,6 +50,9 @@ def api_token_create(
     if expires_at is not None and expires_at <= timezone.now():
         text = f"{expires_at:%Y-%m-%d %H:%M} UTC is over. Choose a later end, or none."
         raise FieldRuleError("token_expiry_past", text, "expires_at")
+    if expires_at is not None and expires_at.year > LAST_YEAR:
+        text = f"The end lies behind the year {LAST_YEAR}. Choose an earlier one, or none."
+        raise FieldRuleError("token_expiry_far", text, "expires_at")
     same = ApiToken.objects.filter(user=user, name=name)
     if replaces:
         same.delete()

@@ -202,6 +202,18 @@ def test_an_address_gets_few_mails_and_nobody_is_told(owner: User) -> None:
     assert len(deliver()) == 1
 
 
+def test_who_asks_for_accounts_in_somebodys_name_keeps_no_new_password_from_them(owner: User) -> None:
+    for number in range(5):
+        ask("register", owner.email, REMOTE_ADDR=f"198.51.100.{number}")
+    ask("reset", owner.email)
+    assert [mail.subject for mail in deliver()].count("Choose a new password") == 1
+
+
+def test_a_link_that_nobody_made_begins_no_session() -> None:
+    assert Client().get(f"/account/confirm/{'x' * 200}/").status_code == 302
+    assert Session.objects.count() == 0
+
+
 def test_a_network_that_asks_for_many_is_sent_away_for_a_while(settings: Settings) -> None:
     settings.ACCOUNT_REQUESTS_PER_ADDRESS = 3
     for number in range(3):

@@ -502,3 +502,20 @@ def test_other_errors_have_the_shape_too(owner: User, link: Link) -> None:
     assert error_of(client.patch(url, "x", content_type="text/csv")) == (415, "unsupported_media_type")
     assert error_of(client.get(url, headers={"accept": "image/png"})) == (406, "not_acceptable")
     assert error_of(client.patch(url, [1], format="json"))[0] == 400
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        "begins_at=0001-01-01T00:00:00Z&ends_at=0001-01-02T00:00:00Z",
+        "ends_at=0001-01-01T00:00:00Z",
+        "begins_at=9999-12-31T00:00:00Z&ends_at=9999-12-31T23:59:59Z",
+    ],
+)
+def test_times_at_the_ends_of_the_calendar_are_refused_and_no_failure(owner: User, link: Link, times: str) -> None:
+    assert error_of(api(owner).get(f"/api/v1/links/{link.pk}/usage/?{times}")) == (400, "time_invalid")
+
+
+def test_token_ends_at_a_time_that_every_zone_can_show(owner: User) -> None:
+    sent = {"name": "for ever", "expires_at": "9999-12-31T23:59:59Z"}
+    assert error_of(api(owner).post("/api/v1/tokens/", sent, format="json")) == (400, "token_expiry_far")
