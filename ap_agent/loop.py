@@ -22,7 +22,7 @@ from types import FrameType
 
 from ap_agent.attention import Attention
 from ap_agent.backoff import POLL_JITTER
-from ap_agent.companion import Companion, Surroundings
+from ap_agent.companion import Companion, Guarded, Surroundings
 from ap_agent.correspondence import Correspondence, loudly
 from ap_agent.cycle import Agent, Client
 from ap_agent.enforcing import Enforced
@@ -80,8 +80,8 @@ class Loop:
         self._service = Correspondence(
             agent, logger, wake=self._waker.wake, errands=errands, monotonic=monotonic, uniform=uniform
         )
-        self._companions = companions
-        for one in companions:
+        self._companions = [Guarded(one, agent, logger) for one in companions]
+        for one in self._companions:
             one.attach(Surroundings(lambda: errands(self._waker.wake), monotonic, uniform))
         self._next_audit = self._next_glance = self._monotonic()
 

@@ -11,6 +11,7 @@ from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -192,6 +193,13 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(WSGIServer):
+    def server_bind(self) -> None:
+        """As `HTTPServer` does it, which asks the DNS for this host's name before: at boot it may not answer for long,
+        and until then nothing is enforced."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """Whoever asked hung up."""
 

@@ -130,14 +130,15 @@ class UsageRecorder(Companion):
         """Count these devices once more: all their classes are about to go. Called while a plan is carried out."""
         if not self.is_on or self._version is None:
             return
-        try:
-            reader = self._reader()
+        with loudly(self._agent, self._log, "usage"):  # whatever it is, the plan goes on
             try:
-                self._queue.append(LastWords(self._version, self._now_ms(), reader.read(names)))
-            finally:
-                reader.close()
-        except (AgentError, OSError) as exc:  # then the sample before was the last one
-            self._log.debug("usage.unread", devices=",".join(names), error=str(exc))
+                reader = self._reader()
+                try:
+                    self._queue.append(LastWords(self._version, self._now_ms(), reader.read(names)))
+                finally:
+                    reader.close()
+            except (AgentError, OSError) as exc:  # then the sample before was the last one
+                self._log.debug("usage.unread", devices=",".join(names), error=str(exc))
 
     # --- when -------------------------------------------------------------------------------------------------------
 

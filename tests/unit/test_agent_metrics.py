@@ -286,3 +286,16 @@ def test_interval_of_samples(tmp_path: Path, written: str, wanted: float) -> Non
 def test_interval_that_would_be_drawn_as_gaps_is_refused(tmp_path: Path, written: str) -> None:
     with pytest.raises(SettingsError, match="or 0 for never"):
         loaded(tmp_path, f"usage_interval_s = {written}\n")
+
+
+def test_listening_asks_no_dns_which_at_boot_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unanswered(_name: str = "") -> str:
+        raise AssertionError("whoever asks waits for seconds")
+
+    monkeypatch.setattr(socket, "getfqdn", unanswered)
+    server = MetricsServer(Metrics(), "127.0.0.1", 0)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        server.close()
