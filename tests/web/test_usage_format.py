@@ -195,6 +195,7 @@ def test_no_more_is_read_than_is_allowed() -> None:
         (gzip.compress(b"{}") * 2, "gzip", "not_gzip"),
         (b"{}", "br", "encoding_unknown"),
     ],
+    ids=["plain", "cut off", "followed by more", "twice", "another packing"],  # of bytes that gzip gives the time
 )
 def test_what_is_not_packed_as_it_says_is_refused(content: bytes, encoding: str, code: str) -> None:
     with pytest.raises(UsageError) as caught:
