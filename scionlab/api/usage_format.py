@@ -28,6 +28,9 @@ MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum of thousands of links mu
 MAX_RATE_KBIT: Final = 2**31 - 1
 MAX_VERSION: Final = 2**31 - 1
 MAX_ERRORS_TOLD: Final = 20
+# As many as 4094 links at 60 times have, and some. Of 32 MiB of nothing but brackets Python makes a gigabyte.
+MAX_BRACKETS: Final = 100_000
+MAX_COMMAS: Final = 3_000_000
 
 _VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
 _INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
@@ -75,6 +78,7 @@ def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
 
 def parse_usage(content: bytes) -> Batch:
     """Raises only `UsageError`, whatever the bytes."""
+    _check_size(content)
     try:
         document = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
@@ -93,6 +97,13 @@ def parse_usage(content: bytes) -> Batch:
         place, errors = next(iter(reader.fields.items()))
         raise UsageError("usage_invalid", f"{place}: {errors[0]['message']}", reader.fields)
     return batch
+
+
+def _check_size(content: bytes) -> None:
+    """Before any of it becomes objects. Raises `TooLargeError`."""
+    if content.count(b"[") + content.count(b"{") > MAX_BRACKETS or content.count(b",") > MAX_COMMAS:
+        text = f"A batch has at most {MAX_BRACKETS} lists and objects, and {MAX_COMMAS} commas. Send fewer times."
+        raise TooLargeError("too_large", text)
 
 
 def _no_constant(name: str) -> Any:

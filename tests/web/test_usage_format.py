@@ -16,7 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scionlab.api.usage_format import MAX_BYTES, MAX_SENT_BYTES, TooLargeError, UsageError, parse_usage, read_body
+from bandwidth_config import MAX_INTERFACE_ID
+from scionlab.api.usage_format import (
+    MAX_BRACKETS,
+    MAX_BYTES,
+    MAX_COMMAS,
+    MAX_SENT_BYTES,
+    MAX_TIMES,
+    TooLargeError,
+    UsageError,
+    parse_usage,
+    read_body,
+)
 from scionlab.models import Host, Link, UsageBatch
 from scionlab.usage.batch import Sample
 from tests.usage_world import simple, upload
@@ -230,3 +241,21 @@ def test_only_hosts_of_attachment_points_may_send(link: Link) -> None:
     answer = upload(user_host, simple(user_host, datetime.now(UTC), [1]))
     assert (answer.status_code, json.loads(answer.content)["code"]) == (400, "not_attachment_point")
     assert not UsageBatch.objects.exists()
+
+
+@pytest.mark.parametrize("filling", [b"[],", b"{},", b'{"a":[]},', b"0,"])
+def test_what_would_become_far_more_than_it_is_is_refused_before(filling: bytes) -> None:
+    content = b'{"schema":1,"more":[' + filling * (MAX_COMMAS + 1) + b"0]}"
+    assert len(content) < MAX_BYTES
+    tracemalloc.start()
+    with pytest.raises(TooLargeError):
+        parse_usage(content)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+def test_largest_batch_that_can_be_is_far_from_the_bounds() -> None:
+    full = dict.fromkeys(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"), [0] * MAX_TIMES)
+    link = json.dumps({"to_user": {"segment": "x", **full}, "from_user": {"segment": "x", **full}})
+    assert (link.count("[") + link.count("{") + 1) * MAX_INTERFACE_ID < MAX_BRACKETS
+    assert (link.count(",") + 1) * MAX_INTERFACE_ID < MAX_COMMAS
