@@ -8,6 +8,7 @@ import pytest
 
 from ap_agent.events import Interest, Listener
 from ap_agent.reconcile import TcEngine
+from ap_agent.tcmsg import INNER_QUANTUM_BYTES
 from ap_agent.usage.reading import Counted, Layouts, UsageReader, decode, farewell
 from lab import witness
 from tests.kernel.conftest import Host, entry, links
@@ -130,3 +131,27 @@ def test_device_that_is_not_there_is_left_out(host: Host) -> None:
         return found
 
     assert host.inside(inside) == ["eth0", "lo"]
+
+
+def test_tree_without_marks_is_taken_over_without_a_write(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an agent before the marks left it: an upgrade must not touch what limits."""
+    monkeypatch.setattr("ap_agent.messages._birthmark", lambda: INNER_QUANTUM_BYTES)
+    assert host.reconcile(TWO).ok
+    monkeypatch.undo()
+
+    assert {one.mark for one in read(host).values()} == {INNER_QUANTUM_BYTES}
+    result = host.reconcile(TWO)
+    assert (result.ok, result.writes) == (True, 0)
+
+
+def test_leaves_that_somebody_deleted_come_back_in_a_class_that_lives_on(host: Host) -> None:
+    """Without children the kernel shows the mark where a leaf class has its quantum: no reason to touch the class."""
+    assert host.reconcile(TWO).ok
+    marks = {number: one.mark for number, one in read(host).items()}
+    host.ap.run("tc", "filter", "del", "dev", "eth0", "parent", "1:")
+    for minor in ("1001", "2001"):
+        host.ap.run("tc", "class", "del", "dev", "eth0", "classid", f"1:{minor}")
+
+    assert host.reconcile(TWO).ok
+    assert {number: one.mark for number, one in read(host).items()} == marks
+    assert host.reconcile(TWO).writes == 0
