@@ -15,6 +15,7 @@ _skipped: list[str] = []
 ALONE = ("tests/measured/", "tests/e2e/")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist writes the groups down
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(ALONE):
