@@ -20,6 +20,9 @@ from scionlab.usage.months import month_begin, next_month
 NOW: Final = timedelta(seconds=180)  # a sample older than that says nothing of now; agents upload once a minute
 
 
+_KEY: Final = ("ap_isd_as", "isd_as", "owner_email")
+
+
 @dataclass(frozen=True)
 class TrafficRow:
     """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there.
@@ -55,13 +58,19 @@ class MonthlyTraffic:
 def monthly_traffic(year: int, month: int) -> MonthlyTraffic:
     """A calendar month (UTC) as far as it is summed up; bytes are at most some minutes late. Two statements."""
     begins_at = month_begin(year, month)
-    percentiles = {(row.ap_isd_as, row.isd_as, row.owner_email): row for row in _months(begins_at)}
+    months = list(UsageMonth.objects.filter(begins_on=begins_at.date()))
+    percentiles: dict[tuple[str, ...], UsageMonth] = {
+        (row.ap_isd_as, row.isd_as, row.owner_email): row for row in months
+    }
     days = UsageDay.objects.filter(begins_at__gte=begins_at, begins_at__lt=next_month(begins_at))
-    sums = days.values("series__ap_isd_as", "series__isd_as", "series__owner_email").annotate(
-        ap_id=Max("series__attachment_point"), to_user=Sum("to_user_bytes"), from_user=Sum("from_user_bytes")
+    sums = list(
+        days.values(*(f"series__{name}" for name in _KEY)).annotate(
+            ap_id=Max("series__attachment_point"), to_user=Sum("to_user_bytes"), from_user=Sum("from_user_bytes")
+        )
     )
     ases: list[TrafficRow] = []
     by_ap: dict[str, list[TrafficRow]] = {}
+    percentiles |= _renamed(months, [tuple(one[f"series__{name}"] for name in _KEY) for one in sums])
     for one in sums:
         key = (one["series__ap_isd_as"], one["series__isd_as"], one["series__owner_email"])
         row = _row(key, one["ap_id"], int(one["to_user"]), int(one["from_user"]), percentiles)
@@ -76,18 +85,34 @@ def monthly_traffic(year: int, month: int) -> MonthlyTraffic:
     )
 
 
-def _months(begins_at: datetime) -> Iterable[UsageMonth]:
-    return UsageMonth.objects.filter(begins_on=begins_at.date())
+def _renamed(months: Iterable[UsageMonth], keys: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], UsageMonth]:
+    """Percentiles of ASes whose owner has another address by now: they stand under the former one, and can seldom be
+    computed again. Only where one owner is all that the AS had there in the month."""
+    by_as: dict[tuple[str, str], list[UsageMonth]] = {}
+    for row in months:
+        by_as.setdefault((row.ap_isd_as, row.isd_as), []).append(row)
+    wanted: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for key in keys:
+        wanted.setdefault(key[:2], []).append(key)
+    return {
+        only[0]: found[0]
+        for names, found in by_as.items()
+        if len(found) == 1 and len(only := wanted.get(names, [])) == 1
+    }
 
 
-def _of_all(ap_isd_as: str, rows: list[TrafficRow], percentiles: dict[Any, UsageMonth]) -> TrafficRow:
+def _of_all(ap_isd_as: str, rows: list[TrafficRow], percentiles: dict[tuple[str, ...], UsageMonth]) -> TrafficRow:
     ap_id = max((row.attachment_point_id for row in rows if row.attachment_point_id is not None), default=None)
     to_user, from_user = (sum(row.to_user_bytes for row in rows), sum(row.from_user_bytes for row in rows))
     return _row((ap_isd_as, "", ""), ap_id, to_user, from_user, percentiles)
 
 
 def _row(
-    key: tuple[str, str, str], ap_id: int | None, to_user: int, from_user: int, percentiles: dict[Any, UsageMonth]
+    key: tuple[str, str, str],
+    ap_id: int | None,
+    to_user: int,
+    from_user: int,
+    percentiles: dict[tuple[str, ...], UsageMonth],
 ) -> TrafficRow:
     found = percentiles.get(key)
     return TrafficRow(

@@ -164,6 +164,25 @@ def test_a_bill_has_its_percentiles(host: Host, link: Link) -> None:
         assert (row.to_user_bytes, row.to_user_p95_kbit, row.from_user_p95_kbit) == (2_500_000, 1000, None)
 
 
+def test_a_bill_keeps_its_percentiles_when_the_owner_has_another_address(host: Host, link: Link) -> None:
+    store(host, simple(host, T0, [0, 1_250_000, 2_500_000]), T0 + MINUTE)
+    roll_up()
+    months.compute_due(now=T0)
+    UsageSeries.objects.update(owner_email="new@example.org")  # as the next batch does after the change
+    (row,) = monthly_traffic(2026, 11).ases
+    assert (row.owner_email, row.to_user_p95_kbit) == ("new@example.org", 1000)
+    UsageMonth.objects.create(
+        begins_on=T0.date().replace(day=1),
+        ap_isd_as=row.ap_isd_as,
+        isd_as=row.isd_as,
+        owner_email="third@example.org",
+        to_user_slots=0,
+        from_user_slots=0,
+        computed_at=T0,
+    )
+    assert monthly_traffic(2026, 11).ases[0].to_user_p95_kbit is None, "whose they are is not known"
+
+
 # --- now ------------------------------------------------------------------------------------------------------
 
 
