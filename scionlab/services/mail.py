@@ -19,7 +19,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
-from scionlab.models import Mail, MailKind
+from scionlab.models import AccountRequest, Mail, MailKind
 from scionlab.services.mail_links import link_of, unsubscribe_link
 from scionlab.services.queue import SEND_MAIL, queue_after_commit
 
@@ -31,13 +31,15 @@ FIRST_RETRY = timedelta(seconds=30)
 LONGEST_RETRY = timedelta(hours=1)
 # Who waits for our answer is not kept waiting for thousands of queue entries; the sweep has the rest.
 QUEUED_AT_ONCE = 50
+# A line of its own: "{link}@example.org" is an address, and mails that warn of a new address have it in their text.
+_PLACE = "\n{link}\n"
 MAX_ATTEMPTS_COUNTED = 30_000  # the column is a small integer; counting stops, trying does not
 
 
 def mail_of(template: str, context: dict[str, object], **fields: object) -> Mail:
     """A mail, not kept yet. The first line of `templates/mail/<template>.txt` is the subject, the rest the body.
 
-    A link that proves something stands there as {link}, and is made when the mail is sent.
+    A link that proves something stands there as a line {link}, and is made when the mail is sent.
     """
     text = render_to_string(f"mail/{template}.txt", {**context, "site": settings.SITE_URL})
     subject, _, body = text.replace("\N{NO-BREAK SPACE}", " ").strip().partition("\n")
@@ -89,9 +91,13 @@ def due_mail_ids(*, now: datetime, limit: int) -> list[int]:
 
 def _why_not(mail: Mail) -> str:
     """Why a mail that waited, perhaps long, is better not sent any more; "" where nothing speaks against it."""
-    has_link = mail.kind == "" and "{link}" in mail.body  # in one of an event it is a label that looks so
+    has_link = mail.kind == "" and _PLACE in mail.body  # in one of an event it is a label that looks so
     if has_link and (mail.request is None or mail.request.expires_at <= timezone.now()):
         return "its link is not good any more"
+    if mail.request is not None and mail.request.purpose == AccountRequest.Purpose.PASSWORD:
+        user = mail.request.user
+        if user is None or user.email != mail.recipient:
+            return "the account has another address by now"
     if mail.user is not None and not mail.user.wants_mail(mail.kind):
         return "its person does without this kind"
     return ""
@@ -103,7 +109,7 @@ def _message(mail: Mail) -> EmailMessage:
     body, recipient = mail.body, mail.recipient
     headers = {"Message-ID": _message_id(mail), "Auto-Submitted": "auto-generated"}  # RFC 3834: no automatic answers
     if mail.request is not None:
-        body = body.replace("{link}", link_of(mail.request))
+        body = body.replace(_PLACE, f"\n{link_of(mail.request)}\n")
     if mail.kind and mail.user is not None:
         recipient = mail.user.email
         link = unsubscribe_link(mail.user.pk, mail.kind)

@@ -373,6 +373,24 @@ def test_new_address_is_confirmed_there_and_the_old_one_is_told(
     assert opened(path_in(asked, settings)).get("/account/confirm/").status_code == 410
 
 
+def test_no_address_keeps_the_old_one_from_being_told(browser: Client, owner: User, settings: Settings) -> None:
+    browser.post("/account/email/", {"email": "{link}@example.org", "password": PASSWORD})
+    asked = next(mail for mail in deliver() if mail.to != [owner.email])
+    assert [mail.subject for mail in outbox.outbox if mail.to == [owner.email]] == [
+        "Another e-mail address for your account"
+    ]
+    opened(path_in(asked, settings)).post("/account/confirm/")
+    (done,) = deliver()
+    assert (done.to, "{link}@example.org" in done.body) == (["owner@example.org"], True)
+
+
+def test_link_for_a_new_password_goes_to_no_former_address(browser: Client, owner: User) -> None:
+    ask("reset", owner.email)
+    tasks.answer_account_request(AccountRequest.objects.get().pk)
+    User.objects.update(email="new@example.org")
+    assert deliver() == []
+
+
 def test_address_of_somebody_else_is_not_taken_and_not_told(
     browser: Client, owner: User, teammate: User, settings: Settings
 ) -> None:
