@@ -41,7 +41,7 @@ def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
     match = _WRITTEN.fullmatch(written)
     shown = written if len(written) <= 40 else written[:37] + "..."
     invalid = RuleError("time_invalid", f'"{shown}" is not a date and time. Write one like {_EXAMPLE}.')
-    if match is None:
+    if match is None or not 1970 <= int(match[1]) < 9999:  # all that is shown of it lies in the calendar, in any zone
         raise invalid
     try:
         naive = datetime(*(int(part or 0) for part in match.groups()[:6]))  # type: ignore[arg-type]  # six numbers

@@ -52,6 +52,8 @@ def test_a_time_is_read_in_the_persons_zone(text: str, expected: str) -> None:
         ("2026-11-22 18:30+25:00", "time_invalid", "is not a date and time"),
         ("2026-11-22 18:30+01:99", "time_invalid", "is not a date and time"),
         ("0001-01-01 00:00", "time_invalid", "is not a date and time"),
+        ("9999-12-31 23:59Z", "time_invalid", "is not a date and time"),
+        ("1969-12-31 23:59", "time_invalid", "is not a date and time"),
         (
             "2026-10-25 02:30",
             "time_ambiguous",

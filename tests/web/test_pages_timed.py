@@ -199,3 +199,18 @@ def test_a_lower_maximum_wins_over_a_timed_limit_and_says_so(
     link.attachment_point.__class__.objects.filter(pk=link.attachment_point.pk).update(maximum_kbit=300)
     page = Page(client.get(url_of(link, "")))
     assert "Requested for a time 300 kbit/s" in page.text
+
+
+@pytest.mark.parametrize("written", ["9999-12-31 23:59Z", "0001-01-01 13:00"])
+def test_times_at_the_ends_of_the_calendar_are_wrong_and_no_failure(
+    client: Client, owner: User, user_as: UserAS, link: Link, written: str
+) -> None:
+    User.objects.update(time_zone="Pacific/Kiritimati")
+    client.force_login(owner)
+    base = f"/ases/{user_as.pk}/links/{link.pk}/timed/"
+    for ends, begins_at in (("for", written), ("until", "")):
+        fields = {"to_user": "100", "from_user": "100", "ends": ends, "amount": "2", "amount_unit": "h"}
+        fields |= {"until": written, "begins_at": begins_at}
+        sent = {"kind": "constant", "start": "1"} | {f"timed-{name}": value for name, value in fields.items()}
+        assert f'"{written}" is not a date and time' in Page(client.post(base, sent)).text
+        assert client.get(f"{base}preview/", sent).status_code == 200
