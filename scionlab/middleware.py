@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseNotAllowed
+from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
 from scionlab.client_address import client_address
@@ -38,6 +39,19 @@ class AdminMethodsMiddleware(MiddlewareMixin):
         if match is not None and "admin" in match.app_names and request.method not in PAGE_METHODS:
             return HttpResponseNotAllowed(PAGE_METHODS)
         return None
+
+
+class OnlySentMiddleware(MiddlewareMixin):
+    """A page for who opens the address of a button, which browsers show as their own error otherwise.
+
+    That happens to whoever reloads by the address after a mistake in a form, or has to log in because the session ended
+    before the button was pressed.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if isinstance(response, HttpResponseNotAllowed) and request.method == "GET" and not response.content:
+            response.content = loader.render_to_string("405.html", request=request)
+        return response
 
 
 class AuditMiddleware(MiddlewareMixin):

@@ -175,6 +175,20 @@ def test_other_methods_are_405_on_the_pages_of_the_site(owner: User, url: str, a
         assert browser.generic(method, url).status_code == 405, method
 
 
+@pytest.mark.parametrize("rest", [rest for rest, allowed in PAGES_OF_AN_AS.items() if allowed == {"POST"}])
+def test_the_address_of_a_button_is_explained_to_who_opens_it(
+    user_as: UserAS, link: Link, owner: User, rest: str
+) -> None:
+    url = f"/ases/{user_as.pk}/{rest.format(link=link.pk)}"
+    browser = browser_of(None)
+    sent = browser.post(url, harmful(link))  # the session had ended
+    answer = browser.post(sent.headers["Location"], {"username": owner.email, "password": PASSWORD}, follow=True)
+    assert (answer.request["PATH_INFO"], answer.status_code, answer.headers["Allow"]) == (url, 405, "POST")
+    page = Page(answer)
+    assert "If you had to log in just now, what you sent before was not saved" in page.text
+    assert [one.attrs["href"] for one in page.root.all("a") if one.text == "Go to the start page"] == ["/"]
+
+
 def test_a_change_without_csrf_token_is_refused_in_words(user_as: UserAS, link: Link, owner: User) -> None:
     before, browser = state(), browser_of(owner, csrf=True)
     for method, url in requests(user_as, link):
