@@ -202,6 +202,25 @@ def test_a_keyboard_is_enough_to_limit_a_link_for_good_and_for_a_time(
     assert made.cancelled_at is not None
 
 
+def test_a_keyboard_is_enough_to_create_an_as(page: Page, owner: User, ap: AttachmentPoint) -> None:
+    page.goto("/ases/")
+    press(page, "Create an AS", "link")
+    expect(page.get_by_role("heading", name="Create an AS")).to_be_visible()
+    write(page, "Label", "Keys alone")
+    page.keyboard.press("Tab")  # the type of installation: arrows choose
+    page.keyboard.press("ArrowDown")
+    write(page, "Upper limit for the bandwidth usable for this AS [kbit/s]", "0.5M")
+    write(page, "Public IP address", "203.0.113.77")
+    write(page, "Public port (UDP)", "50077")
+    press(page, "Create AS")
+    expect(page.get_by_role("heading", name="Keys alone")).to_be_visible()
+    made = UserAS.objects.get(label="Keys alone")
+    assert (made.owner, made.installation_type) == (owner, UserAS.Installation.DEDICATED)
+    link = Link.objects.get(interface_b__AS=made)
+    end = link.interface_b
+    assert (link.requested, end.public_ip, end.public_port) == (Limits(500, 500), "203.0.113.77", 50077)
+
+
 def test_a_countdown_runs_and_a_hidden_page_asks_nothing(page: Page, user_as: UserAS, link: Link) -> None:
     timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 50), begins_at=None, actor=None)
     asked: list[str] = []
