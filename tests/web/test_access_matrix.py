@@ -278,7 +278,7 @@ class Writes:
         self.seen: list[str] = []
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        harmless = sql.startswith(("SELECT", "SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT"))
+        harmless = sql.lstrip().startswith(("SELECT", "SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO SAVEPOINT"))
         result = execute(sql, params, many, context)
         if not harmless and '"django_session"' not in sql and context["cursor"].rowcount != 0:
             self.seen.append(sql[:120])
