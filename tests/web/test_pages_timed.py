@@ -184,11 +184,11 @@ def test_the_timed_limit_of_somebody_elses_link_cannot_be_cancelled_through_ones
 
 
 def test_one_to_come_is_listed_with_its_beginning(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
-    begins_at = timezone.now() + timedelta(hours=30)
+    begins_at = timezone.now() + timedelta(hours=30, minutes=30)
     timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=begins_at, actor=owner)
     page = Page(client.get(url_of(link, "")))
     assert "To come Constant: 9 kbit/s" in page.text
-    assert "Begins in 1 d 5 h" in page.text
+    assert "Begins in 1 d 6 h" in page.text
 
 
 def test_a_lower_maximum_wins_over_a_timed_limit_and_says_so(
