@@ -20,6 +20,7 @@ from scionlab.models import Host, Link, UsageBatch, UsageCounter, UsageSamples, 
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
 from scionlab.usage.packing import pack
+from scionlab.usage.rows import MAX_STORED
 from scionlab.usage.totals import DAY_MS, Interval, of_ms, to_ms
 
 logger = logging.getLogger(__name__)
@@ -247,7 +248,7 @@ def _direction(
         bytes=counted.known.bytes,
         packets=counted.known.packets,
         drops=counted.known.drops,
-        kbit=last.kbit,
+        kbit=None if last.kbit is None else min(last.kbit, MAX_STORED),
         limit_kbit=last.limit_kbit,
         backlog_bytes=last.backlog_bytes,
     )

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from scionlab.models import UsageMonth, UsageSeries
 from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.rows import MAX_STORED
 
 logger = logging.getLogger(__name__)
 
@@ -112,4 +113,4 @@ def _percentiles(ap_isd_as: str, month: datetime, name: DirectionName, who: str)
     with connection.cursor() as cursor:
         cursor.execute(_SQL.format(who=who, direction=name), [ap_isd_as, *times])
         for isd_as, owner_email, kbit, slots in cursor.fetchall():
-            yield (isd_as, owner_email), int(kbit), int(slots)
+            yield (isd_as, owner_email), min(int(kbit), MAX_STORED), int(slots)

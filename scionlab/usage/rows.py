@@ -20,7 +20,7 @@ COLUMNS: Final = (
 )
 NAMES: Final = [f"{direction}_{column}" for direction in DIRECTIONS for column in COLUMNS]
 _LARGEST: Final = {"covered_ms": 2**31 - 1, "at_limit_ms": 2**31 - 1, "limit_kbit": 2**31 - 1, "rated_bytes": 2**59}
-_LARGEST_OTHER: Final = 2**63 - 1
+MAX_STORED: Final = 2**63 - 1
 
 Both = dict[DirectionName, Totals]
 
@@ -40,5 +40,5 @@ def columns_of(both: Both) -> dict[str, int | None]:
     for name, totals in both.items():
         for column in COLUMNS:
             value: int | None = getattr(totals, column)
-            found[f"{name}_{column}"] = None if value is None else min(value, _LARGEST.get(column, _LARGEST_OTHER))
+            found[f"{name}_{column}"] = None if value is None else min(value, _LARGEST.get(column, MAX_STORED))
     return found

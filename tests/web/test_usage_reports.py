@@ -22,7 +22,7 @@ from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_n
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.series import usage_of_link
 from tests.factories import attach, spec
-from tests.usage_world import Column, document, simple, store
+from tests.usage_world import Column, document, iso, simple, store, upload
 
 pytestmark = pytest.mark.django_db
 
@@ -181,6 +181,21 @@ def test_a_bill_keeps_its_percentiles_when_the_owner_has_another_address(host: H
         computed_at=T0,
     )
     assert monthly_traffic(2026, 11).ases[0].to_user_p95_kbit is None, "whose they are is not known"
+
+
+def test_an_agent_that_tells_tales_keeps_nothing_else_from_being_counted(host: Host, link: Link, other: Link) -> None:
+    """The largest counters that are read, within a millisecond: what no column holds is cut, here and in the sums."""
+    now = timezone.now().replace(microsecond=0)
+    for number in (1, 2, 3):
+        body = simple(host, now, [0, 2**60])
+        body["batch"] = f"{number:032x}"
+        body["links"]["1"]["to_user"]["segment"] = f"tale-{number}"
+        body["times"] = [iso(now), iso(now + timedelta(milliseconds=1))]
+        body["links"]["2"] = body["links"]["1"]
+        assert upload(host, body).status_code == 200
+    roll_up()
+    months.compute_due(now=now)
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit
 
 
 # --- now ------------------------------------------------------------------------------------------------------
