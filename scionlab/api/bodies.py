@@ -167,7 +167,9 @@ class _UntilBody(TimedBody):
         values = self.validated_data
         if "duration_s" in values:
             return int(values["duration_s"])
-        begins_at = values["begins_at"] or timezone.now()
+        begins_at = values["begins_at"] or timezone.now().replace(
+            microsecond=0
+        )  # as the service begins: not a second less
         return int((values["ends_at"] - begins_at).total_seconds())
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 from rest_framework.throttling import SimpleRateThrottle
@@ -519,3 +520,13 @@ def test_times_at_the_ends_of_the_calendar_are_refused_and_no_failure(owner: Use
 def test_token_ends_at_a_time_that_every_zone_can_show(owner: User) -> None:
     sent = {"name": "for ever", "expires_at": "9999-12-31T23:59:59Z"}
     assert error_of(api(owner).post("/api/v1/tokens/", sent, format="json")) == (400, "token_expiry_far")
+
+
+def test_timed_limit_until_a_moment_ends_at_that_moment(
+    owner: User, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, now = api(owner), timezone.now().replace(microsecond=900_000)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+    until = f"{now + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    sent = {"kind": "constant", "limits": 5, "ends_at": until}
+    assert client.post(f"/api/v1/links/{link.pk}/timed-limits/", sent, format="json").json()["ends_at"] == until
