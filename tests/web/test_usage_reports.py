@@ -186,16 +186,13 @@ def test_a_bill_keeps_its_percentiles_when_the_owner_has_another_address(host: H
 def test_an_agent_that_tells_tales_keeps_nothing_else_from_being_counted(host: Host, link: Link, other: Link) -> None:
     """The largest counters that are read, within a millisecond: what no column holds is cut, here and in the sums."""
     now = timezone.now().replace(microsecond=0)
-    for number in (1, 2, 3):
-        body = simple(host, now, [0, 2**60])
-        body["batch"] = f"{number:032x}"
-        body["links"]["1"]["to_user"]["segment"] = f"tale-{number}"
-        body["times"] = [iso(now), iso(now + timedelta(milliseconds=1))]
-        body["links"]["2"] = body["links"]["1"]
-        assert upload(host, body).status_code == 200
+    body = simple(host, now, [0, 2**60])
+    body["times"] = [iso(now), iso(now + timedelta(milliseconds=1))]
+    body["links"]["2"] = body["links"]["1"]
+    assert upload(host, body).status_code == 200
     roll_up()
     months.compute_due(now=now)
-    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit
+    assert UsageMonth.objects.get(isd_as="").to_user_p95_kbit == 2**63 - 1
 
 
 # --- now ------------------------------------------------------------------------------------------------------
