@@ -167,9 +167,8 @@ class _UntilBody(TimedBody):
         values = self.validated_data
         if "duration_s" in values:
             return int(values["duration_s"])
-        begins_at = values["begins_at"] or timezone.now().replace(
-            microsecond=0
-        )  # as the service begins: not a second less
+        # In whole seconds, as the service begins: else what has passed of this one would be missing at the end.
+        begins_at = values["begins_at"] or timezone.now().replace(microsecond=0)
         return int((values["ends_at"] - begins_at).total_seconds())
 
 
