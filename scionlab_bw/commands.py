@@ -231,9 +231,10 @@ def set_limits(service: Service, arguments: Namespace) -> int:
         if exc.code == "stale":
             raise Refused(f"Somebody changed this Link in this moment. {_now(exc.document)} Try again.") from exc
         raise
-    return _said(
-        arguments, changed, f"Saved. {tables.limits(changed['status']['requested'])}. {changed['status']['text']}"
-    )
+    status = changed["status"]
+    running = status["running"]
+    later = f"It counts when the timed limit ends, at {tables.moment(running['ends_at'])}. " if running else ""
+    return _said(arguments, changed, f"Saved. {tables.limits(status['requested'])}. {later}{status['text']}")
 
 
 def _now(document: dict[str, Any]) -> str:

@@ -119,6 +119,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert re.match(r"Timed limit \d+ \(constant, 1 step\) from .* until .*; then 500 kbit/s to the user AS, 200 ", out)
     assert tuple(TimedLimit.objects.get().limits.steps[0].limits) == (100, 200)
     assert "Now         100 kbit/s to the user AS, 200 kbit/s from it: constant until" in run("show", one)[1]
+    assert "It counts when the timed limit ends, at " in run("set", one, "--from", "200k")[1]
     code, _, err = run("profile", one, "outage", "--for", "30s")
     assert (code, "overlap" in err or "until" in err) == (1, True)
     assert run("cancel", one)[1].startswith("Cancelled ")
