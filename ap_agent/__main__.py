@@ -109,7 +109,7 @@ def settings_in_force(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m ap_agent",
+        prog="scionlab-bw-agent",
         description="The agent of a SCIONLab attachment point: makes the kernel limit each user AS's link.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -54,5 +54,5 @@ def no_as_problem(settings: Settings) -> Problem:
         "no_as",
         settings.host_id or "",
         "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the agent "
-        "and run `python -m ap_agent reset`.",
+        "and run `scionlab-bw-agent reset`.",
     )

@@ -370,6 +370,13 @@ def test_help_lists_commands_and_exit_codes(host: Host) -> None:
     assert host.agent("--help") == 0
     for word in ("run", "once", "plan", "show", "reset", "status", "exit codes:", "last good state enforced"):
         assert word in host.out
+    assert host.out.startswith("usage: scionlab-bw-agent "), "what is installed; no module is on the path"
+
+
+def test_no_text_for_operators_names_a_command_that_a_package_does_not_have() -> None:
+    texts = [*ROOT.glob("ap_agent/**/*.py"), *ROOT.glob("templates/**/*.html"), *ROOT.glob("packaging/man/*.[18]")]
+    assert len(texts) > 50
+    assert [path.name for path in texts if "python -m ap_agent" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("content", ["{", None])

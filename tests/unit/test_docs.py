@@ -75,7 +75,9 @@ def test_every_command_of_the_agent_that_is_mentioned_exists(capsys: pytest.Capt
     mentioned: set[str] = set()
     for path in [*PAGES, *sources()]:
         text = path.read_text(encoding="utf-8", errors="replace")
-        mentioned |= set(re.findall(r"python -m ap_agent ([a-z]+)", text))
+        mentioned |= set(
+            re.findall(r"(?:python -m ap_agent|sudo scionlab-bw-agent|>scionlab-bw-agent) ([a-z-]+)", text)
+        )
     assert {"plan", "run", "reset"} <= mentioned
     for command in sorted(mentioned):
         with pytest.raises(SystemExit) as ended:
