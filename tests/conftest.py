@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from playwright.sync_api import expect
+
+# Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
+expect.set_options(timeout=30_000)
 
 _skipped: list[str] = []
 

@@ -9,7 +9,6 @@ from rest_framework import serializers
 
 from bandwidth_config import MAX_PORT, MAX_TIMED_S, MIN_PORT, Limits, RuleError
 from scionlab.api.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
-from scionlab.api.queries import MAX_ID
 from scionlab.models import UserAS
 from scionlab.models.user import MailKind
 from scionlab.profiles import Profile, constant, outage, square_wave, stair
@@ -58,7 +57,7 @@ def _limits(values: dict[str, Any], now: Limits) -> Limits | None:
 class AttachmentBody(StrictSerializer):
     """One attachment of a user AS, as in the web form."""
 
-    attachment_point_id = Whole(min_value=1, max_value=MAX_ID)
+    attachment_point_id = Whole(min_value=1)  # what is beyond any key is unknown, like others that are not there
     link_id = Whole(required=False, allow_null=True, help_text="Of an attachment that exists and is kept or edited.")
     use_vpn = Flag(default=False)
     public_ip = Text(required=False, allow_null=True, max_length=60)

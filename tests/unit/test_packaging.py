@@ -28,7 +28,10 @@ def test_the_manual_of_the_client_has_every_command_and_no_other() -> None:
     manual = (ROOT / "packaging/man/scionlab-bw.1").read_text(encoding="utf-8")
     subparsers = next(action for action in client_parser()._actions if action.dest == "command")
     assert isinstance(subparsers.choices, dict)
-    assert re.findall(r"^\.It Ic ([a-z]+)", manual, flags=re.MULTILINE) == list(subparsers.choices)
+    said = dict.fromkeys(
+        re.findall(r"^\.It Ic ([a-z]+)", manual, flags=re.MULTILINE)
+    )  # one with four forms is there four times
+    assert list(said) == list(subparsers.choices)
 
 
 def test_the_manual_has_every_option() -> None:

@@ -322,18 +322,18 @@ def test_the_page_that_a_row_was_added_to_can_be_sent_as_it_is(
 
 def test_a_sixth_row_is_not_offered(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(*[row(ap, number) for number in range(4)], button="add")))
-    assert len(page.root.all("section", data_attachment="")) == 5
+    assert len(page.root.all("section", class_="card attachment")) == 5
     assert "Five attachments are the most an AS can have." in page.text
     assert not page.root.all("button", name="add")
     again = Page(client.post(NEW, page.post_data() | {"add": "1"}))
-    assert len(again.root.all("section", data_attachment="")) == 5
+    assert len(again.root.all("section", class_="card attachment")) == 5
 
 
 def test_a_removed_row_takes_nothing_else_with_it(client: Client, ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
     rows = (row(ap, 0, bandwidth_kbit="100"), row(ap_b, 1, bandwidth_kbit="200"), row(ap, 2, bandwidth_kbit="300"))
     page = Page(client.post(NEW, form(*rows, button="remove", value="1")))
     assert [page.value(BANDWIDTH, number) for number in (1, 2)] == ["100", "300"]
-    assert len(page.root.all("section", data_attachment="")) == 2
+    assert len(page.root.all("section", class_="card attachment")) == 2
     assert not UserAS.objects.exists()
 
 

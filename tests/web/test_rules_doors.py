@@ -373,7 +373,7 @@ def test_an_address_is_stored_as_it_is_usually_written(door: str, doors: dict[st
 ONE_NUMBER = {name: rule for name, rule in RULES.items() if rule.field == "bandwidth_kbit"}
 
 
-@pytest.mark.parametrize("name", ONE_NUMBER)
+@pytest.mark.parametrize("name", [name for name, rule in ONE_NUMBER.items() if "form" in rule.doors])
 def test_the_page_of_a_link_refuses_the_same(name: str, link: Link, user_as: UserAS, owner: User) -> None:
     rule = RULES[name]
     browser = Client()
@@ -382,7 +382,7 @@ def test_the_page_of_a_link_refuses_the_same(name: str, link: Link, user_as: Use
     data = {f"link-{link.pk}-bandwidth_kbit": rule.values["bandwidth_kbit"]}
     response = browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", data)
     assert response.status_code == 200
-    errors = response.context["rows"][0].form.errors.as_data()["bandwidth_kbit"]
+    errors = response.context["form"].errors.as_data()["bandwidth_kbit"]
     assert [error.code for error in errors] == [rule.code]
     if rule.text:
         assert errors[0].messages == [rule.text]

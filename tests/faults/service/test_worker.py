@@ -13,8 +13,8 @@ from tests.faults.service.site import InBackground, Site
 pytestmark = pytest.mark.xdist_group("faults of the service")  # one process breaks it, others do not wait
 
 MAIL = (
-    "INSERT INTO scionlab_mail (key, recipient, subject, body, created_at, attempts, not_before, last_error)"
-    " VALUES (%s, 'owner@example.org', %s, 'It is.', now(), 0, now(), '') RETURNING id"
+    "INSERT INTO scionlab_mail (key, kind, recipient, subject, body, created_at, attempts, not_before, last_error)"
+    " VALUES (%s, '', 'owner@example.org', %s, 'It is.', now(), 0, now(), '') RETURNING id"
 )
 
 
