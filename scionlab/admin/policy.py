@@ -98,10 +98,12 @@ def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]
     link = "AS__interfaces__link_as_a"
     mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
     active = mine & Q(**{f"{link}__active": True})
+    above = Q(**{f"{link}__bandwidth_kbit__gt": F("maximum_kbit")})
+    above |= Q(**{f"{link}__from_user_kbit__gt": F("maximum_kbit")})
     return queryset.annotate(
         links=Count(link, filter=mine),
         active_links=Count(link, filter=active),
-        clamped_links=Count(link, filter=active & Q(**{f"{link}__bandwidth_kbit__gt": F("maximum_kbit")})),
+        clamped_links=Count(link, filter=active & above),
         sum_kbit=Sum(Least(F(f"{link}__bandwidth_kbit"), F("maximum_kbit")), filter=active, default=0),
     )
 

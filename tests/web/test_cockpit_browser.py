@@ -53,8 +53,8 @@ def admin_page(browser: Browser, live_server: LiveServer, db: None) -> Iterator[
 
 @pytest.fixture
 def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt) -> AttachmentPoint:
-    """One link enforced and used, one failed, one in two directions, one above the maximum; a foreign qdisc; an uplink too small;
-    and at the other attachment point an agent that is silent."""
+    """One link enforced and used, one failed, one in two directions, one above the maximum; a foreign qdisc; an
+    uplink too small; and at the other attachment point an agent that is silent."""
     attach(owner, *[spec(ap, public_port=50_010 + number) for number in range(3)], label="Three")
     attach(owner, spec(ap_b), label="Elsewhere")
     now = timezone.now()
