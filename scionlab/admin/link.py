@@ -34,7 +34,8 @@ from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_update
 
 USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
-CLAMPED = USER_LINKS & Q(bandwidth_kbit__gt=F("interface_a__AS__attachment_point__maximum_kbit"))
+_MAXIMUM = F("interface_a__AS__attachment_point__maximum_kbit")
+CLAMPED = USER_LINKS & (Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM))
 
 STAGES = {  # stage of selectors.LinkStatus: colour, what the filter says
     "enforced": ("good", "enforced"),
@@ -125,7 +126,8 @@ class LimitFilter(admin.SimpleListFilter):
             return queryset.filter(USER_LINKS).exclude(CLAMPED)
         if self.value() == "blocked":
             return queryset.filter(
-                USER_LINKS, Q(bandwidth_kbit=0) | Q(interface_a__AS__attachment_point__maximum_kbit=0)
+                USER_LINKS,
+                Q(bandwidth_kbit=0) | Q(from_user_kbit=0) | Q(interface_a__AS__attachment_point__maximum_kbit=0),
             )
         return queryset
 

@@ -135,6 +135,20 @@ def test_links_are_filtered(
     assert sorted(row.interface_b.AS.isd_as for row in rows(response)) == [f"17-ffaa:1:{one}" for one in found]
 
 
+@pytest.mark.parametrize(("from_user_kbit", "clamped"), [(501, "yes"), (0, "blocked")])
+def test_a_link_is_clamped_or_blocked_by_what_it_may_send_alone(
+    door: Client, three_links: list[Link], ap: AttachmentPoint, from_user_kbit: int, clamped: str
+) -> None:
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=500)
+    link = three_links[1]
+    assert link.bandwidth_kbit <= 500
+    assert link not in rows(door.get(page(Link, LIST), {"clamped": clamped}))
+    before = rows(door.get(page(AttachmentPoint, LIST)))[0].clamped_links
+    Link.objects.filter(pk=link.pk).update(from_user_kbit=from_user_kbit)
+    assert link in rows(door.get(page(Link, LIST), {"clamped": clamped}))
+    assert rows(door.get(page(AttachmentPoint, LIST)))[0].clamped_links == before + (clamped == "yes")
+
+
 def test_the_list_of_links_tells_requested_maximum_enforced_and_stage(
     door: Client, receipt: HostReceipt, ap: AttachmentPoint
 ) -> None:
