@@ -17,9 +17,9 @@ import pytest
 import schemathesis
 from django.core.cache import cache
 from django.core.management import call_command
-from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections, transaction
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import Client
 from hypothesis import HealthCheck, Phase, seed, settings
 from jsonschema import Draft202012Validator
@@ -48,12 +48,11 @@ def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
         cache.clear()
         for scope in SimpleRateThrottle.THROTTLE_RATES:
             patch.setitem(SimpleRateThrottle.THROTTLE_RATES, scope, "1000000/min")
-        for signal in (request_started, request_finished):
-            signal.disconnect(close_old_connections)  # it would close that of this very transaction
+        # A request that begins or ends would close the connection of this very transaction. To disconnect the signals
+        # is not enough: Django's test client connects them again after each of its own requests.
+        patch.setattr(BaseDatabaseWrapper, "close_if_unusable_or_obsolete", lambda _connection: None)
         built = build_world()
         yield built
-        for signal in (request_started, request_finished):
-            signal.connect(close_old_connections)
         transaction.set_rollback(True)
 
 
