@@ -280,6 +280,14 @@ class Page(Rule):
         return {404} if self.own and not may_see(caller.page_person, world) else None
 
 
+class PageOwner(Page):
+    """What not even administrators see of somebody else."""
+
+    def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
+        refusal = super().refusal(caller, method, world, host)
+        return {404} if refusal is None and caller.page_person != world.owner else refusal
+
+
 class Staff(Page):
     """The cockpit: for administrators; everybody else who is logged in is refused."""
 

@@ -37,6 +37,7 @@ from tests.web.access import (
     LogIn,
     Marker,
     Page,
+    PageOwner,
     PublicRest,
     Rest,
     RestAdministrators,
@@ -82,7 +83,7 @@ RULES: dict[str, Rule] = {
     "profile": Page(ENTER),
     "email_change": Page(ENTER),
     "api_tokens": Page(ENTER),
-    "api_token_revoke": Page({"POST": 404}),  # of others
+    "api_token_revoke": PageOwner({"POST": 302}),
     "account_delete": Page(ENTER),
     "user_as_list": Page(READ),
     "user_as_create": Page(ENTER),
@@ -294,6 +295,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         return [("/admin/scionlab/nothing/", None)]
     parts = route.split("/")
     starts = {
+        "account/tokens/": "apitoken",
         "cockpit/aps/": "attachmentpoint",
         "cockpit/limits/": "bulkchange",
         "api/v1/links/": "link",
