@@ -137,8 +137,8 @@ def tables(outcome: Outcome) -> list[Table]:
     remark = (
         f"{many:,} user ASes of one Link each at 20 attachment points, five of them the owner's. Limits for our own "
         f"pages: {MAX_STATEMENTS} statements, {MAX_BYTES // 1000} kB with style and script; Django's admin "
-        "pages bring their own. Statements are counted in PostgreSQL's log; one of them only asks whether the connection "
-        "is still there (CONN_HEALTH_CHECKS), and does not count against the limit."
+        "pages bring their own. Statements are counted in PostgreSQL's log; one of them only asks whether the "
+        "connection is still there (CONN_HEALTH_CHECKS), and does not count against the limit."
     )
     return [Table("Time of a page", [*header, "kB with style and script"], rows, remark)]
 
