@@ -13,6 +13,7 @@ from typing import Any
 from django.utils.dateparse import parse_datetime
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_INTERFACE_ID, Limits, RuleError
+from scionlab.api.document_reader import DocumentReader, no_constant
 from scionlab.api.errors import FieldErrors
 from scionlab.models import LinkEnforcement
 from scionlab.services.receipt import Direction, LinkReceipt, Receipt
@@ -24,7 +25,6 @@ MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_VERSION = 2**31 - 1
 MAX_PROBLEMS = 1000
-MAX_ERRORS_TOLD = 20
 
 _VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
 _INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
@@ -41,7 +41,7 @@ class ReceiptError(RuleError):
 def parse_receipt(content: bytes) -> Receipt:
     """Raises only `ReceiptError`, whatever the bytes."""
     document = _load(content)
-    reader = _Reader()
+    reader = DocumentReader()
     reader.expect(isinstance(document, dict), "", "an object")
     if isinstance(document, dict):
         schema = document.get("schema")
@@ -59,55 +59,12 @@ def parse_receipt(content: bytes) -> Receipt:
 
 def _load(content: bytes) -> Any:
     try:
-        return json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+        return json.loads(content.decode("utf-8"), parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
         raise ReceiptError("not_json", "The body is not a JSON document in UTF-8.") from exc
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-class _Reader:
-    """Collects what is wrong. Each method returns a value of the right type even then, so that reading goes on."""
-
-    def __init__(self) -> None:
-        self.fields: FieldErrors = {}
-
-    def expect(self, is_right: bool, place: str, wanted: str) -> bool:
-        if not is_right and len(self.fields) < MAX_ERRORS_TOLD:
-            self.fields[place] = [{"code": "wrong_value", "message": f"Send {wanted} here."}]
-        return is_right
-
-    def integer(self, value: object, place: str, high: int) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high:
-            return value
-        self.expect(False, place, f"an integer from 0 to {high}")
-        return 0
-
-    def text(self, value: object, place: str, max_length: int) -> str:
-        # NUL: PostgreSQL cannot store it. Surrogates: nobody can, they are half a character.
-        if isinstance(value, str) and len(value) <= max_length and "\0" not in value and _is_unicode(value):
-            return value
-        self.expect(False, place, f"a text of at most {max_length} characters")
-        return ""
-
-    def mapping(self, value: object, place: str) -> dict[str, Any]:
-        if isinstance(value, dict):
-            return value
-        self.expect(False, place, "an object")
-        return {}
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _receipt(reader: _Reader, document: dict[str, Any]) -> Receipt:
+def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
     version, limits_version = _versions(reader, document)
     reader.integer(document.get("writes"), "writes", MAX_COUNTER)
     links: dict[int, LinkReceipt] = {}
@@ -126,7 +83,7 @@ def _receipt(reader: _Reader, document: dict[str, Any]) -> Receipt:
     )
 
 
-def _versions(reader: _Reader, document: dict[str, Any]) -> tuple[tuple[int, int] | None, int | None]:
+def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[int, int] | None, int | None]:
     written, limits = document.get("version"), document.get("limits_version")
     if written is None or limits is None:
         reader.expect(written is limits, "limits_version", 'null exactly if "version" is null')
@@ -138,7 +95,7 @@ def _versions(reader: _Reader, document: dict[str, Any]) -> tuple[tuple[int, int
     return parts, reader.integer(limits, "limits_version", MAX_VERSION)
 
 
-def _moment(reader: _Reader, value: object) -> datetime:
+def _moment(reader: DocumentReader, value: object) -> datetime:
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
     except ValueError:  # the 31st of February
@@ -149,7 +106,7 @@ def _moment(reader: _Reader, value: object) -> datetime:
     return datetime.max
 
 
-def _link(reader: _Reader, value: object, place: str) -> LinkReceipt:
+def _link(reader: DocumentReader, value: object, place: str) -> LinkReceipt:
     link = reader.mapping(value, place)
     state = link.get("state") if isinstance(link.get("state"), str) else ""
     known = state in LinkEnforcement.State.values
@@ -177,7 +134,7 @@ def _link(reader: _Reader, value: object, place: str) -> LinkReceipt:
     )
 
 
-def _direction(reader: _Reader, value: object, place: str) -> Direction | None:
+def _direction(reader: DocumentReader, value: object, place: str) -> Direction | None:
     if value is None:
         return None
     direction = reader.mapping(value, place)
@@ -191,7 +148,7 @@ def _direction(reader: _Reader, value: object, place: str) -> Direction | None:
     )
 
 
-def _problems(reader: _Reader, value: object) -> list[dict[str, str]]:
+def _problems(reader: DocumentReader, value: object) -> list[dict[str, str]]:
     is_list = isinstance(value, list) and len(value) <= MAX_PROBLEMS
     if not reader.expect(is_list, "problems", f"a list of at most {MAX_PROBLEMS} problems"):
         return []

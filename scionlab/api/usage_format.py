@@ -15,6 +15,7 @@ from typing import Any, Final
 from django.utils.dateparse import parse_datetime
 
 from bandwidth_config import MAX_INTERFACE_ID, RuleError
+from scionlab.api.document_reader import DocumentReader, no_constant
 from scionlab.api.errors import FieldErrors
 from scionlab.models.usage import KEY_LENGTH, SEGMENT_LENGTH
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
@@ -27,7 +28,6 @@ MAX_TIMES: Final = 60
 MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum of thousands of links must fit into 64 bits too
 MAX_RATE_KBIT: Final = 2**31 - 1
 MAX_VERSION: Final = 2**31 - 1
-MAX_ERRORS_TOLD: Final = 20
 # As many as 4094 links at 60 times have, and some. Of 32 MiB of nothing but brackets Python makes a gigabyte.
 MAX_BRACKETS: Final = 100_000
 MAX_COMMAS: Final = 3_000_000
@@ -80,7 +80,7 @@ def parse_usage(content: bytes) -> Batch:
     """Raises only `UsageError`, whatever the bytes."""
     _check_size(content)
     try:
-        document = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+        document = json.loads(content.decode("utf-8"), parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
         raise UsageError("not_json", "The body is not a JSON document in UTF-8.") from exc
     if not isinstance(document, dict):
@@ -106,31 +106,13 @@ def _check_size(content: bytes) -> None:
         raise TooLargeError("too_large", text)
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+class _Reader(DocumentReader):
+    """Columns of counters too."""
 
-
-class _Reader:
-    """Collects what is wrong. Each method returns a value of the right type even then, so that reading goes on."""
-
-    def __init__(self) -> None:
-        self.fields: FieldErrors = {}
-
-    def expect(self, is_right: bool, place: str, wanted: str) -> bool:
-        if not is_right and len(self.fields) < MAX_ERRORS_TOLD:
-            self.fields[place] = [{"code": "wrong_value", "message": f"Send {wanted} here."}]
-        return is_right
-
-    def text(self, value: object, place: str, pattern: re.Pattern[str], wanted: str) -> str:
+    def matching(self, value: object, place: str, pattern: re.Pattern[str], wanted: str) -> str:
         found = value if isinstance(value, str) and pattern.fullmatch(value) else None
         self.expect(found is not None, place, wanted)
         return found or ""
-
-    def mapping(self, value: object, place: str) -> dict[str, Any]:
-        if isinstance(value, dict):
-            return value
-        self.expect(False, place, "an object")
-        return {}
 
     def column(self, value: object, place: str, n: int, high: int) -> list[int | None]:
         """A list of `n` integers or nulls. Quick where nothing is wrong: there are 240 000 of them from 4000 links."""
@@ -144,7 +126,7 @@ class _Reader:
 
 
 def _batch(reader: _Reader, document: dict[str, Any]) -> Batch:
-    key = reader.text(document.get("batch"), "batch", _KEY, f"{KEY_LENGTH} hexadecimal digits in lower case")
+    key = reader.matching(document.get("batch"), "batch", _KEY, f"{KEY_LENGTH} hexadecimal digits in lower case")
     agent = document.get("agent_version")
     reader.expect(isinstance(agent, str) and len(agent) <= 32, "agent_version", "a text of at most 32 characters")
     times = _times(reader, document.get("times"))
@@ -205,7 +187,7 @@ def _directions(
         here = f"{place}.{name}"
         said = reader.mapping(link[name], here)
         wanted = f"1 to {SEGMENT_LENGTH} visible ASCII characters"
-        segment = reader.text(said.get("segment"), f"{here}.segment", _SEGMENT, wanted)
+        segment = reader.matching(said.get("segment"), f"{here}.segment", _SEGMENT, wanted)
         found_wrong = len(reader.fields)
         limits = reader.column(said.get("rate_kbit"), f"{here}.rate_kbit", len(times), MAX_RATE_KBIT)
         columns = [reader.column(said.get(one), f"{here}.{one}", len(times), MAX_COUNTER) for one in _COUNTERS]
