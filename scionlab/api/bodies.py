@@ -141,10 +141,6 @@ class TimedBody(StrictSerializer):
     )
     reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
-    def profile(self) -> Profile:
-        """Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`)."""
-        raise NotImplementedError
-
 
 def _seconds(help_text: str, *, required: bool = True) -> Whole:
     return Whole(min_value=1, max_value=MAX_TIMED_S, required=required, help_text=help_text)
@@ -218,7 +214,9 @@ class SquareBody(TimedBody):
         return square_wave(values["low"], values["high"], values["half_period_s"], values["cycles"])
 
 
-TIMED_BODIES: dict[str, type[TimedBody]] = {
+# Each has `profile()`, which raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`).
+AnyTimedBody = ConstantBody | StairBody | SquareBody | OutageBody
+TIMED_BODIES: dict[str, type[AnyTimedBody]] = {
     "constant": ConstantBody,
     "stair": StairBody,
     "square": SquareBody,
@@ -226,7 +224,7 @@ TIMED_BODIES: dict[str, type[TimedBody]] = {
 }
 
 
-def timed_body(data: Any) -> TimedBody:
+def timed_body(data: Any) -> AnyTimedBody:
     """The body of its kind, validated. Raises `serializers.ValidationError`."""
     kind = data.get("kind") if isinstance(data, dict) else None
     known = TIMED_BODIES.get(kind) if isinstance(kind, str) else None
