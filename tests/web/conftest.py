@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
 from scionlab.isd_as import parse_as_id
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
-from scionlab.redis_client import REST
+from scionlab.redis_client import REST, client
+from scionlab.services.seen import HEARD, HOSTS, TOKENS, TOKENS_USED
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
 from tests.web.polling import WebServer, serve
 
@@ -33,6 +35,15 @@ from tests.web.polling import WebServer, serve
 def _redis_was_never_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever had to do without it leaves it alone for some seconds: the tests that come next are not to."""
     monkeypatch.setattr(REST, "_until", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_was_heard_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier tests noted and did not write would be written, and counted, by the test that comes next."""
+    monkeypatch.setattr(HEARD, "_times", {})
+    monkeypatch.setattr(TOKENS_USED, "_times", {})
+    if settings.REDIS_URL:
+        client().delete(*(key for ledger in (HOSTS, TOKENS) for key in (ledger.key, ledger.taken)))
 
 
 @pytest.fixture

@@ -32,7 +32,6 @@ def test_no_poll_writes_a_row_and_who_waits_counts_as_seen(server: WebServer, ho
 
 
 def test_what_a_worker_that_died_had_taken_is_flushed_first(host: Host, host_b: Host) -> None:
-    redis_client.client().delete("scionlab.seen", "scionlab.seen.taken")
     redis_client.client().hset("scionlab.seen.taken", mapping={str(host.pk): "1000000000"})
     seen.HEARD.note([host_b.pk])
     seen.HEARD.hand_over()
