@@ -21,8 +21,8 @@ from bench.core import REPOSITORY, Outcome, Progress, Scale, Step, machine
 from bench.plots import Plot
 from bench.report import Table, write_json
 from bench.world import PREFIX
-from lab import iperf
-from lab.netns import RUN_NETNS, available, cleanup_stale
+from measuring import iperf
+from measuring.netns import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
     "packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save", "service", "pages",

@@ -26,7 +26,7 @@ from ap_agent.usage.keeper import Keeper, Sample
 from ap_agent.usage.reading import Layouts, UsageReader, decode
 from bandwidth_config import LinkInfo
 from bench.world import IFB, NIC, PREFIX, attachment_point, local_port, make_links, remote_port, with_limit
-from lab.netns import Lab
+from measuring.netns import Lab
 
 CHANGES = 40
 _EPOCH = 1_795_300_020.0

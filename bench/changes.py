@@ -12,7 +12,7 @@ from functools import partial
 from bandwidth_config import LinkInfo, check_link_info
 from bench.peers import retell, thesis, wondershaper
 from bench.world import IFB, RunningEngine, entry, make_links, with_limit
-from lab.netns import Namespace
+from measuring.netns import Namespace
 
 DEV = "eth0"
 A, B, C = 2001, 2002, 2003  # interface ids of the two flows, and of a link that comes

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
-from lab.mmsg import BatchSender
+from measuring.mmsg import BatchSender
 
 FRAME_BYTES = 100
 BATCH = 256

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bandwidth_config import HEARTBEAT_KBIT
-from lab.judge import NS, bucket_bytes
+from measuring.judge import NS, bucket_bytes
 
 FRAME_BYTES = 1514
 BYTES_PER_KBIT = 125

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bandwidth_config import check_link_info
 from bench.peers import thesis, wondershaper
 from bench.world import IFB, enforce
-from lab.netns import Namespace
+from measuring.netns import Namespace
 
 OURS, THESIS, SCHEME = "ours", "the thesis' sequence", wondershaper.SCHEME
 NO_LIMIT = "no limit"  # what the machine can do at all; only where that may be less than the limit

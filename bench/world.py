@@ -11,7 +11,7 @@ from functools import partial
 from ap_agent.model import EngineSettings, LinkState
 from ap_agent.reconcile import CycleResult, TcEngine, reconcile
 from bandwidth_config import LinkInfo, check_link_info
-from lab.netns import Lab, Namespace, enter
+from measuring.netns import Lab, Namespace, enter
 
 PREFIX = "slbench"
 NIC = "nic0"

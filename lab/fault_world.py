@@ -27,8 +27,8 @@ from ap_agent.bundle import MANIFEST, check_members
 from ap_agent.store import Store
 from bandwidth_config import LINK_INFO_PATH
 from lab import witness
-from lab.netns import Lab, LabError, Namespace
-from lab.traffic import Endpoint, data
+from measuring.netns import Lab, LabError, Namespace
+from measuring.traffic import Endpoint, data
 
 IFB = "slbw0"
 HOST_ID = "lab"

@@ -18,9 +18,9 @@ from typing import Any
 
 from lab import witness
 from lab.fault_world import IFB, LIMIT_KBIT, NETS, OFFERED_KBIT, PAYLOAD_BYTES, FaultWorld
-from lab.judge import NS, Arrivals, bucket_bytes, excess_bytes
-from lab.netns import Namespace
-from lab.traffic import Results, TrafficRun
+from measuring.judge import NS, Arrivals, bucket_bytes, excess_bytes
+from measuring.netns import Namespace
+from measuring.traffic import Results, TrafficRun
 
 HEAL_DEADLINE_S = 5.0
 RUN_S = 2.5

@@ -7,7 +7,7 @@ import socket
 import threading
 from types import TracebackType
 
-from lab.netns import Namespace
+from measuring.netns import Namespace
 
 _CHUNK_BYTES = 65_536
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from lab import witness
-from lab.netns import Namespace
+from measuring.netns import Namespace
 from tests.usage_ledger import Sums
 
 Address = tuple[str, int]

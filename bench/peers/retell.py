@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from lab.netns import Namespace
+from measuring.netns import Namespace
 
 OWN_TABLE_LIMIT = 0x800  # from here on the kernel numbers the lists of preferences
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from lab.netns import Namespace
 from lab.witness import qdiscs
+from measuring.netns import Namespace
 
 BULK_CEIL_PERCENT, BULK_RATE_PERCENT = 95, 40
 SCHEME = "wondershaper's HTB scheme"

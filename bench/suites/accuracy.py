@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bench import tap
 from bench.core import Label, Outcome, Scale, Series, Step, interleave
 from bench.plots import Plot
 from bench.report import NOTHING, Table
@@ -37,9 +36,10 @@ from bench.wires import (
     install,
 )
 from bench.world import IFB, PREFIX, tear_down
-from lab.judge import NS
-from lab.netns import Lab, LabError, Namespace
-from lab.traffic import Endpoint, TrafficRun, data, ends
+from measuring import tap
+from measuring.judge import NS
+from measuring.netns import Lab, LabError, Namespace
+from measuring.traffic import Endpoint, TrafficRun, data, ends
 
 NAME = "accuracy"
 TITLE = "Accuracy"
@@ -181,7 +181,7 @@ def _start_tap(case: Case, wire: Wire, ap: Namespace, user: Namespace) -> subpro
         where, dev, which = ap, wire.dev if case.tool == NO_LIMIT else wire.ifb(case.tool), "--from"
     else:
         where, dev, which = user, wire.dev, "--to"
-    started = where.python("bench.tap", "--dev", dev, which, wire.user_address, "--seconds", str(case.seconds))
+    started = where.python("measuring.tap", "--dev", dev, which, wire.user_address, "--seconds", str(case.seconds))
     if started.stdout is None or started.stdout.readline().strip() != "ready":
         raise LabError("the tap did not start")
     return started

@@ -13,8 +13,8 @@ from bench.plots import Plot
 from bench.report import Table
 from bench.wires import FROM_USER, OURS, THESIS, TO_USER, UDP, Wire, install
 from bench.world import IFB, PREFIX, tear_down
-from lab.netns import Lab
-from lab.traffic import ROUTER_SEND_BUFFER_BYTES, Endpoint, data, ends, heartbeats, run_traffic
+from measuring.netns import Lab
+from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Endpoint, data, ends, heartbeats, run_traffic
 
 NAME = "heartbeats"
 TITLE = "Heartbeats under overload"

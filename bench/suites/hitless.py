@@ -36,8 +36,8 @@ from bench.report import NOTHING, Table, figure
 from bench.windows import allowed_bytes
 from bench.wires import DIRECTIONS, FROM_USER, TO_USER
 from bench.world import IFB, LOCAL, PREFIX, RunningEngine, local_port, remote_port, tear_down
-from lab.netns import Lab, Namespace
-from lab.traffic import Endpoint, Results, TrafficRun, data, ends
+from measuring.netns import Lab, Namespace
+from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
 
 NAME = "hitless"
 TITLE = "Changes under traffic"

@@ -36,7 +36,7 @@ from bench.world import (
     tear_down,
     with_limit,
 )
-from lab.netns import Lab, Namespace
+from measuring.netns import Lab, Namespace
 
 NAME = "install"
 TITLE = "Installing, changing, looking"

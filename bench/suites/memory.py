@@ -14,7 +14,7 @@ from bench.core import Outcome, Scale, Step
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from bench.world import IFB, NIC, PREFIX, attachment_point, tear_down
-from lab.netns import Lab, LabError
+from measuring.netns import Lab, LabError
 
 NAME = "memory"
 TITLE = "Memory"

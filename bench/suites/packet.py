@@ -35,8 +35,8 @@ from bench.world import (
     tear_down,
     user_addresses,
 )
-from lab.netns import Lab, Namespace
 from lab.witness import classes
+from measuring.netns import Lab, Namespace
 
 NAME = "packet"
 TITLE = "CPU time per packet"

@@ -34,9 +34,9 @@ from bench.report import NOTHING, Table, figure
 from bench.world import PREFIX, SEED
 from lab import servers, witness
 from lab.demo.agent import DemoAgent
-from lab.netns import Lab, LabError, Namespace
 from lab.serve import is_healthy
 from lab.service import CoordinationService
+from measuring.netns import Lab, LabError, Namespace
 
 NAME = "save"
 TITLE = "From Save to the kernel"

@@ -27,9 +27,9 @@ from lab.demo.without_root import show_without_root
 from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_ADDRESS, SITE_URL, USER_ASES, UserAs, World
 from lab.folders import TemporaryFolder, remove_abandoned
 from lab.forward import PortForward
-from lab.netns import Lab, LabError, available, cleanup_stale
 from lab.serve import is_healthy
 from lab.service import CoordinationService, ServiceError
+from measuring.netns import Lab, LabError, available, cleanup_stale
 
 SAVE_TO_KERNEL_S = 1.0  # what the median of the changes must stay below
 ENFORCED_DEADLINE_S = 30.0

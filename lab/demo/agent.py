@@ -13,8 +13,8 @@ from pathlib import Path
 from lab import witness
 from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, UserAs
-from lab.netns import LabError, Namespace
 from lab.service import REPOSITORY
+from measuring.netns import LabError, Namespace
 
 NIC, IFB = "eth0", "slbw0"
 _LOOK_INTERVAL_S = 0.02

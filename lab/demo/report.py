@@ -10,7 +10,7 @@ from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
 from lab.demo.traffic import LinkMeasurement, Measured
 from lab.demo.world import ADMIN, BYSTANDER_KBIT, PASSWORD, USER_ASES, UserAs
-from lab.judge import RATE_TOLERANCE
+from measuring.judge import RATE_TOLERANCE
 
 BYSTANDER_LOSS_TOLERANCE = 0.001  # of its packets: what a bystander loses without any limit on two busy cores
 

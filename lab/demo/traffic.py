@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lab.demo.world import AP_IPV4, AP_IPV6, BYSTANDER_IP, BYSTANDER_KBIT, UserAs, World
-from lab.judge import HeartbeatReport
-from lab.netns import Namespace
-from lab.traffic import Endpoint, Results, data, ends, heartbeats, run_traffic
+from measuring.judge import HeartbeatReport
+from measuring.netns import Namespace
+from measuring.traffic import Endpoint, Results, data, ends, heartbeats, run_traffic
 
 _BYSTANDER_PORT = 40_000  # no link has it
 _FULL_FRAME_BYTES = {False: 1472, True: 1452}  # the largest UDP payload that fits an MTU of 1500, by "is IPv6"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lab.netns import Lab, Namespace
+from measuring.netns import Lab, Namespace
 
 PREFIX = "slbwdemo"
 SITE_ADDRESS = ("192.0.2.100", 8000)

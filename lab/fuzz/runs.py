@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from lab.netns import REPOSITORY
+from measuring.netns import REPOSITORY
 
 _FOUND = 77  # libFuzzer's exit code when the target raised
 _FAST = Path("/dev/shm")  # noqa: S108  # folders of our own are made in it: every stored bundle is synced

@@ -12,9 +12,9 @@ import pytest
 from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, USER_ASES, World
-from lab.netns import Lab, available, cleanup_stale
 from lab.serve import is_healthy
 from lab.service import CoordinationService
+from measuring.netns import Lab, available, cleanup_stale
 from tests.faults.service.mailbox import Mailbox
 
 _PREFIX = "slbwe2e"

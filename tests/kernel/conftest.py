@@ -17,7 +17,7 @@ import pytest
 from ap_agent.model import EngineSettings
 from ap_agent.reconcile import CycleResult, plan_cycle, reconcile, reset
 from bandwidth_config import LinkInfo, check_link_info
-from lab.netns import Lab, Namespace, available, cleanup_stale
+from measuring.netns import Lab, Namespace, available, cleanup_stale
 
 T = TypeVar("T")
 

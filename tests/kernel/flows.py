@@ -18,7 +18,7 @@ from itertools import product
 from types import TracebackType
 
 from bandwidth_config import LinkInfo
-from lab.netns import Namespace
+from measuring.netns import Namespace
 from tests.kernel.conftest import Host
 from tests.kernel.packets import SCION_DATA, SCION_HEARTBEAT, Address, _family
 from tests.kernel.reach import Reach

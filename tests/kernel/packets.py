@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lab import witness
-from lab.netns import Namespace
+from measuring.netns import Namespace
 
 IPV6_HOPOPTS, IPV6_DSTOPTS = 54, 59  # <linux/in6.h>
 # An extension header of 8 bytes: next header (filled in by the kernel), length 0, one PadN option.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from lab.netns import Namespace
+from measuring.netns import Namespace
 
 SSH = 22
 PATIENCE_S = 2.0

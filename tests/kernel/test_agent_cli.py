@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lab import witness
-from lab.netns import REPOSITORY
+from measuring.netns import REPOSITORY
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
 from tests.agent_service import Service, like_the_service, status

@@ -16,7 +16,7 @@ import pytest
 from ap_agent.events import Change, Interest, Listener, Prefixes
 from lab.fault_world import HOST_ID, IFB, FaultWorld
 from lab.faults import FAULTS, HEAL_DEADLINE_S, Report, measure
-from lab.netns import available, cleanup_stale
+from measuring.netns import available, cleanup_stale
 from tests import agent_service as svc
 from tests.kernel.conftest import Host
 

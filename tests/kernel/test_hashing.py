@@ -13,7 +13,7 @@ import pytest
 
 from ap_agent.ops import HeadSwitch, Stage
 from bandwidth_config import LinkInfo
-from lab.netns import Namespace
+from measuring.netns import Namespace
 from tests.kernel.conftest import Host, entry, links
 from tests.kernel.packets import SCION_DATA, Datagram, classified, counts
 from tests.property.crowds import MANY, ipv6_subnets, random_addresses, remote_ports, two_families

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.netns import REPOSITORY
+from measuring.netns import REPOSITORY
 from tests.agent_bundles import bundle_bytes
 from tests.agent_service import Service, like_the_service
 from tests.kernel.conftest import Host, entry

@@ -19,7 +19,7 @@ from ap_agent import web
 from ap_agent.errors import FetchError
 from ap_agent.fetch import Have, NotModified, ServiceClient
 from ap_agent.settings import Settings
-from lab.netns import Lab, Namespace, available, cleanup_stale
+from measuring.netns import Lab, Namespace, available, cleanup_stale
 
 PREFIX = "slbwkq"
 MISSING = available()

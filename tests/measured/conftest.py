@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.netns import available, cleanup_stale
+from measuring.netns import available, cleanup_stale
 from tests.measured.testbed import PREFIX, Testbed, WindowExceededError, report
 
 MEASURED_AGAIN = 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from lab import probes
-from lab.judge import bins_kbit
-from lab.traffic import TrafficRun, data, ends, heartbeats
 from lab.witness import traces
+from measuring import probes
+from measuring.judge import bins_kbit
+from measuring.traffic import TrafficRun, data, ends, heartbeats
 from tests.measured.testbed import (
     AP_ADDRESS,
     Testbed,

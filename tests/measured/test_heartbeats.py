@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lab.netns import Namespace
-from lab.scion_packet import NEXT_HEADER_BFD
-from lab.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, heartbeats, run_traffic
+from measuring.netns import Namespace
+from measuring.scion_packet import NEXT_HEADER_BFD
+from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, heartbeats, run_traffic
 from tests.measured.testbed import Testbed, TestLink, assert_limit, assert_never_exceeded, report
 
 SECONDS = 4.3  # 22 heartbeats in each direction of each link

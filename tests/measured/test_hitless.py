@@ -18,9 +18,9 @@ import pytest
 
 from ap_agent.model import EngineSettings
 from ap_agent.reconcile import CycleResult
-from lab.judge import excess_bytes
-from lab.netns import Namespace
-from lab.traffic import Results, TrafficRun, data, ends, heartbeats
+from measuring.judge import excess_bytes
+from measuring.netns import Namespace
+from measuring.traffic import Results, TrafficRun, data, ends, heartbeats
 from tests.measured.testbed import (
     AP_ADDRESS,
     Testbed,

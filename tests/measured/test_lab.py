@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.judge import delays_ms
-from lab.netns import REPOSITORY, RUN_NETNS, Lab, LabError, cleanup_stale, pids_in
-from lab.traffic import TrafficRun, data, heartbeats, run_traffic
 from lab.witness import links, traces
+from measuring.judge import delays_ms
+from measuring.netns import REPOSITORY, RUN_NETNS, Lab, LabError, cleanup_stale, pids_in
+from measuring.traffic import TrafficRun, data, heartbeats, run_traffic
 from tests.measured.testbed import AP_ADDRESS, Testbed, TestLink, report, user_address
 
 pytestmark = pytest.mark.usefixtures("_namespaces")
@@ -24,7 +24,7 @@ PREFIX = "sltlab"  # not the other tests' prefix: cleaning up must not be seen b
 
 OWNER = f"""
 import sys, time
-from lab.netns import Lab
+from measuring.netns import Lab
 with Lab("{PREFIX}") as lab:
     one, two = lab.namespace("one"), lab.namespace("two")
     lab.veth(one.nic("eth0", "192.0.2.1/24"), two.nic("eth0", "192.0.2.2/24"))

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from ap_agent.model import EngineSettings
-from lab import probes
-from lab.judge import NS, Wire, bucket_bytes
-from lab.netns import Namespace
-from lab.traffic import TrafficRun, data, ends, heartbeats, run_traffic
 from lab.witness import classes, received_bytes
+from measuring import probes
+from measuring.judge import NS, Wire, bucket_bytes
+from measuring.netns import Namespace
+from measuring.traffic import TrafficRun, data, ends, heartbeats, run_traffic
 from tests.measured.testbed import (
     AP_ADDRESS,
     FRAME_BYTES,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lab import iperf, probes
-from lab.judge import Wire
-from lab.traffic import data, ends, run_traffic
 from lab.witness import classes
+from measuring import iperf, probes
+from measuring.judge import Wire
+from measuring.traffic import data, ends, run_traffic
 from tests.measured.testbed import Testbed, TestLink, assert_limit, assert_never_exceeded, document, report
 
 # Issue 3: the long run within 1 %. What remains is a frame more or less in the window and the machine's own pauses.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ap_agent.bundle import read_bundle
 from ap_agent.store import Store
-from lab.traffic import TrafficRun, data, heartbeats
 from lab.witness import classes
+from measuring.traffic import TrafficRun, data, heartbeats
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
 from tests.measured.testbed import Testbed, TestLink, assert_limit, document, report
 

@@ -6,7 +6,8 @@
         results = run_traffic(bed.flood([link], times=2), seconds=4)
         assert_limit(results, bed.ap, link)
 
-Every tolerance is one of `lab.judge`: 2 % for a steady rate (the product's promise), bucket + frames for any window.
+Every tolerance is one of `measuring.judge`: 2 % for a steady rate (the product's promise), bucket + frames for any
+window.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any
 from ap_agent import reconcile
 from ap_agent.model import EngineSettings
 from bandwidth_config import check_link_info
-from lab.judge import NS, Wire, bucket_bytes
-from lab.netns import Lab, Namespace, Nic
-from lab.traffic import Address, Endpoint, Results, Stream, data, ends
+from measuring.judge import NS, Wire, bucket_bytes
+from measuring.netns import Lab, Namespace, Nic
+from measuring.traffic import Address, Endpoint, Results, Stream, data, ends
 
 PREFIX = "sltest"
 AP_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}

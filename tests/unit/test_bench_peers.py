@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from bench import tap
 from bench.packets import FRAME_BYTES, udp_frame
 from bench.peers import flat, retell, thesis, wondershaper
 from bench.world import make_links, remote_port, user_addresses, with_limit
-from lab.scion_packet import recognise
+from measuring import tap
+from measuring.scion_packet import recognise
 
 
 def test_the_thesis_sequence_is_that_of_its_listing() -> None:

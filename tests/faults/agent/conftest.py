@@ -19,7 +19,7 @@ import pytest
 from ap_agent.signed_text import time_text
 from ap_agent.store import Store
 from lab import witness
-from lab.netns import Lab, Namespace, available, cleanup_stale
+from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
 from tests.agent_service import Request, Service, like_the_service, service
 

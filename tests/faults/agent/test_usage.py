@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ap_agent.usage.batch import time_text
-from lab.netns import Lab, Namespace, available, cleanup_stale
+from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_service import Answer, Handler, service, status, stored
 from tests.faults.agent.conftest import World, Zygote, eventually
 from tests.usage_flood import Ends, Flood, added, backlog, kernel, make_anew_by_hand

@@ -14,9 +14,9 @@ import subprocess
 import time
 from typing import Any
 
-from lab.judge import Wire
-from lab.netns import LabError, Namespace
-from lab.traffic import Address
+from measuring.judge import Wire
+from measuring.netns import LabError, Namespace
+from measuring.traffic import Address
 
 PAYLOAD_BYTES = 1472
 _START_TRIES = 50

@@ -1,8 +1,8 @@
 """Bystanders of a limit: small questions over UDP and TCP (an SSH session, a config pull), and a TCP bulk flow.
 
-    python -m lab.probes serve --address IP [--port N]
-    python -m lab.probes ask   --address IP --seconds S [--port N]
-    python -m lab.probes bulk  --address IP --seconds S [--port N] [--reverse]
+    python -m measuring.probes serve --address IP [--port N]
+    python -m measuring.probes ask   --address IP --seconds S [--port N]
+    python -m measuring.probes bulk  --address IP --seconds S [--port N] [--reverse]
 
 `serve` answers UDP with what it got and TCP as asked; the other two print one JSON document. `ServedHost` runs them
 inside namespaces. A bystander uses ports that no link has.
@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from lab.netns import LabError, Namespace
+from measuring.netns import LabError, Namespace
 
 PORT = 4022  # any port that is no link's: links of the lab start at 50000
 QUESTION_BYTES = 64  # about what a keystroke costs in an SSH session
@@ -66,7 +66,7 @@ class ServedHost:
         self.address = address
         self.port = port
         self._host = host
-        self._server = host.python("lab.probes", "serve", "--address", address, "--port", str(port))
+        self._server = host.python("measuring.probes", "serve", "--address", address, "--port", str(port))
         if self._server.stdout is None or self._server.stdout.readline().strip() != "ready":
             host.lab.stop(self._server)
             said = self._server.stderr.read().strip() if self._server.stderr is not None else ""
@@ -78,12 +78,12 @@ class ServedHost:
 
     def start_asking(self, asker: Namespace, seconds: float) -> subprocess.Popen[str]:
         """Begin to ask from another host; `answers` collects."""
-        return asker.python("lab.probes", "ask", *self._target(), "--seconds", str(seconds))
+        return asker.python("measuring.probes", "ask", *self._target(), "--seconds", str(seconds))
 
     def start_bulk(self, sender: Namespace, seconds: float, *, reverse: bool = False) -> subprocess.Popen[str]:
         """Begin a TCP bulk flow to this host (`reverse`: from it); `bulk_report` collects."""
         options = ["--reverse"] if reverse else []
-        return sender.python("lab.probes", "bulk", *self._target(), "--seconds", str(seconds), *options)
+        return sender.python("measuring.probes", "bulk", *self._target(), "--seconds", str(seconds), *options)
 
     def _target(self) -> list[str]:
         return ["--address", self.address, "--port", str(self.port)]
@@ -261,7 +261,7 @@ def _receive_exactly(tcp: socket.socket, count: int) -> bytes:
 
 def main(argv: list[str] | None = None) -> int:
     """See the module's head."""
-    parser = argparse.ArgumentParser(prog="python -m lab.probes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m measuring.probes", description=__doc__)
     parser.add_argument("role", choices=("serve", "ask", "bulk"))
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, default=PORT)

@@ -1,8 +1,8 @@
 """One host's share of a traffic run: sends and receives on many endpoints at once, in one process.
 
-    python -m lab.station < spec.json
+    python -m measuring.station < spec.json
 
-Reads one line of JSON (`lab.traffic` writes it), opens and binds every endpoint, prints `ready`, waits for a line
+Reads one line of JSON (`measuring.traffic` writes it), opens and binds every endpoint, prints `ready`, waits for a line
 with the common start time (CLOCK_MONOTONIC, ns), runs, and prints one JSON document. Both directions of an endpoint
 share one socket, as in a border router: a link is one 5-tuple. Every millisecond it takes what has arrived, sends the
 heartbeats that are due (again and again until the socket takes them, as a router's blocked write would) and then the
@@ -11,7 +11,7 @@ data that is due. Data which a full socket refuses is counted and not repeated.
 A station that has to wait for the processor offers less than it was told to, and a limit looks too low then. So it
 runs ahead of ordinary programs (SCHED_RR) where the machine allows that; it sleeps most of each millisecond.
 
-Nothing here judges: arrivals are written down with the kernel's times, and `lab.judge` does the arithmetic.
+Nothing here judges: arrivals are written down with the kernel's times, and `measuring.judge` does the arithmetic.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import sys
 import time
 from typing import Any
 
-from lab.judge import NS, Arrivals, Span, wire_bytes
-from lab.mmsg import BatchReceiver, BatchSender, prepare
-from lab.scion_packet import build_data, build_heartbeat, recognise, stamp
+from measuring.judge import NS, Arrivals, Span, wire_bytes
+from measuring.mmsg import BatchReceiver, BatchSender, prepare
+from measuring.scion_packet import build_data, build_heartbeat, recognise, stamp
 
 TICK_S = 0.001
 PAUSE_NS = 4_000_000  # a tick this late is worth noting: the bucket of a limit is 4 ms of its rate

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from lab.scion_packet import (
+from measuring.scion_packet import (
     MIN_DATA_BYTES,
     NEXT_HEADER_BFD,
     NEXT_HEADER_UDP,

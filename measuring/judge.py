@@ -26,7 +26,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lab.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
+from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20

@@ -6,11 +6,11 @@ from array import array
 
 import pytest
 
-from lab.judge import Arrivals
-from lab.netns import Lab
-from lab.station import pack_arrivals, unpack_arrivals
-from lab.traffic import data, ends, heartbeats
 from lab.tunnel import parse_outer, peer_of
+from measuring.judge import Arrivals
+from measuring.netns import Lab
+from measuring.station import pack_arrivals, unpack_arrivals
+from measuring.traffic import data, ends, heartbeats
 
 AP = ("192.0.2.1", 50_000)
 USER = ("192.0.2.11", 50_001)

@@ -1,6 +1,6 @@
 """What passes a device, packet by packet: kernel times and lengths, whatever program sends it.
 
-    python -m bench.tap --dev DEV --to ADDRESS --seconds S      or --from ADDRESS
+    python -m measuring.tap --dev DEV --to ADDRESS --seconds S      or --from ADDRESS
 
 Prints `ready`, listens for so many seconds, and prints JSON with the columns packed. Only IPv4 packets with this
 destination (or source) are taken, 64 bytes of each: the length on the wire comes from the IP header.
@@ -21,9 +21,9 @@ from array import array
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from lab.judge import ETHERNET_BYTES
-from lab.mmsg import BatchReceiver, prepare
-from lab.station import go_ahead_of_others
+from measuring.judge import ETHERNET_BYTES
+from measuring.mmsg import BatchReceiver, prepare
+from measuring.station import go_ahead_of_others
 
 SO_ATTACH_FILTER = 26
 SOL_PACKET, PACKET_STATISTICS = 263, 6
@@ -93,7 +93,7 @@ def unpack(text: str) -> tuple[array[int], array[int]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.tap", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m measuring.tap", description=__doc__)
     parser.add_argument("--dev", required=True)
     parser.add_argument("--to")
     parser.add_argument("--from", dest="source")

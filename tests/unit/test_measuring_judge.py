@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from lab.judge import (
+from measuring.judge import (
     NS,
     Arrivals,
     Wire,

@@ -6,8 +6,9 @@
     results.rate_kbit(user, "l1")           # what arrived at the user AS, kbit/s on the Ethernet
     results.heartbeats(user, "l1").downs    # what its border router would have concluded
 
-One `lab.station` process per host does all of that host's sending and receiving; all start at one moment of the clock
-that they share. Offered rates are those of the wire (Ethernet), like the limits. Verdicts rest on what receivers saw.
+One `measuring.station` process per host does all of that host's sending and receiving; all start at one moment of the
+clock that they share. Offered rates are those of the wire (Ethernet), like the limits. Verdicts rest on what receivers
+saw.
 
 What a station manages, measured on the 2-core machine of CI (kernel 6.18, veth, no limits, both directions at once
 between two hosts): 300 Mbit/s of 1472-byte datagrams each way without a loss at 18 % of a core per station, or 20
@@ -24,11 +25,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lab import judge
-from lab.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Span, Wire
-from lab.netns import LabError, Namespace
-from lab.scion_packet import HEARTBEAT_INTERVAL_S, NEXT_HEADER_UDP, Kind
-from lab.station import unpack_arrivals
+from measuring import judge
+from measuring.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Span, Wire
+from measuring.netns import LabError, Namespace
+from measuring.scion_packet import HEARTBEAT_INTERVAL_S, NEXT_HEADER_UDP, Kind
+from measuring.station import unpack_arrivals
 
 Address = tuple[str, int]
 ROUTER_SEND_BUFFER_BYTES = 212_992  # net.core.wmem_default: what a border router's socket has (DOMAIN section 7)
@@ -152,7 +153,7 @@ class Results:
     def judge_rate(
         self, host: Namespace, name: str, limit_kbit: int, *, wire: Wire | None = None, **window: Any
     ) -> RateVerdict:
-        """The same against a limit; see `lab.judge` on pauses of the machine."""
+        """The same against a limit; see `measuring.judge` on pauses of the machine."""
         return judge.judge_rate(
             self.all_arrivals(host, name),
             wire or self.at(host, name).wire,
@@ -162,7 +163,7 @@ class Results:
         )
 
     def excess_bytes(self, host: Namespace, name: str, limit_kbit: int, *, wire: Wire | None = None) -> float:
-        """The most that any window carried above rate*T; see `lab.judge`."""
+        """The most that any window carried above rate*T; see `measuring.judge`."""
         return judge.excess_bytes(self.all_arrivals(host, name), wire or self.at(host, name).wire, limit_kbit)
 
     def heartbeats(self, host: Namespace, name: str) -> HeartbeatReport:
@@ -193,7 +194,7 @@ class TrafficRun:
         self._stations: dict[Namespace, subprocess.Popen[str]] = {}
         self.start_ns = 0
         for host, endpoints in plan.items():
-            station = host.python("lab.station", stdin=subprocess.PIPE)
+            station = host.python("measuring.station", stdin=subprocess.PIPE)
             self._stations[host] = station
             spec = {
                 "seconds": seconds,
