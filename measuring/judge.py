@@ -21,22 +21,59 @@ without the checksum, because that is what HTB counts there (on tun devices: IP 
 from __future__ import annotations
 
 import itertools
-import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from measuring.framing import (
+    ETHERNET_BYTES,
+    VXLAN_BYTES,
+    Wire,
+    goodput_bound,
+    offered_on_wire,
+    tcp_goodput_bound,
+    wire_bytes,
+)
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
-ETHERNET_BYTES = 14
-IPV4_BYTES = 20
-IPV6_BYTES = 40
-UDP_BYTES = 8
-_FRAGMENT_HEADER_BYTES = 8  # IPv6
 WARM_UP_S = 1.0
 BUCKET_MS = 4
 RATE_TOLERANCE = 0.02  # "within 2 % of each limit (L2)": the product's own promise
 NS = 1_000_000_000
+
+__all__ = [
+    "BUCKET_MS",
+    "ETHERNET_BYTES",
+    "NS",
+    "RATE_TOLERANCE",
+    "VXLAN_BYTES",
+    "WARM_UP_S",
+    "Arrivals",
+    "HeartbeatReport",
+    "RateVerdict",
+    "Span",
+    "Wire",
+    "bin_tolerance",
+    "bins_kbit",
+    "bucket_bytes",
+    "common_pauses",
+    "delays_ms",
+    "excess_bytes",
+    "goodput_bound",
+    "goodput_kbit",
+    "goodput_samples",
+    "hold_time_s",
+    "jain",
+    "jain_bound",
+    "judge_heartbeats",
+    "judge_rate",
+    "missing_count",
+    "offered_on_wire",
+    "steady_rate",
+    "tcp_goodput_bound",
+    "wire_bytes",
+    "zero_samples",
+]
 
 Span = tuple[int, int]  # from, to; CLOCK_MONOTONIC ns
 
@@ -77,42 +114,6 @@ class Arrivals:
             array("I", (row[2] for row in rows)),
             array("q", (row[3] for row in rows)),
         )
-
-
-def wire_bytes(
-    payload_bytes: int, *, family: int, mtu_bytes: int = 1500, link_layer_bytes: int = ETHERNET_BYTES
-) -> int:
-    """What a UDP payload costs on the wire, with the headers of its fragments where it does not fit the MTU.
-
-    `link_layer_bytes` is 14 on an Ethernet and 0 on a tun device.
-    """
-    datagram = UDP_BYTES + payload_bytes
-    ip = IPV4_BYTES if family == 4 else IPV6_BYTES
-    if ip + datagram <= mtu_bytes:
-        return link_layer_bytes + ip + datagram
-    if family == 6:
-        ip += _FRAGMENT_HEADER_BYTES
-    carried = (mtu_bytes - ip) // 8 * 8  # all fragments but the last carry a multiple of 8 (RFC 791, RFC 8200)
-    return datagram + math.ceil(datagram / carried) * (ip + link_layer_bytes)
-
-
-@dataclass(frozen=True)
-class Wire:
-    """What one payload costs where the limit counts: the family, and whether an Ethernet header is counted."""
-
-    family: int
-    link_layer_bytes: int = ETHERNET_BYTES
-    mtu_bytes: int = 1500
-
-    def bytes(self, payload_bytes: int) -> int:
-        """See `wire_bytes`."""
-        return wire_bytes(
-            payload_bytes, family=self.family, mtu_bytes=self.mtu_bytes, link_layer_bytes=self.link_layer_bytes
-        )
-
-    def total(self, arrivals: Arrivals) -> int:
-        """All of these arrivals together."""
-        return sum(self.bytes(size) for size in arrivals.payload_bytes)
 
 
 def steady_rate(
@@ -248,14 +249,91 @@ def missing_count(arrivals: Arrivals, sent: int) -> int:
 
 
 def bins_kbit(arrivals: Arrivals, wire: Wire, *, start_ns: int, stop_ns: int, width_s: float = 0.1) -> list[float]:
-    """Rate in each whole bin between start and stop, kbit/s."""
+    """Rate on the wire in each whole bin between start and stop, kbit/s."""
+    return _binned(arrivals, list(map(wire.bytes, arrivals.payload_bytes)), start_ns, stop_ns, width_s)
+
+
+def goodput_kbit(arrivals: Arrivals, *, start_ns: int, stop_ns: int, warm_up_s: float = WARM_UP_S) -> float:
+    """Payload of complete datagrams from the end of the warm-up to `stop_ns`, over all of that time, kbit/s.
+
+    Up to one datagram at each end is on the wrong side of the edge: for a mean within x % the time has to be long
+    against payload / rate.
+    """
+    from_ns = start_ns + int(warm_up_s * NS)
+    carried = sum(
+        size for at, size in zip(arrivals.arrived_ns, arrivals.payload_bytes, strict=True) if from_ns <= at < stop_ns
+    )
+    return carried * 8 * 1_000_000 / (stop_ns - from_ns)
+
+
+def goodput_samples(
+    arrivals: Arrivals, *, start_ns: int, stop_ns: int, warm_up_s: float = WARM_UP_S, width_s: float = 1.0
+) -> list[float]:
+    """Payload per whole sample (of a second), aligned to the run's clock, the warm-up left out, kbit/s."""
+    from_ns = start_ns + int(warm_up_s * NS)
+    return _binned(arrivals, arrivals.payload_bytes, from_ns, stop_ns, width_s)
+
+
+def _binned(arrivals: Arrivals, sizes: Sequence[int], start_ns: int, stop_ns: int, width_s: float) -> list[float]:
     width_ns = int(width_s * NS)
     bins = [0] * ((stop_ns - start_ns) // width_ns)
-    for at_ns, size in zip(arrivals.arrived_ns, arrivals.payload_bytes, strict=True):
+    for at_ns, size in zip(arrivals.arrived_ns, sizes, strict=True):
         index = (at_ns - start_ns) // width_ns
         if 0 <= index < len(bins):
-            bins[index] += wire.bytes(size)
+            bins[index] += size
     return [count * 8 / width_s / 1000 for count in bins]
+
+
+def zero_samples(bins: Sequence[float]) -> int:
+    """In how many samples nothing at all arrived."""
+    return sum(one == 0 for one in bins)
+
+
+def jain(ratios: Sequence[float]) -> float:
+    """Jain's fairness index of achieved / limit: 1 when all are equal, 1/n when one has everything; 1 where all are 0.
+
+    (R. Jain, D. Chiu, W. Hawe: A quantitative measure of fairness, DEC-TR-301, 1984.) Raises `ValueError` for none.
+    """
+    if not ratios:
+        raise ValueError("Jain's index needs at least one ratio")
+    squares = sum(one * one for one in ratios)
+    return sum(ratios) ** 2 / (len(ratios) * squares) if squares else 1.0
+
+
+def jain_bound(least: float, most: float) -> float:
+    """The lowest index that ratios within [least, most] can have, whatever their number: 4ab / (a + b)^2.
+
+    The worst case has only the two extremes, in the proportion b : a (minimise (pa + qb)^2 / (pa^2 + qb^2), p + q = 1).
+    Raises `ValueError` unless 0 < least <= most.
+    """
+    if not 0 < least <= most:
+        raise ValueError(f"Jain's bound needs 0 < least <= most, not {least} and {most}")
+    return 4 * least * most / (least + most) ** 2
+
+
+def hold_time_s(
+    bins: Sequence[float], rate: float, tolerance: float, *, width_s: float = 0.1, at_least: int = 3
+) -> float | None:
+    """After how many seconds of bins the rate holds: the beginning of the first one from which on all are within it.
+
+    `tolerance` is relative and belongs to the bin's length: see `bin_tolerance`. None where fewer than `at_least` bins
+    at the end are within it: then it never held. The answer is as fine as a bin.
+    """
+    good = 0
+    for one in reversed(bins):
+        if abs(one - rate) > tolerance * rate:
+            break
+        good += 1
+    return (len(bins) - good) * width_s if good >= at_least else None
+
+
+def bin_tolerance(limit_kbit: float, width_s: float, *, burst_bytes: float = 0, frame_bytes: int = 1514) -> float:
+    """How far the rate in a window may be from the limit, relative: (burst + one frame) / (rate * T).
+
+    Above it: a window of length T carries at most rate*T + burst + one frame. Below it, while more is offered: a frame
+    that is cut off at each edge together make one at most, and what a burst was ahead before is missing now.
+    """
+    return (burst_bytes + frame_bytes) * 8 / (limit_kbit * 1000 * width_s)
 
 
 def delays_ms(arrivals: Arrivals) -> list[float]:
