@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from scionlab_bw import VERSION, commands, credentials
+from scionlab_bw import VERSION, account, commands, credentials
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
 from scionlab_bw.tables import STAGES, clean
 
 EPILOG = """\
 LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one Link, or AS@ATTACHMENT-POINT.
+AS is a number (`scionlab-bw ases`), an ISD-AS or a label.
 Bandwidths: 500 (kbit/s), 1.5M, 10 Mbit/s. Durations: 90, 30s, 15m, 2h, 1d. Times: 18:30, 2026-11-22 18:30.
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not reachable, 4 not logged in or not allowed.
 """
@@ -37,8 +38,12 @@ def parser() -> argparse.ArgumentParser:
     log_in.add_argument("url", nargs="?", default=os.environ.get(credentials.URL_VARIABLE), help="of the service")
     log_in.add_argument("--email", help="instead of being asked for it")
     log_in.add_argument("--token", action="store_true", help="ask for a token of your profile page, not for a password")
-    sub.add_parser("logout", help="withdraw the token and forget it").set_defaults(run=commands.logout)
+    sub.add_parser("logout", help="withdraw the token and forget it").set_defaults(run=account.logout)
     sub.add_parser("ases", help="your ASes", parents=[shared]).set_defaults(run=commands.ases)
+    name = sub.add_parser("rename", help="give an AS another label", parents=[shared])
+    name.add_argument("as_", metavar="AS")
+    name.add_argument("label", metavar="LABEL")
+    name.set_defaults(run=commands.rename)
     every = sub.add_parser("links", help="your Links", parents=[shared])
     every.add_argument("--stage", choices=list(STAGES), help="only those at this stage")
     every.set_defaults(run=commands.list_links)
@@ -115,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.command == "login":
             if asked.url is None:
                 parser().error("login needs the address of the service, for example https://scionlab.example.org")
-            return commands.login(asked)
+            return account.login(asked)
         return int(asked.run(Service.of(credentials.load()), asked))
     except ClientError as exc:
         print(f"scionlab-bw: {clean(exc)}", file=sys.stderr)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
 import sys
 import time
 from argparse import Namespace
@@ -12,9 +10,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from scionlab_bw import credentials, links, tables
+from scionlab_bw import links, tables
 from scionlab_bw.client import Document, Service
-from scionlab_bw.credentials import Credentials
 from scionlab_bw.errors import ClientError, Refused, UsageError
 from scionlab_bw.units import format_bytes, format_kbit, format_seconds, parse_bandwidth, parse_duration, parse_moment
 
@@ -23,45 +20,6 @@ POLL_S = 1.0
 
 def _print_json(found: Any) -> None:
     print(json.dumps(found, indent=2, ensure_ascii=False))
-
-
-# --- logging in ---------------------------------------------------------------------------------------------
-
-
-def login(arguments: Namespace) -> int:
-    """The token is made, or given, and stored; neither it nor a password is ever an argument."""
-    url = credentials.checked_url(arguments.url)
-    token = _secret("API token: ") if arguments.token else _token_for_password(url, arguments.email)
-    person = Service(url, token).get("profile/").content
-    credentials.save(Credentials(url, token))
-    print(f"Logged in at {url} as {tables.clean(person['email'])}. The token is in {credentials.path()}.")
-    return 0
-
-
-def _token_for_password(url: str, email: str | None) -> str:
-    email = email or _line("E-mail address: ")
-    body = {"email": email, "password": _secret("Password: "), "name": f"scionlab-bw on {socket.gethostname()}"[:100]}
-    return str(Service(url).post("token/", body, is_repeatable=False)["token"])
-
-
-def _line(question: str) -> str:
-    print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip()
-
-
-def _secret(question: str) -> str:
-    """Not echoed on a terminal; the first line otherwise."""
-    found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    if not found:
-        raise UsageError("Nothing was typed.")
-    return found
-
-
-def logout(service: Service, _arguments: Namespace) -> int:
-    service.delete("token/")
-    credentials.forget()
-    print("The token was withdrawn and forgotten.")
-    return 0
 
 
 # --- looking ------------------------------------------------------------------------------------------------
@@ -80,6 +38,14 @@ def ases(service: Service, arguments: Namespace) -> int:
 def _stages(found: list[dict[str, Any]]) -> str:
     stages = [tables.STAGES.get(one["status"]["stage"], "?") for one in found]
     return ", ".join(f"{stages.count(name)} {name}" for name in dict.fromkeys(stages))
+
+
+def rename(service: Service, arguments: Namespace) -> int:
+    """Another label, unless somebody else gave it one in this moment."""
+    found = links.find_as(service, arguments.as_)
+    changed = service.patch(f"ases/{found.content['id']}/", {"label": arguments.label}, etag=found.etag)
+    name = f'"{changed["label"]}"' if changed["label"] else "without a label"
+    return _said(arguments, changed, f"{changed['isd_as']} is {name} now.")
 
 
 def list_links(service: Service, arguments: Namespace) -> int:

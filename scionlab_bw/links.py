@@ -1,4 +1,4 @@
-"""Which Link is meant: its number, or the AS (and attachment point) that it belongs to."""
+"""Which Link is meant: its number, or the AS (and attachment point) that it belongs to; and which AS."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def find(service: Service, written: str) -> Document:
 
 def name_of(link: dict[str, Any]) -> str:
     return f"{link['isd_as']}@{link['attachment_point']}"
+
+
+def find_as(service: Service, written: str) -> Document:
+    """An AS by its number (`scionlab-bw ases`), ISD-AS or label. Raises `UsageError`, or what the service says."""
+    if written.isascii() and written.isdigit():
+        return service.get(f"ases/{written}/")
+    wanted = written.lower()
+    found = [one for one in service.all_of("ases/") if wanted in {one["isd_as"], one["label"].lower()}]
+    if not found:
+        raise UsageError(f'No AS of yours is called "{written[:60]}". `scionlab-bw ases` lists them.')
+    if len(found) > 1:
+        names = ", ".join(one["isd_as"] for one in found[:5])
+        raise UsageError(f'{len(found)} ASes are called "{written[:60]}". Write one of: {names}.')
+    return service.get(f"ases/{found[0]['id']}/")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -27,6 +28,7 @@ from scionlab.services.user_as import (
     check_attachments,
     user_as_create,
     user_as_delete,
+    user_as_rename,
     user_as_set_active,
     user_as_update,
 )
@@ -161,17 +163,22 @@ class UserASDetailView(UserASView):
 
     @describe(
         "ASes",
-        "(De)activate all attachments of an AS",
-        body=bodies.ActiveBody,
+        "Rename an AS, or (de)activate all its attachments",
+        "What is left out stays as it is. A label is for people: no host gets anything new by it.",
+        body=bodies.UserASChangeBody,
         answer=documents.UserASDocument,
-        examples={"Deactivate": {"active": False}},
+        examples={"Rename": {"label": "Lab, second floor"}, "Deactivate": {"active": False}},
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.user_as(pk)
-        change = bodies.ActiveBody(data=request.data)
+        change = bodies.UserASChangeBody(data=request.data)
         change.is_valid(raise_exception=True)
-        with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)):
-            user_as_set_active(user_as_id=pk, actor=self.person, active=change.validated_data["active"])
+        wanted = change.validated_data
+        with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)), transaction.atomic():
+            if "label" in wanted:
+                user_as_rename(user_as_id=pk, actor=self.person, label=wanted["label"])
+            if "active" in wanted:
+                user_as_set_active(user_as_id=pk, actor=self.person, active=wanted["active"])
         return Response(self.document(pk))
 
     @describe("ASes", "Delete an AS", "With its host and Links.", success=status.HTTP_204_NO_CONTENT)

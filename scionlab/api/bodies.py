@@ -89,8 +89,16 @@ class UserASBody(StrictSerializer):
         return [AttachmentSpec(**one) for one in self.validated_data["attachments"]]
 
 
-class ActiveBody(StrictSerializer):
-    active = Flag()
+class UserASChangeBody(StrictSerializer):
+    """What may be changed at a user AS by itself; what is left out stays."""
+
+    label = Text(required=False, allow_blank=True, max_length=100)  # type: ignore[assignment]  # its name on the wire
+    active = Flag(required=False, help_text="Of all its attachments.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise RuleError("nothing_to_change", 'Nothing is to be changed. Send "label", or "active", or both.')
+        return attrs
 
 
 class DefaultBody(StrictSerializer):

@@ -36,6 +36,7 @@ __all__ = [
     "check_shown",
     "user_as_create",
     "user_as_delete",
+    "user_as_rename",
     "user_as_set_active",
     "user_as_update",
     "values_of_user_as",
@@ -156,6 +157,22 @@ def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> 
 
 
 @transaction.atomic
+def user_as_rename(*, user_as_id: int, actor: User | None, label: str) -> None:
+    """Store another label. No configuration has it, so no host's counter rises.
+
+    Raises `FieldRuleError` (`label_too_long`), `UserAS.DoesNotExist`.
+    """
+    user_as, changes = _locked(user_as_id, set())
+    _check_label(label)
+    if label != user_as.label:
+        user_as.label = label
+        user_as.save(update_fields=["label"])
+        note_change(user_as.pk, actor=actor)
+        logger.info("user_as.renamed as=%s actor=%s", user_as.isd_as, actor and actor.pk)
+    changes.carry_out()
+
+
+@transaction.atomic
 def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     """Delete the AS with its host and Links; H of the attachment points' hosts rises once.
 
@@ -231,11 +248,15 @@ def _fields_that_count(spec: AttachmentSpec) -> dict[str, Value]:
 # --- steps ------------------------------------------------------------------------------------------------
 
 
-def _check_fields(label: str, installation_type: str) -> None:
+def _check_label(label: str) -> None:
     maximum = UserAS._meta.get_field("label").max_length or 0
     if len(label) > maximum:
         text = f"A label of {len(label)} characters is longer than the {maximum} allowed. Shorten it."
         raise FieldRuleError("label_too_long", text, "label")
+
+
+def _check_fields(label: str, installation_type: str) -> None:
+    _check_label(label)
     if installation_type not in UserAS.Installation.values:
         known = ", ".join(UserAS.Installation.values)
         text = f'"{installation_type[:40]}" is no installation type. Choose one of: {known}.'

@@ -26,6 +26,7 @@ from scionlab.models import (
     Link,
     TimedLimit,
     User,
+    UserAS,
 )
 from scionlab.services.api_token import api_token_create
 from scionlab.services.link import link_update
@@ -145,6 +146,15 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert run("watch", one, "--once")[1][8:].startswith(" waiting: 500 kbit/s to the user AS")
     assert run("set", one, "--inactive")[0] == 0
     assert "inactive" in run("links")[1]
+
+
+def test_rename_gives_an_as_another_label(run: Run, logged_in: str, user_as: UserAS) -> None:
+    assert run("rename", "17-ffaa:1:1", "Lab")[:2] == (0, '17-ffaa:1:1 is "Lab" now.\n')
+    assert run("rename", "lab", "")[:2] == (0, "17-ffaa:1:1 is without a label now.\n")
+    user_as.refresh_from_db()
+    assert user_as.label == ""
+    code, _, err = run("rename", "nothing", "x")
+    assert (code, "`scionlab-bw ases` lists them" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from scionlab.models import (
 )
 from scionlab.services.api_token import api_token_create
 from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
+from tests.web.counters import Counters
 
 pytestmark = pytest.mark.django_db
 
@@ -131,6 +132,18 @@ def test_patch_with_0_stores_0(link: Link, owner: User) -> None:
     assert api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 0}, format="json").status_code == 200
     link.refresh_from_db()
     assert link.bandwidth_kbit == 0
+
+
+def test_patch_renames_an_as_and_no_host_hears_of_it(link: Link, user_as: UserAS, owner: User) -> None:
+    before, url = Counters(), f"/api/v1/ases/{user_as.pk}/"
+    answer = api(owner).patch(url, {"label": "Lab"}, format="json")
+    assert (answer.status_code, answer.json()["label"], before.risen()) == (200, "Lab", {})
+    both = api(owner).patch(url, {"label": "Attic", "active": False}, format="json").json()
+    assert (both["label"], [one["active"] for one in both["links"]]) == ("Attic", [False])
+    assert error_of(api(owner).patch(url, {}, format="json")) == (400, "nothing_to_change")
+    assert error_of(api(owner).patch(url, {"label": "x" * 101}, format="json"))[0] == 400
+    user_as.refresh_from_db()
+    assert (user_as.label, user_as.changed_by) == ("Attic", owner)
 
 
 def test_patch_deactivates(link: Link, owner: User) -> None:
