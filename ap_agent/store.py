@@ -18,6 +18,7 @@ hash of its content.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -96,7 +97,7 @@ class Store:
                 self._prepare()
                 self._write(bundle)
                 if trust is not None:
-                    self._write_json(self.trust_file, trust.to_json())
+                    self._write_json(self.trust_file, _sealed(trust.to_json()))
                 self._switch(bundle.name)
             except OSError as exc:
                 text = f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}."
@@ -163,7 +164,7 @@ class Store:
 
     def save_trust(self, trust: Trust) -> None:
         """Store it without a bundle: after a repair."""
-        self._save_json(self.trust_file, trust.to_json())
+        self._save_json(self.trust_file, _sealed(trust.to_json()))
 
     def load_acceptance(self) -> Acceptance | None:
         """What `accept-older` stored and no bundle has used up."""
@@ -175,7 +176,7 @@ class Store:
             raise StoreError(f"{self.acceptance_file} is damaged ({exc}); {remedy}.") from exc
 
     def save_acceptance(self, acceptance: Acceptance) -> None:
-        self._save_json(self.acceptance_file, acceptance.to_json())
+        self._save_json(self.acceptance_file, _sealed(acceptance.to_json()))
 
     def drop_acceptance(self) -> None:
         """Best effort: once another bundle is installed, an acceptance that is left over covers nothing."""
@@ -186,7 +187,7 @@ class Store:
         try:
             with path.open("rb") as stream:
                 data = stream.read(_MAX_JSON_BYTES)
-            return parse_json(data.decode("utf-8"))
+            return _unsealed(parse_json(data.decode("utf-8")))
         except FileNotFoundError:
             return None
         except OSError as exc:
@@ -246,6 +247,28 @@ def _operator(document: object) -> Operator:
     if link_info is not None and not isinstance(link_info, str):
         raise ValueError("no path")
     return Operator(kbit, Path(link_info) if link_info is not None else None)
+
+
+_SEAL = "sha256"
+
+
+def _sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """With a hash of the rest: one flipped bit can leave a well-formed document that trusts nobody, or another key."""
+    return document | {_SEAL: _hash_of(document)}
+
+
+def _unsealed(document: object) -> dict[str, Any]:
+    """Raises `ValueError` where the hash is not that of the rest."""
+    if not isinstance(document, dict):
+        raise ValueError("no object")
+    rest = {key: value for key, value in document.items() if key != _SEAL}
+    if document.get(_SEAL) != _hash_of(rest):
+        raise ValueError("another content than was written")
+    return rest
+
+
+def _hash_of(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

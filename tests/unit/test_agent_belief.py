@@ -16,6 +16,7 @@ import pytest
 from ap_agent.belief import Acceptance, trust_now
 from ap_agent.bundle import read_bundle
 from ap_agent.cycle import Agent
+from ap_agent.errors import StoreError
 from ap_agent.fetch import NewBundle, ServiceClient
 from ap_agent.log import get_logger
 from ap_agent.problems import problem_of
@@ -290,6 +291,19 @@ def test_lost_trust_is_made_again_from_the_enrolment_and_the_bundle(host: Host, 
     assert host.keys == {OTHER_KEY.key_id}  # the enrolled key was revoked, and stays so
     assert host.offered(bundle("1.18", 8, signers=[OTHER_KEY])) == "version_older"
     assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "new"
+
+
+def test_no_single_bit_of_what_is_trusted_can_turn_unnoticed(host: Host) -> None:
+    """A flipped bit can leave well-formed JSON: another enrolled key, or a list of keys under another name."""
+    host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY], revoked=[THIRD_KEY.key_id]))
+    store = host.agent.store
+    data = store.trust_file.read_bytes()
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << at % 7
+        store.trust_file.write_bytes(damaged)
+        with pytest.raises(StoreError, match="is damaged"):
+            store.load_trust()
 
 
 def test_trust_that_cannot_be_repaired_is_a_problem_and_the_limits_stay(
