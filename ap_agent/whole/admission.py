@@ -1,0 +1,212 @@
+"""Who is admitted how: the limits in the program's maps, kept by difference, and what was kept out.
+
+One `Admission` per direction owns a program with its maps. Whoever attaches the program gives the kernel a reference of
+its own: the filter keeps working when this process ends, and a fresh process puts a program of its own in its place.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ap_agent.desired import rates_of
+from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, Program, load_program
+from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Direction, Limit, Maps, Queue, build
+from bandwidth_config import IPAddress
+
+__all__ = ["Admission", "BpfUnavailableError", "Direction", "Entry", "Refused"]
+
+CAPACITY = 4096  # addresses: at least one link each, and a link's interface id is at most 4094
+NS_PER_S = 1_000_000_000
+# The virtual queue drains by 1/256 slower than HTB: what HTB loses when the machine stands still for longer than its
+# burst, the virtual queue forgets in the next seconds, instead of admitting for ever what finds no room any more.
+SLOWER_THAN_HTB = 256
+_LIMIT = struct.Struct("=QQQQ4s4sII16s")
+assert _LIMIT.size == Limit.BYTES  # noqa: S101 -- two descriptions of one layout
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The class in which the fragments of one remote address end, and which whole packets are in it too.
+
+    `room_bytes` is what its queue may hold when a datagram is admitted, `depth_bytes` the limit of its real leaf: room
+    and one whole datagram. An entry without `remote_port` owns its address. All L2 bytes, as HTB counts them.
+    """
+
+    kbit: int
+    room_bytes: int
+    depth_bytes: int
+    remote_port: int | None
+    local_port: int | None = None
+    local_ip: IPAddress | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.remote_port is None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What the program kept out of one address' class, since the address is known to it; L2 bytes."""
+
+    packets: int
+    bytes: int
+
+
+def multiplier(bytes_per_s: int, *, slower_by: int = 0) -> int:
+    """ns per byte with `SHIFT` binary places, rounded up; with `slower_by` = n the n-th part more."""
+    scaled = NS_PER_S << SHIFT
+    if slower_by:
+        scaled += scaled // slower_by
+    return -(-scaled // bytes_per_s)
+
+
+class Admission:
+    """The program of one direction with its maps. Not for two threads at once."""
+
+    def __init__(self, direction: Direction, capacity: int = CAPACITY) -> None:
+        """Load it; nothing is attached and nobody has an entry. Raises `BpfUnavailableError`."""
+        self.direction = direction
+        self._limits: dict[int, HashMap] = {}
+        self._queues: ArrayMap | None = None
+        self._program: Program | None = None
+        self._entries: dict[IPAddress, Entry] = {}
+        self._places: dict[IPAddress, int] = {}  # the number of each address' queue
+        self._free = list(range(capacity - 1, -1, -1))
+        try:
+            for version, key_bytes in ((4, 4), (6, 16)):
+                self._limits[version] = HashMap(
+                    f"slbw_limits_v{version}", key_bytes=key_bytes, value_bytes=Limit.BYTES, entries=capacity
+                )
+            self._queues = ArrayMap("slbw_queues", value_bytes=Queue.BYTES, entries=capacity)
+            maps = Maps(self._limits[4].fd, self._limits[6].fd, self._queues.fd)
+            self._program = load_program(f"slbw_{direction}", build(direction, maps))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def program_fd(self) -> int:
+        """What a filter is made with. Raises `ValueError` after `close`."""
+        return self._loaded.fd
+
+    @property
+    def program_id(self) -> int:
+        """The kernel's number of the program, as `tc filter show` prints it."""
+        return self._loaded.id
+
+    @property
+    def tag(self) -> str:
+        """A hash of its instructions, 16 hexadecimal digits, as `tc filter show` prints it."""
+        return self._loaded.tag
+
+    def set(self, entries: Mapping[IPAddress, Entry]) -> int:
+        """Make the maps hold exactly these entries; returns how many were written or removed.
+
+        An entry of 0 kbit/s is left out: the closed leaf behind drops, and counts. What an address has in its queue
+        stays when its limit changes, as bytes: they last longer at a lower rate. Raises `OSError` when the kernel
+        refuses a write (ENOSPC: more addresses than `capacity`).
+        """
+        wanted = {address: entry for address, entry in entries.items() if entry.kbit > 0}
+        gone = [address for address in self._entries if address not in wanted]
+        for address in gone:
+            self._remove(address)
+        changed = [address for address, entry in wanted.items() if self._entries.get(address) != entry]
+        for address in changed:
+            self._put(address, wanted[address])
+        return len(gone) + len(changed)
+
+    def refused(self) -> dict[IPAddress, Refused]:
+        """Of each address with an entry."""
+        queues = self._mapped
+        return {
+            address: Refused(queues.read(place, Queue.REFUSED_PACKETS), queues.read(place, Queue.REFUSED_BYTES))
+            for address, place in self._places.items()
+        }
+
+    def close(self) -> None:
+        """Give up our references; a filter has its own. Can be called twice."""
+        self._entries.clear()
+        self._places.clear()
+        for one in self._limits.values():
+            one.close()
+        self._limits.clear()
+        if self._queues is not None:
+            self._queues.close()
+            self._queues = None
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+
+    @property
+    def _loaded(self) -> Program:
+        if self._program is None:
+            raise ValueError("this admission is closed; make another one")
+        return self._program
+
+    @property
+    def _mapped(self) -> ArrayMap:
+        if self._queues is None:
+            raise ValueError("this admission is closed; make another one")
+        return self._queues
+
+    def _put(self, address: IPAddress, entry: Entry) -> None:
+        before = self._entries.get(address)
+        place = self._places.get(address)
+        if place is None:
+            if not self._free:
+                raise OSError(errno.ENOSPC, f"there is no place for {address} beside {len(self._places)} addresses")
+            place = self._free.pop()
+            self._mapped.clear(place)
+            self._places[address] = place
+        self._limits[address.version].put(address.packed, pack_limit(entry, place, self.direction))
+        self._entries[address] = entry
+        if before is not None and before.kbit != entry.kbit:
+            self._stretch_queue(place, before, entry)
+
+    def _stretch_queue(self, place: int, before: Entry, now: Entry) -> None:
+        """The queue is kept as the time it takes to drain: the same bytes at the new rate.
+
+        The program may charge a packet between our reading and our writing, which then is not counted. That is one
+        packet more in the leaf, which has place for many.
+        """
+        at_ns, now_ns = self._mapped.read(place, Queue.EMPTY_AT_NS), time.monotonic_ns()
+        if at_ns > now_ns:
+            self._mapped.write(place, Queue.EMPTY_AT_NS, now_ns + (at_ns - now_ns) * before.kbit // now.kbit)
+
+    def _remove(self, address: IPAddress) -> None:
+        self._limits[address.version].delete(address.packed)
+        del self._entries[address]
+        self._free.append(self._places.pop(address))
+
+
+def pack_limit(entry: Entry, place: int, direction: Direction) -> bytes:
+    """What the program reads of an entry above 0 kbit/s (`program.Limit`)."""
+    rates = rates_of(entry.kbit)
+    local_ip = None if entry.is_any else entry.local_ip  # without a port only the remote address counts
+    per_byte = multiplier(rates.limit, slower_by=SLOWER_THAN_HTB)
+    ports, mask = _ports(entry, direction)
+    return _LIMIT.pack(
+        per_byte,
+        entry.room_bytes * per_byte >> SHIFT,
+        entry.depth_bytes * per_byte >> SHIFT,
+        multiplier(rates.heartbeat),
+        mask,
+        ports,
+        place,
+        (IS_ANY if entry.is_any else 0) | (HAS_LOCAL if local_ip is not None else 0),
+        b"" if local_ip is None else local_ip.packed,
+    )
+
+
+def _ports(entry: Entry, direction: Direction) -> tuple[bytes, bytes]:
+    """Source and destination port as in the packet, and a mask of those that count."""
+    remote, local = (
+        (struct.pack("!H", port or 0), b"\0\0" if port is None else b"\xff\xff")
+        for port in (entry.remote_port, entry.local_port)
+    )
+    first, second = (local, remote) if direction == "to_user" else (remote, local)
+    return first[0] + second[0], first[1] + second[1]

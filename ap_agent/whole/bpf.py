@@ -1,0 +1,213 @@
+"""bpf(2) through ctypes: maps, one program, and what the kernel says about it. Nothing here knows what it is for.
+
+No library: what we need are seven commands of one system call, with the layouts of linux/bpf.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import struct
+from dataclasses import dataclass
+
+from ap_agent.errors import AgentError
+
+_SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}  # __NR_bpf of each machine
+_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD, _PROG_TEST_RUN, _OBJ_GET_INFO = 0, 1, 2, 3, 5, 10, 15
+_HASH, _ARRAY = 1, 2
+_MMAPABLE = 1 << 10  # of an array: user space reads and writes its values in memory (Linux 5.5)
+_SCHED_CLS = 3
+_LOG_BYTES = 1 << 20
+_LOG_LINES = 12  # the verifier tells all that it did; what it refuses is at the end
+_PAGE = mmap.PAGESIZE
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class BpfUnavailableError(AgentError):
+    """This process or kernel cannot have the program: the operator decides. Limits do not depend on it."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}; {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+
+def _bpf(command: int, attributes: bytearray | bytes) -> tuple[int, bytearray]:
+    """(result, the attributes as the kernel left them). Raises `OSError`."""
+    number = _SYSCALL.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"the number of bpf(2) on {platform.machine()} is not known")
+    passed = bytearray(attributes)
+    buffer = (ctypes.c_char * len(passed)).from_buffer(passed)
+    result = _libc.syscall(
+        ctypes.c_long(number), ctypes.c_int(command), ctypes.byref(buffer), ctypes.c_uint(len(passed))
+    )
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(result), passed
+
+
+def _pointer(data: bytearray) -> int:
+    """Its address; `data` must live, and keep its length, as long as the kernel uses it."""
+    return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
+
+
+def _unavailable(what: str, failure: OSError) -> BpfUnavailableError:
+    if failure.errno in (errno.EPERM, errno.EACCES):
+        return BpfUnavailableError(
+            f"The kernel refuses {what} ({failure.strerror})",
+            "give the agent CAP_BPF beside CAP_NET_ADMIN, and let its system call filter pass bpf(2)",
+        )
+    return BpfUnavailableError(
+        f"The kernel cannot do {what} ({failure.strerror})",
+        "this needs Linux 5.12 with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF; leave whole_datagrams off otherwise",
+    )
+
+
+def _create_map(kind: int, name: str, sizes: tuple[int, int, int], flags: int) -> int:
+    """`sizes`: of a key, of a value, and how many entries."""
+    attributes = struct.pack("=IIIII8x16s", kind, *sizes, flags, name.encode()[:15])  # no inner map, NUMA node 0
+    try:
+        return _bpf(_MAP_CREATE, attributes)[0]
+    except OSError as exc:
+        raise _unavailable("a BPF map", exc) from exc
+
+
+class HashMap:
+    """Keys and values of fixed sizes; each call is one system call, and replaces a value as a whole."""
+
+    def __init__(self, name: str, *, key_bytes: int, value_bytes: int, entries: int) -> None:
+        """Raises `BpfUnavailableError`."""
+        self._key, self._value = bytearray(key_bytes), bytearray(value_bytes)
+        self.fd = _create_map(_HASH, name, (key_bytes, value_bytes, entries), 0)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Raises `OSError` (E2BIG when the map is full)."""
+        self._key[:], self._value[:] = key, value
+        _bpf(_MAP_UPDATE, self._element())
+
+    def delete(self, key: bytes) -> None:
+        """A key that is not there is fine."""
+        self._key[:] = key
+        with contextlib.suppress(FileNotFoundError):
+            _bpf(_MAP_DELETE, self._element())
+
+    def get(self, key: bytes) -> bytes | None:
+        self._key[:] = key
+        try:
+            _bpf(_MAP_LOOKUP, self._element())
+        except FileNotFoundError:
+            return None
+        return bytes(self._value)
+
+    def _element(self) -> bytes:
+        return struct.pack("=I4xQQQ", self.fd, _pointer(self._key), _pointer(self._value), 0)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class ArrayMap:
+    """Values of a fixed size, which program and process share as memory."""
+
+    def __init__(self, name: str, *, value_bytes: int, entries: int) -> None:
+        """`value_bytes` a multiple of 8. Raises `BpfUnavailableError`."""
+        self.value_bytes = value_bytes
+        self.fd = _create_map(_ARRAY, name, (4, value_bytes, entries), _MMAPABLE)
+        size = -(-value_bytes * entries // _PAGE) * _PAGE
+        self._memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._words = memoryview(self._memory).cast("Q")
+
+    def read(self, index: int, offset: int) -> int:
+        """The 8 bytes at this offset of a value."""
+        return self._words[(index * self.value_bytes + offset) // 8]
+
+    def write(self, index: int, offset: int, number: int) -> None:
+        """8 bytes at once: the program sees the old or the new ones."""
+        self._words[(index * self.value_bytes + offset) // 8] = number
+
+    def clear(self, index: int) -> None:
+        """All of a value 0."""
+        for offset in range(0, self.value_bytes, 8):
+            self.write(index, offset, 0)
+
+    def close(self) -> None:
+        self._words.release()
+        self._memory.close()
+        os.close(self.fd)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A loaded classifier. `id` and `tag` are what `tc filter show` prints of it."""
+
+    fd: int
+    id: int
+    tag: str
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def load_program(name: str, instructions: bytes) -> Program:
+    """A classifier of traffic control. Raises `BpfUnavailableError`, and `RuntimeError` with the verifier's last words
+    when it refuses the program: that is our bug."""
+    try:
+        fd = _load(name, instructions, None)
+    except OSError as exc:
+        log = _verifier_log(name, instructions) if exc.errno in (errno.EINVAL, errno.EACCES) else ""
+        if log:
+            raise RuntimeError(f"The verifier refuses the program {name}:\n{last_words(log)}") from exc
+        raise _unavailable("a BPF program", exc) from exc
+    info = bytearray(64)
+    _bpf(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), _pointer(info)))
+    _kind, identity, tag = struct.unpack_from("=II8s", info)
+    return Program(fd, identity, tag.hex())
+
+
+def _verifier_log(name: str, instructions: bytes) -> str:
+    log = bytearray(_LOG_BYTES)
+    with contextlib.suppress(OSError):
+        os.close(_load(name, instructions, log))
+    return log.partition(b"\0")[0].decode(errors="replace")
+
+
+def last_words(log: str) -> str:
+    """What the verifier did last and why it stopped, without its statistics."""
+    lines = [line for line in log.splitlines() if line and not line.startswith(("processed ", "verification time"))]
+    return "\n".join(lines[-_LOG_LINES:])
+
+
+def _load(name: str, instructions: bytes, log: bytearray | None) -> int:
+    code, licence = bytearray(instructions), bytearray(b"Apache-2.0\0")  # no helper that we call asks for the GPL
+    log_fields = (1, len(log), _pointer(log)) if log is not None else (0, 0, 0)
+    attributes = struct.pack(
+        "=IIQQIIQII16sII",
+        _SCHED_CLS,
+        len(code) // 8,
+        _pointer(code),
+        _pointer(licence),
+        *log_fields,
+        0,  # version of the kernel: of no meaning for classifiers
+        0,
+        name.encode()[:15],
+        0,
+        0,
+    )
+    return _bpf(_PROG_LOAD, attributes)[0]
+
+
+def run_once(program_fd: int, packet: bytes, *, repeat: int = 1) -> tuple[int, int]:
+    """Give the program a packet (from its Ethernet header on) without any device, `repeat` times; returns its last
+    answer and the mean time in ns. Raises `OSError`."""
+    data = bytearray(packet)
+    fields = struct.pack("=IIIIQQII", program_fd, 0, len(data), 0, _pointer(data), 0, repeat, 0)
+    _, answer = _bpf(_PROG_TEST_RUN, fields + bytes(24))
+    _, returned, _, _, _, _, _, duration = struct.unpack_from("=IIIIQQII", answer)
+    return struct.unpack("=i", struct.pack("=I", returned))[0], duration
