@@ -1,0 +1,169 @@
+"""A web download, as a user would do it: Python's HTTP server and client over TCP with cubic.
+
+    python -m evaluation.download serve --address IP --port N --bytes SIZE
+    python -m evaluation.download fetch --seconds LIMIT     reads [[url, times], …] as JSON from stdin
+
+`serve` prints `ready` and answers every GET with so many bytes. `fetch` loads each URL so many times, one after the
+other, all URLs at once, and prints JSON: per URL the seconds from the first packet of the connection to the last byte
+of the body. The congestion control is pinned to cubic on both sides: BBR, the default of some kernels, starves behind
+shallow leaves. Frames are the lab's: no super-packets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import http.server
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+from measuring.netns import LabError, Namespace
+
+PATH = "/file"
+LIFE_S = 900  # nobody waits for a server whose harness is gone
+CHUNK_BYTES = 65_536
+_TCP_CONGESTION = 13  # <linux/tcp.h>; the name is missing from `socket` on some platforms
+CUBIC = b"cubic"
+
+Download = tuple[str, int]  # URL, how often
+
+
+class CubicServer(http.server.ThreadingHTTPServer):
+    """Connections inherit the congestion control of the socket that listens."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
+        super().server_bind()
+
+
+def handler(size_bytes: int) -> type[http.server.BaseHTTPRequestHandler]:
+    """Answers every GET with a body of this size; logs nothing."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(size_bytes))
+            self.end_headers()
+            chunk, left = bytes(CHUNK_BYTES), size_bytes
+            while left > 0:
+                self.wfile.write(chunk[: min(left, CHUNK_BYTES)])
+                left -= CHUNK_BYTES
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing: the harness reads what `serve` prints."""
+
+    return Handler
+
+
+def serve(address: str, port: int, size_bytes: int) -> None:
+    """Answer until ended; at the latest after `LIFE_S`, when SIGALRM ends the process."""
+    signal.alarm(LIFE_S)
+    with CubicServer((address, port), handler(size_bytes)) as server:
+        print("ready", flush=True)
+        server.serve_forever()
+
+
+def load(url: str) -> tuple[int, float]:
+    """Bytes of the body, and seconds from the beginning of the connection to its last byte. Raises `OSError`."""
+    parts = urlsplit(url)
+    if parts.hostname is None or parts.port is None:
+        raise ValueError(f"{url!r} has no host and port")
+    began = time.monotonic()
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+    connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, CUBIC)
+    connection.request("GET", parts.path)
+    response = connection.getresponse()
+    received = 0
+    while chunk := response.read1(CHUNK_BYTES):
+        received += len(chunk)
+    seconds = time.monotonic() - began
+    connection.close()
+    return received, seconds
+
+
+def fetch(downloads: Sequence[Download]) -> dict[str, list[list[float]]]:
+    """Bytes and seconds of every download, by URL; the URLs side by side, each URL's downloads in turn."""
+    found: dict[str, list[list[float]]] = {url: [] for url, _ in downloads}
+    lock = threading.Lock()
+
+    def one_after_the_other(download: Download) -> None:
+        url, times = download
+        for _ in range(times):
+            received, seconds = load(url)
+            with lock:
+                found[url].append([received, seconds])
+
+    with ThreadPoolExecutor(max_workers=max(1, len(downloads))) as pool:
+        list(pool.map(one_after_the_other, downloads))
+    return found
+
+
+# --- from the harness ---------------------------------------------------------------------------------------------
+
+
+class WebServer:
+    """A web server on a host of the lab."""
+
+    def __init__(self, host: Namespace, address: str, port: int, size_bytes: int) -> None:
+        """Raises `LabError` when it does not start."""
+        self.url = f"http://{address}:{port}{PATH}"
+        options = ["--address", address, "--port", str(port), "--bytes", str(size_bytes)]
+        self._process = host.python("evaluation.download", "serve", *options)
+        if self._process.stdout is None or self._process.stdout.readline().strip() != "ready":
+            host.lab.stop(self._process)
+            said = self._process.stderr.read().strip() if self._process.stderr is not None else ""
+            raise LabError(f"the web server of {host.name} did not start: {said}")
+
+
+class Fetching:
+    """Downloads in progress on a host of the lab."""
+
+    def __init__(self, host: Namespace, downloads: Sequence[Download], *, seconds: float) -> None:
+        """`seconds`: how long they may take in all."""
+        self._seconds, self._host = seconds, host
+        self._process = host.python("evaluation.download", "fetch", "--seconds", str(int(seconds) + 1), stdin=-1)
+        if self._process.stdin is not None:
+            self._process.stdin.write(json.dumps(downloads))
+            self._process.stdin.close()
+            self._process.stdin = None
+
+    def finish(self) -> Mapping[str, list[list[float]]]:
+        """See `fetch`. Raises `LabError` when a download failed or did not end in time."""
+        out, err = self._process.communicate(timeout=self._seconds + 20)
+        if self._process.returncode != 0:
+            raise LabError(f"the downloads of {self._host.name} ended with {self._process.returncode}: {err[-300:]}")
+        found: dict[str, list[list[float]]] = json.loads(out)
+        return found
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m evaluation.download", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    server = commands.add_parser("serve")
+    server.add_argument("--address", required=True)
+    server.add_argument("--port", type=int, required=True)
+    server.add_argument("--bytes", type=int, required=True)
+    client = commands.add_parser("fetch")
+    client.add_argument("--seconds", type=int, required=True)
+    given = parser.parse_args(argv)
+    if given.command == "serve":
+        serve(given.address, given.port, given.bytes)
+        return 0
+    signal.alarm(given.seconds)
+    print(json.dumps(fetch([(url, times) for url, times in json.load(sys.stdin)])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
