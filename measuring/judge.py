@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from measuring.framing import (
@@ -67,6 +67,7 @@ __all__ = [
     "jain_bound",
     "judge_heartbeats",
     "judge_rate",
+    "merged",
     "missing_count",
     "offered_on_wire",
     "steady_rate",
@@ -101,19 +102,24 @@ class Arrivals:
         )
 
     def merged(self, other: Arrivals) -> Arrivals:
-        """Both kinds in one, in order of arrival: a limit holds for their sum."""
-        rows = sorted(
-            [
-                *zip(self.arrived_ns, self.payload_bytes, self.sequence, self.sent_ns, strict=True),
-                *zip(other.arrived_ns, other.payload_bytes, other.sequence, other.sent_ns, strict=True),
-            ]
-        )
-        return Arrivals(
-            array("q", (row[0] for row in rows)),
-            array("I", (row[1] for row in rows)),
-            array("I", (row[2] for row in rows)),
-            array("q", (row[3] for row in rows)),
-        )
+        """Both in one, in order of arrival."""
+        return merged((self, other))
+
+
+def merged(all_of_them: Iterable[Arrivals]) -> Arrivals:
+    """Several kinds in one, in order of arrival: a limit holds for their sum."""
+    filled = [one for one in all_of_them if len(one)]
+    if len(filled) == 1:
+        return filled[0]
+    rows = sorted(
+        row for one in filled for row in zip(one.arrived_ns, one.payload_bytes, one.sequence, one.sent_ns, strict=True)
+    )
+    return Arrivals(
+        array("q", (row[0] for row in rows)),
+        array("I", (row[1] for row in rows)),
+        array("I", (row[2] for row in rows)),
+        array("q", (row[3] for row in rows)),
+    )
 
 
 def steady_rate(

@@ -22,6 +22,7 @@ _NOT_TAKEN = frozenset(
     {errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EINTR}
     | {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EINVAL}
 )
+_BATCH_BYTES = 1 << 20  # of a sender: large datagrams take more room, not more memory
 _TIMESPEC = struct.Struct("@qq")
 _CONTROL_BYTES = 64
 _CMSG_HEADER_BYTES = 16  # size_t length, int level, int type on 64-bit Linux
@@ -73,6 +74,7 @@ class BatchSender:
     """Sends up to `count` datagrams of one size through a connected socket in one call."""
 
     def __init__(self, template: bytes | bytearray, count: int = 64) -> None:
+        count = max(1, min(count, _BATCH_BYTES // len(template)))
         self._slots = _Slots(count, len(template))
         for view in self._slots.views:
             view[:] = template
@@ -98,7 +100,8 @@ class BatchSender:
 class BatchReceiver:
     """Receives what is there, up to `count` datagrams per call, with the kernel's arrival times."""
 
-    def __init__(self, count: int = 64, size: int = 16_384) -> None:
+    def __init__(self, count: int = 64, size: int = 2_048) -> None:
+        """A datagram that is larger than `size` bytes is cut."""
         self._slots = _Slots(count, size)
         self._control = bytearray(count * _CONTROL_BYTES)
         self._control_pin = (ctypes.c_char * len(self._control)).from_buffer(self._control)
@@ -106,19 +109,22 @@ class BatchReceiver:
         for index in range(count):
             self._slots.headers[index].header.control = address + index * _CONTROL_BYTES
         self.views = self._slots.views
+        self._used = count
         self._offset_ns = realtime_offset_ns()
 
     def receive(self, sock: socket.socket) -> list[tuple[int, int]]:
         """(size, arrival in ns of CLOCK_MONOTONIC) of each datagram taken; its bytes are in `views`, same order."""
         headers = self._slots.headers
-        for index in range(self._slots.count):
+        for index in range(self._used):  # the others are as they were
             headers[index].header.controllen = _CONTROL_BYTES
+        self._used = 0
         done = _libc.recvmmsg(sock.fileno(), headers, self._slots.count, socket.MSG_DONTWAIT, None)
         if done < 0:
             code = ctypes.get_errno()
             if code in (errno.EAGAIN, errno.ECONNREFUSED, errno.EINTR):
                 return []
             raise OSError(code, os.strerror(code))
+        self._used = done
         taken = []
         for index in range(done):
             seconds, nanoseconds = _TIMESPEC.unpack_from(self._control, index * _CONTROL_BYTES + _CMSG_HEADER_BYTES)

@@ -44,14 +44,15 @@ _BFD_VERSION_1 = 1 << 5
 _BFD_STATE_UP = 3 << 6
 _MY_DISCRIMINATOR = 0x5CA1AB1E
 
-# Data packets end with this trailer: a mark, the sequence number, the sender's CLOCK_MONOTONIC in ns.
-_MARK = b"SLBW"
+# Packets that we fill end with this trailer: a mark, the sequence number, the sender's CLOCK_MONOTONIC in ns.
+_MARKS = {"data": b"SLBW", "question": b"SLBQ", "answer": b"SLBA"}
 _TRAILER = struct.Struct(">4sIq")
 # A heartbeat has no room for such a trailer: its number sits where the first hop field's MAC is, which changes from
 # packet to packet on a real link too, and the time in the second hop field, which nobody reads before it is filled.
 _HEARTBEAT_STAMP = struct.Struct(">IHq")
 
-Kind = Literal["data", "heartbeat"]
+Kind = Literal["data", "heartbeat", "question", "answer"]  # a question is answered by the other end, see `echo`
+_KINDS: dict[bytes, Kind] = {b"SLBW": "data", b"SLBQ": "question", b"SLBA": "answer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def build_data(payload_bytes: int, *, next_header: int = NEXT_HEADER_UDP) -> byt
     )
     udp = struct.pack(">HHHH", 40_001, 40_002, inner, 0)
     filling = bytes(inner - len(udp) - _TRAILER.size)
-    return bytearray(header + udp + filling + _TRAILER.pack(_MARK, 0, 0))
+    return bytearray(header + udp + filling + _TRAILER.pack(_MARKS["data"], 0, 0))
 
 
 MIN_DATA_BYTES = 12 + 16 + 8 + 36 + 8 + _TRAILER.size
@@ -135,8 +136,8 @@ MIN_DATA_BYTES = 12 + 16 + 8 + 36 + 8 + _TRAILER.size
 
 def stamp(payload: bytearray | memoryview, kind: Kind, sequence: int, sent_ns: int) -> None:
     """Write number and time into a packet that `build_data` or `build_heartbeat` made."""
-    if kind == "data":
-        _TRAILER.pack_into(payload, len(payload) - _TRAILER.size, _MARK, sequence & 0xFFFF_FFFF, sent_ns)
+    if kind != "heartbeat":
+        _TRAILER.pack_into(payload, len(payload) - _TRAILER.size, _MARKS[kind], sequence & 0xFFFF_FFFF, sent_ns)
     else:
         _HEARTBEAT_STAMP.pack_into(payload, _stamp_offset(len(payload)), sequence & 0xFFFF_FFFF, 0, sent_ns)
 
@@ -146,8 +147,9 @@ def recognise(payload: bytes | bytearray | memoryview) -> Recognised | None:
     size = len(payload)
     if size >= MIN_DATA_BYTES:
         mark, sequence, sent_ns = _TRAILER.unpack_from(payload, size - _TRAILER.size)
-        if mark == _MARK:
-            return Recognised("data", sequence, sent_ns)
+        kind = _KINDS.get(mark)
+        if kind is not None:
+            return Recognised(kind, sequence, sent_ns)
     if size in _HEARTBEAT_SIZES and payload[NEXT_HEADER_OFFSET] == NEXT_HEADER_BFD:
         sequence, _, sent_ns = _HEARTBEAT_STAMP.unpack_from(payload, _stamp_offset(size))
         return Recognised("heartbeat", sequence, sent_ns)

@@ -18,22 +18,24 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
-import os
-import signal
+import select
 import socket
 import sys
 import time
-from typing import Any
+from heapq import heapify, heappop, heappush
+from typing import Any, get_args
 
 from measuring.judge import NS, Arrivals, Span, wire_bytes
 from measuring.mmsg import BatchReceiver, BatchSender, prepare
-from measuring.scion_packet import build_data, build_heartbeat, recognise, stamp
+from measuring.scion_packet import Kind, build_data, build_heartbeat, recognise, stamp
+from measuring.worker import begin, go_ahead_of_others, read_spec, say, wait_for_start
 
 TICK_S = 0.001
 PAUSE_NS = 4_000_000  # a tick this late is worth noting: the bucket of a limit is 4 ms of its rate
 MAX_BEHIND_NS = 50_000_000  # a stream that is further behind gives the rest up instead of sending one big burst
-WAIT_FOR_START_S = 30
+_SMALLEST_SLOT_BYTES = 2_048
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23  # <linux/in.h>, <linux/in6.h>
+_PATH_MTU = {"want": 1, "dont": 0, "do": 2}  # IP_PMTUDISC_*
 _NOPS = bytes([1, 1, 1, 0])  # IPv4 options: three times "no operation", end of list (RFC 791)
 _DESTINATION_OPTIONS = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # IPv6: a header of 8 bytes with only padding (RFC 8200)
 
@@ -41,15 +43,16 @@ _DESTINATION_OPTIONS = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # IPv6: a header of 8 by
 class Stream:
     """One paced sequence of packets of one kind on one endpoint."""
 
-    def __init__(self, spec: dict[str, Any], family: int) -> None:
+    def __init__(self, spec: dict[str, Any], family: int, mtu_bytes: int) -> None:
         self.kind = spec["kind"]
         if self.kind == "heartbeat":
             template = build_heartbeat(family=family)
             self.interval_ns = int(spec["interval_s"] * NS)
         else:
             template = build_data(spec["payload_bytes"], next_header=spec["next_header"])
-            bits = wire_bytes(spec["payload_bytes"], family=family) * 8
-            self.interval_ns = max(1, round(bits * 1_000_000 / spec["kbit"]))
+            bits = wire_bytes(spec["payload_bytes"], family=family, mtu_bytes=mtu_bytes) * 8
+            by_rate = self.kind == "data"
+            self.interval_ns = max(1, round(bits * 1_000_000 / spec["kbit"] if by_rate else spec["interval_s"] * NS))
         self.batch = BatchSender(template)
         self.start_s, self.stop_s = spec["start_s"], spec["stop_s"]
         self.next_ns = self.stop_ns = 0
@@ -105,13 +108,17 @@ class Endpoint:
             self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, _NOPS)
         elif spec["ip_options"]:
             self.sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, _DESTINATION_OPTIONS)
+        if local[0] == socket.AF_INET:
+            self.sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PATH_MTU[spec["path_mtu"]])
+        else:
+            self.sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PATH_MTU[spec["path_mtu"]])
         self.sock.bind(local[1])
         self.sock.connect(remote[1])
         family = 4 if local[0] == socket.AF_INET else 6
-        streams = [Stream(stream, family) for stream in spec["streams"]]
+        streams = [Stream(stream, family, spec["mtu_bytes"]) for stream in spec["streams"]]
         self.streams = sorted(streams, key=lambda stream: stream.kind != "heartbeat")  # heartbeats first
-        self.received = {"data": Arrivals(), "heartbeat": Arrivals()}
-        self.unknown = 0
+        self.received: dict[Kind, Arrivals] = {kind: Arrivals() for kind in get_args(Kind)}
+        self.unknown = self.unanswered = 0
 
     def take(self, receiver: BatchReceiver) -> None:
         """Write down everything that has arrived."""
@@ -127,8 +134,17 @@ class Endpoint:
                 arrivals.payload_bytes.append(size)
                 arrivals.sequence.append(seen.sequence)
                 arrivals.sent_ns.append(seen.sent_ns)
+                if seen.kind == "question":
+                    stamp(receiver.views[index][:size], "answer", seen.sequence, seen.sent_ns)
+                    self._answer(receiver.views[index][:size])
             if len(batch) < len(receiver.views):
                 return
+
+    def _answer(self, payload: memoryview) -> None:
+        try:
+            self.sock.send(payload)
+        except OSError:  # a full socket, or what an ICMP message left behind: an answer is not worth a second try
+            self.unanswered += 1
 
     def report(self) -> dict[str, Any]:
         """Streams and arrivals, the latter packed."""
@@ -136,6 +152,7 @@ class Endpoint:
             "streams": [stream.report() for stream in self.streams],
             "received": {kind: pack_arrivals(arrivals) for kind, arrivals in self.received.items()},
             "unknown": self.unknown,
+            "unanswered": self.unanswered,
         }
 
 
@@ -161,55 +178,74 @@ def _resolve(address: str, port: int) -> tuple[int, Any]:
     return family, sockaddr
 
 
-def run(endpoints: list[Endpoint], *, start_ns: int, stop_ns: int, end_ns: int) -> list[Span]:
+class Schedule:
+    """Which streams are due, without asking each of them every millisecond."""
+
+    def __init__(self, endpoints: list[Endpoint]) -> None:
+        streams = [(stream, endpoint.sock) for endpoint in endpoints for stream in endpoint.streams]
+        self._streams = streams
+        self._queue = [(stream.next_ns, number) for number, (stream, _) in enumerate(streams)]
+        heapify(self._queue)  # of one moment the first of its endpoint goes first: heartbeats before data
+
+    def send_due(self, now_ns: int) -> None:
+        """Everything that is due at `now_ns`; what a full socket refused is due again then, at the next call."""
+        due = []
+        while self._queue and self._queue[0][0] <= now_ns:
+            due.append(heappop(self._queue)[1])
+        for number in due:
+            stream, sock = self._streams[number]
+            stream.send_due(sock, now_ns)
+            if stream.next_ns < stream.stop_ns:
+                heappush(self._queue, (stream.next_ns, number))
+
+
+def run(endpoints: list[Endpoint], *, start_ns: int, stop_ns: int, end_ns: int, slot_bytes: int) -> list[Span]:
     """Send and receive until `end_ns`; returns the spans between two ticks that were longer than `PAUSE_NS`."""
-    receiver = BatchReceiver()
+    receiver = BatchReceiver(size=slot_bytes)
+    by_descriptor = {endpoint.sock.fileno(): endpoint for endpoint in endpoints}
     for endpoint in endpoints:
         for stream in endpoint.streams:
             stream.begin(start_ns)
+    schedule = Schedule(endpoints)
     pauses = []
     before_ns = now_ns = time.monotonic_ns()
-    while now_ns < end_ns:
-        if now_ns < stop_ns:
-            for endpoint in endpoints:
-                for stream in endpoint.streams:
-                    stream.send_due(endpoint.sock, now_ns)
-        for endpoint in endpoints:
-            endpoint.take(receiver)
-        spent_s = (time.monotonic_ns() - now_ns) / NS
-        time.sleep(max(0.0, TICK_S - spent_s))
-        before_ns, now_ns = now_ns, time.monotonic_ns()
-        if now_ns - before_ns > PAUSE_NS:
-            pauses.append((before_ns, now_ns))
+    with select.epoll() as poll:
+        for descriptor in by_descriptor:
+            poll.register(descriptor, select.EPOLLIN)
+        while now_ns < end_ns:
+            if now_ns < stop_ns:
+                schedule.send_due(now_ns)
+            for descriptor, _ in poll.poll(0, len(endpoints)):
+                by_descriptor[descriptor].take(receiver)
+            spent_s = (time.monotonic_ns() - now_ns) / NS
+            time.sleep(max(0.0, TICK_S - spent_s))
+            before_ns, now_ns = now_ns, time.monotonic_ns()
+            if now_ns - before_ns > PAUSE_NS:
+                pauses.append((before_ns, now_ns))
     return pauses
-
-
-def go_ahead_of_others() -> None:
-    """Real-time scheduling for this process; without the privilege things stay as they are."""
-    with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def main() -> int:
     """See the module's head."""
+    begin()
     go_ahead_of_others()
-    signal.alarm(WAIT_FOR_START_S)  # SIGALRM ends the process: nobody waits for a harness that is gone
-    spec = json.loads(sys.stdin.readline())
-    endpoints = [Endpoint(one) for one in spec["endpoints"]]
-    print("ready", flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        return 1
-    start_ns = int(line)
-    signal.alarm(int(spec["seconds"] + spec["linger_s"]) + WAIT_FOR_START_S)
-    stop_ns = start_ns + int(spec["seconds"] * NS)
-    pauses = run(endpoints, start_ns=start_ns, stop_ns=stop_ns, end_ns=stop_ns + int(spec["linger_s"] * NS))
-    report = {
-        "endpoints": {endpoint.name: endpoint.report() for endpoint in endpoints},
-        "cpu_s": time.process_time(),
-        "pauses": pauses,
-    }
-    print(json.dumps(report), flush=True)
+    spec = read_spec()
+    with contextlib.ExitStack() as stack:
+        endpoints = [Endpoint(one) for one in spec["endpoints"]]
+        for endpoint in endpoints:
+            stack.enter_context(endpoint.sock)
+        start_ns = wait_for_start(spec["seconds"] + spec["linger_s"])
+        stop_ns = start_ns + int(spec["seconds"] * NS)
+        end_ns = stop_ns + int(spec["linger_s"] * NS)
+        slot_bytes = max(_SMALLEST_SLOT_BYTES, spec["largest_bytes"])
+        pauses = run(endpoints, start_ns=start_ns, stop_ns=stop_ns, end_ns=end_ns, slot_bytes=slot_bytes)
+    say(
+        {
+            "endpoints": {endpoint.name: endpoint.report() for endpoint in endpoints},
+            "cpu_s": time.process_time(),
+            "pauses": pauses,
+        }
+    )
     return 0
 
 

@@ -23,7 +23,7 @@ from ipaddress import IPv4Address
 
 from measuring.judge import ETHERNET_BYTES
 from measuring.mmsg import BatchReceiver, prepare
-from measuring.station import go_ahead_of_others
+from measuring.worker import go_ahead_of_others
 
 SO_ATTACH_FILTER = 26
 SOL_PACKET, PACKET_STATISTICS = 263, 6

@@ -17,29 +17,29 @@ Mbit/s of 100-byte datagrams (17 600 per second) at 15 %; the kernel's own work 
 
 from __future__ import annotations
 
-import json
-import select
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from measuring import judge
+from measuring.echo import EchoReport
 from measuring.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Span, Wire
-from measuring.netns import LabError, Namespace
-from measuring.scion_packet import HEARTBEAT_INTERVAL_S, NEXT_HEADER_UDP, Kind
+from measuring.netns import Namespace
+from measuring.scion_packet import HEARTBEAT_INTERVAL_S, MIN_DATA_BYTES, NEXT_HEADER_UDP, Kind
 from measuring.station import unpack_arrivals
+from measuring.worker import Worker, start_all
 
 Address = tuple[str, int]
 ROUTER_SEND_BUFFER_BYTES = 212_992  # net.core.wmem_default: what a border router's socket has (DOMAIN section 7)
 LARGE_SEND_BUFFER_BYTES = 8 * 1024 * 1024  # the leaf of the limit drops, not the sender's own socket
-_START_DELAY_S = 0.1
+PathMtu = Literal["want", "dont", "do"]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What one end sends: data at `kbit` (wire) in packets of `payload_bytes`, or heartbeats every `interval_s`.
+    """What one end sends: data at `kbit` (wire) in packets of `payload_bytes` (96 to 65 507 with their fragments), or
+    heartbeats or questions every `interval_s`.
 
     It lasts from `start_s` to `stop_s` of the run (None: to its end). `next_header` can lie (203: data that poses as
     a heartbeat).
@@ -59,6 +59,11 @@ def data(kbit: float, payload_bytes: int = 1472, **options: Any) -> Stream:
     return Stream("data", kbit=kbit, payload_bytes=payload_bytes, **options)
 
 
+def echoes(interval_s: float = 0.05, payload_bytes: int = MIN_DATA_BYTES, **options: Any) -> Stream:
+    """Questions that the other end answers at once (see `measuring.echo`): latency under load, on the link's ports."""
+    return Stream("question", interval_s=interval_s, payload_bytes=payload_bytes, **options)
+
+
 def heartbeats(**options: Any) -> Stream:
     """A border router's BFD heartbeats."""
     return Stream("heartbeat", **options)
@@ -68,7 +73,10 @@ def heartbeats(**options: Any) -> Stream:
 class Endpoint:
     """One end of a link (or of any other UDP conversation) with what it sends; the name pairs it with its other end.
 
-    `ip_options` puts options into every packet (IPv4) or an extension header (IPv6).
+    `ip_options` puts options into every packet (IPv4) or an extension header (IPv6). `mtu_bytes` is that of its
+    interface: it decides what a datagram costs. `path_mtu`: "want" is what programs do who say nothing (no fragments
+    of what fits, fragments of what does not), "dont" never sets "don't fragment", "do" always does and fails on what
+    does not fit.
     """
 
     name: str
@@ -77,6 +85,8 @@ class Endpoint:
     streams: tuple[Stream, ...] = ()
     send_buffer_bytes: int = LARGE_SEND_BUFFER_BYTES
     ip_options: bool = False
+    mtu_bytes: int = 1500
+    path_mtu: PathMtu = "want"
 
 
 def ends(
@@ -102,9 +112,19 @@ class EndpointResult:
 
     spec: Endpoint
     sent_streams: list[dict[str, Any]]
-    data: Arrivals
-    heartbeats: Arrivals
+    received: dict[str, Arrivals]  # by kind
     unknown: int
+    unanswered: int  # questions whose answer its socket refused
+
+    @property
+    def data(self) -> Arrivals:
+        """The data packets (whole datagrams) that arrived."""
+        return self.received["data"]
+
+    @property
+    def heartbeats(self) -> Arrivals:
+        """The heartbeats that arrived."""
+        return self.received["heartbeat"]
 
     def sent(self, kind: Kind = "data") -> int:
         """Packets of this kind that its socket took."""
@@ -117,7 +137,7 @@ class EndpointResult:
     @property
     def wire(self) -> Wire:
         """What its payloads cost on an Ethernet."""
-        return Wire(6 if ":" in self.spec.local[0] else 4)
+        return Wire(6 if ":" in self.spec.local[0] else 4, mtu_bytes=self.spec.mtu_bytes)
 
 
 @dataclass
@@ -139,9 +159,8 @@ class Results:
         return next(one for (where, what), one in self.endpoints.items() if what == name and where != host.name)
 
     def all_arrivals(self, host: Namespace, name: str) -> Arrivals:
-        """Data and heartbeats together: a limit holds for their sum."""
-        end = self.at(host, name)
-        return end.data.merged(end.heartbeats)
+        """Data, heartbeats and echoes together: a limit holds for their sum."""
+        return judge.merged(self.at(host, name).received.values())
 
     def rate_kbit(self, host: Namespace, name: str, *, wire: Wire | None = None, **window: Any) -> float:
         """Steady rate of everything that arrived, on the wire; 0 when (almost) nothing did."""
@@ -170,10 +189,22 @@ class Results:
         """The three-misses rule at this end."""
         return judge.judge_heartbeats(self.at(host, name).heartbeats, start_ns=self.start_ns, stop_ns=self.stop_ns)
 
+    def goodput_kbit(self, host: Namespace, name: str, **window: Any) -> float:
+        """Payload of complete data packets that arrived, in the mean after the warm-up; see `judge.goodput_kbit`."""
+        return judge.goodput_kbit(self.at(host, name).data, **self._window(window))
+
+    def goodput_samples(self, host: Namespace, name: str, **window: Any) -> list[float]:
+        """The same per second of the run after the warm-up; see `judge.goodput_samples`."""
+        return judge.goodput_samples(self.at(host, name).data, **self._window(window))
+
+    def echo(self, host: Namespace, name: str) -> EchoReport:
+        """How the questions of this end fared."""
+        end = self.at(host, name)
+        return EchoReport(end.sent("question"), tuple(sorted(judge.delays_ms(end.received["answer"]))))
+
     def lost(self, host: Namespace, name: str, kind: Kind = "data") -> int:
         """Packets that the other end sent and this end never got; for one stream of that kind."""
-        end = self.at(host, name)
-        arrivals = end.data if kind == "data" else end.heartbeats
+        arrivals = self.at(host, name).received[kind]
         return judge.missing_count(arrivals, self.other_end(host, name).sent(kind))
 
     def _window(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -191,26 +222,27 @@ class TrafficRun:
         self._plan = plan
         self._seconds = seconds
         self._linger_s = linger_s
-        self._stations: dict[Namespace, subprocess.Popen[str]] = {}
         self.start_ns = 0
-        for host, endpoints in plan.items():
-            station = host.python("measuring.station", stdin=subprocess.PIPE)
-            self._stations[host] = station
-            spec = {
-                "seconds": seconds,
-                "linger_s": linger_s,
-                "endpoints": [_endpoint_spec(one, seconds) for one in endpoints],
-            }
-            _write_line(station, json.dumps(spec))
-        for host, station in self._stations.items():
-            if _read_line(station, 20.0) != "ready":
-                raise LabError(f"the station of {host.name} did not start: {_stderr_of(host, station)}")
-
-    def go(self) -> TrafficRun:
-        """Start sending everywhere at one moment, a tenth of a second from now."""
-        self.start_ns = time.monotonic_ns() + int(_START_DELAY_S * NS)
+        streams = [stream for endpoints in plan.values() for one in endpoints for stream in one.streams]
+        shared = {
+            "seconds": seconds,
+            "linger_s": linger_s,
+            "largest_bytes": max((stream.payload_bytes for stream in streams), default=0),
+        }
+        self._stations = {
+            host: Worker(
+                host,
+                "measuring.station",
+                spec=shared | {"endpoints": [_endpoint_spec(one, seconds) for one in endpoints]},
+            )
+            for host, endpoints in plan.items()
+        }
         for station in self._stations.values():
-            _write_line(station, str(self.start_ns))
+            station.expect("ready")
+
+    def go(self, start_ns: int | None = None) -> TrafficRun:
+        """Start sending everywhere at one moment: this one [ns], or a tenth of a second from now."""
+        self.start_ns = start_all(self._stations.values(), start_ns)
         return self
 
     def sleep_until(self, second: float) -> None:
@@ -221,24 +253,17 @@ class TrafficRun:
         """Wait for the end of the run and collect. Raises `LabError` when a station failed or hangs."""
         results = Results(self.start_ns, self.start_ns + int(self._seconds * NS), {})
         pauses: list[list[Span]] = []
-        deadline = self.start_ns / NS + self._seconds + self._linger_s + 20
+        deadline_s = self.start_ns / NS + self._seconds + self._linger_s + 20
         for host, station in self._stations.items():
-            try:
-                out, err = station.communicate(timeout=max(1.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired as exc:
-                host.lab.stop(station)
-                raise LabError(f"the station of {host.name} did not end in time") from exc
-            if station.returncode != 0:
-                raise LabError(f"the station of {host.name} ended with {station.returncode}: {err.strip()}")
-            report = json.loads(out)
+            report = station.collect(deadline_s)
             specs = {one.name: one for one in self._plan[host]}
-            for name, end in report.pop("endpoints").items():
+            for name, end in report["endpoints"].items():
                 results.endpoints[host.name, name] = EndpointResult(
                     spec=specs[name],
                     sent_streams=end["streams"],
-                    data=unpack_arrivals(end["received"]["data"]),
-                    heartbeats=unpack_arrivals(end["received"]["heartbeat"]),
+                    received={kind: unpack_arrivals(packed) for kind, packed in end["received"].items()},
                     unknown=end["unknown"],
+                    unanswered=end["unanswered"],
                 )
             results.cpu_s[host.name] = report["cpu_s"]
             pauses.append([(begin, end) for begin, end in report["pauses"]])
@@ -256,20 +281,3 @@ def _endpoint_spec(endpoint: Endpoint, seconds: float) -> dict[str, Any]:
     for stream in spec["streams"]:
         stream["stop_s"] = seconds if stream["stop_s"] is None else stream["stop_s"]
     return spec
-
-
-def _write_line(station: subprocess.Popen[str], line: str) -> None:
-    assert station.stdin is not None  # noqa: S101 - `Popen` was asked for a pipe
-    station.stdin.write(line + "\n")
-    station.stdin.flush()
-
-
-def _read_line(station: subprocess.Popen[str], timeout_s: float) -> str:
-    assert station.stdout is not None  # noqa: S101
-    readable, _, _ = select.select([station.stdout], [], [], timeout_s)
-    return station.stdout.readline().strip() if readable else ""
-
-
-def _stderr_of(host: Namespace, station: subprocess.Popen[str]) -> str:
-    host.lab.stop(station)
-    return (station.stderr.read().strip() if station.stderr is not None else "") or "it said nothing"
