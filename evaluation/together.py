@@ -1,0 +1,95 @@
+"""Several limiters under one traffic run, and the arithmetic that their verdicts share.
+
+Each limiter has an attachment point and users of its own, and all meet the same moment of the machine: a disturbance
+disturbs everybody. What one run offers stays far below what the machine can move, or the limiters go in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from bench.core import Label, Outcome
+from bench.windows import FRAME_BYTES
+from evaluation.bed import Bed, BedLab
+from evaluation.core import FROM_USER, TO_USER, WARM_UP_S
+from measuring.judge import NS, Span, bins_kbit, bucket_bytes
+from measuring.netns import Namespace
+from measuring.traffic import Endpoint, Plan, Results, run_traffic
+
+FULL_PAYLOAD_BYTES = {4: 1472, 6: 1452}  # one frame of 1514 bytes
+LATE_WAKE_UP_S = 0.008  # two ticks of the kernel (HZ=250) that a softirq may wait behind a running program
+
+Pair = tuple[Endpoint, Endpoint]
+
+
+@contextmanager
+def beds(limiters: Sequence[str], wires: int) -> Iterator[dict[str, Bed]]:
+    """A bed per limiter with so many wires each, in one lab; gone afterwards."""
+    with BedLab() as lab:
+        yield {limiter: Bed(lab, limiter, wires) for limiter in limiters}
+
+
+def receivers(bed: Bed) -> tuple[tuple[str, Namespace], ...]:
+    """Where each direction is judged."""
+    return (TO_USER, bed.users), (FROM_USER, bed.ap)
+
+
+def plan(found: Mapping[str, Bed], pairs: Callable[[Bed], Sequence[Pair]]) -> Plan:
+    """The same conversations in every bed; the attachment point's end comes first in each pair."""
+    wanted: dict[Namespace, list[Endpoint]] = {}
+    for bed in found.values():
+        listed = pairs(bed)
+        wanted[bed.ap] = [pair[0] for pair in listed]
+        wanted[bed.users] = [pair[1] for pair in listed]
+    return wanted
+
+
+def run(found: Mapping[str, Bed], pairs: Callable[[Bed], Sequence[Pair]], seconds: float) -> Results:
+    """All beds at the same moment. Raises `LabError`."""
+    return run_traffic(plan(found, pairs), seconds=seconds)
+
+
+def one_second_samples(results: Results, receiver: Namespace, name: str) -> list[float]:
+    """kbit/s on the wire in each whole second after the warm-up, heartbeats included."""
+    start_ns = results.start_ns + int(WARM_UP_S * NS)
+    wire = results.at(receiver, name).wire
+    return bins_kbit(
+        results.all_arrivals(receiver, name), wire, start_ns=start_ns, stop_ns=results.stop_ns, width_s=1.0
+    )
+
+
+def add_all(outcome: Outcome, samples: Sequence[float], unit: str, **labels: Label) -> None:
+    """Samples of one series, in order of time."""
+    for one in samples:
+        outcome.add(one, unit, **labels)
+
+
+def total(outcome: Outcome, what: str, **labels: Label) -> float:
+    """Of all samples of all series that have these labels."""
+    return sum(sum(one.samples) for one in outcome.find(what=what, **labels))
+
+
+def steady_s(results: Results) -> float:
+    """How long the senders sent after the warm-up."""
+    return (results.stop_ns - results.start_ns) / NS - WARM_UP_S
+
+
+def longest_pause_s(pauses: Sequence[Span]) -> float:
+    """For how long the whole machine stood still at most."""
+    return max((end - begin for begin, end in pauses), default=0) / NS
+
+
+def excess_allowed_bytes(limit_kbit: int) -> int:
+    """What any window may carry above rate*T: one bucket and the frame that empties it."""
+    return bucket_bytes(limit_kbit) + FRAME_BYTES
+
+
+def ratio_bound(limit_kbit: int, seconds: float, pauses: Sequence[Span] = ()) -> float:
+    """How far achieved/limit may be from 1 over so long, while more is offered all the time.
+
+    The bucket is spent then and fills only while nobody sends: when a timer is late or the machine stands still. So
+    what may differ from rate*T is what the rate carries in that time, and one frame that an edge cuts.
+    """
+    late_s = LATE_WAKE_UP_S + longest_pause_s(pauses)
+    return (FRAME_BYTES + limit_kbit * 125 * late_s) / (limit_kbit * 125 * seconds)
