@@ -36,6 +36,7 @@ _COMMANDS = {
     "reset": "remove everything of ours from the kernel; what is stored stays",
     "usage": "print what each link used lately, against its limit",
     "status": "say in words how the running agent is",
+    "selftest": "measure in throw-away networks whether this kernel keeps limits; touches nothing of this host",
     "enrol": "fetch this host's credentials with a one-time token, which is asked for (or read from stdin)",
     "accept-older": "take the given version once, although a newer one is installed; also while the agent runs",
 }
@@ -55,6 +56,8 @@ def main(
     try:
         if given.command == "enrol":
             return print_outcome(_enrol(given, environment))
+        if given.command == "selftest":
+            return print_outcome(_selftest(given))
         settings, broken = _settings_for(given.command, given.config, environment)
         if given.command == "accept-older":
             return print_outcome(commands.accept_older(settings, given.version))
@@ -123,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help=config_help)
         if name in {"once", "plan", "show"}:
             sub.add_argument("--link-info", type=Path, metavar="FILE", help="take the links from this file")
-        if name in {"plan", "show", "usage", "status"}:
+        if name in {"plan", "show", "usage", "status", "selftest"}:
             sub.add_argument("--json", action="store_true", help="for programs")
         if name == "enrol":
             sub.add_argument("url", metavar="URL", help="address of the Coordination Service")
@@ -141,6 +144,13 @@ def _parser() -> argparse.ArgumentParser:
 def _enrol(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome:
     settings = settings_without_enrolment(given.config, environment)
     return commands.enrol(settings, given.url, _ask_for_token, given.credentials, replaces=given.replace)
+
+
+def _selftest(given: argparse.Namespace) -> Outcome:
+    """Needs no configuration. Imported late: nothing of it is loaded while the agent runs."""
+    from ap_agent.selftest.command import selftest  # noqa: PLC0415
+
+    return selftest(as_json=given.json)
 
 
 def _ask_for_token() -> str:

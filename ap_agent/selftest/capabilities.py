@@ -1,0 +1,343 @@
+"""What the kernel and this process can do: each feature tried for real in a throw-away namespace, or, without the
+rights for that, as far as it can be read. Every one says what it is for, and what helps where it is missing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import select
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from ap_agent.errors import AgentError
+from ap_agent.events import Interest, Listener
+from measuring.netns import LabError, Namespace
+
+EVENT_WAIT_S = 2.0
+
+
+class Use(StrEnum):
+    """Who needs it."""
+
+    LIMITS = "limits"
+    SELF_TEST = "self-test"
+    OPTION = "option"
+
+
+class State(StrEnum):
+    """`UNTRIED`: nobody knows; the detail says why, or what the kernel's own files say."""
+
+    PRESENT = "present"
+    MISSING = "missing"
+    UNTRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One thing that the kernel or this process can do or not."""
+
+    name: str
+    use: Use
+    purpose: str
+    state: State
+    detail: str = ""
+    remedy: str = ""
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Without it no limit can be measured."""
+        return self.state is State.MISSING and self.use is not Use.OPTION
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Something of the kernel, tried by commands of iproute2: a witness that is not our own netlink code.
+
+    `module` and `config` are where Linux keeps it; `expects` must stand in what the last command prints; `needs` are
+    the names of features without which these commands mean nothing.
+    """
+
+    name: str
+    use: Use
+    purpose: str
+    module: str
+    config: str
+    commands: tuple[str, ...]
+    expects: str = ""
+    needs: tuple[str, ...] = ()
+
+
+_VETH, _HTB, _IFB, _CLSACT = "veth", "htb", "ifb", "clsact"
+
+FEATURES = (
+    Feature(
+        _VETH,
+        Use.SELF_TEST,
+        "the wire between the two throw-away hosts",
+        "veth",
+        "CONFIG_VETH",
+        ("ip link add probe0 type veth peer name probe1", "ip link set probe0 up", "ip link set probe1 up"),
+    ),
+    Feature(
+        _HTB,
+        Use.LIMITS,
+        "the rate of each link",
+        "sch_htb",
+        "CONFIG_NET_SCH_HTB",
+        (
+            "tc qdisc add dev probe0 root handle 1: htb default 0xfffe",
+            "tc class add dev probe0 parent 1: classid 1:1 htb rate 500kbit burst 3028 cburst 3028 quantum 1514",
+        ),
+        needs=(_VETH,),
+    ),
+    Feature(
+        "64-bit rates",
+        Use.OPTION,
+        "limits above 34 Gbit/s",
+        "sch_htb",
+        "CONFIG_NET_SCH_HTB",
+        (
+            "tc class add dev probe0 parent 1: classid 1:2 htb rate 40gbit burst 20mb cburst 20mb quantum 60000",
+            "tc class show dev probe0",
+        ),
+        expects="rate 40Gbit",
+        needs=(_HTB,),
+    ),
+    Feature(
+        "bfifo",
+        Use.LIMITS,
+        "queues that are bounded in bytes",
+        "sch_fifo",
+        "CONFIG_NET_SCHED",
+        ("tc qdisc add dev probe0 parent 1:1 handle 1001: bfifo limit 6056",),
+        needs=(_HTB,),
+    ),
+    Feature(
+        "u32 with hash tables",
+        Use.LIMITS,
+        "finding the link of a packet, as fast among thousands as with one",
+        "cls_u32",
+        "CONFIG_NET_CLS_U32",
+        (
+            "tc filter add dev probe0 parent 1: prio 10 handle 2: protocol ip u32 divisor 256",
+            "tc filter add dev probe0 parent 1: prio 10 protocol ip u32 ht 2:1: match ip dst 192.0.2.1 flowid 1:1",
+            "tc filter add dev probe0 parent 1: prio 10 protocol ip u32 ht 800:: match u32 0 0 "
+            "hashkey mask 0x000000ff at 16 link 2:",
+        ),
+        needs=(_HTB,),
+    ),
+    Feature(
+        _IFB,
+        Use.LIMITS,
+        "the limit of what comes from a user AS",
+        "ifb",
+        "CONFIG_IFB",
+        ("ip link add probeifb type ifb", "ip link set probeifb up"),
+    ),
+    Feature(
+        _CLSACT,
+        Use.LIMITS,
+        "the place where packets from a user AS are caught",
+        "sch_ingress",
+        "CONFIG_NET_SCH_INGRESS",
+        ("tc qdisc add dev probe0 clsact",),
+        needs=(_VETH,),
+    ),
+    Feature(
+        "mirred",
+        Use.LIMITS,
+        "leading them to the IFB",
+        "act_mirred",
+        "CONFIG_NET_ACT_MIRRED",
+        (
+            "tc filter add dev probe0 ingress prio 20 protocol ip u32 match u32 0 0 "
+            "action mirred egress redirect dev probeifb",
+        ),
+        needs=(_IFB, _CLSACT),
+    ),
+    Feature(
+        "cls_bpf",
+        Use.OPTION,
+        "datagrams larger than the MTU pass whole or not at all (whole_datagrams)",
+        "cls_bpf",
+        "CONFIG_NET_CLS_BPF",
+        ("tc filter add dev probe0 egress prio 30 protocol all bpf da bytecode '1,6 0 0 4294967295'",),
+        needs=(_CLSACT,),
+    ),
+)
+_EVENTS = Capability(
+    "netlink events",
+    Use.LIMITS,
+    "hearing at once when somebody changes the kernel",
+    State.UNTRIED,
+    remedy="Nothing in the kernel can be switched off here; look for a container or a policy that filters netlink.",
+)
+_NAMESPACES = Capability(
+    "network namespaces", Use.SELF_TEST, "two throw-away hosts, apart from everything of this one", State.UNTRIED
+)
+_NO_NAMESPACES = (
+    "Run it on the host itself and not in a container, or give the container CAP_SYS_ADMIN; "
+    "the kernel needs CONFIG_NET_NS, CONFIG_PID_NS."
+)
+# <linux/capability.h>
+_CAPABILITIES = (
+    ("CAP_NET_ADMIN", 12, Use.LIMITS, "changing the kernel's traffic control"),
+    ("CAP_SYS_ADMIN", 21, Use.SELF_TEST, "making namespaces"),
+    ("CAP_BPF", 39, Use.OPTION, "whole_datagrams"),
+)
+
+
+# --- what can be read without any rights ------------------------------------------------------------------------------
+
+
+def process_capabilities(status: str | None = None) -> list[Capability]:
+    """This process's own, from the text of /proc/self/status."""
+    text = status if status is not None else Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)", text, flags=re.MULTILINE)
+    bits = int(found.group(1), 16) if found else 0
+    return [
+        Capability(name, use, purpose, State.PRESENT)
+        if bits >> bit & 1
+        else Capability(name, use, purpose, State.MISSING, "this process does not have it", _without(name))
+        for name, bit, use, purpose in _CAPABILITIES
+    ]
+
+
+def _without(name: str) -> str:
+    if os.geteuid() != 0:
+        return "Run it as root: sudo scionlab-bw-agent selftest"
+    return f"Root has lost it here (a container, or a limited unit): give it {name}, or run it on the host itself."
+
+
+def unread(kernel: KernelFiles | None = None) -> list[Capability]:
+    """Everything of the kernel as its own files tell, where nothing can be tried."""
+    known = kernel or KernelFiles.of_this_host()
+    return [_NAMESPACES, *(_as_the_files_tell(one, known) for one in FEATURES), _EVENTS]
+
+
+def namespaces_refused(words: str) -> Capability:
+    """The kernel would not make them."""
+    return replace(_NAMESPACES, state=State.MISSING, detail=words, remedy=_NO_NAMESPACES)
+
+
+def _as_the_files_tell(feature: Feature, known: KernelFiles) -> Capability:
+    is_there, detail = known.has(feature.module, feature.config)
+    state = State.MISSING if is_there is False else State.UNTRIED
+    remedy = _remedy(feature) if state is State.MISSING else ""
+    return Capability(feature.name, feature.use, feature.purpose, state, detail, remedy)
+
+
+@dataclass(frozen=True)
+class KernelFiles:
+    """What a kernel says of itself in files that everybody may read."""
+
+    config: Mapping[str, str]
+    files: frozenset[str]  # names of modules that lie on the disk or are built in
+    loaded: frozenset[str]
+
+    @classmethod
+    def of_this_host(cls) -> KernelFiles:
+        release = os.uname().release
+        modules = Path("/lib/modules") / release
+        listed = "".join(_read(modules / name) for name in ("modules.builtin", "modules.dep"))
+        loaded = Path("/sys/module")
+        return cls(
+            config=parse_config(_read(Path("/proc/config.gz")) or _read(Path("/boot") / f"config-{release}")),
+            files=frozenset(name.replace("-", "_") for name in re.findall(r"([\w-]+)\.ko\b", listed)),
+            loaded=frozenset(one.name for one in loaded.iterdir()) if loaded.is_dir() else frozenset(),
+        )
+
+    def has(self, module: str, symbol: str) -> tuple[bool | None, str]:
+        """Whether it seems to be there (None: unknown), and how that is known."""
+        if module in self.loaded:
+            return True, f"module {module} is loaded"
+        if module in self.files:
+            return True, f"module {module} is installed"
+        value = self.config.get(symbol)
+        if value == "y":
+            return True, f"built into the kernel ({symbol}=y)"
+        if value == "m":
+            return None, f"made as a module ({symbol}=m), which was not found below /lib/modules"
+        if self.config:
+            return False, f"not in this kernel ({symbol} is not set)"
+        return None, "the kernel's files do not say"
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The settings of a kernel's configuration file."""
+    return dict(re.findall(r"^(CONFIG_\w+)=(\S+)$", text, flags=re.MULTILINE))
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("ascii", errors="replace")
+    except (OSError, EOFError):
+        return ""
+
+
+# --- what is tried ----------------------------------------------------------------------------------------------------
+
+
+def try_all(host: Namespace) -> list[Capability]:
+    """Every feature, in a namespace that has nothing else in it. Some hold on to others, so their order counts."""
+    found = [replace(_NAMESPACES, state=State.PRESENT)]
+    for feature in FEATURES:
+        absent = [one.name for one in found if one.name in feature.needs and one.state is not State.PRESENT]
+        found.append(_needs_others(feature, absent) if absent else try_one(feature, host.run))
+    return [*found, _try_events(host)]
+
+
+def try_one(feature: Feature, run: Callable[..., str]) -> Capability:
+    """`run` takes an argument list, returns what the program printed and raises `LabError`."""
+    said = ""
+    state, detail = State.PRESENT, ""
+    try:
+        for command in feature.commands:
+            said = run(*shlex.split(command))
+    except LabError as exc:
+        state, detail = State.MISSING, " ".join(str(exc).split())
+    else:
+        if feature.expects not in said:
+            state, detail = State.MISSING, f"the kernel took it and keeps something else than {feature.expects!r}"
+    remedy = _remedy(feature) if state is State.MISSING else ""
+    return Capability(feature.name, feature.use, feature.purpose, state, detail, remedy)
+
+
+def _needs_others(feature: Feature, absent: list[str]) -> Capability:
+    detail = f"it can only be tried with {' and '.join(absent)}"
+    return Capability(feature.name, feature.use, feature.purpose, State.UNTRIED, detail)
+
+
+def _remedy(feature: Feature) -> str:
+    return (
+        f"Load the kernel module: modprobe {feature.module}. Where there is none, boot a kernel that has it "
+        f"({feature.config}); Debian's own linux-image packages do."
+    )
+
+
+def _try_events(host: Namespace) -> Capability:
+    """A device appears, and the agent's own listener hears of it."""
+
+    def listen() -> bool:
+        with Listener() as events:
+            host.ip("link", "add", "probeev0", "type", "veth", "peer", "name", "probeev1")
+            return _hears(events)
+
+    try:
+        is_heard = host.call(listen)
+    except (AgentError, LabError, OSError) as exc:
+        return replace(_EVENTS, state=State.MISSING, detail=str(exc))
+    if not is_heard:
+        return replace(_EVENTS, state=State.MISSING, detail="a new device was not heard of")
+    return replace(_EVENTS, state=State.PRESENT, remedy="")
+
+
+def _hears(events: Listener) -> bool:
+    readable, _, _ = select.select([events], [], [], EVENT_WAIT_S)
+    return bool(readable) and events.drain(Interest(devices=None)).messages > 0

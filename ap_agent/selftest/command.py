@@ -1,0 +1,144 @@
+"""The command `selftest`: sees whether it can run, starts `inside`, shows how far that is, returns what to print."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TextIO
+
+from ap_agent.commands import Outcome
+from ap_agent.errors import AgentError
+from ap_agent.selftest import apart
+from ap_agent.selftest.capabilities import (
+    Capability,
+    State,
+    Use,
+    namespaces_refused,
+    process_capabilities,
+    unread,
+)
+from ap_agent.selftest.report import Report, json_text, text
+
+PATIENCE_S = 110.0  # nearly twice as long as the other half allows itself
+_MODULE = "ap_agent.selftest.inside"
+
+
+class SelfTestError(AgentError):
+    """The self-test itself broke; it says nothing about the limits."""
+
+
+def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
+    """Run it, with a line of progress on a terminal. Raises `SelfTestError`."""
+    found = what_is_missing()
+    if any(one.is_in_the_way for one in found):
+        return _outcome(Report((*found, *unread()), kernel=_kernel()), as_json=as_json)
+    with _terminable():
+        said, complaints = _run(_Line(progress if progress is not None else sys.stderr))
+    if said is not None:
+        return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
+    if "unshare" in complaints or "setpriv" in complaints:
+        refused = namespaces_refused(complaints)
+        others = [one for one in unread() if one.name != refused.name]
+        return _outcome(Report((*found, refused, *others), kernel=_kernel()), as_json=as_json)
+    raise SelfTestError(f"The self-test itself broke, and says nothing about the limits: {complaints}")
+
+
+def what_is_missing() -> list[Capability]:
+    """What is needed before anything can be tried: rights and programs."""
+    return [*process_capabilities(), *_programs()]
+
+
+def _programs() -> list[Capability]:
+    missing = apart.missing_programs()
+    return [
+        Capability(
+            name,
+            Use.SELF_TEST,
+            f"a program of the package {package}",
+            State.MISSING if name in missing else State.PRESENT,
+            f"not in PATH ({os.environ.get('PATH', '')})" if name in missing else "",
+            f"Install it: apt-get install {package}" if name in missing else "",
+        )
+        for name, package in apart.PROGRAMS.items()
+    ]
+
+
+def _outcome(report: Report, *, as_json: bool) -> Outcome:
+    return Outcome(report.exit_code, json_text(report) if as_json else text(report))
+
+
+def _kernel() -> str:
+    return f"{os.uname().sysname} {os.uname().release}"
+
+
+def _run(line: _Line) -> tuple[dict[str, Any] | None, str]:
+    """The last words of the other half, and what it complained of."""
+    process = apart.start(_MODULE)
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        said = _listen(process, line)
+        complaints = process.stderr.read() if process.stderr is not None else ""
+        process.wait()
+    finally:
+        line.clear()
+        watchdog.cancel()
+        process.kill()  # and with it everything that it started, see `apart`
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    if said is None and process.returncode == -signal.SIGKILL:
+        return None, f"it did not end within {PATIENCE_S:.0f} s, or was killed"
+    return said, " ".join(complaints.split()[-80:])
+
+
+def _listen(process: subprocess.Popen[str], line: _Line) -> dict[str, Any] | None:
+    said: dict[str, Any] | None = None
+    for row in process.stdout or ():
+        heard: dict[str, Any] = json.loads(row)
+        if "report" in heard:
+            said = heard
+        else:
+            line.show(heard["step"], heard["left_s"])
+    return said
+
+
+class _Line:
+    """One line on a terminal that is written over; nothing elsewhere."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._is_shown = out.isatty()
+
+    def show(self, step: str, left_s: float) -> None:
+        if self._is_shown:
+            self._out.write(f"\r\033[Kself-test: {step} (about {left_s:.0f} s left)")
+            self._out.flush()
+
+    def clear(self) -> None:
+        if self._is_shown:
+            self._out.write("\r\033[K")
+            self._out.flush()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends us in order, as Ctrl-C does."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
