@@ -162,7 +162,15 @@ class Progress:
     The rest is scaled by how wrong the expectations were so far. Not on a terminal: one line per step.
     """
 
-    def __init__(self, steps: Iterable[Step], out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        out: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        program: str = "bench",
+    ) -> None:
+        self._program = program
         self._left = [step.expected_s for step in steps]
         self._total = len(self._left)
         self._out, self._clock = out, clock
@@ -177,7 +185,7 @@ class Progress:
     def begin(self, suite: str, label: str) -> None:
         number = self._total - len(self._left) + 1
         left = f"{self.left_s() / 60:.0f} min left" if self.left_s() >= 90 else f"{self.left_s():.0f} s left"
-        line = f"bench: {number}/{self._total} {suite}: {label} ({left})"
+        line = f"{self._program}: {number}/{self._total} {suite}: {label} ({left})"
         self._out.write(f"\r\033[K{line[:118]}" if self._out.isatty() else f"{line}\n")
         self._out.flush()
         self._began = self._clock()

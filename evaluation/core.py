@@ -32,6 +32,17 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """One row of the thesis' evaluation: what it says, and what was measured of its own commands and of our agent."""
+
+    row: str
+    grid: str
+    thesis: str
+    peer: str
+    ours: str
+
+
+@dataclass(frozen=True)
 class EvaluationScale(Scale):
     """Five repetitions of ten one-second samples, or (quick) one of three."""
 
@@ -54,7 +65,8 @@ class Suite(Protocol):
     """What a module in `evaluation.suites` offers. `INTRO` is Markdown: what was done, and what is counted.
 
     Every series has at least the labels `experiment`, `limiter` and `direction`. A step that finds that a run says
-    nothing (the machine stood still) repeats it once and notes that in its outcome.
+    nothing (the machine stood still) repeats it once and notes that in its outcome. A suite that repeats rows of the
+    thesis has `findings(outcome) -> list[Finding]` as well.
     """
 
     NAME: str
