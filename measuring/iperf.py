@@ -1,8 +1,10 @@
-"""iperf3 as a second witness of a rate: over UDP, on the link's own ports, judged at the receiver.
+"""iperf3 as a second witness of a rate, judged at the receiver: over UDP on the link's own ports, or over TCP.
 
 The server stands on the user AS's side and listens on the link's port; the client at the attachment point is bound to
 the link's local address and port (`--cport`), so that the datagrams belong to the link. Control runs over TCP, which a
-link's limit never touches. A link at 0 cannot be measured so: iperf3 needs a first datagram through it.
+link's limit never touches (unless the entry has no port: then the control connection shares the limit). A link at 0
+cannot be measured so: iperf3 needs a first datagram through it. TCP flows of iperf3 have ports of their own: they
+belong to an entry without a port.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shutil
 import statistics
 import subprocess
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from measuring.judge import Wire
@@ -24,12 +27,24 @@ _START_TRIES = 50
 _AHEAD = ("nice", "-n", "-20")
 
 
+@dataclass(frozen=True)
+class IperfResult:
+    """What the receiver reported: payload per whole second after the warm-up, kbit/s; complete datagrams for UDP."""
+
+    samples_kbit: list[float]
+
+    @property
+    def goodput_kbit(self) -> float:
+        """Their mean."""
+        return statistics.fmean(self.samples_kbit)
+
+
 def available() -> str | None:
     """None where iperf3 is installed, else a sentence."""
     return None if shutil.which("iperf3") else "The program iperf3 is missing; install the package iperf3."
 
 
-def measure_kbit(
+def measure_udp(
     client: Namespace,
     local: Address,
     server: Namespace,
@@ -38,16 +53,64 @@ def measure_kbit(
     offered_kbit: int,
     seconds: int = 3,
     reverse: bool = False,
-) -> float:
-    """Rate on the wire at the receiver, kbit/s: to the server, or from it with `reverse`. Raises `LabError`.
+    payload_bytes: int = PAYLOAD_BYTES,
+    warm_up_s: int = 1,
+) -> IperfResult:
+    """Datagrams of `payload_bytes` at `offered_kbit` of payload for `seconds` after the warm-up. Raises `LabError`.
 
-    The first second is left out (`-O 1`), and so is what comes after the last whole interval.
+    To the server, or from it with `reverse`.
     """
-    serving = server.popen([*_AHEAD, "iperf3", "-s", "-1", "-J", "-B", remote[0], "-p", str(remote[1])])
+    what = ["-u", "-l", str(payload_bytes), "-b", f"{offered_kbit}k", "--cport", str(local[1])]
+    return _measure(client, local[0], server, remote, what, seconds, warm_up_s, reverse=reverse)
+
+
+def measure_tcp(
+    client: Namespace,
+    local_address: str,
+    server: Namespace,
+    remote: Address,
+    *,
+    flows: int = 1,
+    seconds: int = 3,
+    reverse: bool = False,
+    congestion: str = "cubic",
+    warm_up_s: int = 1,
+) -> IperfResult:
+    """Bulk TCP of so many flows, all together, with this congestion control. Raises `LabError`."""
+    what = ["-P", str(flows), "-C", congestion]
+    return _measure(client, local_address, server, remote, what, seconds, warm_up_s, reverse=reverse)
+
+
+def measure_kbit(
+    client: Namespace, local: Address, server: Namespace, remote: Address, *, offered_kbit: int, **options: Any
+) -> float:
+    """Rate on the wire at the receiver, kbit/s, of full datagrams; options are those of `measure_udp`."""
+    found = measure_udp(client, local, server, remote, offered_kbit=offered_kbit, **options)
+    payload_bytes = options.get("payload_bytes", PAYLOAD_BYTES)
+    return found.goodput_kbit / Wire(6 if ":" in remote[0] else 4).goodput_bound(1, payload_bytes)
+
+
+def _measure(
+    client: Namespace,
+    local_address: str,
+    server: Namespace,
+    remote: Address,
+    what: list[str],
+    seconds: int,
+    warm_up_s: int,
+    *,
+    reverse: bool,
+) -> IperfResult:
+    """The warm-up is left out (`-O`), and so is what comes after the last whole interval."""
+    port = str(remote[1])
+    life_s = seconds + warm_up_s + 20
+    serving = server.popen(
+        ["timeout", str(life_s), *_AHEAD, "iperf3", "-s", "-1", "-J", "-B", remote[0], "-p", port],
+    )
     _wait_for_listener(server, remote[1])
-    command = [*_AHEAD, "iperf3", "-c", remote[0], "-p", str(remote[1]), "-B", local[0], "--cport", str(local[1])]
-    command += ["-u", "-l", str(PAYLOAD_BYTES), "-b", f"{offered_kbit}k", "-t", str(seconds), "-O", "1", "-J"]
-    said = client.run(*command, *(["-R"] if reverse else []), timeout_s=seconds + 20)
+    command = [*_AHEAD, "iperf3", "-c", remote[0], "-p", port, "-B", local_address, *what]
+    command += ["-t", str(seconds), "-O", str(warm_up_s), "-J", *(["-R"] if reverse else [])]
+    said = client.run(*command, timeout_s=life_s)
     try:
         out, err = serving.communicate(timeout=10)
     except subprocess.TimeoutExpired as exc:
@@ -56,12 +119,10 @@ def measure_kbit(
     document: dict[str, Any] = json.loads(said if reverse else out)
     if "error" in document or serving.returncode != 0:
         raise LabError(f"iperf3: {document.get('error', '')} {err.strip()}")
-    rates = _interval_rates(document)
-    if not rates:
+    samples = [rate / 1000 for rate in _interval_rates(document)]
+    if not samples:
         raise LabError(f"iperf3 reports no whole second of {seconds} s")
-    payload_kbit = statistics.fmean(rates) / 1000
-    wire = Wire(6 if ":" in remote[0] else 4)
-    return payload_kbit * wire.bytes(PAYLOAD_BYTES) / PAYLOAD_BYTES
+    return IperfResult(samples)
 
 
 def _interval_rates(document: dict[str, Any]) -> list[float]:
