@@ -61,7 +61,7 @@ def measure_udp(
     To the server, or from it with `reverse`.
     """
     what = ["-u", "-l", str(payload_bytes), "-b", f"{offered_kbit}k", "--cport", str(local[1])]
-    return _measure(client, local[0], server, remote, what, seconds, warm_up_s, reverse=reverse)
+    return _measure(client, local[0], server, remote, what, seconds=seconds, warm_up_s=warm_up_s, reverse=reverse)
 
 
 def measure_tcp(
@@ -78,7 +78,7 @@ def measure_tcp(
 ) -> IperfResult:
     """Bulk TCP of so many flows, all together, with this congestion control. Raises `LabError`."""
     what = ["-P", str(flows), "-C", congestion]
-    return _measure(client, local_address, server, remote, what, seconds, warm_up_s, reverse=reverse)
+    return _measure(client, local_address, server, remote, what, seconds=seconds, warm_up_s=warm_up_s, reverse=reverse)
 
 
 def measure_kbit(
@@ -96,9 +96,9 @@ def _measure(
     server: Namespace,
     remote: Address,
     what: list[str],
+    *,
     seconds: int,
     warm_up_s: int,
-    *,
     reverse: bool,
 ) -> IperfResult:
     """The warm-up is left out (`-O`), and so is what comes after the last whole interval."""
