@@ -25,9 +25,11 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 from measuring.netns import LabError, Namespace
+from measuring.worker import go_ahead_of_others
 
 PATH = "/file"
 LIFE_S = 900  # nobody waits for a server whose harness is gone
+IDLE_S = 0.5  # between two downloads of a URL: a bucket of 3028 bytes is full again at every rate from 6 kB/s on
 CHUNK_BYTES = 65_536
 _TCP_CONGESTION = 13  # <linux/tcp.h>; the name is missing from `socket` on some platforms
 CUBIC = b"cubic"
@@ -51,13 +53,12 @@ def handler(size_bytes: int) -> type[http.server.BaseHTTPRequestHandler]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(size_bytes))
-            self.end_headers()
+            """The status line, the length and the body in one stream: headers take no segment of their own."""
+            head = f"HTTP/1.0 200 OK\r\nContent-Length: {size_bytes}\r\n\r\n".encode("ascii")
             chunk, left = bytes(CHUNK_BYTES), size_bytes
-            while left > 0:
+            self.wfile.write(head + chunk[: min(left, CHUNK_BYTES)])
+            while (left := left - CHUNK_BYTES) > 0:
                 self.wfile.write(chunk[: min(left, CHUNK_BYTES)])
-                left -= CHUNK_BYTES
 
         def log_message(self, *_arguments: object) -> None:
             """Nothing: the harness reads what `serve` prints."""
@@ -99,7 +100,9 @@ def fetch(downloads: Sequence[Download]) -> dict[str, list[list[float]]]:
 
     def one_after_the_other(download: Download) -> None:
         url, times = download
-        for _ in range(times):
+        for turn in range(times):
+            if turn:
+                time.sleep(IDLE_S)
             received, seconds = load(url)
             with lock:
                 found[url].append([received, seconds])
@@ -161,6 +164,7 @@ def main(argv: Sequence[str]) -> int:
         serve(given.address, given.port, given.bytes)
         return 0
     signal.alarm(given.seconds)
+    go_ahead_of_others()  # the moment of the last byte is this program's own
     print(json.dumps(fetch([(url, times) for url, times in json.load(sys.stdin)])))
     return 0
 
