@@ -47,6 +47,13 @@ LINK_RELATIONS += [
 ]
 
 
+# What attachment points limit: the attachments of user ASes.
+USER_LINKS = Q(
+    type=Link.Type.PROVIDER,
+    interface_b__AS__useras__isnull=False,
+    interface_a__AS__attachment_point__isnull=False,
+)
+
 # Those that `link_status` looks at, to be read along with Links.
 TIMED_LIMITS = Prefetch("timed_limits", queryset=TimedLimit.objects.filter(cancelled_at=None, retired_at=None))
 

@@ -20,6 +20,7 @@ _VARIABLES: Final = {
     "/api/v1/links/": "$LINK",
     "/api/v1/timed-limits/": "$TIMED",
     "/api/v1/attachment-points/": "$AP",
+    "/api/v1/bulk-changes/": "$CHANGE",
     "/api/v1/tokens/": "$TOKEN_ID",
     "/api/v4/": "$HOST_ID",
 }
@@ -191,9 +192,10 @@ def _curl(path: str, method: str, operation: dict[str, Any], data: str) -> str:
     )
     words = [
         "curl -sOJ" if is_file else "curl -s",
-        "" if method in {"get", "post"} else f"-X {method.upper()}",
+        "" if method == "get" or (method == "post" and data) else f"-X {method.upper()}",  # with data curl posts
         f'"$SITE{address}"',
         next((_CREDENTIALS[name] for one in security for name in one if name in _CREDENTIALS), ""),
+        '-H "If-Match: $ETAG"' if str(HTTPStatus.PRECONDITION_REQUIRED.value) in operation["responses"] else "",
         data,
     ]
     return " ".join(word for word in words if word)

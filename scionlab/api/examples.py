@@ -144,6 +144,29 @@ API_TOKEN: dict[str, Any] = {
     "expires_at": "2027-01-01T00:00:00Z",
     "last_used_at": None,
 }
+_BULK: dict[str, Any] = {
+    "id": 4,
+    "what": "Cap at 500\N{NO-BREAK SPACE}kbit/s",
+    "chosen": "all links at 17-ffaa:0:1107",
+    "created_at": "2026-11-21T06:00:00Z",
+    "created_by": "admin@example.org",
+    "applied_at": None,
+    "reason": "",
+    "result": None,
+    "puts_back": None,
+}
+_BULK_LINE: dict[str, Any] = {
+    "link_id": 7,
+    "isd_as": "17-ffaa:1:b6",
+    "attachment_point": "17-ffaa:0:1107",
+    "owner": "you@example.org",
+    "active": True,
+    "old": LIMITS,
+    "new": {"to_user_kbit": 500, "from_user_kbit": 500},
+    "old_enforced": LIMITS,
+    "new_enforced": {"to_user_kbit": 500, "from_user_kbit": 500},
+    "left_out": None,
+}
 
 ANSWERS: dict[str, Any] = {
     "LinkDocument": LINK,
@@ -157,6 +180,17 @@ ANSWERS: dict[str, Any] = {
     "UsageDocument": USAGE,
     "ProfileDocument": PROFILE,
     "TrafficDocument": TRAFFIC,
+    "BulkBriefDocument": _BULK,
+    "BulkDocument": {
+        **_BULK,
+        "links": 2,
+        "left_out": [{"why": "same", "count": 1}],
+        "blocked": 0,
+        "owners": 2,
+        "attachment_points": ["17-ffaa:0:1107"],
+        "lines_sha256": "2a0f3c5f6f1b7a9d3b1c8e7d5f4a6b2c1d0e9f8a7b6c5d4e3f2a1b0c9d8e7f6a",
+    },
+    "BulkLineDocument": _BULK_LINE,
     "NewApiTokenDocument": {**API_TOKEN, "token": "slbwu_..."},
 }
 
@@ -223,6 +257,10 @@ ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
     422: (
         "The Idempotency-Key came before with another request.",
         _error("idempotency_mismatch", "This Idempotency-Key was sent with another request before."),
+    ),
+    428: (
+        "If-Match is required here.",
+        _error("if_match_missing", "If-Match is missing. Send the ETag of the preview that you looked at."),
     ),
     429: (
         "Too many requests; Retry-After says in how many seconds.",

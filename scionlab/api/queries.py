@@ -95,6 +95,16 @@ class HistoryQuery(PageQuery):
     """Newest first."""
 
 
+class BulkQuery(PageQuery):
+    """Newest first."""
+
+    applied = serializers.BooleanField(required=False, help_text="Carried out, or previews.")
+
+
+class BulkLineQuery(PageQuery):
+    left_out = serializers.BooleanField(required=False, help_text="Links that stay as they are, or the others.")
+
+
 def _movable(moment: datetime) -> None:
     """A day before and after it must be times, too."""
     if not 1970 <= moment.year < 9999:

@@ -103,6 +103,7 @@ _HEADERS: Final = {
 _ERROR_HEADERS: Final = {401: "WWW-Authenticate", 412: "ETag", 429: "Retry-After", 503: "Retry-After"}
 # Who asks for a token has none yet, and withdrawing the one in use needs no comparison.
 _PLAIN: Final = {"/api/v1/token/"}
+CONFIRMS: Final = "/apply/"  # what was looked at: If-Match is required, and sending it again does nothing
 
 _DESCRIPTIONS: Final = {"200": "What was asked for.", "201": "It was made.", "204": "Done; there is no body."}
 TAGS: Final = {
@@ -110,6 +111,7 @@ TAGS: Final = {
     "links": "Links to attachment points: limits, and how far they got on their way to the kernel.",
     "timed limits": "Limits for a time, which end by themselves.",
     "attachment points": "Where to attach, and the defaults in force there.",
+    "bulk changes": "Many limits at once, for administrators: preview, carry out, put back.",
     "account": "One's own profile and tokens.",
     TAG: "The host API v4: hosts pull their configuration, and say what they enforce. HTTP Basic.",
 }
@@ -185,7 +187,7 @@ def _conditions(path: str, method: str, operation: Operation) -> list[str]:
         return []
     if method == "get":
         return [IF_NONE_MATCH] if "application/json" in operation["responses"]["200"]["content"] else []
-    return [IDEMPOTENCY_KEY] if method == "post" else [IF_MATCH]
+    return [IDEMPOTENCY_KEY] if method == "post" and not path.endswith(CONFIRMS) else [IF_MATCH]
 
 
 def _answer_headers(method: str, operation: Operation, code: int) -> list[str]:
@@ -214,6 +216,8 @@ def _possible_errors(path: str, method: str, operation: Operation, asked: list[s
         found.add(415)
     if IF_MATCH in asked:
         found.add(412)
+    if path.endswith(CONFIRMS):
+        found.add(428)
     if IDEMPOTENCY_KEY in asked:
         found |= {409, 422}
     return found
@@ -223,7 +227,7 @@ def _has_403_on_get(path: str) -> bool:
     return path.endswith("/configuration/") or path.startswith(STAFF_PATHS)
 
 
-STAFF_PATHS: Final = ("/api/v1/traffic/",)
+STAFF_PATHS: Final = ("/api/v1/traffic/", "/api/v1/bulk-changes/")
 
 
 def _parameter_schema(name: str) -> dict[str, Any]:

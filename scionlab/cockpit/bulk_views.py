@@ -6,7 +6,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Page
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -17,7 +16,6 @@ from scionlab.cockpit.choice import ChoiceForm
 from scionlab.cockpit.forms import OperationForm
 from scionlab.cockpit.paging import page_of
 from scionlab.models import BulkChange, Link
-from scionlab.services.allocation import storable_ids
 from scionlab.services.bulk import (
     BulkChangedError,
     bulk_apply,
@@ -50,11 +48,12 @@ def choose(request: PageRequest) -> HttpResponse:
     ticked = request.POST.getlist("link")
     scope = request.POST.get("scope", "all")
     if request.method == "POST" and form.is_valid() and choice.is_valid():
+        chosen = choice.choice(None if scope == "all" else _ticked(ticked))
         try:
             change = bulk_preview(
-                link_ids=_chosen(links, scope, ticked),
+                link_ids=chosen.link_ids(),
                 operation=form.cleaned_data["operation"],
-                chosen=_words(choice, scope),
+                chosen=chosen.words,
                 actor=request.user,
             )
         except RuleError as exc:
@@ -77,18 +76,8 @@ def choose(request: PageRequest) -> HttpResponse:
     return render(request, "cockpit/limits.html", context)
 
 
-def _chosen(links: QuerySet[Link], scope: str, ticked: list[str]) -> list[int]:
-    if scope == "all":
-        return list(links.order_by("pk").values_list("pk", flat=True))
-    ids = storable_ids(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
-    return list(links.filter(pk__in=ids).order_by("pk").values_list("pk", flat=True))
-
-
-def _words(choice: ChoiceForm, scope: str) -> str:
-    filtered = choice.words
-    if scope != "all":
-        return f"links that were ticked{', ' + filtered if filtered else ''}"
-    return f"all links {filtered}" if filtered else "all links"
+def _ticked(ticked: list[str]) -> frozenset[int]:
+    return frozenset(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
 
 
 # --- preview, and what was done ---------------------------------------------------------------------------------
@@ -136,6 +125,8 @@ def apply(request: PageRequest, pk: int) -> HttpResponse:
     except BulkChangedError as exc:
         marked = bulk_refresh(bulk_id=pk)
         change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk)
+        if change.applied_at is not None:  # by somebody else, in this moment
+            return redirect("cockpit_bulk", pk=pk)
         return _bulk_page(request, change, refused=exc.message, marked=marked, reason=reason)
     except RuleError as exc:
         change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk)

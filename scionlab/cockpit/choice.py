@@ -1,18 +1,15 @@
-"""Which Links a bulk change is about: by attachment point, user AS, owner, and how much they may carry."""
+"""Which Links a bulk change is about, as a filter in the address (`services.bulk_choice`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django import forms
-from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models import QuerySet
 
-from bandwidth_config import RuleError, format_kbit
-from scionlab.cockpit.testbed import USER_LINKS
 from scionlab.forms import RuleField
-from scionlab.isd_as import parse_as_id, parse_isd_as
 from scionlab.models import AttachmentPoint, Link
+from scionlab.services.bulk_choice import Choice
 from scionlab.units import parse_bandwidth_text
 
 
@@ -21,7 +18,7 @@ def optional_bandwidth(text: str) -> int | None:
 
 
 class ChoiceForm(forms.Form):
-    """A filter in the address; everything is optional, and nothing means all Links."""
+    """Everything is optional, and nothing means all Links."""
 
     ap: forms.ModelChoiceField[AttachmentPoint] = forms.ModelChoiceField(
         queryset=AttachmentPoint.objects.select_related("AS__isd").order_by("AS__isd__isd_id", "AS__as_id"),
@@ -36,44 +33,11 @@ class ChoiceForm(forms.Form):
     def __init__(self, data: Any) -> None:
         super().__init__(data, auto_id="choice_%s", label_suffix="")
 
+    def choice(self, only: frozenset[int] | None = None) -> Choice:
+        """Of a form that is valid. `only`: the Links that were ticked, None for all that the filter finds."""
+        chosen = self.cleaned_data
+        return Choice(chosen["ap"], chosen["q"], chosen["owner"], chosen["above"], only)
+
     def links(self) -> QuerySet[Link]:
-        """What the filter finds, in the order of attachment points and ASes; nothing while a field is wrong."""
-        links = Link.objects.filter(USER_LINKS)
-        if not self.is_valid():
-            return links.none()
-        chosen = self.cleaned_data
-        if chosen["ap"] is not None:
-            links = links.filter(interface_a__AS__attachment_point=chosen["ap"])
-        if chosen["owner"]:
-            links = links.filter(interface_b__AS__useras__owner__email__icontains=chosen["owner"])
-        if chosen["q"]:
-            links = links.filter(_of_as(chosen["q"].strip()))
-        if chosen["above"] is not None:
-            highest = Greatest("bandwidth_kbit", Coalesce("from_user_kbit", F("bandwidth_kbit")))
-            links = links.annotate(highest_kbit=highest).filter(highest_kbit__gt=chosen["above"])
-        return links.order_by("interface_a__AS__as_id", "interface_b__AS__as_id", "pk")
-
-    @property
-    def words(self) -> str:
-        """The filter, for the record of the change."""
-        chosen = self.cleaned_data
-        parts = [
-            f"at {chosen['ap'].AS.isd_as}" if chosen["ap"] else "",
-            f"of owners with {chosen['owner']}" if chosen["owner"] else "",
-            f"of AS {chosen['q']}" if chosen["q"] else "",
-            "" if chosen["above"] is None else f"above {format_kbit(chosen['above'])}",
-        ]
-        return ", ".join(part for part in parts if part)
-
-
-def _of_as(text: str) -> Q:
-    try:
-        isd, as_id = parse_isd_as(text)
-    except RuleError:
-        pass
-    else:
-        return Q(interface_b__AS__isd__isd_id=isd, interface_b__AS__as_id=as_id)
-    try:
-        return Q(interface_b__AS__as_id=parse_as_id(text))
-    except RuleError:
-        return Q(interface_b__AS__label__icontains=text)
+        """What the filter finds; nothing while a field is wrong."""
+        return self.choice().links() if self.is_valid() else Link.objects.none()

@@ -29,14 +29,9 @@ from scionlab.models import (
     UsageCounter,
     UserAS,
 )
-from scionlab.selectors import LinkStatus
+from scionlab.selectors import USER_LINKS, LinkStatus
 from scionlab.usage.report import NOW, traffic_now
 
-USER_LINKS = Q(
-    type=Link.Type.PROVIDER,
-    interface_b__AS__useras__isnull=False,
-    interface_a__AS__attachment_point__isnull=False,
-)
 SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; what waits longer is worth a look
 STAGES = ("failed", "silent", "waiting", "delivered", "not_verified", "enforced", "inactive")
 NOT_ENFORCED = ("failed", "silent", "waiting", "delivered", "not_verified")

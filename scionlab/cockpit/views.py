@@ -23,7 +23,6 @@ from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.testbed import (
     NOT_ENFORCED,
     STAGES,
-    USER_LINKS,
     ApState,
     Rate,
     load_ends,
@@ -33,7 +32,7 @@ from scionlab.cockpit.testbed import (
 )
 from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.models import AttachmentPoint, Link
-from scionlab.selectors import LinkStatus
+from scionlab.selectors import USER_LINKS, LinkStatus
 from scionlab.services.uplink import uplink_set
 from scionlab.templatetags.scionlab_pages import STAGE_WORDS
 from scionlab.views.common import PageRequest, gone_is_404

@@ -94,9 +94,15 @@ def bulk_put_back(*, bulk_id: int, actor: User) -> BulkChange:
     return bulk_preview(link_ids=ids, operation=Operation("put_back"), chosen=chosen, actor=actor, puts_back=change)
 
 
+@transaction.atomic
 def bulk_refresh(*, bulk_id: int) -> list[int]:
-    """Make a preview anew; returns the Links of which it says something else than before."""
-    change = BulkChange.objects.select_related("puts_back").get(pk=bulk_id, applied_at=None)
+    """Make a preview anew; returns the Links of which it says something else than before.
+
+    What was carried out meanwhile is a record, and stays. Raises `BulkChange.DoesNotExist`.
+    """
+    change = bulk_lock(bulk_id=bulk_id)
+    if change.applied_at is not None:
+        return []
     old = lines_of(change)
     new = plan(_present([line.link_id for line in old]), operation_of(change), _targets(change.puts_back))
     change.lines = [line.stored() for line in new]
@@ -134,7 +140,7 @@ def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
     """
     if not reason.strip():
         raise RuleError("reason_required", "A reason is missing. The owners get it by mail, and the history keeps it.")
-    change = BulkChange.objects.select_for_update(of=("self",), no_key=True).get(pk=bulk_id)
+    change = bulk_lock(bulk_id=bulk_id)
     if change.applied_at is not None:
         return change
     shown = lines_of(change)
@@ -154,6 +160,13 @@ def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
     change.save(update_fields=["applied_at", "reason", "result"])
     logger.info("bulk.applied id=%s links=%s hosts=%s actor=%s", change.pk, len(changed), len(hosts), actor.pk)
     return change
+
+
+def bulk_lock(*, bulk_id: int) -> BulkChange:
+    """The row, which nobody else carries out or makes anew until the end of the transaction; it is locked before
+    attachment points. Raises `BulkChange.DoesNotExist`."""
+    rows = BulkChange.objects.select_related("puts_back").select_for_update(of=("self",), no_key=True)
+    return rows.get(pk=bulk_id)
 
 
 def _lock_attachment_points(link_ids: Collection[int], changes: Changes) -> None:

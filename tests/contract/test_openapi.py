@@ -62,7 +62,7 @@ def tokens(world: World) -> dict[str, str]:
     return {name: f"Token {api_token(person)}" for name, person in people.items()}
 
 
-FOR_ADMINISTRATORS = ("/api/v1/policy/", "/api/v1/traffic/", "/api/v1/attachment-points/")
+FOR_ADMINISTRATORS = ("/api/v1/policy/", "/api/v1/traffic/", "/api/v1/attachment-points/", "/api/v1/bulk-changes/")
 
 
 def authorization(case: schemathesis.Case, world: World, tokens: dict[str, str]) -> dict[str, str]:
@@ -93,6 +93,7 @@ def aim(case: schemathesis.Case, world: World) -> None:
             "/api/v1/links/": world.link.pk,
             "/api/v1/timed-limits/": world.objects["timedlimit"].pk,
             "/api/v1/attachment-points/": world.objects["attachmentpoint"].pk,
+            "/api/v1/bulk-changes/": world.objects["bulkchange"].pk,
             "/api/v1/tokens/": world.objects["apitoken"].pk,
         }
         if name == "uid" and isinstance(value, str) and re.fullmatch("[0-9A-Za-z_-]{1,32}", value):
@@ -175,7 +176,7 @@ def test_examples_are_what_they_are_examples_of() -> None:
 
 # --- the pages for people -------------------------------------------------------------------------------------
 
-SECTIONS = ["ases", "links", "timed-limits", "attachment-points", "account", "hosts"]
+SECTIONS = ["ases", "links", "timed-limits", "attachment-points", "bulk-changes", "account", "hosts"]
 
 
 @pytest.mark.parametrize("slug", ["", *SECTIONS])

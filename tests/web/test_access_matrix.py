@@ -111,6 +111,11 @@ RULES: dict[str, Rule] = {
     "api_timed_limit_detail": Rest(LOOK | READ | {"DELETE": 204}, json=True, own=True),
     "api_attachment_point_list": RestStaff(LOOK | READ),
     "api_attachment_point_detail": RestStaff(LOOK | READ | {"PATCH": 200}, json=True),
+    "api_bulk_list": RestAdministrators(LOOK | READ | {"POST": 201}, json=True),
+    "api_bulk_detail": RestAdministrators(LOOK | READ),
+    "api_bulk_links": RestAdministrators(LOOK | READ),
+    "api_bulk_apply": RestAdministrators(LOOK | {"POST": 428}, json=True),  # whoever got here confirms nothing unseen
+    "api_bulk_put_back": RestAdministrators(LOOK | {"POST": 400}, json=True),  # it was not carried out
     "api_policy": RestStaff(LOOK | READ | {"PATCH": 200}, json=True),
     "api_link_usage": Rest(LOOK | READ, own=True),
     "api_traffic": RestAdministrators(LOOK | READ),
@@ -228,6 +233,9 @@ HARM_JSON: dict[tuple[str, str], Any] = {
     ("api_attachment_point_detail", "PATCH"): {"own_default_bandwidth_kbit": 1},
     ("api_profile", "PATCH"): {"full_name": "taken over"},
     ("api_policy", "PATCH"): {"default_bandwidth_kbit": 1},
+    ("api_bulk_list", "POST"): {"kind": "set", "bandwidth_kbit": 1, "every_link": True},
+    ("api_bulk_apply", "POST"): {"reason": "taken over"},
+    ("api_bulk_put_back", "POST"): {},
     ("api_token_list", "POST"): {"name": "another"},
 }
 HARM_AS: dict[str, Any] = {"label": "taken over", "attachments": []}
@@ -301,6 +309,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         "api/v1/links/": "link",
         "api/v1/timed-limits/": "timedlimit",
         "api/v1/attachment-points/": "attachmentpoint",
+        "api/v1/bulk-changes/": "bulkchange",
         "api/v1/tokens/": "apitoken",
     }
     for start, what in starts.items():

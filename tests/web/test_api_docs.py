@@ -12,9 +12,13 @@ from django.core.cache import cache
 from django.test import Client
 from rest_framework.throttling import SimpleRateThrottle
 
+from scionlab.api.bulk_documents import bulk_document
+from scionlab.api.etags import etag_of
 from scionlab.models import AttachmentPoint, Link, TimedLimit, User
 from scionlab.profiles import outage
 from scionlab.services.api_token import api_token_create
+from scionlab.services.bulk import bulk_apply, bulk_preview
+from scionlab.services.bulk_plan import Operation
 from scionlab.services.timed_limit import timed_limit_create
 from tests.factories import PASSWORD, attach, spec
 from tests.web.polling import WebServer
@@ -29,7 +33,7 @@ def lines_of(slug: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("slug", ["ases", "links", "timed-limits", "attachment-points", "account"])
+@pytest.mark.parametrize("slug", ["ases", "links", "timed-limits", "attachment-points", "bulk-changes", "account"])
 def test_curl_lines_work_as_they_stand(
     slug: str,
     server: WebServer,
@@ -42,12 +46,12 @@ def test_curl_lines_work_as_they_stand(
     cache.clear()
     monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "token", "100/min")
     you = User.objects.create_user("you@example.org", PASSWORD)
-    names = {"you@example.org": you.email, '"attachment_point_id": 1': f'"attachment_point_id": {_ap(link)}'}
-    names |= {'"attachment_point_id": 2': f'"attachment_point_id": {ap_b.pk}', '"link_id": 7': f'"link_id": {link.pk}'}
+    assert you.email == "you@example.org", "as it stands there"
+    shown = {'"attachment_point_id": 1': _ap(link), '"attachment_point_id": 2': ap_b.pk, '"link_id": 7': link.pk}
+    shown['"link_ids": [7, 8, 9]'] = link.pk
     for number, as_shown in enumerate(lines_of(slug)):
         line = as_shown.replace("198.51.100.30", f"198.51.100.{100 + number}")  # the first one has it by then
-        for placeholder, value in names.items():
-            line = line.replace(placeholder, value)
+        line = _with_ids(line, shown)
         TimedLimit.objects.all().delete()
         timed = _timed(link) if "$TIMED" in line else 0
         token_id = api_token_create(user_id=staff.pk, name="another", replaces=True).token.pk
@@ -64,6 +68,7 @@ def test_curl_lines_work_as_they_stand(
             "TIMED": str(timed),
             "AP": str(_ap(link)),
             "TOKEN_ID": str(token_id),
+            **_bulk_change(link, staff, is_applied="put-back" in line),
         }
         command = line.replace("curl -s", "curl -w '%{http_code}' -s", 1)
         done = subprocess.run(
@@ -77,6 +82,23 @@ def test_curl_lines_work_as_they_stand(
         )
         assert done.stdout[-3:] in {"200", "201", "204"}, (line, done.stdout[-500:], done.stderr)
         link = Link.objects.get(pk=link.pk)
+
+
+def _with_ids(line: str, shown: dict[str, int]) -> str:
+    """In one pass: the id that was put in for one may look like the next one."""
+    names = "|".join(map(re.escape, shown))
+    return re.sub(rf"({names})(?![0-9])", lambda found: _with_id(found[1], shown[found[1]]), line)
+
+
+def _with_id(name: str, value: int) -> str:
+    return re.sub(r"[0-9].*[0-9]|[0-9]", str(value), name)
+
+
+def _bulk_change(link: Link, staff: User, *, is_applied: bool) -> dict[str, str]:
+    change = bulk_preview(link_ids=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff)
+    if is_applied:
+        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    return {"CHANGE": str(change.pk), "ETAG": etag_of(bulk_document(change))}
 
 
 def _ap(link: Link) -> int:

@@ -1,0 +1,86 @@
+"""What administrators send to change many things at once. Every rule about it is checked by the services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from scionlab.api.fields import BandwidthField, Flag, StrictSerializer, Text, Whole
+from scionlab.models import AttachmentPoint
+from scionlab.services.bulk import MAX_LINKS
+from scionlab.services.bulk_choice import Choice
+from scionlab.services.bulk_plan import DIRECTIONS, MAX_PERCENT, Direction, Kind, Operation
+from scionlab.services.errors import FieldRuleError
+
+MAX_REASON_CHARS = 200
+
+
+class OperationBody(StrictSerializer):
+    """How the new numbers follow from the old ones: `bandwidth_kbit` for set and cap, `percent` for scale."""
+
+    kind = serializers.ChoiceField(choices=["set", "cap", "scale"])
+    bandwidth_kbit = BandwidthField(required=False, help_text="Of set and cap.")
+    percent = Whole(required=False, min_value=0, max_value=MAX_PERCENT, help_text="Of scale: 50 halves the limits.")
+
+    def value(self) -> int:
+        """kbit/s, or per cent. Raises `FieldRuleError` (`bulk_value`) where the one that the kind needs is missing,
+        or the other one is there."""
+        values = self.validated_data
+        needed, other = ("percent", "bandwidth_kbit") if values["kind"] == "scale" else ("bandwidth_kbit", "percent")
+        if needed not in values or other in values:
+            text = f'"{values["kind"]}" needs {needed}, and not {other}.'
+            raise FieldRuleError("bulk_value", text, needed if needed not in values else other)
+        return int(values[needed])
+
+
+class BulkLimitsBody(OperationBody):
+    """New limits for the Links of which everything is true that is sent of the last six."""
+
+    direction = serializers.ChoiceField(choices=list(DIRECTIONS), default="both")
+    attachment_point_id = Whole(required=False, min_value=1, help_text="Links there.")
+    user_as = Text(required=False, max_length=100, help_text="An ISD-AS, an AS number or a part of the label.")
+    owner = Text(required=False, max_length=254, help_text="A part of the e-mail address.")
+    above_kbit = BandwidthField(required=False, help_text="Links that are allowed more in either direction.")
+    link_ids = serializers.ListField(
+        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="These alone."
+    )
+    every_link = Flag(default=False, help_text="Needed where nothing else says which Links.")
+
+    def choice(self) -> Choice:
+        """Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
+        values = self.validated_data
+        names = {"attachment_point_id", "user_as", "owner", "above_kbit", "link_ids"} & set(values)
+        if values["every_link"] == bool(names):
+            text = "Say which Links, by at least one of the filters or link_ids; or every_link alone, for all of them."
+            raise FieldRuleError("bulk_which", text, "every_link")
+        ap = None
+        if "attachment_point_id" in values:
+            ap = _attachment_point(values["attachment_point_id"])
+        only = frozenset(values["link_ids"]) if "link_ids" in values else None
+        return Choice(ap, values.get("user_as", ""), values.get("owner", ""), values.get("above_kbit"), only)
+
+    def operation(self) -> Operation:
+        """Raises `FieldRuleError` (`bulk_value`)."""
+        kind: Kind = self.validated_data["kind"]
+        direction: Direction = self.validated_data["direction"]
+        return Operation(kind, self.value(), direction)
+
+
+def _attachment_point(pk: int) -> AttachmentPoint:
+    found = AttachmentPoint.objects.filter(pk=pk).first() if pk < 2**63 else None
+    if found is None:
+        text = f"There is no attachment point {pk}. GET /api/v1/attachment-points/ lists them."
+        raise FieldRuleError("attachment_point_unknown", text, "attachment_point_id")
+    return found
+
+
+class ReasonBody(StrictSerializer):
+    reason = Text(max_length=MAX_REASON_CHARS, help_text="The owners read it in their mail, and the history keeps it.")
+
+
+def checked(body: type[StrictSerializer], data: Any) -> Any:
+    """The body, validated. Raises `serializers.ValidationError`, `RuleError`."""
+    found = body(data=data)
+    found.is_valid(raise_exception=True)
+    return found

@@ -1,0 +1,162 @@
+"""Many limits changed at once, for administrators: a preview is made, looked at, and carried out as it was shown."""
+
+# ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.shortcuts import get_object_or_404
+from rest_framework import exceptions, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scionlab.api import bulk_bodies
+from scionlab.api.base import ApiView, StaffOnly
+from scionlab.api.bulk_documents import (
+    BulkBriefDocument,
+    BulkDocument,
+    BulkLineDocument,
+    bulk_document,
+    bulk_line_documents,
+)
+from scionlab.api.etags import Stale, check_if_match, etag_of
+from scionlab.api.queries import BulkLineQuery, BulkQuery
+from scionlab.api.schema import describe
+from scionlab.models import BulkChange, Link
+from scionlab.services.bulk import (
+    BulkChangedError,
+    bulk_apply,
+    bulk_lock,
+    bulk_preview,
+    bulk_put_back,
+    bulk_refresh,
+    lines_of,
+)
+from scionlab.services.bulk_plan import Line
+
+_LINK_RELATIONS = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b__AS__useras__owner")
+
+
+class IfMatchMissing(exceptions.APIException):
+    """428 (RFC 6585): to confirm is to say what was looked at."""
+
+    status_code = status.HTTP_428_PRECONDITION_REQUIRED
+
+    def __init__(self) -> None:
+        super().__init__(
+            "If-Match is missing. Send the ETag of the preview that you looked at, so that nothing else is done.",
+            "if_match_missing",
+        )
+
+
+class BulkView(ApiView):
+    permission_classes = (*ApiView.permission_classes, StaffOnly)
+
+    def change(self, pk: int) -> BulkChange:
+        """Raises `Http404`."""
+        return get_object_or_404(BulkChange, pk=pk)
+
+    def made(self, change: BulkChange) -> Response:
+        location = self.request.build_absolute_uri(f"/api/v1/bulk-changes/{change.pk}/")
+        return Response(bulk_document(change), status=status.HTTP_201_CREATED, headers={"Location": location})
+
+
+class BulkListView(BulkView):
+    query = BulkQuery
+
+    @describe("bulk changes", "Changes of many limits", "Newest first.", answer=BulkBriefDocument, is_list=True)
+    def get(self, request: Request) -> Response:
+        rows = BulkChange.objects.defer("lines").order_by("-pk")
+        if "applied" in self.asked:
+            rows = rows.filter(applied_at__isnull=not self.asked["applied"])
+        return self.page_of(rows, lambda found: BulkBriefDocument(found, many=True).data)
+
+    @describe(
+        "bulk changes",
+        "Preview a change of many limits",
+        "Changes nothing. What is asked for above the maximum somewhere is left out there. A preview that nobody "
+        "carries out is deleted after a day.",
+        body=bulk_bodies.BulkLimitsBody,
+        answer=BulkDocument,
+        success=status.HTTP_201_CREATED,
+        examples={
+            "Cap all at one attachment point": {"kind": "cap", "bandwidth_kbit": 500, "attachment_point_id": 1},
+            "Halve three": {"kind": "scale", "percent": 50, "link_ids": [7, 8, 9]},
+        },
+    )
+    def post(self, request: Request) -> Response:
+        return self.once(self._create)
+
+    def _create(self) -> Response:
+        wanted: bulk_bodies.BulkLimitsBody = bulk_bodies.checked(bulk_bodies.BulkLimitsBody, self.request.data)
+        operation, choice = wanted.operation(), wanted.choice()
+        made = bulk_preview(link_ids=choice.link_ids(), operation=operation, chosen=choice.words, actor=self.person)
+        return self.made(made)
+
+
+class BulkDetailView(BulkView):
+    @describe("bulk changes", "One change of many limits, and who is affected", answer=BulkDocument)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(bulk_document(self.change(pk)))
+
+
+class BulkLinksView(BulkView):
+    query = BulkLineQuery
+
+    @describe("bulk changes", "What happens to each Link", "By Link.", answer=BulkLineDocument, is_list=True)
+    def get(self, request: Request, pk: int) -> Response:
+        lines = lines_of(self.change(pk))
+        if "left_out" in self.asked:
+            lines = [line for line in lines if bool(line.skipped) == self.asked["left_out"]]
+        return self.page_of(lines, _documents)
+
+
+def _documents(lines: list[Line]) -> list[dict[str, Any]]:
+    links = Link.objects.select_related(*_LINK_RELATIONS).in_bulk([line.link_id for line in lines])
+    return bulk_line_documents(lines, links)
+
+
+class BulkApplyView(BulkView):
+    @describe(
+        "bulk changes",
+        "Carry a preview out",
+        "All of it or nothing. If-Match, with the ETag of the preview, is required (428 without). If somebody changed "
+        "meanwhile what it showed, the preview is made anew and the answer is 412 with it, and nothing else was done. "
+        "One that was carried out already is answered as it is: sending it again does nothing.",
+        body=bulk_bodies.ReasonBody,
+        answer=BulkDocument,
+        examples={"With its reason": {"reason": "The line to Zurich is full."}},
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        self.change(pk)
+        reason = bulk_bodies.checked(bulk_bodies.ReasonBody, request.data).validated_data["reason"]
+        header = request.headers.get("If-Match")
+        if header is None:
+            raise IfMatchMissing
+        try:
+            return Response(bulk_document(self._apply(pk, header, reason)))
+        except BulkChangedError as exc:
+            bulk_refresh(bulk_id=pk)
+            current = bulk_document(self.change(pk))
+            raise Stale(current=current, etag=etag_of(current)) from exc
+
+    @transaction.atomic
+    def _apply(self, pk: int, header: str, reason: str) -> BulkChange:
+        change = bulk_lock(bulk_id=pk)
+        if change.applied_at is None:
+            check_if_match(header, bulk_document(change))
+        return bulk_apply(bulk_id=pk, actor=self.person, reason=reason)
+
+
+class BulkPutBackView(BulkView):
+    @describe(
+        "bulk changes",
+        "Preview putting a change back",
+        "A preview like any other. Links that were changed again since are left alone.",
+        answer=BulkDocument,
+        success=status.HTTP_201_CREATED,
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        self.change(pk)
+        return self.once(lambda: self.made(bulk_put_back(bulk_id=pk, actor=self.person)))
