@@ -15,8 +15,8 @@ from evaluation.bed import Bed, limit_all
 from evaluation.core import WARM_UP_S, EvaluationScale
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER, WRONG, has_whole_datagrams
 from evaluation.together import Pair, beds, receivers, run
-from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire, wire_bytes
-from measuring.judge import NS, bin_tolerance, bucket_bytes, goodput_samples, zero_samples
+from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire
+from measuring.judge import NS, bucket_bytes, goodput_samples, zero_samples
 from measuring.netns import Namespace
 from measuring.traffic import Results, data, ends
 
@@ -45,10 +45,12 @@ class Cell:
     def is_overload(self) -> bool:
         return offered_on_wire(self.offered_kbit, self.payload_bytes) > LIMIT_KBIT
 
-    def above(self, seconds: float) -> float:
-        """Relative: burst and one frame more than rate*T, and a datagram whose beginning came before the window."""
-        edge = wire_bytes(self.payload_bytes, family=4)
-        return bin_tolerance(LIMIT_KBIT, seconds, burst_bytes=bucket_bytes(LIMIT_KBIT) + edge, frame_bytes=FRAME_BYTES)
+    def allowed_kbit(self, seconds: float) -> float:
+        """Payload by which the average of a window may differ from `bound_kbit`: a burst and one frame more or less
+        than rate*T, and one datagram that an edge cuts."""
+        burst_bytes = bucket_bytes(LIMIT_KBIT) + FRAME_BYTES
+        share = goodput_bound(1, self.payload_bytes)
+        return burst_bytes * 8 / seconds / 1000 * share + self.edge_kbit(seconds)
 
     def edge_kbit(self, seconds: float) -> float:
         """One datagram that an edge of the window cuts."""

@@ -11,17 +11,14 @@ from evaluation.core import Claim, EvaluationScale, Finding
 from evaluation.figures import (
     AVERAGE,
     GridOutcome,
-    control_claim,
-    exact_claim,
     grid_plot,
     grid_tables,
-    never_more_claim,
     told_both,
-    whole_claims,
 )
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
 from evaluation.limiters import OURS, THESIS, WHOLE, WRONG_SHARE
+from evaluation.verdicts import control_claim, exact_claim, never_more_claim, whole_claims
 from measuring.framing import ETHERNET_BYTES, IPV4_BYTES, MTU_BYTES, UDP_BYTES
 
 NAME = "mtu"

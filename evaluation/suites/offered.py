@@ -12,16 +12,14 @@ from evaluation.figures import (
     AVERAGE,
     ZEROS,
     GridOutcome,
-    collapse_claim,
     grid_plot,
     grid_tables,
-    never_more_claim,
     told,
-    whole_claims,
 )
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
 from evaluation.limiters import OURS, THESIS, WHOLE
+from evaluation.verdicts import collapse_claim, never_more_claim, whole_claims
 
 NAME = "offered"
 TITLE = "Offered rate (figures 6.6 and 6.7)"

@@ -8,42 +8,43 @@ from bench.core import Outcome, Step
 from bench.peers import wondershaper
 from bench.plots import Plot
 from bench.report import Table
+from evaluation import witness
 from evaluation.bed import Bed, BedLab
 from evaluation.core import Claim, EvaluationScale, Finding
 from evaluation.figures import (
     AVERAGE,
     ZEROS,
     GridOutcome,
-    collapse_claim,
-    control_claim,
-    exact_claim,
     grid_plot,
     grid_tables,
-    never_more_claim,
     told,
     told_both,
-    whole_claims,
 )
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER
+from evaluation.verdicts import collapse_claim, control_claim, exact_claim, never_more_claim, whole_claims
 
 NAME = "sizes"
 TITLE = "Datagram size (figures 6.1 to 6.4)"
 OFFERED_KBIT = 2_000
-CELLS = tuple(Cell(size, OFFERED_KBIT) for size in range(1_000, 10_001, 1_000))
+ONE_FRAME = 1_472  # the largest payload that is not fragmented; beside the thesis' sizes
+CELLS = tuple(Cell(size, OFFERED_KBIT) for size in sorted([ONE_FRAME, *range(1_000, 10_001, 1_000)]))
+THESIS_CELLS = [cell for cell in CELLS if cell.payload_bytes != ONE_FRAME]
+WITNESSED = [cell for cell in CELLS if cell.payload_bytes in (1_000, ONE_FRAME, 10_000)]
 WITHIN_MTU = [cell for cell in CELLS if cell.is_whole_frame]
 FRAGMENTED = [cell for cell in CELLS if not cell.is_whole_frame]
 INTRO = f"""
 Limit {LIMIT_KBIT} kbit/s, {OFFERED_KBIT} kbit/s of payload offered in both directions at once, datagrams of 1000 to
-10000 B, MTU 1500: everything above 1472 B travels in fragments. Counted is the payload of complete datagrams at the
-receiver, in samples of one second after one second of warm-up. The dotted line is what headers and fragments leave
-of the limit. Figures 6.1 and 6.2 are the thesis' sequence, 6.3 and 6.4 wondershaper.
+10000 B and of {ONE_FRAME} B, MTU 1500: everything above 1472 B travels in fragments. Counted is the payload of
+complete datagrams at the receiver, in samples of one second after one second of warm-up. The dotted line is what
+headers and fragments leave of the limit. Figures 6.1 and 6.2 are the thesis' sequence, 6.3 and 6.4 wondershaper.
 """
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    return [Step("the wondershaper that is installed", 1.0, _installed), *grid_steps(NAME, CELLS, scale)]
+    installed = Step("the wondershaper that is installed", 1.0, _installed)
+    return [installed, *grid_steps(NAME, CELLS, scale), *witness.steps(NAME, WITNESSED, scale)]
 
 
 def _installed(outcome: Outcome) -> None:
@@ -58,7 +59,9 @@ def _grid(outcome: Outcome) -> GridOutcome:
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    return grid_tables(_grid(outcome), "B", lambda cell: cell.payload_bytes, "Over the size")
+    grid = _grid(outcome)
+    found = grid_tables(grid, "B", lambda cell: cell.payload_bytes, "Over the size")
+    return [*found, witness.table(grid, WITNESSED)]
 
 
 def plots(outcome: Outcome) -> list[Plot]:
@@ -80,6 +83,7 @@ def claims(outcome: Outcome) -> list[Claim]:
         never_more_claim(grid, (OURS, WHOLE)),
         *whole_claims(grid, FRAGMENTED),
         collapse_claim(grid, FRAGMENTED),
+        witness.claim(grid, WITNESSED),
         control_claim(grid, WITHIN_MTU),
     ]
 
@@ -91,7 +95,8 @@ def findings(outcome: Outcome) -> list[Finding]:
 
     def row(name: str, thesis: str, direction: str | None, what: str, peer: str = THESIS) -> Finding:
         def said(who: str) -> str:
-            return told(grid, who, direction, what, CELLS) if direction else told_both(grid, who, what, CELLS)
+            cells = THESIS_CELLS
+            return told(grid, who, direction, what, cells) if direction else told_both(grid, who, what, cells)
 
         return Finding(name, over, thesis, said(peer), said(WHOLE if WHOLE in grid.limiters() else OURS))
 
