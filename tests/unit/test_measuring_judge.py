@@ -10,16 +10,23 @@ from measuring.judge import (
     NS,
     Arrivals,
     Wire,
+    bin_tolerance,
     bins_kbit,
     bucket_bytes,
     common_pauses,
     delays_ms,
     excess_bytes,
+    goodput_kbit,
+    goodput_samples,
+    hold_time_s,
+    jain,
+    jain_bound,
     judge_heartbeats,
     judge_rate,
     missing_count,
     steady_rate,
     wire_bytes,
+    zero_samples,
 )
 
 ETHERNET_V4 = Wire(4)
@@ -167,3 +174,53 @@ def test_bins_and_delays() -> None:
 def test_merging_keeps_the_order_of_arrival() -> None:
     merged = arrivals((0.1, 958), (0.3, 958)).merged(arrivals((0.2, 92)))
     assert list(merged.payload_bytes) == [958, 92, 958]
+
+
+def test_goodput_counts_payload_after_the_warm_up_over_the_whole_time() -> None:
+    run = arrivals((0.5, 1000), (1.0, 1000), (1.5, 1000), (2.999, 1000), (3.0, 1000))
+    assert goodput_kbit(run, start_ns=0, stop_ns=3 * NS) == pytest.approx(3 * 8 / 2)
+    assert goodput_samples(run, start_ns=0, stop_ns=3 * NS) == [16.0, 8.0]
+    assert goodput_samples(run, start_ns=0, stop_ns=3 * NS, warm_up_s=0, width_s=0.5)[:3] == [0.0, 16.0, 16.0]
+
+
+def test_a_zero_sample_is_one_in_which_nothing_came() -> None:
+    assert zero_samples([0.0, 0.1, 480.0, 0.0]) == 2
+
+
+def test_jain_is_one_for_equals_and_one_nth_for_a_winner() -> None:
+    assert jain([0.97] * 7) == pytest.approx(1.0)
+    assert jain([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
+    assert jain([0.0, 0.0]) == 1.0
+    with pytest.raises(ValueError, match="at least one"):
+        jain([])
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.95, 1.05), (0.5, 1.0), (1.0, 1.0)])
+def test_no_ratios_within_bounds_are_less_fair_than_the_bound(least: float, most: float) -> None:
+    bound = jain_bound(least, most)
+    worst = min(jain([least] * few + [most] * (60 - few)) for few in range(61))
+    assert bound <= worst + 1e-12
+    assert bound == pytest.approx(worst, rel=1e-3)
+
+
+def test_a_bound_needs_ratios_above_zero() -> None:
+    with pytest.raises(ValueError, match="0 < least <= most"):
+        jain_bound(0, 1)
+
+
+def test_a_new_rate_holds_from_the_first_bin_after_which_it_is_not_left() -> None:
+    bins = [500.0, 500.0, 700.0, 1000.0, 900.0, 1030.0, 980.0, 1000.0]
+    assert hold_time_s(bins, 1000, 0.05) == pytest.approx(0.5)
+    assert hold_time_s(bins, 1000, 0.11) == pytest.approx(0.3)
+    assert hold_time_s([1000.0] * 5, 1000, 0.01) == 0.0
+
+
+def test_a_rate_that_is_left_again_or_only_touched_at_the_end_never_held() -> None:
+    assert hold_time_s([1000.0, 1000.0, 1000.0, 500.0], 1000, 0.05) is None
+    assert hold_time_s([500.0, 1000.0, 1000.0], 1000, 0.05) is None
+    assert hold_time_s([], 1000, 0.05) is None
+
+
+def test_a_bin_may_be_off_by_its_burst_and_a_frame() -> None:
+    assert bin_tolerance(500, 0.1) == pytest.approx(1514 / 6250)
+    assert bin_tolerance(500, 1.0, burst_bytes=3028) == pytest.approx(3 * 1514 / 62_500)

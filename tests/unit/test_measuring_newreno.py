@@ -1,0 +1,131 @@
+"""The loss-controlled sender, on a path made of arithmetic: one bottleneck with a queue, both ends on one clock."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from measuring.newreno import LEAST_WINDOW_PACKETS, NewReno
+from measuring.quic_like import Acknowledger
+
+MS = 1_000_000
+PACKET = 1200
+
+
+class Path:
+    """A bottleneck of `kbit` with room for so many packets, `delay_ms` each way; acknowledges every packet."""
+
+    def __init__(self, kbit: int, *, room: int, delay_ms: int = 5) -> None:
+        self.gap_ns = PACKET * 8 * 1_000_000 // kbit
+        self.room = room
+        self.delay_ns = delay_ms * MS
+        self.free_at_ns = 0
+        self.delivered: list[tuple[int, int]] = []  # when the sender hears of it, number
+        self.waiting: deque[tuple[int, int, int]] = deque()  # when its acknowledgement is back, number, sent
+        self.dropped = 0
+
+    def carry(self, number: int, now_ns: int) -> None:
+        queued = max(0, self.free_at_ns - now_ns) // self.gap_ns
+        if queued >= self.room:
+            self.dropped += 1
+            return
+        self.free_at_ns = max(self.free_at_ns, now_ns) + self.gap_ns
+        self.waiting.append((self.free_at_ns + 2 * self.delay_ns, number, now_ns))
+
+
+def drive(path: Path, seconds: float) -> NewReno:
+    control = NewReno(PACKET)
+    now_ns = 0
+    while now_ns < seconds * 1000 * MS:
+        while path.waiting and path.waiting[0][0] <= now_ns:
+            back_ns, number, sent_ns = path.waiting.popleft()
+            path.delivered.append((back_ns, number))
+            control.on_ack([number], back_ns - sent_ns, now_ns)
+        control.on_time(now_ns)
+        while control.may_send(now_ns):
+            path.carry(control.next_number, now_ns)
+            control.on_sent(now_ns)
+        now_ns += MS // 2
+    return control
+
+
+@pytest.mark.parametrize(("kbit", "room"), [(500, 5), (2_000, 10), (10_000, 25)])
+def test_a_bottleneck_is_kept_busy(kbit: int, room: int) -> None:
+    path = Path(kbit, room=room)
+    control = drive(path, 6)
+    steady = [at for at, _ in path.delivered if at >= 1000 * MS]
+    assert len(steady) * path.gap_ns >= 0.9 * 5000 * MS
+    assert control.reductions >= 1
+
+
+def test_every_loss_is_noticed_and_nothing_else() -> None:
+    path = Path(1_000, room=6)
+    control = drive(path, 5)
+    arrived = len(path.delivered) + len(path.waiting)
+    assert control.next_number == arrived + path.dropped
+    assert path.dropped - control.report()["lost"] in range(6)  # the newest may not be known yet
+    assert path.dropped > 0
+
+
+def test_one_round_trip_has_one_reduction() -> None:
+    control = NewReno(PACKET)
+    for _ in range(10):
+        control.on_sent(0)
+    before = control.window
+    control.on_ack([4], 10 * MS, 10 * MS)  # 0 and 1 are three behind
+    control.on_ack([8], 10 * MS, 11 * MS)  # 2, 3 and 5 as well: the same round trip
+    assert control.report()["lost"] == 5
+    assert control.reductions == 1
+    assert control.window < before
+
+
+def test_the_window_never_falls_below_two_packets() -> None:
+    control = NewReno(PACKET)
+    now_ns = 0
+    for _ in range(12):
+        first = control.next_number
+        for _ in range(5):
+            control.on_sent(now_ns)
+        now_ns += 50 * MS
+        control.on_ack([first + 4], 50 * MS, now_ns)
+    assert control.window == LEAST_WINDOW_PACKETS * PACKET
+
+
+def test_silence_makes_two_probes_and_waits_twice_as_long_each_time() -> None:
+    control = NewReno(PACKET)
+    while control.may_send(0):
+        control.on_sent(0)
+    first_ns = control.next_event_ns(0)
+    control.on_time(first_ns - 1)
+    assert not control.may_send(first_ns - 1)
+    control.on_time(first_ns)
+    assert control.may_send(first_ns)
+    control.on_sent(first_ns)
+    control.on_sent(first_ns)
+    assert not control.may_send(first_ns)
+    assert control.next_event_ns(first_ns) - first_ns == pytest.approx(2 * first_ns)
+
+
+def test_acknowledgements_name_what_came_and_wait_for_a_second_packet() -> None:
+    acknowledger = Acknowledger()
+    assert acknowledger.due(0) is None
+    acknowledger.on_packet(0, 7, 0)
+    assert acknowledger.due(MS) is None
+    assert acknowledger.due(25 * MS) is not None
+    acknowledger.on_packet(1, 7, 30 * MS)
+    acknowledger.on_packet(2, 8, 30 * MS)
+    assert _numbers(acknowledger.due(30 * MS)) == {0, 1, 2}
+    acknowledger.on_packet(5, 9, 31 * MS)  # a gap is reported at once
+    assert _numbers(acknowledger.due(31 * MS)) == {0, 1, 2, 5}
+    acknowledger.on_packet(3, 9, 32 * MS)
+    assert _numbers(acknowledger.due(60 * MS)) == {0, 1, 2, 3, 5}
+    acknowledger.on_packet(300, 9, 61 * MS)
+    assert _numbers(acknowledger.due(61 * MS)) == {300}
+
+
+def _numbers(said: bytes | None) -> set[int]:
+    assert said is not None
+    largest = int.from_bytes(said[4:12], "big")
+    before = int.from_bytes(said[-32:], "big")
+    return {largest, *(largest - 1 - bit for bit in range(256) if before >> bit & 1)}
