@@ -20,7 +20,7 @@ SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 _NOT_TAKEN = frozenset(
     {errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EINTR}
-    | {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EINVAL}
+    | {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EINVAL, errno.EPERM}
 )
 _BATCH_BYTES = 1 << 20  # of a sender: large datagrams take more room, not more memory
 _TIMESPEC = struct.Struct("@qq")
@@ -85,8 +85,8 @@ class BatchSender:
         """Send the first `number` buffers without waiting; returns how many the socket took.
 
         Raises `OSError` for anything but a full socket (EAGAIN, ENOBUFS), what an earlier datagram's ICMP message left
-        behind (ECONNREFUSED), and a way or an own address (EINVAL) that is missing for the moment: those count as not
-        taken, the caller tries again or does without.
+        behind (ECONNREFUSED), a way or an own address (EINVAL) that is missing for the moment, and a packet filter of
+        the sender's own host (EPERM): those count as not taken, the caller tries again or does without.
         """
         done = _libc.sendmmsg(sock.fileno(), self._slots.headers, number, socket.MSG_DONTWAIT)
         if done >= 0:
