@@ -16,6 +16,7 @@ from bench.report import NOTHING, Table, figure
 from bench.windows import FRAME_BYTES
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale
+from evaluation.figures import PALETTE
 from evaluation.limiters import OURS, THESIS, WONDERSHAPER
 from evaluation.together import LATE_WAKE_UP_S, Pair, add_all, beds, longest_pause_s, receivers, run
 from measuring.judge import NS, Arrivals, delays_ms
@@ -170,7 +171,7 @@ def plots(outcome: Outcome) -> list[Plot]:
     if not lines:
         return []
     title = "An overloaded link: median one-way delay of a data packet"
-    return [Plot("latency", title, "ms", "limit, kbit/s", lines=lines, dashed=[DIRECTIONS[1]])]
+    return [Plot("latency", title, "ms", "limit, kbit/s", lines=lines, panels=DIRECTIONS, palette=PALETTE)]
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -233,8 +233,8 @@ def claims(outcome: Outcome) -> list[Claim]:
             outcome,
             tuple(kind for kind in KINDS if kind != UDP6),
             "TCP with one flow and with eight, and paced UDP that reacts to loss, fill the limit and never exceed it.",
-            f"{derived}, and {DELIVERY_S:g} s / T: what a flow has got behind a hole reaches the program when the hole is "
-            "filled, within a retransmission timeout (200 ms) and a queue (100 ms)",
+            f"{derived}, and {DELIVERY_S:g} s / T: what a flow has got behind a hole reaches the program when the hole "
+            "is filled, within a retransmission timeout (200 ms) and a queue (100 ms)",
         ),
     ]
 

@@ -15,6 +15,7 @@ from bench.report import NOTHING, Table
 from bench.windows import allowed_bytes, busiest_window_bytes
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
+from evaluation.figures import PALETTE
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from evaluation.together import (
     LATE_WAKE_UP_S,
@@ -158,7 +159,8 @@ def plots(outcome: Outcome) -> list[Plot]:
             lines=lines,
             is_log=False,
             mark_y=1.0,
-            dashed=[DIRECTIONS[1]],
+            panels=DIRECTIONS,
+            palette=PALETTE,
         )
     ]
 
