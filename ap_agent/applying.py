@@ -25,9 +25,13 @@ class Failures:
     links: set[int] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
     unseen_tables: set[TableName] = field(default_factory=set)
+    refused_programs: list[ApplyError] = field(default_factory=list)  # nothing rests on these
 
     def add(self, op: Op, error: ApplyError) -> None:
         """A refusal that follows from one before it (a leaf of a class that was refused) is not said again."""
+        if not op.is_needed:
+            self.refused_programs.append(error)
+            return
         if isinstance(op, TableAdd) and error.errno == errno.EEXIST:  # no dump shows a table whose list is gone
             self.unseen_tables.add((op.device.name, op.new.hook, op.new.table))
         if not op.links or not op.links <= self.links:
@@ -72,7 +76,8 @@ def apply_plan(
                 if error is None:
                     writes += 1
                     continue
-                _raise_if_hopeless(op, error)
+                if op.is_needed:
+                    _raise_if_hopeless(op, error)
                 failures.add(op, error)
             done += len(steps)
             if progress is not None:

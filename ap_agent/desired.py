@@ -5,7 +5,7 @@ The formulas are those of docs/adr/0002 (rates, bursts, queues) and docs/adr/000
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ap_agent.classify import (
@@ -18,10 +18,12 @@ from ap_agent.classify import (
 )
 from ap_agent.limits import limit_on, strictest_of_each
 from ap_agent.model import (
+    EGRESS_HOOK,
     EXEMPT_MINOR,
     IFB_ALIAS,
     IFB_MAJOR,
     IFB_NAME,
+    INGRESS_HOOK,
     NIC_MAJOR,
     UNMATCHED_MINOR,
     Desired,
@@ -39,7 +41,10 @@ from ap_agent.model import (
     leaf_handle,
 )
 from ap_agent.tcmsg import kept_bytes
-from bandwidth_config import HEARTBEAT_KBIT, Limits, LinkInfo, bytes_per_second
+from ap_agent.whole.entry import Entry
+from ap_agent.whole.hooks import slots_of
+from ap_agent.whole.wanted import Admitted, datagram_bytes, fragment_links
+from bandwidth_config import HEARTBEAT_KBIT, IPAddress, Limits, LinkInfo, bytes_per_second
 
 BLOCKED_RATE_BYTES_S = 1000  # 8 kbit/s for the classes of a blocked link: HTB refuses 0; its leaves drop everything
 BURST_MS = 4  # one tick of a kernel with HZ=250: 0.1 % accurate up to 1 Gbit/s (docs/adr/0002)
@@ -104,14 +109,29 @@ def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass
     )
 
 
-def link_leaves(major: int, link: LinkInfo, frame_bytes: int) -> tuple[Qdisc, Qdisc]:
-    """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it."""
+def link_leaves(major: int, link: LinkInfo, frame_bytes: int, spare_bytes: int = 0) -> tuple[Qdisc, Qdisc]:
+    """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it. With `spare_bytes` the data leaf is that
+    much deeper than what is let into it."""
     kbit = limit_on(major, link)
     rates, blocked = rates_of(kbit), kbit == 0
+    depth = queue_bytes(rates.limit, frame_bytes) + spare_bytes
     return (
         _leaf(heartbeat_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.heartbeat, frame_bytes)),
-        _leaf(data_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.limit, frame_bytes)),
+        _leaf(data_class(major, link.interface_id), 0 if blocked else depth),
     )
+
+
+def _admitted(links: Sequence[LinkInfo], major: int, device: Device) -> dict[IPAddress, Admitted]:
+    """Let in is what the leaf holds without this option, so that the delay stays; the leaf itself holds the whole
+    datagram that was the last to be let in."""
+    found = {}
+    for address, link in fragment_links(links, major).items():
+        kbit = limit_on(major, link)
+        room = queue_bytes(rates_of(kbit).limit, device.frame_bytes)
+        depth = room + datagram_bytes(device)
+        entry = Entry(kbit, room, depth, link.remote_port, link.local_port, link.local_ip)
+        found[address] = Admitted(entry, link.interface_id)
+    return found
 
 
 def _shared(major: int, minor: int, bandwidth_kbit: int, frame: int) -> tuple[HtbClass, Qdisc]:
@@ -127,12 +147,16 @@ def _shared_of(major: int, settings: EngineSettings, frame: int) -> Iterator[tup
         yield _shared(major, UNMATCHED_MINOR, settings.default_bandwidth_kbit, frame)
 
 
-def _tree(device: Device, major: int, links: Sequence[LinkInfo], settings: EngineSettings) -> DesiredTree:
+def _tree(
+    device: Device, major: int, links: Sequence[LinkInfo], settings: EngineSettings, *, is_shallow: bool = False
+) -> DesiredTree:
     frame, is_default = device.frame_bytes, settings.unmatched == "default"
     if not links and not is_default:  # attaching a root may cost a packet: not where nothing is limited
         return DesiredTree(device, major, has_root=False)
     side = Side(major, Handle(major, UNMATCHED_MINOR if is_default else 0))
     shared = tuple(_shared_of(major, settings, frame))
+    admitted = _admitted(links, major, device) if settings.whole_datagrams and not is_shallow else {}
+    spare = dict.fromkeys((one.link for one in admitted.values()), datagram_bytes(device))
     return DesiredTree(
         device=device,
         major=major,
@@ -142,16 +166,25 @@ def _tree(device: Device, major: int, links: Sequence[LinkInfo], settings: Engin
             *(one for one, _ in shared),
         ),
         leaves=(
-            *(one for link in links for one in link_leaves(major, link, frame)),
+            *(one for link in links for one in link_leaves(major, link, frame, spare.get(link.interface_id, 0))),
             *(one for _, one in shared),
         ),
         filters=exempt_filters(major) if is_default else {},
         indexes=link_indexes(links, side),
+        admitted=admitted,
     )
 
 
-def desired(placed: Iterable[PlacedLink], managed: Iterable[Device], settings: EngineSettings) -> Desired:
-    """Nothing at all when no link is limited; then the AP is left as it was found."""
+def desired(
+    placed: Iterable[PlacedLink],
+    managed: Iterable[Device],
+    settings: EngineSettings,
+    obstructed: Container[tuple[int, Handle]] = frozenset(),
+) -> Desired:
+    """Nothing at all when no link is limited; then the AP is left as it was found.
+
+    `obstructed` are hooks (interface, hook) where no program can sit that would admit whole datagrams.
+    """
     ordered = sorted(placed, key=lambda one: one.link.interface_id)
     devices = sorted(managed, key=lambda one: one.ifindex)
     if not ordered or not devices:
@@ -160,23 +193,18 @@ def desired(placed: Iterable[PlacedLink], managed: Iterable[Device], settings: E
     is_default = settings.unmatched == "default"
     redirects = redirect_everything(links) if is_default else {}
     indexes = () if is_default else redirect_indexes(links)
-    trees = (
-        replace(
-            _tree(
-                device,
-                NIC_MAJOR,
-                [one.link for one in ordered if one.nic and one.nic.ifindex == device.ifindex],
-                settings,
-            ),
-            redirects=redirects,
-            redirect_indexes=indexes,
-        )
-        for device in devices
-    )
     # Packets of a link may arrive on any managed interface, so the IFB's classes fit the largest frame of them all.
     largest = max(devices, key=lambda one: one.frame_bytes)
-    ifb = replace(largest, ifindex=0, name=IFB_NAME, kind="ifb", alias=IFB_ALIAS)
-    return Desired(tuple(trees), _tree(ifb, IFB_MAJOR, links, settings))
+    device_of_ifb = replace(largest, ifindex=0, name=IFB_NAME, kind="ifb", alias=IFB_ALIAS)
+    ifb = _tree(device_of_ifb, IFB_MAJOR, links, settings)
+    trees = []
+    for device in devices:
+        own = [one.link for one in ordered if one.nic and one.nic.ifindex == device.ifindex]
+        tree = _tree(device, NIC_MAJOR, own, settings, is_shallow=(device.ifindex, EGRESS_HOOK) in obstructed)
+        is_open = bool(ifb.admitted) and (device.ifindex, INGRESS_HOOK) not in obstructed
+        programs = slots_of(device.ifindex, has_egress=bool(tree.admitted), has_ingress=is_open)
+        trees.append(replace(tree, redirects=redirects, redirect_indexes=indexes, programs=programs))
+    return Desired(tuple(trees), ifb)
 
 
 def without_ambiguous(links: Iterable[LinkInfo]) -> tuple[list[LinkInfo], list[Finding]]:

@@ -11,8 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from ap_agent.model import (
+    ADMISSION_HANDLE,
+    ADMISSION_NAME,
+    ADMISSION_PREF,
     EGRESS_HOOK,
     EMPTY_TREE,
+    ETH_P_ALL,
     GONE,
     INDEX_PREFS,
     INGRESS_HOOK,
@@ -22,8 +26,10 @@ from ap_agent.model import (
     Handle,
     HtbClass,
     InstalledFilter,
+    Program,
     Tree,
     filter_is_ours,
+    is_admission,
     is_our_class,
 )
 from ap_agent.ops import (
@@ -47,6 +53,7 @@ from ap_agent.ops import (
     TableAdd,
     TableDel,
 )
+from ap_agent.whole.ops import AdmissionAttach, AdmissionDetach
 
 FilterList = tuple[Handle, int, int]  # hook, chain, preference
 
@@ -156,9 +163,15 @@ class Draft:
         return [*itertools.chain.from_iterable(others), *(one for one in empty if not filter_is_ours(one))]
 
     def listed_filters(self, hook: Handle) -> list[InstalledFilter]:
-        """Ours that belong to no index."""
+        """Ours that belong to no index and admit no datagrams."""
         keys = [key for key in sorted(self.filters.lists) if key[:2] == (hook, 0) and key[2] not in INDEX_PREFS]
-        return [one for key in keys for one in self.filters.lists[key].values() if filter_is_ours(one)]
+        found = (one for key in keys for one in self.filters.lists[key].values() if filter_is_ours(one))
+        return [one for one in found if not is_admission(one)]
+
+    def admission(self, hook: Handle) -> InstalledFilter | None:
+        """The filter at this hook that admits whole datagrams."""
+        one = self.filters.lists.get((hook, 0, ADMISSION_PREF), {}).get(ADMISSION_HANDLE)
+        return one if one is not None and is_admission(one) else None
 
     def meanings(self, hook: Handle) -> set[Filter]:
         return {one.meaning for one in self.listed_filters(hook) if one.meaning is not None}
@@ -255,6 +268,17 @@ class Draft:
         targets = (new.redirect_to,) if new.redirect_to else ()
         self.filters.add(InstalledFilter(new.hook, new.chain, new.pref, new.protocol, "u32", handle, new, targets))
 
+    def _on_admission_attach(self, op: AdmissionAttach) -> None:
+        self._on_admission_detach(op)
+        place = (op.hook, 0, ADMISSION_PREF, ETH_P_ALL)
+        program = Program(ADMISSION_NAME, op.program.number, is_direct=True)
+        self.filters.add(InstalledFilter(*place, "bpf", ADMISSION_HANDLE, program=program))
+
+    def _on_admission_detach(self, op: AdmissionAttach | AdmissionDetach) -> None:
+        old = self.admission(op.hook)
+        if old is not None:
+            self.filters.remove(old)
+
 
 # By type, because a plan may have eighty thousand of them.
 _STEPS: dict[type, Callable[[Draft, Any], object]] = {
@@ -276,4 +300,6 @@ _STEPS: dict[type, Callable[[Draft, Any], object]] = {
     FilterAdd: Draft._on_filter_add,
     FilterDel: lambda draft, op: draft.filters.remove(op.old),
     ListDel: lambda draft, op: draft.filters.drop([op.old.list_key]),
+    AdmissionAttach: Draft._on_admission_attach,
+    AdmissionDetach: Draft._on_admission_detach,
 }

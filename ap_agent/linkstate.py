@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from ap_agent.model import (
     EMPTY_TREE,
@@ -35,6 +35,10 @@ from ap_agent.ops import ListDel, Op, Stage
 from ap_agent.readback import is_uncounted, sums
 from bandwidth_config import Limits, LinkInfo
 
+Direction = Literal["to_user", "from_user"]
+Refusals = Mapping[tuple[int, Direction], int]  # packets that whole datagrams cost, by interface id and direction
+NO_REFUSALS: Refusals = {}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -46,10 +50,10 @@ class Place:
     inner: Handle
     parts: tuple[Handle, Handle]
 
-    def state(self, counters: Mapping[Handle, Counters]) -> DirectionState:
-        """Drops and queues are those of the leaves."""
+    def state(self, counters: Mapping[Handle, Counters], refused: int = 0) -> DirectionState:
+        """Drops and queues are those of the leaves; `refused` packets were dropped in front of them."""
         size, packets, drops, backlog_bytes = sums(counters, self.inner, self.parts)
-        return DirectionState(self.dev, self.rate_kbit, size, packets, drops, backlog_bytes)
+        return DirectionState(self.dev, self.rate_kbit, size, packets, drops + refused, backlog_bytes)
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,14 @@ class Verdict:
     from_user: Place | None
 
 
-def link_states(said: Iterable[Verdict], state: TcState) -> tuple[LinkState, ...]:
-    """With the counters of `state`, which has the trees that the verdicts are about."""
+def link_states(said: Iterable[Verdict], state: TcState, refused: Refusals = NO_REFUSALS) -> tuple[LinkState, ...]:
+    """With the counters of `state`, which has the trees that the verdicts are about, and with what was refused."""
     counters = {ifindex: tree.counters for ifindex, tree in state.trees.items()}
 
-    def direction(place: Place | None) -> DirectionState | None:
-        return place.state(counters[place.ifindex]) if place is not None else None
+    def direction(number: int, name: Direction, place: Place | None) -> DirectionState | None:
+        if place is None:
+            return None
+        return place.state(counters[place.ifindex], refused.get((number, name), 0))
 
     return tuple(
         LinkState(
@@ -76,8 +82,8 @@ def link_states(said: Iterable[Verdict], state: TcState) -> tuple[LinkState, ...
             one.limits,
             "enforced" if one.problem is None else "error",
             one.problem,
-            direction(one.to_user),
-            direction(one.from_user),
+            direction(one.interface_id, "to_user", one.to_user),
+            direction(one.interface_id, "from_user", one.from_user),
         )
         for one in said
     )
@@ -101,19 +107,28 @@ class StateMemory:
         self._said: tuple[Verdict, ...] = ()
         self._counters: list[Mapping[Handle, Counters]] = []
         self._states: tuple[LinkState, ...] = ()
+        self._refused: Refusals = NO_REFUSALS
 
-    def link_states(self, said: tuple[Verdict, ...], state: TcState) -> tuple[LinkState, ...]:
+    def link_states(
+        self, said: tuple[Verdict, ...], state: TcState, refused: Refusals = NO_REFUSALS
+    ) -> tuple[LinkState, ...]:
         """As the function of this name."""
         counters = [tree.counters for tree in state.trees.values()]
-        is_known = said is self._said and len(counters) == len(self._counters)
+        is_known = said is self._said and len(counters) == len(self._counters) and refused == self._refused
         if not is_known or not all(map(is_uncounted, counters, self._counters)):
-            self._states = link_states(said, state)
-        self._said, self._counters = said, counters
+            self._states = link_states(said, state, refused)
+        self._said, self._counters, self._refused = said, counters, refused
         return self._states
 
-    def with_news(self, said: tuple[Verdict, ...], news: tuple[Verdict, ...], part: TcState) -> tuple[LinkState, ...]:
+    def with_news(
+        self,
+        said: tuple[Verdict, ...],
+        news: tuple[Verdict, ...],
+        part: TcState,
+        refused: Refusals = NO_REFUSALS,
+    ) -> tuple[LinkState, ...]:
         """Some links anew, with the counters of `part`; the others as they were. `said` is what holds for all now."""
-        self._states = with_news(self._states, link_states(news, part))
+        self._states = with_news(self._states, link_states(news, part, refused))
         self._said, self._counters = said, []
         return self._states
 
@@ -162,8 +177,8 @@ def _remaining_of(remaining: Sequence[Op]) -> tuple[dict[int, str], str | None]:
 
 
 def _concerns_nobody(op: Op) -> bool:
-    """Whether it only tidies up: a table that nothing leads to, a preference without filters."""
-    return op.stage is Stage.CLEAR or (isinstance(op, ListDel) and op.count == 0)
+    """Whether no limit depends on it: a table that nothing leads to, a preference without filters, whole datagrams."""
+    return op.stage is Stage.CLEAR or (isinstance(op, ListDel) and op.count == 0) or not op.is_needed
 
 
 def _homes(state: TcState, wanted: Desired) -> dict[int, _View]:

@@ -7,20 +7,33 @@ counters, what it had at the look before, the conclusions of that look hold: pla
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from ap_agent.desired import PlacedLink, desired
 from ap_agent.errors import ApplyError
 from ap_agent.linkstate import Verdict, verdicts
-from ap_agent.model import Desired, EngineSettings, Finding, Handle, HtbClass, Qdisc, TcState, Tree
+from ap_agent.model import (
+    Desired,
+    EngineSettings,
+    Finding,
+    Handle,
+    HtbClass,
+    LoadedProgram,
+    Qdisc,
+    TcState,
+    Tree,
+    is_admission,
+)
 from ap_agent.ops import Op
 from ap_agent.placement import Placements, Route, RouteQuery, limited, place, route_queries
 from ap_agent.plan import Plan, plan
+from ap_agent.whole.hooks import Hook, obstructed_hooks, obstructions
 from bandwidth_config import IPAddress, LinkInfo
 
 TableName = tuple[str, Handle, int]  # of a device, at a hook
+LoadPrograms = Callable[[Iterable[int]], Mapping[int, LoadedProgram]]
 
 
 class Kernel(Protocol):
@@ -52,10 +65,13 @@ class Look:
     placed: Mapping[int, PlacedLink]
     sharing: Mapping[IPAddress, tuple[int, ...]]  # the numbers of the placed links behind each address
     overlay: Mapping[int, Tree] = field(default_factory=dict)  # read since, in parts
+    obstructed: Mapping[Hook, str] = field(default_factory=dict)  # where whole datagrams cannot be admitted
+    programs: Mapping[int, LoadedProgram] = field(default_factory=dict)  # that should be attached
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return (*self.placements.findings, *self.plan.findings)
+        found = obstructions(self.placements.managed, self.obstructed) if self.wanted.ifb is not None else ()
+        return (*self.placements.findings, *self.plan.findings, *found)
 
 
 def take_look(
@@ -64,21 +80,30 @@ def take_look(
     settings: EngineSettings,
     avoid: frozenset[TableName] = frozenset(),
     earlier: Sequence[Look] = (),
+    *,
+    load: LoadPrograms | None = None,
 ) -> Look:
-    """`avoid` are table numbers that the kernel refused; `earlier` are looks at the same kernel."""
+    """`avoid` are table numbers that the kernel refused; `earlier` are looks at the same kernel. `load` gives the
+    programs that admit whole datagrams; without it those that are attached will do, if there are any.
+    """
     state = kernel.observe()
+    if load is None and settings.whole_datagrams and not _has_admission(state):
+        settings = replace(settings, whole_datagrams=False)
+    obstructed = obstructed_hooks(state) if settings.whole_datagrams else {}
     earlier = [_settled(one) for one in earlier]
     alike = [one for one in earlier if links == one.links and state.addresses == one.state.addresses]
     queries = alike[0].queries if alike else route_queries(links, state)
     routes = tuple(kernel.routes(queries))
     for one in alike:
-        is_same = (settings, routes, avoid) == (one.settings, one.routes, one.avoid)
-        if is_same and _is_same_but_counters(state, one.state):
+        is_same = (settings, routes, avoid, obstructed) == (one.settings, one.routes, one.avoid, one.obstructed)
+        if is_same and _loaded(load, one.wanted) == one.programs and _is_same_but_counters(state, one.state):
             return replace(one, state=state)
     placements = place(links, state, dict(zip(queries, routes, strict=True)).__getitem__, settings)
-    known = next((one.wanted for one in earlier if (settings, placements) == (one.settings, one.placements)), None)
-    wanted = known or desired(placements.placed, placements.managed, settings)
-    todo = plan(state, wanted, avoid)
+    key = (settings, placements, obstructed)
+    known = next((one.wanted for one in earlier if key == (one.settings, one.placements, one.obstructed)), None)
+    wanted = known or desired(placements.placed, placements.managed, settings, obstructed)
+    programs = _loaded(load, wanted)
+    todo = plan(state, wanted, avoid, programs)
     said = verdicts(limited(links), state, wanted, todo.ops, (*placements.findings, *todo.findings))
     placed = {one.link.interface_id: one for one in placements.placed}
     return Look(
@@ -94,7 +119,18 @@ def take_look(
         said,
         placed,
         _sharing(placements.placed),
+        obstructed=obstructed,
+        programs=programs,
     )
+
+
+def _has_admission(state: TcState) -> bool:
+    return any(is_admission(one) for tree in state.trees.values() for one in tree.filters)
+
+
+def _loaded(load: LoadPrograms | None, wanted: Desired) -> Mapping[int, LoadedProgram]:
+    slots = sorted({slot for tree in wanted.nics for slot in tree.programs.values()})
+    return load(slots) if load is not None and slots else {}
 
 
 def _sharing(placed: Iterable[PlacedLink]) -> dict[IPAddress, tuple[int, ...]]:

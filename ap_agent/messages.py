@@ -6,7 +6,7 @@ import os
 import struct
 from functools import singledispatch
 
-from ap_agent import tcmsg, u32msg
+from ap_agent import bpfmsg, tcmsg, u32msg
 from ap_agent.model import AT_ROOT, IFB_ALIAS, IFB_NAME, TEMPORARY_LEAF_BIT, Handle, Qdisc
 from ap_agent.ops import (
     ClassAdd,
@@ -29,6 +29,7 @@ from ap_agent.ops import (
     TableAdd,
     TableDel,
 )
+from ap_agent.whole.ops import AdmissionAttach, AdmissionDetach
 
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 ADD = NLM_F_CREATE | NLM_F_EXCL
@@ -155,3 +156,15 @@ def _(op: FilterDel, ifindex: int, _redirect: int | None = None) -> list[Message
 @messages.register
 def _(op: ListDel, ifindex: int, _redirect: int | None = None) -> list[Message]:
     return [(tcmsg.RTM_DELTFILTER, CHANGE, u32msg.pack_filter_name(ifindex, op.old, whole_list=True))]
+
+
+@messages.register
+def _(op: AdmissionAttach, ifindex: int, _redirect: int | None = None) -> list[Message]:
+    """Made, or the program of the one that is there exchanged: the kernel puts the new one in the old one's place."""
+    flags = NLM_F_CREATE | NLM_F_REPLACE
+    return [(tcmsg.RTM_NEWTFILTER, flags, bpfmsg.pack_admission(ifindex, op.hook, op.program.fd))]
+
+
+@messages.register
+def _(op: AdmissionDetach, ifindex: int, _redirect: int | None = None) -> list[Message]:
+    return [(tcmsg.RTM_DELTFILTER, CHANGE, bpfmsg.pack_admission_name(ifindex, op.hook))]

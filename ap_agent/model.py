@@ -10,6 +10,7 @@ Everything here is frozen and printable; nothing here decides or touches the ker
     ├─ 1:fffd              exempt    (only with unmatched = "default")
     └─ 1:fffe              unmatched (only with unmatched = "default")
     ingress hook ffff:fff2: u32 on the source address ── mirred redirect ──▶ slbw0
+    both hooks, in front of that, with whole_datagrams: a program that admits whole datagrams (docs/adr/0020)
 
 Rates are byte/s and sizes bytes; kernel units (ticks of 64 ns) exist only in `tcmsg`.
 """
@@ -18,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bandwidth_config import MAX_INTERFACE_ID, IPAddress, Limits
+
+if TYPE_CHECKING:
+    from ap_agent.whole.wanted import Admitted
 
 IFB_NAME = "slbw0"
 IFB_ALIAS = "scionlab-bw"  # marks the device as ours: a device of that name without it belongs to somebody else
@@ -43,6 +47,7 @@ TEMPORARY_LEAF_BIT = 0x4000
 EXEMPT_ARP_PREF = 100
 EXEMPT_V4_PREF = 101
 EXEMPT_V6_PREF = 102
+ADMISSION_PREF = 105  # at the hooks of clsact: in front of the redirects
 V4_PREF = 110  # + 2 per kind of index
 V6_PREF = 130
 INDEX_PREFS = frozenset({*range(V4_PREF, V4_PREF + 20), *range(V6_PREF, V6_PREF + 20)})
@@ -52,6 +57,10 @@ OUR_PREFS = range(100, 160)
 # the kernel refuses chain numbers of more than 28 bits.
 MARKER_CHAIN = 0x736C62
 MARKER_PREF = 100
+# The filter that admits whole datagrams: its name says whose it is, and its one handle makes replacing it exact.
+ADMISSION_NAME = "slbw-whole"
+ADMISSION_HANDLE = 1
+FROM_USER_SLOT = 0  # the program of what comes from users; that of an interface's egress has the interface's number
 
 ETH_P_ALL = 0x0003
 ETH_P_IP = 0x0800
@@ -73,6 +82,7 @@ class EngineSettings:
     interfaces: tuple[str, ...] = ()
     unmatched: Unmatched = "unlimited"
     default_bandwidth_kbit: int = 1000
+    whole_datagrams: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -261,6 +271,22 @@ FIRST_ROOT_TABLE = 0x800  # the kernel numbers the first tables of preferences f
 GONE = "*"  # the device of a redirect whose target was deleted; mirred drops everything then, silently
 
 
+class Program(NamedTuple):
+    """What a filter of kind bpf runs. The kernel gives each program that is loaded a number of its own."""
+
+    name: str
+    number: int
+    is_direct: bool  # what it returns is the verdict, not a class
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A program of this process, to be attached; `fd` counts in this process alone."""
+
+    number: int
+    fd: int
+
+
 @dataclass(frozen=True, slots=True)
 class InstalledFilter:
     """A filter as the kernel has it. `meaning` is None where it is nothing that we could have made.
@@ -278,6 +304,7 @@ class InstalledFilter:
     meaning: Filter | None = None
     redirects_to: tuple[str, ...] = ()
     buckets: int | None = None
+    program: Program | None = None
 
     @property
     def list_key(self) -> tuple[Handle, int, int]:
@@ -376,11 +403,23 @@ def filter_is_ours(one: InstalledFilter) -> bool:
     """A filter that we could have made, at a place that is ours. What else sits there is somebody's."""
     if one.chain == MARKER_CHAIN:
         return one.hook == INGRESS_HOOK and one.kind == "u32" and one.pref == MARKER_PREF
+    if one.chain == 0 and one.pref == ADMISSION_PREF and one.kind == "bpf":
+        return is_admission(one)
     if one.chain != 0 or one.pref not in OUR_PREFS or one.kind != "u32":
         return False
     if one.handle == 0 or one.buckets is not None:  # a list, a table
         return True
     return one.meaning is not None and _could_be_ours(one.meaning)
+
+
+def is_admission(one: InstalledFilter) -> bool:
+    """The filter that admits whole datagrams, whichever process loaded its program."""
+    return (
+        one.program is not None
+        and one.hook in (INGRESS_HOOK, EGRESS_HOOK)
+        and (one.chain, one.pref, one.protocol, one.handle) == (0, ADMISSION_PREF, ETH_P_ALL, ADMISSION_HANDLE)
+        and (one.program.name, one.program.is_direct) == (ADMISSION_NAME, True)
+    )
 
 
 def _could_be_ours(meaning: Filter) -> bool:
@@ -446,6 +485,8 @@ class DesiredTree:
     """What one device should have of ours. Filters carry the interface ids of the links that they serve.
 
     `filters` and `redirects` are lists, one filter after the other; what grows with the links is in the indexes.
+    `admitted` says by remote address whose datagrams are admitted whole on the way to this tree, `programs` which
+    program sits at which hook of the device.
     """
 
     device: Device
@@ -457,6 +498,8 @@ class DesiredTree:
     indexes: tuple[Index, ...] = ()
     redirects: Mapping[Filter, frozenset[int]] = field(default_factory=dict)
     redirect_indexes: tuple[Index, ...] = ()
+    admitted: Mapping[IPAddress, Admitted] = field(default_factory=dict)
+    programs: Mapping[Handle, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from ap_agent.model import (
     Handle,
     HtbClass,
     InstalledFilter,
+    LoadedProgram,
     Qdisc,
     link_of_class,
 )
@@ -56,6 +57,7 @@ class Op(ABC):
     links: frozenset[int]
     kind: ClassVar[str] = ""
     busy_wait_s: ClassVar[float] = 0.0  # for how long EBUSY is no answer yet
+    is_needed: ClassVar[bool] = True  # a limit rests on it
 
     def is_blocked_by(self, failed: frozenset[int]) -> bool:
         """Whether it rests on a step that the kernel refused to one of these links."""
@@ -94,6 +96,8 @@ def _plain(value: object) -> object:
         return describe_filter(value)
     if isinstance(value, InstalledFilter):
         return f"{value.handle:x}"
+    if isinstance(value, LoadedProgram):  # a descriptor means nothing to others
+        return value.number
     if isinstance(value, HtbClass | Qdisc):
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     return value

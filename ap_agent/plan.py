@@ -15,6 +15,7 @@ from ap_agent.draft import Draft, FilterList
 from ap_agent.indexing import IndexPlanner, NoRoomError, clear_shelf, links_of_filter
 from ap_agent.model import (
     AT_ROOT,
+    EGRESS_HOOK,
     EMPTY_TREE,
     ETH_P_ALL,
     ETH_P_IP,
@@ -37,6 +38,7 @@ from ap_agent.model import (
     HtbClass,
     Index,
     InstalledFilter,
+    LoadedProgram,
     Problem,
     Qdisc,
     TcState,
@@ -67,9 +69,11 @@ from ap_agent.ops import (
     RootAdd,
     RootDel,
 )
+from ap_agent.whole.ops import AdmissionAttach, AdmissionDetach
 
 NOBODY: frozenset[int] = frozenset()
 NOTHING: frozenset[tuple[str, Handle, int]] = frozenset()
+NO_PROGRAMS: Mapping[int, LoadedProgram] = {}
 WALKED_PROTOCOLS = (ETH_P_ALL, ETH_P_IP, ETH_P_IPV6)  # of filters that see a link's packets at all
 
 
@@ -96,13 +100,20 @@ class Plan:
         return {"ops": [op.to_json() for op in self.ops], "problems": problems}
 
 
-def plan(state: TcState, wanted: Desired, avoid: frozenset[tuple[str, Handle, int]] = NOTHING) -> Plan:
+def plan(
+    state: TcState,
+    wanted: Desired,
+    avoid: frozenset[tuple[str, Handle, int]] = NOTHING,
+    programs: Mapping[int, LoadedProgram] = NO_PROGRAMS,
+) -> Plan:
     """`plan(s, d)` is empty if and only if `s` has of ours exactly `d`. Foreign objects are never in an operation.
 
     A part of a state and the same part of what is wanted make a plan too: what neither mentions is in no operation.
     `avoid` are table numbers (device, hook, number) that the kernel did not give although none is seen there.
+    `programs` are those of this process that are wanted at hooks, by their slot; where one is not known any of ours
+    will do, and none is put there.
     """
-    return _Planner(state, wanted, avoid).run()
+    return _Planner(state, wanted, avoid, programs).run()
 
 
 @dataclass
@@ -110,6 +121,7 @@ class _Planner:
     state: TcState
     wanted: Desired
     avoid: frozenset[tuple[str, Handle, int]] = NOTHING
+    programs: Mapping[int, LoadedProgram] = field(default_factory=dict)
     indexes: dict[tuple[int, Handle], list[IndexPlanner]] = field(default_factory=dict)
     reported: set[tuple[int, Handle, int]] = field(default_factory=set)
     ops: list[Op] = field(default_factory=list)
@@ -431,6 +443,19 @@ class _Planner:
         self._add_filters(draft, INGRESS_HOOK, want.redirects, blocked)
         self._build_indexes(draft, INGRESS_HOOK, want.redirect_indexes, want)
         self._warn_of_filters_in_front(draft, INGRESS_HOOK, _last_pref(want.redirects, want.redirect_indexes))
+        self._admit(draft, want.programs)
+
+    def _admit(self, draft: Draft, wanted: Mapping[Handle, int]) -> None:
+        for hook, slot in sorted(wanted.items()):
+            program, have = self.programs.get(slot), draft.admission(hook)
+            old = have.program.number if have is not None and have.program is not None else None
+            if program is not None and old != program.number:
+                self._do(draft, AdmissionAttach(draft.device, NOBODY, hook, program, old))
+
+    def _dismiss(self, draft: Draft, wanted: Mapping[Handle, int]) -> None:
+        for hook in (INGRESS_HOOK, EGRESS_HOOK):
+            if hook not in wanted and draft.admission(hook) is not None:
+                self._do(draft, AdmissionDetach(draft.device, NOBODY, hook))
 
     def _unredirect(self, draft: Draft, want: DesiredTree | None) -> None:
         if draft.ingress is None:
@@ -440,6 +465,7 @@ class _Planner:
         if not is_wanted and marker is not None and not draft.has_foreign_ingress_filters():
             self._do(draft, ClsactDel(draft.device, NOBODY))
             return
+        self._dismiss(draft, want.programs if want is not None else {})
         self._strip_indexes(draft, INGRESS_HOOK, indexes)
         self._delete_filters(draft, draft.surplus_filters(INGRESS_HOOK, redirects))
         self._delete_empty_lists(draft, INGRESS_HOOK, redirects)

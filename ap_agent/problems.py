@@ -35,7 +35,7 @@ PASSING_CODES = frozenset(
     {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
     | {"usage_failed", "usage_unread", "usage_unwritable", "usage_dropped"}  # the limits do not depend on it
     | {"key_expires_soon"}  # nothing is wrong yet
-    | {"foreign_filter_in_front"}  # the engine's only warning: nothing was left undone
+    | {"foreign_filter_in_front", "whole_datagrams_unavailable"}  # the engine's warnings: all limits are in force
 )
 # Problems of the way from the service to us; while they last, the last good state is enforced.
 DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"}

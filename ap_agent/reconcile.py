@@ -13,13 +13,15 @@ from types import TracebackType
 
 from ap_agent.applying import Failures, apply_plan, not_permitted
 from ap_agent.errors import VerifyError
-from ap_agent.linkstate import StateMemory
+from ap_agent.linkstate import Refusals, StateMemory
 from ap_agent.look import Kernel, Look, TableName, take_look
 from ap_agent.model import EngineSettings, LinkState, Problem, TcState
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.plan import Plan
 from ap_agent.progress import Progress
 from ap_agent.shortcut import Changed, change_limits
+from ap_agent.whole.hooks import CODE as WHOLE_DATAGRAMS_UNAVAILABLE
+from ap_agent.whole.programs import Programs
 from bandwidth_config import LinkInfo
 
 __all__ = [
@@ -36,7 +38,8 @@ __all__ = [
 
 # Somebody may change the kernel between our look and our step, and some objects show only when they are in the way.
 ATTEMPTS = 4
-WARNINGS = frozenset({"foreign_filter_in_front"})  # worth saying, but nothing was left undone
+# Worth saying, but every limit is in force.
+WARNINGS = frozenset({"foreign_filter_in_front", WHOLE_DATAGRAMS_UNAVAILABLE})
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,12 @@ class TcEngine:
     `before_loss`, if somebody set it, which devices are about to lose all their classes at once.
     """
 
-    def __init__(self, kernel: Kernel | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self, kernel: Kernel | None = None, progress: Progress | None = None, programs: Programs | None = None
+    ) -> None:
         self._given = kernel
+        self._programs = programs if programs is not None else Programs()
+        self._programs_problem: Problem | None = None
         self._progress = progress
         self.before_loss: Callable[[Sequence[str]], None] | None = None
         self._own: RtNetlink | None = None
@@ -86,7 +93,11 @@ class TcEngine:
         self.close()
 
     def close(self) -> None:
-        """Give up the sockets and all that was remembered; the next cycle opens new ones."""
+        """Give up the sockets, the programs, and all that was remembered; the next cycle opens new ones."""
+        self._forget()
+        self._programs.close()
+
+    def _forget(self) -> None:
         self._last, self._good, self._states = None, None, StateMemory()
         if self._own is not None:
             self._own.close()
@@ -97,8 +108,12 @@ class TcEngine:
     def plan_cycle(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
         """What a cycle would do now; touches nothing."""
         with self._kernel() as kernel:
-            look = self._look(kernel, links, settings)
+            look = self._look(kernel, links, self._possible(settings))
             return self._result(look, look.plan, 0, [])
+
+    def refused(self) -> Refusals:
+        """Packets that whole datagrams cost each link since this engine was made; from any thread."""
+        return self._programs.refused()
 
     def reconcile(
         self, links: Mapping[int, LinkInfo], settings: EngineSettings, *, is_settled: bool = False
@@ -112,6 +127,7 @@ class TcEngine:
         """
         with self._kernel() as kernel:
             changed = Changed(Plan(), 0)
+            settings = self._possible(settings)
             if is_settled and self._last is not None:
                 changed = change_limits(kernel, self._last, links, settings)
             if changed.look is not None and changed.part is not None:
@@ -125,14 +141,19 @@ class TcEngine:
 
     def _whole_cycle(self, kernel: Kernel, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
         look = first = self._look(kernel, links, settings)
-        writes, failures, avoid = 0, Failures(), set[TableName]()
+        # A program is filled before it is attached: an address that it does not know it lets through.
+        writes, failures, avoid = self._programs.put(look.wanted), Failures(), set[TableName]()
         for _ in range(ATTEMPTS):
             if look.plan.is_empty:
                 break
             failures = Failures()
             writes += apply_plan(kernel, look.plan, failures, self._progress, self.before_loss)
             avoid |= failures.unseen_tables
+            if failures.refused_programs:
+                self._programs.give_up(failures.refused_programs[0])
+                settings = self._possible(settings)
             before, look = look, self._look(kernel, links, settings, frozenset(avoid))
+            writes += self._programs.put(look.wanted)
             if look.plan == before.plan:  # no progress: the same again would be refused again
                 break
         return self._result(look, first.plan, writes, failures.errors)
@@ -146,7 +167,9 @@ class TcEngine:
 
     def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]:
         """What the kernel has now."""
-        return self.plan_cycle(links, settings).links
+        with self._kernel() as kernel:
+            look = take_look(kernel, links, settings)
+            return self._result(look, look.plan, 0, []).links
 
     def ifb_in_service(self) -> int | None:
         """The number of our IFB while it is there and up; one question, whatever the number of links."""
@@ -175,7 +198,7 @@ class TcEngine:
             assert kernel is not None  # noqa: S101 - for the type checker: opened above
             yield kernel
         except BaseException:
-            self.close()
+            self._forget()
             raise
         finally:
             if was_collecting:
@@ -190,10 +213,19 @@ class TcEngine:
     ) -> Look:
         others = [self._good] if self._good is not self._last else []
         earlier = [one for one in (self._last, *others) if one is not None]
-        self._last = take_look(kernel, links, settings, avoid, earlier)
+        self._last = take_look(kernel, links, settings, avoid, earlier, load=self._programs.loaded)
         if self._last.plan.is_empty:
             self._good = self._last
         return self._last
+
+    def _possible(self, settings: EngineSettings) -> EngineSettings:
+        """Without whole datagrams where this process cannot have them; every limit is enforced all the same."""
+        if not settings.whole_datagrams:
+            self._programs_problem = None
+            self._programs.close()
+            return settings
+        self._programs_problem = self._programs.unavailable()
+        return settings if self._programs_problem is None else replace(settings, whole_datagrams=False)
 
     def _require_net_admin(self) -> None:
         if self._given is None and not has_net_admin():
@@ -206,18 +238,22 @@ class TcEngine:
         if remaining and not failures:
             error = VerifyError(look.plan.render_text())
             problems.append(Problem("verify_failed", "kernel", error.message))
-        return self._told(look, first, writes, problems, self._states.link_states(look.verdicts, look.state))
+        states = self._states.link_states(look.verdicts, look.state, self._programs.refused())
+        return self._told(look, first, writes, problems, states)
 
     def _result_of_change(self, changed: Changed, look: Look, part: TcState) -> CycleResult:
         self._last = look
+        writes = changed.writes + self._programs.change(changed.admitted)
         problems = [finding.problem for finding in look.findings]
-        states = self._states.with_news(look.verdicts, changed.verdicts, part)
-        return self._told(look, changed.plan, changed.writes, problems, states)
+        refused = self._programs.refused(is_fresh=False)
+        states = self._states.with_news(look.verdicts, changed.verdicts, part, refused)
+        return self._told(look, changed.plan, writes, problems, states)
 
     def _told(
         self, look: Look, first: Plan, writes: int, problems: list[Problem], states: tuple[LinkState, ...]
     ) -> CycleResult:
-        unique = tuple(dict.fromkeys(problems))
+        own = [self._programs_problem] if self._programs_problem is not None else []
+        unique = tuple(dict.fromkeys([*own, *problems]))
         ifb = look.state.ifb
         return CycleResult(
             plan=first,

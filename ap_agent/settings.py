@@ -71,6 +71,7 @@ class Settings:
     interfaces: tuple[str, ...] = ()
     unmatched: Literal["unlimited", "default"] = "unlimited"
     default_bandwidth_kbit: int = INITIAL_DEFAULT_BANDWIDTH_KBIT
+    whole_datagrams: bool = False
     poll_interval_s: float = 10.0
     long_poll_s: int = 50
     backoff_max_s: float = 300.0
@@ -94,6 +95,7 @@ class Settings:
             interfaces=self.interfaces,
             unmatched=self.unmatched,
             default_bandwidth_kbit=self.default_bandwidth_kbit,
+            whole_datagrams=self.whole_datagrams,
         )
 
 
@@ -127,6 +129,7 @@ KEYS: Mapping[str, Key] = {
     ),
     "unmatched": Key('"unlimited" or "default"', one_of("unlimited", "default")),
     "default_bandwidth_kbit": Key("kbit/s", a_bandwidth, parse_whole),
+    "whole_datagrams": Key("true or false", a_boolean, parse_boolean),
     "poll_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
     "long_poll_s": Key("seconds", whole_between(0, 60), parse_whole),
     "backoff_max_s": Key("seconds", seconds_between(1, 86_400), parse_number),

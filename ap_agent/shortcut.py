@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Protocol, runtime_checkable
 
@@ -28,7 +28,8 @@ from ap_agent.model import (
 )
 from ap_agent.ops import ClassChange, LeafChange, LeafReplace
 from ap_agent.plan import Plan, plan
-from bandwidth_config import Limits, LinkInfo
+from ap_agent.whole.wanted import Wanted
+from bandwidth_config import IPAddress, Limits, LinkInfo
 
 MAX_CHANGED = 1000  # beyond, reading everything of 4000 links costs less (docs/adr/0013)
 MAX_SHARING = 2000  # links behind the addresses of the changed ones, whose filters are worked out
@@ -57,6 +58,7 @@ class Changed:
     look: Look | None = None
     part: TcState | None = None
     verdicts: tuple[Verdict, ...] = ()
+    admitted: Mapping[int, Wanted] = field(default_factory=dict)  # of programs, by slot
 
 
 def change_limits(kernel: Kernel, last: Look, links: Mapping[int, LinkInfo], settings: EngineSettings) -> Changed:
@@ -80,7 +82,9 @@ def change_limits(kernel: Kernel, last: Look, links: Mapping[int, LinkInfo], set
     if failures.errors or left.ops or left.findings:
         return Changed(todo, writes)
     said = verdicts([links[number] for number in sorted(numbers)], part, wanted, (), ())
-    return Changed(todo, writes, _look_after(last, links, part, said), part, said)
+    look = _look_after(last, links, part, said)
+    look, admitted = _admitting(look, wanted, frozenset(last.links[number].remote_ip for number in numbers))
+    return Changed(todo, writes, look, part, said, admitted)
 
 
 def changed_limits(before: Mapping[int, LinkInfo], after: Mapping[int, LinkInfo]) -> frozenset[int]:
@@ -114,8 +118,10 @@ def _wanted(last: Look, links: Mapping[int, LinkInfo], numbers: frozenset[int]) 
     before = [last.placed[number] for number in sorted(sharing)]
     after = [_with_limits(one, links[one.link.interface_id].limits) for one in before]
     managed = last.placements.managed
-    old, new = desired(before, managed, last.settings), desired(after, managed, last.settings)
+    old, new = (desired(those, managed, last.settings, last.obstructed) for those in (before, after))
     if _filters(old) != _filters(new):
+        return None
+    if not {slot for tree in new.nics for slot in tree.programs.values()} <= last.programs.keys():
         return None
     return Desired(
         nics=tuple(tree for one in new.nics if (tree := _only(one, numbers)).classes),
@@ -142,11 +148,34 @@ def _only(tree: DesiredTree, numbers: frozenset[int]) -> DesiredTree:
         has_root=True,
         classes=tuple(one for one in tree.classes if link_of_class(one.handle) in numbers),
         leaves=tuple(one for one in tree.leaves if link_of_class(one.parent) in numbers),
+        admitted=tree.admitted,
     )
 
 
 def _handles(tree: DesiredTree) -> list[Handle]:
     return [one.handle for one in tree.classes]
+
+
+def _admitting(look: Look, wanted: Desired, addresses: frozenset[IPAddress]) -> tuple[Look, dict[int, Wanted]]:
+    """The look with what is admitted of these addresses now, and that by program; all else is as it was."""
+    news = {tree.device.ifindex: tree.admitted for tree in _trees(wanted)}
+    nics = tuple(_with_admitted(tree, news.get(tree.device.ifindex, {}), addresses) for tree in look.wanted.nics)
+    ifb = look.wanted.ifb
+    ifb = _with_admitted(ifb, news.get(ifb.device.ifindex, {}), addresses) if ifb is not None else None
+    before = _trees(look.wanted)
+    look = replace(look, wanted=Desired(nics, ifb))
+    changed = {
+        new.device.ifindex: new.admitted for old, new in zip(before, _trees(look.wanted), strict=True) if old is not new
+    }
+    return look, changed
+
+
+def _with_admitted(tree: DesiredTree, news: Wanted, addresses: frozenset[IPAddress]) -> DesiredTree:
+    here = {address: news[address] for address in addresses if address in news}
+    if all(tree.admitted.get(address) == here.get(address) for address in addresses):
+        return tree
+    kept = {address: one for address, one in tree.admitted.items() if address not in addresses}
+    return replace(tree, admitted={**kept, **here})
 
 
 # --- what is there ---------------------------------------------------------------------------------------------

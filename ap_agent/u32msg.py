@@ -1,4 +1,5 @@
-"""Bytes of u32 filters, both ways: packing ours, reading whatever is there. No sockets here.
+"""Bytes of u32 filters, both ways: packing ours, reading whatever is there (`bpfmsg` has the other kind of ours). No
+sockets here.
 
 Layouts are those of linux/pkt_cls.h and linux/tc_act/tc_mirred.h.
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from socket import htonl, htons, ntohl, ntohs
 
+from ap_agent import bpfmsg
 from ap_agent.model import (
     ETH_P_ALL,
     GONE,
@@ -99,7 +101,8 @@ def parse_filter(data: bytes, names: dict[int, str]) -> InstalledFilter:
     buckets = struct.unpack_from("=I", options[TCA_U32_DIVISOR])[0] if TCA_U32_DIVISOR in options else None
     is_rule = kind == "u32" and handle != 0 and buckets is None
     meaning = _u32_meaning((hook, chain, pref, protocol), options, redirects) if is_rule else None
-    return InstalledFilter(hook, chain, pref, protocol, kind, handle, meaning, targets, buckets)
+    program = bpfmsg.program_of(options) if kind == "bpf" else None
+    return InstalledFilter(hook, chain, pref, protocol, kind, handle, meaning, targets, buckets, program)
 
 
 def _u32_meaning(

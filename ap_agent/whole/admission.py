@@ -10,10 +10,10 @@ import errno
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ap_agent.desired import rates_of
 from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, Program, load_program
+from ap_agent.whole.entry import Entry, Refused
 from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Direction, Limit, Maps, Queue, build
 from bandwidth_config import IPAddress
 
@@ -26,34 +26,6 @@ NS_PER_S = 1_000_000_000
 SLOWER_THAN_HTB = 256
 _LIMIT = struct.Struct("=QQQQ4s4sII16s")
 assert _LIMIT.size == Limit.BYTES  # noqa: S101 -- two descriptions of one layout
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The class in which the fragments of one remote address end, and which whole packets are in it too.
-
-    `room_bytes` is what its queue may hold when a datagram is admitted, `depth_bytes` the limit of its real leaf: room
-    and one whole datagram. An entry without `remote_port` owns its address. All L2 bytes, as HTB counts them.
-    """
-
-    kbit: int
-    room_bytes: int
-    depth_bytes: int
-    remote_port: int | None
-    local_port: int | None = None
-    local_ip: IPAddress | None = None
-
-    @property
-    def is_any(self) -> bool:
-        return self.remote_port is None
-
-
-@dataclass(frozen=True)
-class Refused:
-    """What the program kept out of one address' class, since the address is known to it; L2 bytes."""
-
-    packets: int
-    bytes: int
 
 
 def multiplier(bytes_per_s: int, *, slower_by: int = 0) -> int:

@@ -207,6 +207,12 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "foreign_filter": Explanation(
         FOREIGN, "A foreign filter is at a place of ours.", "Move it behind preference 160 on the host."
     ),
+    "whole_datagrams_unavailable": Explanation(
+        KERNEL,
+        "Fragmented datagrams are not admitted whole, although the host's configuration asks for it.",
+        "The message says what is missing on the host; all limits are in force as without that option.",
+        is_warning=True,
+    ),
     "foreign_filter_in_front": Explanation(
         FOREIGN,
         "A foreign filter stands in front of ours: what it catches is not limited.",
