@@ -40,6 +40,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _CLONE_NEWNET = 0x40000000  # <linux/sched.h>
 _OWNER_ALIAS = "lab-owner"  # alias of `lo` in each namespace: lab-owner:<pid>:<start time of that process>
 _STOP_GRACE_S = 2.0
+_DOOMED_GROUP = 86  # any number but 0, in which devices are born
 
 T = TypeVar("T")
 
@@ -350,10 +351,11 @@ def _remove(name: str) -> None:
     # Devices first and by name: a namespace that a dying process or socket still holds would keep them for a while,
     # and with them the other end of each wire.
     links = run_command(["ip", "-n", name, "-o", "link", "show"], check=False)
-    for line in links.splitlines():
-        dev = line.split(":", 2)[1].strip().partition("@")[0]
-        if dev != "lo":
-            run_command(["ip", "-n", name, "link", "del", dev], check=False)
+    devices = [line.split(":", 2)[1].strip().partition("@")[0] for line in links.splitlines()]
+    # As a group: one by one the kernel waits for each.
+    lines = [f"link set {dev} group {_DOOMED_GROUP}\n" for dev in devices if dev != "lo"]
+    run_command(["ip", "-force", "-n", name, "-batch", "-"], stdin="".join(lines), check=False)
+    run_command(["ip", "-n", name, "link", "del", "group", str(_DOOMED_GROUP)], check=False)
     run_command(["ip", "netns", "del", name])
 
 
