@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -81,8 +82,9 @@ def _install_thesis(ap: Namespace, dev: str, links: Iterable[Link]) -> None:
     known = [thesis.ThesisLink(one.interface_id, one.remote[0], one.limits.lowest_kbit) for one in links]
     ifb = dev.replace("eth", "ifb")
     removing = len(thesis.remove_commands(dev, ifb))
-    for number, command in enumerate(thesis.enforce_commands(dev, known, ifb=ifb)):
-        ap.run(*command, check=number >= removing)
+    lines = [shlex.join(command) for command in thesis.enforce_commands(dev, known, ifb=ifb)]
+    script = ["set +e", *lines[:removing], "set -e", *lines[removing:]]
+    ap.run("sh", "-c", "\n".join(script))
 
 
 def _install_wondershaper(ap: Namespace, dev: str, link: Link) -> None:
