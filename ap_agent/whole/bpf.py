@@ -1,6 +1,6 @@
 """bpf(2) through ctypes: maps, one program, and what the kernel says about it. Nothing here knows what it is for.
 
-No library: what we need are seven commands of one system call, with the layouts of linux/bpf.h.
+No library: what we need are five commands of one system call, with the layouts of linux/bpf.h.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ap_agent.errors import AgentError
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}  # __NR_bpf of each machine
-_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD, _PROG_TEST_RUN, _OBJ_GET_INFO = 0, 1, 2, 3, 5, 10, 15
+_MAP_CREATE, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD, _OBJ_GET_INFO = 0, 2, 3, 5, 15
 _HASH, _ARRAY = 1, 2
 _MMAPABLE = 1 << 10  # of an array: user space reads and writes its values in memory (Linux 5.5)
 _SCHED_CLS = 3
@@ -37,8 +37,8 @@ class BpfUnavailableError(AgentError):
         self.remedy = remedy
 
 
-def _bpf(command: int, attributes: bytearray | bytes) -> tuple[int, bytearray]:
-    """(result, the attributes as the kernel left them). Raises `OSError`."""
+def call(command: int, attributes: bytearray | bytes) -> tuple[int, bytearray]:
+    """bpf(2): (its result, the attributes as the kernel left them). Raises `OSError`."""
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {platform.machine()} is not known")
@@ -74,7 +74,7 @@ def _create_map(kind: int, name: str, sizes: tuple[int, int, int], flags: int) -
     """`sizes`: of a key, of a value, and how many entries."""
     attributes = struct.pack("=IIIII8x16s", kind, *sizes, flags, name.encode()[:15])  # no inner map, NUMA node 0
     try:
-        return _bpf(_MAP_CREATE, attributes)[0]
+        return call(_MAP_CREATE, attributes)[0]
     except OSError as exc:
         raise _unavailable("a BPF map", exc) from exc
 
@@ -90,24 +90,13 @@ class HashMap:
     def put(self, key: bytes, value: bytes) -> None:
         """Raises `OSError` (E2BIG when the map is full)."""
         self._key[:], self._value[:] = key, value
-        _bpf(_MAP_UPDATE, self._element())
+        call(_MAP_UPDATE, struct.pack("=I4xQQQ", self.fd, _pointer(self._key), _pointer(self._value), 0))
 
     def delete(self, key: bytes) -> None:
         """A key that is not there is fine."""
         self._key[:] = key
         with contextlib.suppress(FileNotFoundError):
-            _bpf(_MAP_DELETE, self._element())
-
-    def get(self, key: bytes) -> bytes | None:
-        self._key[:] = key
-        try:
-            _bpf(_MAP_LOOKUP, self._element())
-        except FileNotFoundError:
-            return None
-        return bytes(self._value)
-
-    def _element(self) -> bytes:
-        return struct.pack("=I4xQQQ", self.fd, _pointer(self._key), _pointer(self._value), 0)
+            call(_MAP_DELETE, struct.pack("=I4xQ", self.fd, _pointer(self._key)))
 
     def close(self) -> None:
         os.close(self.fd)
@@ -166,7 +155,7 @@ def load_program(name: str, instructions: bytes) -> Program:
             raise RuntimeError(f"The verifier refuses the program {name}:\n{last_words(log)}") from exc
         raise _unavailable("a BPF program", exc) from exc
     info = bytearray(64)
-    _bpf(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), _pointer(info)))
+    call(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), _pointer(info)))
     _kind, identity, tag = struct.unpack_from("=II8s", info)
     return Program(fd, identity, tag.hex())
 
@@ -200,14 +189,4 @@ def _load(name: str, instructions: bytes, log: bytearray | None) -> int:
         0,
         0,
     )
-    return _bpf(_PROG_LOAD, attributes)[0]
-
-
-def run_once(program_fd: int, packet: bytes, *, repeat: int = 1) -> tuple[int, int]:
-    """Give the program a packet (from its Ethernet header on) without any device, `repeat` times; returns its last
-    answer and the mean time in ns. Raises `OSError`."""
-    data = bytearray(packet)
-    fields = struct.pack("=IIIIQQII", program_fd, 0, len(data), 0, _pointer(data), 0, repeat, 0)
-    _, answer = _bpf(_PROG_TEST_RUN, fields + bytes(24))
-    _, returned, _, _, _, _, _, duration = struct.unpack_from("=IIIIQQII", answer)
-    return struct.unpack("=i", struct.pack("=I", returned))[0], duration
+    return call(_PROG_LOAD, attributes)[0]

@@ -98,6 +98,7 @@ SLOT_TICKS = 1 << 12  # what was decided holds for 4.3 s: a 64 kB datagram at 12
 SEEN_FIRST, REFUSED = 2, 1
 HEARTBEAT_ROOM_NS = 1_000_000_000  # a queue of heartbeats of 1 s: five of them, as its leaf of four frames has place
 ATTEMPTS = 4
+GOLDEN = 0x61C8_8647  # 2**32 less its golden section: a multiplier that spreads addresses which differ in few bits
 HEADER_BYTES = 68  # Ethernet, IPv6, fragment header: all that we ever look at, and one heartbeat mark
 
 # __sk_buff (linux/bpf.h)
@@ -292,15 +293,21 @@ class _Builder:
         code.jump("fragment")
 
     def _mix_local_into_tag(self, family: _Family) -> None:
-        """A sender numbers its datagrams for each pair of addresses (RFC 6864): R1 is made to depend on the other."""
+        """A sender numbers its datagrams for each pair of addresses (RFC 6864): R1 is made to depend on the other one.
+
+        Datagrams that follow each other between two addresses still have slots of their own.
+        """
         code = self.code
         local = family.source if self.direction == "to_user" else family.destination
         for word in range(family.address_words):
             code.load(_WORD, R2, R10, _HEADER + local + 4 * word)
-            code.multiply(R2, 0x9E3779C0)  # lowest six bits 0: datagrams that follow each other have their own slots
-            code.shift_left(R2, 32)
-            code.shift_right(R2, 32)
+            code.multiply(R2, GOLDEN)
+            code.move(R3, R2)
+            code.shift_right(R3, 32)
+            code.xor(R2, R3)
             code.xor(R1, R2)
+        code.shift_left(R1, 32)
+        code.shift_right(R1, 32)
         code.store(_DOUBLE, R10, _TAG, R1)
 
     def _plain_udp(self, family: _Family) -> None:
