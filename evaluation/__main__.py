@@ -27,7 +27,9 @@ from measuring import iperf
 from measuring.netns import available, cleanup_stale
 
 # In the order of the page: the thesis' figures, fragments solved, what it did not measure, the accuracy of HTB.
-SUITES = ("sizes", "offered", "mtu")
+SUITES = (
+    "sizes", "offered", "mtu", "rates", "protocols", "sharing", "change", "heartbeats", "bystander", "latency",
+)  # fmt: skip
 RESULTS = REPOSITORY / "evaluation" / "results"
 
 

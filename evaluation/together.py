@@ -45,9 +45,11 @@ def plan(found: Mapping[str, Bed], pairs: Callable[[Bed], Sequence[Pair]]) -> Pl
     return wanted
 
 
-def run(found: Mapping[str, Bed], pairs: Callable[[Bed], Sequence[Pair]], seconds: float) -> Results:
-    """All beds at the same moment. Raises `LabError`."""
-    return run_traffic(plan(found, pairs), seconds=seconds)
+def run(
+    found: Mapping[str, Bed], pairs: Callable[[Bed], Sequence[Pair]], seconds: float, *, linger_s: float = 0.3
+) -> Results:
+    """All beds at the same moment; receivers listen a bit longer than senders send. Raises `LabError`."""
+    return run_traffic(plan(found, pairs), seconds=seconds, linger_s=linger_s)
 
 
 def one_second_samples(results: Results, receiver: Namespace, name: str) -> list[float]:
