@@ -14,6 +14,7 @@ from evaluation.limiters import CONTROLS, OURS, THESIS, WHOLE, WONDERSHAPER
 
 SHOWN = (OURS, WHOLE, THESIS, WONDERSHAPER)
 PALETTE = {OURS: "#0b6e4f", WHOLE: "#e08a00", THESIS: "#c1666b", WONDERSHAPER: "#5b7db1"}
+Case = tuple[str, str, Cell, Series]  # limiter, direction, cell, averages of the runs
 AVERAGE, ZEROS = "average", "zeros"
 
 
@@ -51,7 +52,7 @@ class GridOutcome:
         found = self.outcome.find(experiment=self.experiment, what="paused")
         return max((max(one.samples) for one in found), default=0.0) / max(1, self.samples_per_run())
 
-    def cases(self, cells: Iterable[Cell], whose: Iterable[str]) -> list[tuple[str, str, Cell, Series]]:
+    def cases(self, cells: Iterable[Cell], whose: Iterable[str]) -> list[Case]:
         """(limiter, direction, cell, averages) of everything among these that was measured."""
         found = [
             (who, way, cell, self.series(who, way, cell, AVERAGE))

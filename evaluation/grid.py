@@ -6,7 +6,7 @@ counts it; arrivals are judged at the receiver in samples of one second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +22,8 @@ from measuring.traffic import Results, data, ends
 
 LIMIT_KBIT = 500
 FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES
+# A leaf holds 100 ms at this limit, and a station gives up what it is more than 50 ms behind with: half is left.
+MAX_GIVEN_UP_S = 0.05
 ENOUGH = 0.95  # of what is offered has to arrive where nothing limits, or the machine was the limit
 
 
@@ -86,7 +88,7 @@ def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, num
     with beds(limiters(), len(cells)) as found:
         limit_all(found.values(), dict.fromkeys(range(1, len(cells) + 1), LIMIT_KBIT))
         results = run(found, partial(_pairs, cells), scale.run_s)
-        if (why := _inconclusive(found[NO_LIMIT], cells, results)) is not None:
+        if (why := _inconclusive(found, cells, results)) is not None:
             outcome.note(f"Run {number} said nothing ({why}) and was repeated.")
             results = run(found, partial(_pairs, cells), scale.run_s)
         for bed in found.values():
@@ -112,15 +114,29 @@ def paused_s(results: Results) -> float:
     return sum(max(0, end - begin - bucket_ns) for begin, end in spans) / NS
 
 
-def _inconclusive(unlimited: Bed, cells: Sequence[Cell], results: Results) -> str | None:
-    """Why this run says nothing about limits; None when it does. Judged where nothing limits."""
+def _inconclusive(found: Mapping[str, Bed], cells: Sequence[Cell], results: Results) -> str | None:
+    """Why this run says nothing about limits; None when it does."""
+    unlimited = found[NO_LIMIT]
     for direction, receiver in receivers(unlimited):
         for wire, cell in zip(unlimited.wires(), cells, strict=True):
             samples = _samples(results, receiver, wire.name)
             arrived = sum(samples) / len(samples) + cell.edge_kbit(len(samples))
             if arrived < ENOUGH * cell.offered_kbit:
                 return f"without any limit {arrived:.0f} of {cell.offered_kbit} kbit/s arrived, {direction}"
+    behind_s = max(
+        _given_up_s(cell, results, bed, number) for bed in found.values() for number, cell in enumerate(cells)
+    )
+    if behind_s > MAX_GIVEN_UP_S:
+        return f"a sender did not get the processor for {behind_s * 1000:.0f} ms"
     return None
+
+
+def _given_up_s(cell: Cell, results: Results, bed: Bed, index: int) -> float:
+    """How much of its time a sender of this wire gave up, because it was too far behind; the later of both ends."""
+    name = bed.wires()[index].name
+    streams = [stream for host in (bed.ap, bed.users) for stream in results.at(host, name).sent_streams]
+    skipped: int = max(stream["skipped"] for stream in streams)
+    return skipped * cell.payload_bytes * 8 / (cell.offered_kbit * 1000)
 
 
 def _samples(results: Results, receiver: Namespace, name: str) -> list[float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.core import Series
 from evaluation.core import FROM_USER, Claim
-from evaluation.figures import ZEROS, GridOutcome
+from evaluation.figures import ZEROS, Case, GridOutcome
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.limiters import NO_LIMIT, THESIS, WHOLE, WRONG
 
@@ -60,7 +59,8 @@ def whole_claims(grid: GridOutcome, cells: Sequence[Cell]) -> list[Claim]:
     if not cases:
         return []
     short = [one for one in cases if one[3].median < _whole_floor(grid, one[2], seconds)]
-    least = min(one.median / cell.bound_kbit for _, _, cell, one in cases)
+    closest = min(cases, key=lambda one: one[3].median / _whole_floor(grid, one[2], seconds))
+    nearest = f"{_told(closest)} of {closest[2].bound_kbit:.1f}"
     zeros = [(way, cell, grid.series(WHOLE, way, cell, ZEROS)) for _, way, cell, _ in cases]
     silent = sum(sum(one.samples) for _, _, one in zeros if one is not None)
     return [
@@ -68,7 +68,7 @@ def whole_claims(grid: GridOutcome, cells: Sequence[Cell]) -> list[Claim]:
             "With whole datagrams admitted, datagrams larger than the MTU use the limit in both directions",
             f"median at least {WHOLE_SHARE:.0%} of what is offered, or of what headers and fragments leave, "
             f"less one datagram that the edge of {seconds} s cuts",
-            f"at least {least:.1%} in {len(cases)} cells{_named(short)}",
+            f"{len(cases) - len(short)} of {len(cases)} cells; closest to it {nearest}",
             not short,
         ),
         Claim(
@@ -108,9 +108,11 @@ def collapse_claim(grid: GridOutcome, cells: Sequence[Cell]) -> Claim:
     )
 
 
-def _named(cases: Sequence[tuple[str, str, Cell, Series]]) -> str:
+def _named(cases: Sequence[Case]) -> str:
     """The first of what is wrong, for who has to find it."""
-    if not cases:
-        return ""
-    who, way, cell, one = cases[0]
-    return f"; e.g. {who}, {way}, {cell.payload_bytes} B at {cell.offered_kbit} kbit/s: {one.median:.1f} kbit/s"
+    return f"; e.g. {_told(cases[0])}" if cases else ""
+
+
+def _told(case: Case) -> str:
+    who, way, cell, one = case
+    return f"{who}, {way}, {cell.payload_bytes} B at {cell.offered_kbit} kbit/s: {one.median:.1f} kbit/s"

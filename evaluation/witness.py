@@ -116,10 +116,10 @@ def table(grid: GridOutcome, cells: Sequence[Cell]) -> Table:
     header = [
         "limiter",
         "B",
-        *(f"{way}, {who}" for way in DIRECTIONS for who in ("ours", "iperf3")),
+        *(f"{way}, {who}" for way in DIRECTIONS for who in ("station", "iperf3")),
         "what headers leave",
     ]
-    remark = "kbit/s of payload at the receiver; *ours*: our own sender and receiver."
+    remark = "kbit/s of payload at the receiver; *station*: our own sender and receiver (`measuring.station`)."
     return Table("Second witness: iperf3", header, rows, remark)
 
 
