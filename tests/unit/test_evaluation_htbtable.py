@@ -127,3 +127,7 @@ def test_a_download_that_breaks_off_is_an_error_not_a_short_file() -> None:
         url = f"http://127.0.0.1:{server.server_port}{PATH}"
     with pytest.raises(OSError, match="refused"):
         fetch([(url, 1)])
+
+
+def test_nothing_measured_proves_nothing() -> None:
+    assert not any(one.holds for one in htbtable.claims(Outcome(htbtable.NAME)))
