@@ -1,8 +1,8 @@
 """eBPF instructions by name, with labels: a small assembler (RFC 9669). Pure.
 
 An instruction has 8 bytes: operation, registers (target in the low nibble, source in the high one), a signed offset of
-16 bits and a signed number of 32 bits. Jumps count instructions from the one behind them. Two kinds take two slots:
-a constant of 64 bits, and the address of a map, which the kernel puts in where we name the map's file descriptor.
+16 bits and a signed number of 32 bits. Jumps count instructions from the one behind them. The address of a map takes
+two slots, into which the kernel writes it where we name the map's file descriptor.
 
 Nothing here is checked for safety: that is the verifier's business, whose words `bpf.load_program` passes on.
 """
@@ -59,7 +59,7 @@ _ALU64, _JMP, _CALL, _EXIT, _TO_BIG_ENDIAN = 0x07, 0x05, 0x85, 0x95, 0xDC
 _FROM_REGISTER = 0x08
 _ADD, _SUB, _MUL, _OR, _AND, _LSH, _RSH, _XOR, _MOV = 0x00, 0x10, 0x20, 0x40, 0x50, 0x60, 0x70, 0xA0, 0xB0
 _ATOMIC_ADD, _ATOMIC_COMPARE_EXCHANGE = 0x00, 0xF1
-_PSEUDO_MAP_FD = 1  # in the source register of a 64-bit constant: it is the descriptor of a map
+_PSEUDO_MAP_FD = 1  # in the source register of a constant of 64 bits: it is the descriptor of a map
 _INSTRUCTION = struct.Struct("=BBhi")
 
 Operand = Register | int
@@ -165,17 +165,10 @@ class Assembler:
         """If the 8 bytes at base + offset are R0, they become `value`; R0 is what they were (Linux 5.12)."""
         self._put(_Instruction(_STX_ATOMIC | Size.DOUBLE, base, value, offset, _ATOMIC_COMPARE_EXCHANGE))
 
-    def load_number(self, target: Register, value: int) -> None:
-        """target = any 64 bits."""
-        self._put_double(target, 0, value & 0xFFFF_FFFF, value >> 32 & 0xFFFF_FFFF)
-
     def load_map(self, target: Register, map_fd: int) -> None:
         """target = the address of a map."""
-        self._put_double(target, _PSEUDO_MAP_FD, map_fd, 0)
-
-    def _put_double(self, target: Register, source: int, low: int, high: int) -> None:
-        self._put(_Instruction(_LD_IMM64 | 0, target, source, number=low))
-        self._put(_Instruction(0, number=high))
+        self._put(_Instruction(_LD_IMM64, target, _PSEUDO_MAP_FD, number=map_fd))
+        self._put(_Instruction(0))
 
     # --- where to go on ----------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ _HASH, _ARRAY = 1, 2
 _MMAPABLE = 1 << 10  # of an array: user space reads and writes its values in memory (Linux 5.5)
 _SCHED_CLS = 3
 _LOG_BYTES = 1 << 20
-_LOG_LINES = 12  # the verifier tells all that it did; what it refuses is at the end
+_LOG_LINES = 3  # the verifier tells all that it did; what it refuses is at the end
 _PAGE = mmap.PAGESIZE
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -145,14 +145,17 @@ class Program:
 
 
 def load_program(name: str, instructions: bytes) -> Program:
-    """A classifier of traffic control. Raises `BpfUnavailableError`, and `RuntimeError` with the verifier's last words
-    when it refuses the program: that is our bug."""
+    """A classifier of traffic control. Raises `BpfUnavailableError`, with the verifier's last words where it is the one
+    who refuses: an old kernel, or our bug."""
     try:
         fd = _load(name, instructions, None)
     except OSError as exc:
-        log = _verifier_log(name, instructions) if exc.errno in (errno.EINVAL, errno.EACCES) else ""
+        log = _verifier_log(name, instructions) if exc.errno in {errno.EINVAL, errno.EACCES} else ""
         if log:
-            raise RuntimeError(f"The verifier refuses the program {name}:\n{last_words(log)}") from exc
+            raise BpfUnavailableError(
+                f"The verifier of this kernel refuses the program {name}: {last_words(log)}",
+                "it needs Linux 5.12; on a newer one report these words as a bug and leave whole_datagrams off",
+            ) from exc
         raise _unavailable("a BPF program", exc) from exc
     info = bytearray(64)
     call(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), _pointer(info)))
@@ -168,9 +171,9 @@ def _verifier_log(name: str, instructions: bytes) -> str:
 
 
 def last_words(log: str) -> str:
-    """What the verifier did last and why it stopped, without its statistics."""
+    """The instruction at which the verifier stopped and why, without what it counted; one line."""
     lines = [line for line in log.splitlines() if line and not line.startswith(("processed ", "verification time"))]
-    return "\n".join(lines[-_LOG_LINES:])
+    return " | ".join(lines[-_LOG_LINES:])
 
 
 def _load(name: str, instructions: bytes, log: bytearray | None) -> int:

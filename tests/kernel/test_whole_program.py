@@ -18,6 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent.whole.admission import Admission, Entry, Refused
+from ap_agent.whole.assembler import Assembler
+from ap_agent.whole.bpf import BpfUnavailableError, load_program
 from ap_agent.whole.program import TC_ACT_SHOT, TC_ACT_UNSPEC, Direction
 from tests.kernel.whole_packets import (
     AP,
@@ -260,7 +262,7 @@ def test_the_next_datagram_with_the_same_identification_is_judged_anew(case: Cas
 def test_a_refused_identification_does_not_refuse_the_next_datagram(case: Case, way: dict[str, object]) -> None:
     case.send(*big(way, 1), *big(way, 2))
     address = str(way["source"])
-    case.limit(address, kbit=1_000_000)  # what is queued drains in an instant
+    case.limit(address, room_bytes=DEPTH)  # now there is room again
     assert case.send(*big(way, 2)) == [PASSED] * 7
 
 
@@ -410,6 +412,13 @@ def test_it_needs_two_capabilities_and_says_which_is_missing(capabilities: str, 
         check=True,
     )
     assert words in done.stdout
+
+
+def test_what_the_verifier_refuses_is_told_in_its_words() -> None:
+    code = Assembler()
+    code.exit()  # without an answer
+    with pytest.raises(BpfUnavailableError, match=r"refuses the program wrong: .*R0 !read_ok"):
+        load_program("wrong", code.assemble())
 
 
 # --- the queue, beside a model of it -----------------------------------------------------------------------------

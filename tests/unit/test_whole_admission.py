@@ -1,0 +1,102 @@
+"""What the program is told of a limit: fixed-point arithmetic, bytes, and the words of what cannot be."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from fractions import Fraction
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ap_agent.whole import bpf
+from ap_agent.whole.admission import SLOWER_THAN_HTB, Entry, multiplier, pack_limit
+from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Limit, Maps, Queue, build
+
+LARGEST_PACKET_BYTES = 512 * 1024  # a super-packet of BIG TCP
+KBIT = st.integers(1, 100_000_000)
+
+
+@given(KBIT, st.integers(1, LARGEST_PACKET_BYTES))
+def test_a_charge_fits_64_bits_and_is_never_less_than_the_time_on_the_wire(kbit: int, size_bytes: int) -> None:
+    per_byte = multiplier(kbit * 125, slower_by=SLOWER_THAN_HTB)
+    assert per_byte * size_bytes + (1 << SHIFT) < 1 << 63
+    charged_ns = per_byte * size_bytes + (1 << SHIFT) - 1 >> SHIFT
+    on_the_wire_ns = Fraction(size_bytes * 8 * 1_000_000, kbit)
+    slower = on_the_wire_ns * (1 + Fraction(1, SLOWER_THAN_HTB))
+    assert slower <= charged_ns < slower * (1 + Fraction(1, 10_000)) + 1
+
+
+@given(KBIT, st.integers(0, 2_000_000_000), st.integers(0, 70_000))
+def test_room_and_depth_are_the_bytes_of_the_leaf_as_time(kbit: int, room_bytes: int, datagram_bytes: int) -> None:
+    entry = Entry(kbit, room_bytes, room_bytes + datagram_bytes, 50_000)
+    packed = pack_limit(entry, 0, "to_user")
+    per_byte, room_ns, depth_ns = struct.unpack_from("=QQQ", packed)
+    assert room_ns == room_bytes * per_byte >> SHIFT
+    assert depth_ns == (room_bytes + datagram_bytes) * per_byte >> SHIFT
+
+
+def test_ports_stand_as_in_the_packet_of_that_direction() -> None:
+    entry = Entry(500, 6250, 80_000, remote_port=0x1122, local_port=0x3344)
+    for direction, ports in (("to_user", "33441122"), ("from_user", "11223344")):
+        packed = pack_limit(entry, 7, direction)  # type: ignore[arg-type]
+        assert packed[Limit.PORTS : Limit.PORTS + 4].hex() == ports
+        assert packed[Limit.PORTS_MASK : Limit.PORTS_MASK + 4].hex() == "ffffffff"
+        assert struct.unpack_from("=I", packed, Limit.QUEUE) == (7,)
+        assert struct.unpack_from("=I", packed, Limit.FLAGS) == (0,)
+
+
+def test_a_port_that_is_not_known_is_not_asked_for() -> None:
+    packed = pack_limit(Entry(500, 6250, 80_000, remote_port=0x1122), 0, "to_user")
+    assert packed[Limit.PORTS_MASK : Limit.PORTS_MASK + 4].hex() == "0000ffff"
+
+
+def test_a_local_address_counts_only_with_a_port() -> None:
+    local = ip_address("2001:db8::1")
+    packed = pack_limit(Entry(500, 6250, 80_000, 50_000, None, local), 0, "to_user")
+    assert struct.unpack_from("=I", packed, Limit.FLAGS) == (HAS_LOCAL,)
+    assert packed[Limit.LOCAL : Limit.LOCAL + 16] == local.packed
+    packed = pack_limit(Entry(500, 6250, 80_000, None, None, local), 0, "to_user")
+    assert struct.unpack_from("=I", packed, Limit.FLAGS) == (IS_ANY,)
+
+
+def test_the_directions_differ_and_a_program_is_the_same_bytes_each_time() -> None:
+    maps = Maps(3, 4, 5)
+    assert build("to_user", maps) == build("to_user", maps)
+    assert build("to_user", maps) != build("from_user", maps)
+    assert len(build("to_user", maps)) // 8 < 4096  # what even the oldest kernels take
+
+
+def test_a_queue_is_whole_words() -> None:
+    assert Queue.BYTES % 8 == 0
+    assert Queue.SLOT_COUNT & (Queue.SLOT_COUNT - 1) == 0  # the program takes the lowest bits
+
+
+def test_the_verifiers_last_words_are_what_it_stopped_at() -> None:
+    log = "\n".join([*(f"{number}: (b7) r0 = {number}" for number in range(40)), "R2 invalid mem access 'scalar'"])
+    told = bpf.last_words(log + "\nprocessed 41 insns (limit 1000000)\n")
+    assert told == "38: (b7) r0 = 38 | 39: (b7) r0 = 39 | R2 invalid mem access 'scalar'"
+
+
+def test_a_machine_whose_system_call_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "pdp11")
+    with pytest.raises(bpf.BpfUnavailableError, match="pdp11") as refused:
+        bpf.HashMap("x", key_bytes=4, value_bytes=8, entries=1)
+    assert "leave whole_datagrams off" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.EPERM, "CAP_BPF"), (errno.EACCES, "CAP_BPF"), (errno.ENOSYS, "CONFIG_NET_CLS_BPF"), (errno.EINVAL, "5.12")],
+)
+def test_what_the_kernel_refuses_has_a_remedy(monkeypatch: pytest.MonkeyPatch, code: int, remedy: str) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, "no")
+
+    monkeypatch.setattr(bpf, "call", refuse)
+    with pytest.raises(bpf.BpfUnavailableError) as refused:
+        bpf.load_program("x", bytes(8))
+    assert remedy in refused.value.remedy
+    assert not refused.value.retryable
