@@ -16,6 +16,8 @@ from pathlib import Path
 
 from ap_agent.errors import AgentError
 from ap_agent.events import Interest, Listener
+from ap_agent.whole.admission import Admission
+from ap_agent.whole.bpf import BpfUnavailableError
 from measuring.netns import LabError, Namespace
 
 EVENT_WAIT_S = 2.0
@@ -163,7 +165,7 @@ FEATURES = (
     Feature(
         "cls_bpf",
         Use.OPTION,
-        "datagrams larger than the MTU pass whole or not at all (whole_datagrams)",
+        "whole_datagrams: datagrams larger than the MTU pass whole or not at all",
         "cls_bpf",
         "CONFIG_NET_CLS_BPF",
         ("tc filter add dev probe0 egress prio 30 protocol all bpf da bytecode '1,6 0 0 4294967295'",),
@@ -184,11 +186,14 @@ _NO_NAMESPACES = (
     "Run it on the host itself and not in a container, or give the container CAP_SYS_ADMIN; "
     "the kernel needs CONFIG_NET_NS, CONFIG_PID_NS."
 )
+_EBPF = Capability(
+    "eBPF programs", Use.OPTION, "whole_datagrams: the program that decides about whole datagrams", State.UNTRIED
+)
 # <linux/capability.h>
 _CAPABILITIES = (
     ("CAP_NET_ADMIN", 12, Use.LIMITS, "changing the kernel's traffic control"),
     ("CAP_SYS_ADMIN", 21, Use.SELF_TEST, "making namespaces"),
-    ("CAP_BPF", 39, Use.OPTION, "whole_datagrams"),
+    ("CAP_BPF", 39, Use.OPTION, "whole_datagrams: loading its program"),
 )
 
 
@@ -211,13 +216,13 @@ def process_capabilities(status: str | None = None) -> list[Capability]:
 def _without(name: str) -> str:
     if os.geteuid() != 0:
         return "Run it as root: sudo scionlab-bw-agent selftest"
-    return f"Root has lost it here (a container, or a limited unit): give it {name}, or run it on the host itself."
+    return f"Root does not have it here: give this container or unit {name}, or run it on the host itself."
 
 
 def unread(kernel: KernelFiles | None = None) -> list[Capability]:
     """Everything of the kernel as its own files tell, where nothing can be tried."""
     known = kernel or KernelFiles.of_this_host()
-    return [_NAMESPACES, *(_as_the_files_tell(one, known) for one in FEATURES), _EVENTS]
+    return [_NAMESPACES, *(_as_the_files_tell(one, known) for one in FEATURES), _EBPF, _EVENTS]
 
 
 def namespaces_refused(words: str) -> Capability:
@@ -290,7 +295,7 @@ def try_all(host: Namespace) -> list[Capability]:
     for feature in FEATURES:
         absent = [one.name for one in found if one.name in feature.needs and one.state is not State.PRESENT]
         found.append(_needs_others(feature, absent) if absent else try_one(feature, host.run))
-    return [*found, _try_events(host)]
+    return [*found, _try_ebpf(), _try_events(host)]
 
 
 def try_one(feature: Feature, run: Callable[..., str]) -> Capability:
@@ -301,12 +306,17 @@ def try_one(feature: Feature, run: Callable[..., str]) -> Capability:
         for command in feature.commands:
             said = run(*shlex.split(command))
     except LabError as exc:
-        state, detail = State.MISSING, " ".join(str(exc).split())
+        state, detail = State.MISSING, _words_of(exc)
     else:
         if feature.expects not in said:
             state, detail = State.MISSING, f"the kernel took it and keeps something else than {feature.expects!r}"
     remedy = _remedy(feature) if state is State.MISSING else ""
     return Capability(feature.name, feature.use, feature.purpose, state, detail, remedy)
+
+
+def _words_of(failure: LabError) -> str:
+    """The command as a person would type it, and what it said."""
+    return re.sub(r"ip netns exec \S+ ", "", " ".join(str(failure).split())).rstrip(".")
 
 
 def _needs_others(feature: Feature, absent: list[str]) -> Capability:
@@ -319,6 +329,15 @@ def _remedy(feature: Feature) -> str:
         f"Load the kernel module: modprobe {feature.module}. Where there is none, boot a kernel that has it "
         f"({feature.config}); Debian's own linux-image packages do."
     )
+
+
+def _try_ebpf() -> Capability:
+    """The agent's own program is loaded, as the kernel's verifier likes it, and let go of; nothing is attached."""
+    try:
+        Admission("to_user").close()
+    except BpfUnavailableError as exc:
+        return replace(_EBPF, state=State.MISSING, detail=exc.reason, remedy=f"{exc.remedy}.".capitalize())
+    return replace(_EBPF, state=State.PRESENT)
 
 
 def _try_events(host: Namespace) -> Capability:

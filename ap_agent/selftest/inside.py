@@ -26,6 +26,7 @@ from ap_agent.selftest.cases import (
     UNLIMITED_TCP,
     Case,
     Direction,
+    Protocol,
     Round,
     all_cases,
     links,
@@ -33,8 +34,7 @@ from ap_agent.selftest.cases import (
 from ap_agent.selftest.measure import TwoHosts
 from ap_agent.selftest.report import Report, document, text
 from ap_agent.selftest.verdict import Control, Judged, Verdict, judge
-from bandwidth_config import format_kbit
-from measuring.netns import Lab, Namespace
+from measuring.netns import Lab, LabError, Namespace
 
 PREFIX = "slbwself"
 DEV = "eth0"
@@ -49,9 +49,14 @@ class Course:
     """One self-test from beginning to end."""
 
     def __init__(
-        self, say: Say, rounds: Sequence[Round] = ROUNDS, monotonic: Callable[[], float] = time.monotonic
+        self,
+        say: Say,
+        rounds: Sequence[Round] = ROUNDS,
+        longest_s: float = LONGEST_S,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._say = say
+        self._longest_s = longest_s
         self._rounds = rounds
         self._monotonic = monotonic
         self._began = monotonic()
@@ -77,7 +82,7 @@ class Course:
         judged: Sequence[Judged] = (),
         controls: Sequence[Control] = (),
         faults: Sequence[str] = (),
-        stopped: str = "",
+        stopped: Sequence[str] = (),
     ) -> Report:
         return Report(
             tuple(found),
@@ -85,7 +90,7 @@ class Course:
             tuple(controls),
             tuple(faults),
             tuple(self.notes),
-            stopped,
+            tuple(stopped),
             kernel=f"{os.uname().sysname} {os.uname().release}",
             seconds=self._monotonic() - self._began,
         )
@@ -98,16 +103,21 @@ class Course:
 
     # --- measuring ---
 
-    def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[Control], str]:
+    def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[Control], tuple[str, ...]]:
         capable: dict[Direction, float] = {}
         found: list[Judged] = []
-        stopped = ""
+        stopped: list[str] = []
         for one in self._rounds:
-            if self._elapsed_s() + one.seconds > LONGEST_S:
-                stopped = f"{one.title} and what follows was not measured: this machine took too long before that."
+            if self._elapsed_s() + one.seconds > self._longest_s:
+                stopped.append(
+                    f"{one.title} and what follows was not measured: this machine took too long before that."
+                )
                 break
             self._say(one.title, self._left_s())
-            found += self._twice_if_need_be(hosts, one, capable)
+            try:
+                found += self._twice_if_need_be(hosts, one, capable)
+            except LabError as exc:
+                stopped.append(f"{one.title} could not be measured: {exc}.")
             self._left.remove(one)
             capable |= {
                 row.measured.direction: row.measured.measured_kbit
@@ -116,13 +126,13 @@ class Course:
             }
         judged = [row for row in found if not row.measured.case.is_control]
         controls = [Control(row) for row in found if row.measured.case.is_control]
-        return judged, controls, stopped
+        return judged, controls, tuple(stopped)
 
     def _twice_if_need_be(self, hosts: TwoHosts, one: Round, capable: Mapping[Direction, float]) -> list[Judged]:
         """A row that is not as it should be is measured once more, if there is time: what does not hold fails each
         time, and a busy machine may be less so then."""
         first = self._measure(hosts, one, capable)
-        if all(map(_is_settled, first)) or self._elapsed_s() + self._left_s() + one.seconds > LONGEST_S:
+        if all(map(_is_settled, first)) or self._elapsed_s() + self._left_s() + one.seconds > self._longest_s:
             return first
         self._say(f"{one.title}, once more", self._left_s())
         second = self._measure(hosts, one, capable)
@@ -141,15 +151,16 @@ class Course:
 
 def _is_settled(row: Judged) -> bool:
     """Measuring it again would tell nothing new: right, or wrong on purpose and found so, or beyond this machine."""
-    if row.measured.case == UNLIMITED_TCP:
-        return True
-    return row.verdict is (Verdict.WRONG if row.measured.case.is_control else Verdict.HOLDS)
+    if row.measured.case.is_control:
+        return Control(row).is_caught
+    is_beyond = row.measured.case.protocol is Protocol.TCP and not row.measured.is_put_to_the_test
+    return is_beyond or row.verdict is Verdict.HOLDS
 
 
 def _second_try(row: Judged) -> str:
     case = row.measured.case
-    why = "; ".join(row.reasons) or "it was not found wrong"
-    return f"{format_kbit(case.judged_kbit)} {row.measured.direction} was measured twice. At first: {why}."
+    why = "; ".join(row.reasons) or f"{row.deviation:+.2%}, which was not found wrong"
+    return f"{case.judged_kbit:,} kbit/s {row.measured.direction} was measured twice. At first: {why}."
 
 
 # --- the real engine, in the attachment point's namespace ---------------------------------------------------------

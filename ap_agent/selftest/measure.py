@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ap_agent.selftest.cases import WARM_UP_S, Case, Direction, Protocol, Round
+from ap_agent.selftest.cases import AP_ADDRESS, WARM_UP_S, Case, Direction, Protocol, Round
 from ap_agent.selftest.verdict import Heartbeats, Measured, Strain
 from measuring.judge import NS
 from measuring.netns import Namespace
-from measuring.probes import ServedHost, bulk_report
+from measuring.tcp import run_tcp
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, ends, heartbeats, run_traffic
 
 FULL_PAYLOAD_BYTES = 1472
-# What a full TCP segment with timestamps carries, and what it costs: 1514 - 14 Ethernet - 20 IP - 20 TCP - 12 options.
-TCP_PAYLOAD_BYTES, TCP_FRAME_BYTES = 1448, 1514
 
 
 class TwoHosts:
@@ -69,14 +67,12 @@ class TwoHosts:
 
     def _tcp(self, one: Round, capable_kbit: float | None) -> list[Measured]:
         (case,), (way,) = one.cases, one.directions
-        server = ServedHost(self.users, case.user_address)
-        try:
-            clock = ProcessorTimes()
-            flow = server.start_bulk(self.ap, one.seconds, reverse=way is Direction.FROM_USER)
-            payload_kbit = bulk_report(flow).steady_kbit(WARM_UP_S)
-        finally:
-            server.stop()
-        kbit = payload_kbit * TCP_FRAME_BYTES / TCP_PAYLOAD_BYTES
+        clock = ProcessorTimes()
+        if way is Direction.TO_USER:
+            result = run_tcp(self.ap, self.users, case.user_address, seconds=one.seconds)
+        else:
+            result = run_tcp(self.users, self.ap, AP_ADDRESS, seconds=one.seconds, source=case.user_address)
+        kbit = result.wire_kbit(warm_up_s=WARM_UP_S)
         return [Measured(case, way, one.measured_s, kbit, capable_kbit, strain=clock.strain())]
 
 

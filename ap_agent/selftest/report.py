@@ -13,7 +13,6 @@ from ap_agent.selftest.capabilities import Capability, State, Use
 from ap_agent.selftest.cases import Direction, Protocol
 from ap_agent.selftest.verdict import Control, Judged, Verdict, total
 from ap_agent.text import table
-from bandwidth_config import format_kbit
 
 SCHEMA = 1
 
@@ -34,21 +33,22 @@ _EXIT_CODES = {
     Result.NOT_POSSIBLE: commands.NOT_PERMITTED,
 }
 _RESULT_OF = {Verdict.HOLDS: Result.PASS, Verdict.WRONG: Result.FAIL, Verdict.INCONCLUSIVE: Result.INCONCLUSIVE}
-_MARKS = {State.PRESENT: "yes", State.MISSING: "NO", State.UNTRIED: "?"}
+_MARKS = {State.PRESENT: "yes", State.MISSING: "NO", State.UNTRIED: "not tried"}
 _USES = {Use.LIMITS: "limits", Use.SELF_TEST: "this test", Use.OPTION: "optional"}
 _WORDS = {Verdict.HOLDS: "pass", Verdict.WRONG: "FAIL", Verdict.INCONCLUSIVE: "inconclusive"}
 
 
 @dataclass(frozen=True)
 class Report:
-    """`faults`: what the engine itself had to say, or did not do. `stopped`: why measuring ended early."""
+    """`faults`: what the engine itself had to say, or did not do. `stopped`: what was not
+    measured, and why."""
 
     capabilities: tuple[Capability, ...]
     judged: tuple[Judged, ...] = ()
     controls: tuple[Control, ...] = ()
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    stopped: str = ""
+    stopped: tuple[str, ...] = ()
     kernel: str = ""
     seconds: float = 0.0
 
@@ -85,12 +85,12 @@ def text(report: Report) -> str:
     return "\n\n".join([*parts, _result_lines(report)])
 
 
+_CAPABILITY_HEADINGS = ("FEATURE", "THERE", "NEEDED FOR", "WHAT IT IS FOR", "")
+
+
 def _capability_lines(capabilities: Iterable[Capability]) -> str:
-    rows = [
-        (_MARKS[one.state], one.name, _USES[one.use], one.purpose + (f" ({one.detail})" if one.detail else ""))
-        for one in capabilities
-    ]
-    return "What this kernel and this process can do:\n\n" + table(("", "FEATURE", "NEEDED FOR", "WHAT IT DOES"), rows)
+    rows = [(one.name, _MARKS[one.state], _USES[one.use], one.purpose, one.detail) for one in capabilities]
+    return "What this kernel and this process can do:\n\n" + table(_CAPABILITY_HEADINGS, rows)
 
 
 _LIMIT_HEADINGS = ("LIMIT", "DIRECTION", "WITH", "MEASURED", "OFF", "ALLOWED", "BURST", "ALLOWED", "HEARTBEATS", "")
@@ -109,7 +109,7 @@ def _limit_lines(judged: Sequence[Judged]) -> str:
     for one in judged:
         rows.append(_row(one))
         if one.reasons:
-            what = f"{format_kbit(one.measured.case.judged_kbit)} {one.measured.direction}"
+            what = f"{one.measured.case.judged_kbit:,} kbit/s {one.measured.direction}"
             remarks.append(f"{_WORDS[one.verdict]}: {what}: {'; '.join(one.reasons)}.")
     lines = ["Limits that the agent's engine set in two throw-away hosts, each overloaded in both directions:", ""]
     lines += [table(_LIMIT_HEADINGS, rows, right=_LIMIT_RIGHT), "", _LEGEND]
@@ -161,8 +161,7 @@ def _result_lines(report: Report) -> str:
     lines = [f"Result: {_HEADLINES[report.result]}"]
     lines += [f"- {one.name}: {one.detail or 'missing'}. {one.remedy}".rstrip() for one in report.in_the_way]
     lines += [f"- {one}" for one in report.faults]
-    if report.stopped:
-        lines.append(f"- {report.stopped}")
+    lines += [f"- {one}" for one in report.stopped]
     if report.result is Result.FAIL:
         lines += _what_failed(report)
     if report.result is Result.INCONCLUSIVE:
@@ -212,7 +211,7 @@ def document(report: Report) -> dict[str, Any]:
         ],
         "faults": list(report.faults),
         "notes": list(report.notes),
-        "stopped": report.stopped or None,
+        "stopped": list(report.stopped),
     }
 
 

@@ -87,6 +87,11 @@ class Measured:
     heartbeats: Heartbeats | None = None
     strain: Strain = Strain()
 
+    @property
+    def is_put_to_the_test(self) -> bool:
+        """More than the limit was offered, so that a rate at the limit is the limit's doing."""
+        return self.offered_kbit is None or self.offered_kbit >= self.case.judged_kbit * ENOUGH_OFFERED
+
 
 @dataclass(frozen=True)
 class Allowed:
@@ -165,10 +170,9 @@ def _doubts(measured: Measured, bounds: Allowed) -> list[str]:
 
 def _not_seen(measured: Measured) -> tuple[str, ...]:
     """Why the limit was not put to the test."""
-    offered, limit = measured.offered_kbit, measured.case.judged_kbit
-    if offered is None or offered >= limit * ENOUGH_OFFERED:
+    if measured.is_put_to_the_test:
         return ()
-    return (f"this machine manages only {offered:,.0f} kbit/s, too little to see this limit at work",)
+    return (f"this machine manages only {measured.offered_kbit:,.0f} kbit/s, too little to see this limit at work",)
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,8 @@ class Control:
 
     @property
     def is_caught(self) -> bool:
-        return self.judged.verdict is Verdict.WRONG
+        """Every one of them is too fast; being found wrong for another reason tells nothing about the judge."""
+        return self.judged.verdict is Verdict.WRONG and self.judged.deviation > self.judged.allowed.highest
 
     @property
     def verdict(self) -> Verdict:

@@ -1,0 +1,258 @@
+"""`scionlab-bw-agent selftest` for real: it finds wrong limits, touches nothing, leaves nothing, says what is missing.
+
+A loaded machine makes a row inconclusive, never wrong: no test here depends on speed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.bundle import read_bundle
+from ap_agent.store import Store
+from measuring.netns import RUN_NETNS, Lab, Namespace, available, cleanup_stale
+from tests.agent_bundles import HOST_ID, bundle_bytes, entry
+
+ROOT = Path(__file__).resolve().parents[2]
+PREFIX = "slbwsfhost"
+COMMAND = [sys.executable, "-m", "ap_agent", "selftest"]
+INNER = "ap_agent.selftest.inside"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def host() -> Iterator[Namespace]:
+    """A host with an interface, in a namespace of its own: nobody but the test changes anything there."""
+    missing = available()
+    if missing is not None:
+        pytest.skip(f"selftest: {missing}")
+    cleanup_stale(PREFIX)
+    with Lab(PREFIX) as lab:
+        ap, user = lab.namespace("ap"), lab.namespace("user")
+        lab.veth(ap.nic("eth0", "192.0.2.1/24"), user.nic("eth0", "192.0.2.11/24"))
+        yield ap
+
+
+def run(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*argv], cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S + 60, **options
+    )
+
+
+# --- what it leaves alone ---------------------------------------------------------------------------------------------
+
+
+def network_of(run_there: Any) -> dict[str, str]:
+    """Everything of a host's network that a self-test could have changed; no counters."""
+    commands = {
+        "links": ("ip", "-details", "link"),
+        "addresses": ("ip", "address"),
+        "routes": ("ip", "route", "show", "table", "all"),
+        "qdiscs": ("tc", "qdisc"),
+        "filters": ("tc", "filter", "show", "dev", "eth0", "ingress"),
+        "classes": ("tc", "class", "show", "dev", "eth0"),
+        "sysctls": ("sysctl", "-a", "--pattern", r"^net\.(core|ipv[46])\."),
+    }
+    return {name: run_there(*command) for name, command in commands.items()}
+
+
+def of_this_machine(*argv: str) -> str:
+    return run(*argv).stdout if "eth0" not in argv else ""
+
+
+def wait_for(condition: Any, what: str, within_s: float = PATIENCE_S) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def test_two_at_once_beside_a_running_agent_touch_nothing_and_find_no_fault(host: Namespace, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    Store(state).save(read_bundle(bundle_bytes({"1": entry(500)}), host_id=HOST_ID))
+    config = tmp_path / "agent.toml"
+    config.write_text(f'state_dir = "{state}"\nrun_dir = "{tmp_path / "run"}"\nallow_unsigned = true\n')
+    config.chmod(0o640)
+    agent = host.python("ap_agent", "run", "--config", str(config), stdout=subprocess.DEVNULL)
+    wait_for(lambda: "rate 500Kbit" in host.run("tc", "class", "show", "dev", "eth0"), "the agent enforces nothing")
+    there, here = network_of(host.run), network_of(of_this_machine)
+    events = host.popen(["ip", "monitor", "link", "address", "route"])
+    time.sleep(0.3)  # until it listens
+
+    both = [host.popen([*COMMAND, "--json"], cwd=ROOT) for _ in range(2)]
+    said = [(one.communicate(timeout=120), one.returncode) for one in both]
+
+    host.lab.stop(events)
+    assert events.stdout is not None
+    assert events.stdout.read() == ""
+    assert network_of(host.run) == there
+    assert network_of(of_this_machine) == here
+    assert agent.poll() is None
+    for (out, complaints), exit_code in said:
+        document = json.loads(out)
+        assert complaints == ""  # no progress where nobody watches
+        assert document["result"] in {"pass", "inconclusive"}, out
+        assert exit_code == (0 if document["result"] == "pass" else 1)
+        assert document["seconds"] < PATIENCE_S
+        assert {one["verdict"] for one in document["limits"]} <= {"pass", "inconclusive"}
+        assert [one["limit_kbit"] for one in document["limits"][:4]] == [500, 500, 1_000, 1_000]
+        caught = [one for one in document["controls"] if one["protocol"] == "UDP" and one["is_caught"]]
+        assert len(caught) == 4, out
+        assert {one["state"] for one in document["capabilities"] if one["use"] != "option"} == {"present"}
+
+
+# --- what it finds ----------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_limiter_fails(host: Namespace) -> None:
+    """The engine is told other limits than those that are judged: 1 Mbit/s is 5 % too high, 10 Mbit/s 10 % too low."""
+    program = textwrap.dedent(
+        """
+        import json
+        import sys
+        from dataclasses import replace
+        from ap_agent.selftest import apart, inside
+        from ap_agent.selftest.cases import ROUNDS
+        from ap_agent.selftest.report import document
+        from measuring.netns import Lab
+        apart.settle_in()
+        told = inside.links
+        wrong = {1_000: 1_050, 10_000: 9_000}
+        inside.links = lambda cases: told(
+            [replace(one, enforced_kbit=wrong.get(one.enforced_kbit, one.enforced_kbit)) for one in cases]
+        )
+        rounds = (replace(ROUNDS[0], seconds=2.5),)
+        with Lab(inside.PREFIX) as lab:
+            report = inside.Course(lambda *_: None, rounds, longest_s=5).run(lab)
+        print(json.dumps(document(report)))
+        sys.exit(report.exit_code)
+        """
+    )
+    apart = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
+
+    done = run(*apart, sys.executable, "-c", program)
+
+    document = json.loads(done.stdout)
+    verdicts: dict[int, set[str]] = {}
+    for one in document["limits"]:
+        verdicts.setdefault(one["limit_kbit"], set()).add(one["verdict"])
+    assert verdicts[1_000] == {"fail"}
+    # A machine without time may be why too little arrives, and never why too much does.
+    assert verdicts[10_000] <= {"fail", "inconclusive"}
+    assert verdicts[500] <= {"pass", "inconclusive"}
+    assert (document["result"], done.returncode) == ("fail", 1)
+    assert [one["is_caught"] for one in document["controls"]] == [True] * 4
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------------
+
+
+def descendants(pid: int) -> set[int]:
+    found, parents = {pid}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_however_it_ends(host: Namespace, number: signal.Signals) -> None:
+    process = host.popen(COMMAND, cwd=ROOT)
+
+    def is_measuring() -> bool:
+        return sum("measuring.station" in command_line(one) for one in descendants(process.pid)) >= 2
+
+    wait_for(is_measuring, "it does not begin to measure")
+    started = descendants(process.pid)
+    assert any(INNER in command_line(one) for one in started)
+
+    process.send_signal(number)
+    out, complaints = process.communicate(timeout=10)
+
+    wait_for(lambda: not any(map(is_alive, started)), f"left: {[command_line(one) for one in started]}", 5)
+    expected = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+    assert (process.returncode, out) == (expected[number], "")
+    assert "Traceback" not in complaints
+    assert [one.name for one in RUN_NETNS.iterdir() if one.name.startswith("slbwself")] == []
+    assert host.run("ip", "-brief", "link").count("\n") == 2  # lo and eth0
+
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+
+
+def test_a_person_without_rights_learns_what_is_missing_and_what_can_be_read() -> None:
+    done = run("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *COMMAND)
+
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "Run it as root: sudo scionlab-bw-agent selftest" in done.stdout
+    assert "nothing was measured" in done.stdout
+    (htb,) = (line for line in done.stdout.splitlines() if line.startswith("htb "))
+    assert "not tried" in htb
+
+
+@pytest.mark.parametrize("capability", ["sys_admin", "net_admin"])
+def test_root_without_a_capability_is_told_which(capability: str) -> None:
+    done = run("setpriv", "--bounding-set", f"-{capability}", "--inh-caps", f"-{capability}", *COMMAND, "--json")
+
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["result"], document["limits"]) == (3, "not possible", [])
+    missing = [one["name"] for one in document["capabilities"] if one["state"] == "missing"]
+    assert missing == [f"CAP_{capability.upper()}"]
+
+
+def test_without_iproute2_it_names_the_package(tmp_path: Path) -> None:
+    for program in ("unshare", "setpriv"):
+        (tmp_path / program).symlink_to(f"/usr/bin/{program}")
+
+    done = run(*COMMAND, env={**os.environ, "PATH": str(tmp_path)})
+
+    assert done.returncode == 3
+    assert "- ip: not in PATH" in done.stdout
+    assert "apt-get install iproute2" in done.stdout
+    assert "util-linux" not in done.stdout.rpartition("Result:")[2]
+
+
+def test_without_a_kernel_module_it_names_the_module_and_measures_nothing(host: Namespace, tmp_path: Path) -> None:
+    """An `ip` that knows no IFB, as on a kernel without it."""
+    fake = tmp_path / "ip"
+    fake.write_text(
+        '#!/bin/sh\ncase "$*" in *"type ifb"*) echo "Error: Unknown device type." >&2; exit 2;; esac\n'
+        f'PATH={os.environ["PATH"]} exec ip "$@"\n'
+    )
+    fake.chmod(0o755)
+
+    done = run(*COMMAND, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+
+    assert done.returncode == 3, done.stdout + done.stderr
+    last = done.stdout.rpartition("Result:")[2]
+    assert "nothing was measured" in last
+    assert "Unknown device type. Load the kernel module: modprobe ifb" in last
+    assert "htb" not in last
