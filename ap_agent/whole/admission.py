@@ -82,21 +82,47 @@ class Admission:
         stays when its limit changes, as bytes: they last longer at a lower rate. Raises `OSError` when the kernel
         refuses a write (ENOSPC: more addresses than `capacity`).
         """
-        wanted = {address: entry for address, entry in entries.items() if entry.kbit > 0}
-        gone = [address for address in self._entries if address not in wanted]
+        wanted = (
+            {address: entry for address, entry in entries.items() if entry.kbit > 0}
+            if _has_closed(entries)
+            else entries
+        )
+        changed = [(address, entry) for address, entry in wanted.items() if self._is_new(address, entry)]
+        gone = self._missing_in(wanted, added=sum(address not in self._entries for address, _ in changed))
         for address in gone:
             self._remove(address)
-        changed = [address for address, entry in wanted.items() if self._entries.get(address) != entry]
-        for address in changed:
-            self._put(address, wanted[address])
+        for address, entry in changed:
+            self._put(address, entry)
         return len(gone) + len(changed)
 
+    def put(self, address: IPAddress, entry: Entry) -> bool:
+        """The same for one address alone, whatever others there are; returns whether something was written."""
+        if entry.kbit == 0:
+            is_known = address in self._entries
+            if is_known:
+                self._remove(address)
+            return is_known
+        is_new = self._is_new(address, entry)
+        if is_new:
+            self._put(address, entry)
+        return is_new
+
+    def _is_new(self, address: IPAddress, entry: Entry) -> bool:
+        before = self._entries.get(address)
+        return before is not entry and before != entry  # of 4000 entries nearly all are the very same objects
+
+    def _missing_in(self, wanted: Mapping[IPAddress, Entry], *, added: int) -> list[IPAddress]:
+        """Counting says whether there are any: looking up thousands of addresses costs milliseconds."""
+        if len(self._entries) + added == len(wanted):
+            return []
+        return [address for address in self._entries if address not in wanted]
+
     def refused(self) -> dict[IPAddress, Refused]:
-        """Of each address with an entry."""
+        """Of each address with an entry. Any thread may ask."""
         queues = self._mapped
         return {
             address: Refused(queues.read(place, Queue.REFUSED_PACKETS), queues.read(place, Queue.REFUSED_BYTES))
-            for address, place in self._places.items()
+            for address, place in list(self._places.items())
         }
 
     def close(self) -> None:
@@ -153,6 +179,10 @@ class Admission:
         self._limits[address.version].delete(address.packed)
         del self._entries[address]
         self._free.append(self._places.pop(address))
+
+
+def _has_closed(entries: Mapping[IPAddress, Entry]) -> bool:
+    return any(entry.kbit == 0 for entry in entries.values())
 
 
 def pack_limit(entry: Entry, place: int, direction: Direction) -> bytes:

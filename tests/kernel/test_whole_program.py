@@ -353,6 +353,17 @@ def test_set_writes_only_what_differs(case: Case) -> None:
     assert case.admission.set({}) == 1
 
 
+def test_one_address_can_be_put_alone(case: Case) -> None:
+    limit, other = Entry(1, ROOM, DEPTH, USER_PORT), Entry(2, ROOM, DEPTH, USER_PORT)
+    case.admission.set({ip_address(USER): limit, ip_address(OTHER_USER): limit})
+    assert case.admission.put(ip_address(USER), other)
+    assert not case.admission.put(ip_address(USER), other)
+    assert set(case.admission.refused()) == {ip_address(USER), ip_address(OTHER_USER)}
+    closed = replace(other, kbit=0)
+    assert [case.admission.put(ip_address(USER), closed) for _ in range(2)] == [True, False]
+    assert case.admission.set({ip_address(OTHER_USER): limit, ip_address(USER): closed}) == 0
+
+
 def test_an_address_that_left_is_not_judged_and_starts_anew_when_it_returns(case: Case) -> None:
     case.limit()
     case.fill()
