@@ -220,9 +220,11 @@ def _run(
         agent = Agent(settings, engine, make_client(settings), logger)
         if broken is not None:
             agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
-        usage = UsageRecorder(agent, logger)
         if isinstance(engine, CountsLoss):
+            usage = UsageRecorder(agent, logger, refused=engine.refused)
             engine.before_loss = usage.before_loss
+        else:
+            usage = UsageRecorder(agent, logger)
         with Listener() as events:
             loop = Loop(
                 agent,

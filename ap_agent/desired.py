@@ -109,12 +109,12 @@ def link_classes(major: int, link: LinkInfo, frame_bytes: int) -> tuple[HtbClass
     )
 
 
-def link_leaves(major: int, link: LinkInfo, frame_bytes: int, spare_bytes: int = 0) -> tuple[Qdisc, Qdisc]:
-    """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it. With `spare_bytes` the data leaf is that
-    much deeper than what is let into it."""
+def link_leaves(major: int, link: LinkInfo, frame_bytes: int, depth_bytes: int | None = None) -> tuple[Qdisc, Qdisc]:
+    """Heartbeat, data. A limit of 0 bytes drops every packet, and counts it. `depth_bytes` is that of the data leaf
+    where something in front of it keeps its queue short."""
     kbit = limit_on(major, link)
     rates, blocked = rates_of(kbit), kbit == 0
-    depth = queue_bytes(rates.limit, frame_bytes) + spare_bytes
+    depth = queue_bytes(rates.limit, frame_bytes) if depth_bytes is None else depth_bytes
     return (
         _leaf(heartbeat_class(major, link.interface_id), 0 if blocked else queue_bytes(rates.heartbeat, frame_bytes)),
         _leaf(data_class(major, link.interface_id), 0 if blocked else depth),
@@ -122,13 +122,14 @@ def link_leaves(major: int, link: LinkInfo, frame_bytes: int, spare_bytes: int =
 
 
 def _admitted(links: Sequence[LinkInfo], major: int, device: Device) -> dict[IPAddress, Admitted]:
-    """Let in is what the leaf holds without this option, so that the delay stays; the leaf itself holds the whole
-    datagram that was the last to be let in."""
+    """Let in is what the leaf holds without this option, so that the delay stays. The leaf itself holds that twice, for
+    times in which the machine stands still and HTB loses what it may send, and the datagram that was the last to be let
+    in."""
     found = {}
     for address, link in fragment_links(links, major).items():
         kbit = limit_on(major, link)
         room = queue_bytes(rates_of(kbit).limit, device.frame_bytes)
-        depth = room + datagram_bytes(device)
+        depth = 2 * room + datagram_bytes(device)
         entry = Entry(kbit, room, depth, link.remote_port, link.local_port, link.local_ip)
         found[address] = Admitted(entry, link.interface_id)
     return found
@@ -156,7 +157,7 @@ def _tree(
     side = Side(major, Handle(major, UNMATCHED_MINOR if is_default else 0))
     shared = tuple(_shared_of(major, settings, frame))
     admitted = _admitted(links, major, device) if settings.whole_datagrams and not is_shallow else {}
-    spare = dict.fromkeys((one.link for one in admitted.values()), datagram_bytes(device))
+    depths = {one.link: one.entry.depth_bytes for one in admitted.values()}
     return DesiredTree(
         device=device,
         major=major,
@@ -166,7 +167,7 @@ def _tree(
             *(one for one, _ in shared),
         ),
         leaves=(
-            *(one for link in links for one in link_leaves(major, link, frame, spare.get(link.interface_id, 0))),
+            *(one for link in links for one in link_leaves(major, link, frame, depths.get(link.interface_id))),
             *(one for _, one in shared),
         ),
         filters=exempt_filters(major) if is_default else {},

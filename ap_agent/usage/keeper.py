@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from ap_agent.errors import AgentError
+from ap_agent.linkstate import NO_REFUSALS, Refusals
 from ap_agent.model import IFB_NAME, LinkState
 from ap_agent.usage.batch import MINUTE_MS, Batch, Rows
 from ap_agent.usage.lives import Lives, Row
@@ -117,7 +118,8 @@ class _Expected:
 
 
 class Keeper:
-    """Of one state directory. `reader` is opened when it is needed and after each failure anew."""
+    """Of one state directory. `reader` is opened when it is needed and after each failure anew. `refused` says how many
+    packets of each link were dropped in front of its leaves; it is asked in the keeper's thread."""
 
     def __init__(
         self,
@@ -126,12 +128,14 @@ class Keeper:
         *,
         now: Callable[[], float] = time.time,
         interval_s: Callable[[], float],
+        refused: Callable[[], Refusals] = lambda: NO_REFUSALS,
     ) -> None:
         self.spool = Spool(folder)
         self._new_reader = reader
         self._reader: UsageReader | None = None
         self._now = now
         self._interval_s = interval_s
+        self._refused = refused
         self._layouts = Layouts()
         self._lives = Lives()
         self._batch: Batch | None = None
@@ -236,6 +240,7 @@ class Keeper:
         """Of the links that the engine looks after. One that is on two interfaces for a moment, because it moves, is
         counted where it belongs; what the other one counted comes with its farewell."""
         found: dict[Key, Counted] = {}
+        refused = self._refused()
         for device in devices:
             direction = DIRECTION_OF[device.major]
             for number, one in decode(device.pieces, device.major, self._layouts).items():
@@ -245,6 +250,8 @@ class Keeper:
                     continue
                 is_blocked = key in expected.blocked and one.rate_bytes_s == _BLOCKED_BYTES_S
                 found[key] = one._replace(rate_bytes_s=0) if is_blocked else one
+                if key in refused:
+                    found[key] = found[key]._replace(refused=refused[key])
         return found
 
     def _add(self, at_ms: int, rows: Rows, version: str | None) -> None:

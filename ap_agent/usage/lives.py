@@ -21,7 +21,8 @@ _PATIENCE = 2
 class Row(NamedTuple):
     """One direction of a link at one time, as it is kept and sent; counters are those of the segment.
 
-    `drops` is at least what the two leaves say: a leaf class that was made anew alone does not end the segment.
+    `drops` is at least what the two leaves say: a leaf class that was made anew alone does not end the segment, and
+    what was refused in front of them (whole datagrams) is added, as far as processes counted it while they ran.
     """
 
     segment: str
@@ -72,7 +73,7 @@ class _Life:
 
     def __init__(self, segment: str, mark: int, version: str | None) -> None:
         self.segment, self.mark, self.version = segment, mark, version
-        self.bytes = self.packets = self.rate_kbit = 0
+        self.bytes = self.packets = self.rate_kbit = self.refused = 0
         self.heartbeats, self.data = _Leaf(), _Leaf()
         self.is_over = False
         self.age = 0  # whole samples since another class was seen in its place
@@ -82,7 +83,7 @@ class _Life:
         life = cls(row.segment, int(row.segment.partition("-")[0], 16), version)
         life.bytes, life.packets, life.rate_kbit = row.bytes, row.packets, row.rate_kbit
         life.heartbeats.now, life.data.now = row.heartbeat_drops, row.data_drops
-        life.data.before = row.drops - row.heartbeat_drops - row.data_drops
+        life.data.before = row.drops - row.heartbeat_drops - row.data_drops  # what was refused is in it
         return life
 
     def is_continued_by(self, one: Counted) -> bool:
@@ -94,7 +95,7 @@ class _Life:
             self.rate_kbit,
             self.bytes,
             self.packets,
-            self.heartbeats.total + self.data.total,
+            self.heartbeats.total + self.data.total + self.refused,
             backlog_bytes,
             self.heartbeats.now,
             self.data.now,
@@ -111,6 +112,7 @@ class Lives:
         self._now: dict[Key, _Life] = {}
         self._before: dict[Key, _Life] = {}
         self._strays: dict[Key, int] = {}  # drops of leaves whose inner class was never counted
+        self._refused: dict[Key, int] = {}  # of each direction, since this process began
 
     def remember(self, rows: dict[Key, Row], version: str | None) -> None:
         """What was counted last by an agent before this one."""
@@ -127,6 +129,9 @@ class Lives:
         life.rate_kbit = one.rate_bytes_s * 8 // 1000
         life.heartbeats.count(one.heartbeat_drops)
         life.data.count(one.data_drops)
+        # These are no counters of the class: they go on when it is made anew, and begin again with each process.
+        life.refused += one.refused - self._refused.get(key, 0)
+        self._refused[key] = one.refused
         return life.row(one.backlog_bytes)
 
     def _begin(self, key: Key, mark: int, version: str | None) -> _Life:

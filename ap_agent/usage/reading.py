@@ -38,7 +38,10 @@ _OPTIONS_LENGTH = struct.Struct("=44xH")  # of TCA_OPTIONS, which follows the fo
 
 
 class Counted(NamedTuple):
-    """One direction of a link as the kernel has it now. A leaf class that is not there has no drops (None)."""
+    """One direction of a link as the kernel has it now. A leaf class that is not there has no drops (None).
+
+    `refused` were dropped in front of the leaves since this process began (whole datagrams; no dump tells of them).
+    """
 
     mark: int
     rate_bytes_s: int
@@ -47,6 +50,7 @@ class Counted(NamedTuple):
     heartbeat_drops: int | None
     data_drops: int | None
     backlog_bytes: int
+    refused: int = 0
 
 
 class Farewell(NamedTuple):

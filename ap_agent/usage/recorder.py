@@ -19,6 +19,7 @@ from ap_agent.cycle import Agent, Pulled
 from ap_agent.enforcing import Enforced
 from ap_agent.errors import AgentError
 from ap_agent.fetch import UsageRefusedError, UsageUnknownError
+from ap_agent.linkstate import NO_REFUSALS, Refusals
 from ap_agent.log import Logger
 from ap_agent.model import LinkState, Problem
 from ap_agent.usage.batch import time_text
@@ -37,9 +38,11 @@ _READ, _WRITE, _SEND, _REFUSED, _DROPPED = (f"usage {one}" for one in ("read", "
 
 @runtime_checkable
 class CountsLoss(Protocol):
-    """An engine that says which devices are about to lose all their classes."""
+    """An engine that says which devices are about to lose all their classes, and what was dropped in front of them."""
 
     before_loss: Callable[[Sequence[str]], None] | None
+
+    def refused(self) -> Refusals: ...
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class UsageRecorder(Companion):
         logger: Logger,
         *,
         reader: Callable[[], UsageReader] = UsageReader,
+        refused: Callable[[], Refusals] = lambda: NO_REFUSALS,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._agent = agent
@@ -68,7 +72,11 @@ class UsageRecorder(Companion):
         self.kept: Kept | None = None
         self.samples = self.missed = self.sent = self.refused = self.failed = 0  # since the start
         self._keeper = Keeper(
-            agent.settings.state_dir / FOLDER, reader, now=wall, interval_s=lambda: agent.settings.usage_interval_s
+            agent.settings.state_dir / FOLDER,
+            reader,
+            now=wall,
+            interval_s=lambda: agent.settings.usage_interval_s,
+            refused=refused,
         )
         self._queue: list[Job] = []
         self._version: str | None = None

@@ -4,7 +4,7 @@
 
 systemd itself is not to be had in a test (it wants to be process 1), so this reads the unit and does with the same
 kernel features what it does: a mount namespace in which all but the two folders is read-only and /proc shows one's own
-processes, a user without rights, one ambient capability, and seccomp filters by libseccomp from the unit's own lists,
+processes, a user without rights, the ambient capabilities, and seccomp filters by libseccomp from the unit's own lists,
 with the groups as `systemd-analyze` expands them. In the end the command replaces this process.
 """
 
@@ -158,7 +158,8 @@ def main(unit: Path, writable: list[Path], command: list[str]) -> None:
     """Never returns."""
     if os.geteuid() == 0:
         own_file_system(writable)
-        capability = "-all,+net_admin"
+        granted = words(directives(unit), "AmbientCapabilities")
+        capability = ",".join(["-all", *(f"+{one.removeprefix('CAP_').lower()}" for one in granted)])
         rights = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
         rights += [f"--inh-caps={capability}", f"--ambient-caps={capability}", f"--bounding-set={capability}"]
         again = [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, writable), *command]

@@ -95,14 +95,14 @@ def depths(wanted: Desired, number: int, nic: int = 0) -> list[int | None]:
     return [leaf.limit_bytes for tree in trees for leaf in tree.leaves if leaf.handle.major == 0x1000 + number]
 
 
-def test_what_is_let_in_is_what_a_leaf_holds_otherwise_and_the_leaf_holds_one_datagram_more() -> None:
+def test_what_is_let_in_is_what_a_leaf_holds_otherwise_and_the_leaf_holds_that_twice_and_a_datagram() -> None:
     wanted = found_for(link(1, 500).with_limits(Limits(500, 2000)))
 
     rooms = [queue_bytes(rates_of(kbit).limit, 1514) for kbit in (500, 2000)]
     spare = datagram_bytes(ETH0)
     assert rooms == [6250, 25000]
-    assert depths(wanted, 1) == [room + spare for room in rooms]
-    entries = [Entry(kbit, room, room + spare, 50000) for kbit, room in zip((500, 2000), rooms, strict=True)]
+    assert depths(wanted, 1) == [2 * room + spare for room in rooms]
+    entries = [Entry(kbit, room, 2 * room + spare, 50000) for kbit, room in zip((500, 2000), rooms, strict=True)]
     assert [dict(tree.admitted) for tree in (wanted.nics[0], wanted.ifb)] == [  # type: ignore[union-attr]
         {USER: Admitted(one, 1)} for one in entries
     ]
@@ -128,7 +128,7 @@ def test_a_blocked_link_stays_closed_and_needs_no_program() -> None:
 def test_without_the_hook_for_what_is_sent_the_leaf_there_stays_shallow() -> None:
     wanted = found_for(link(1, 500), obstructed=frozenset({(2, EGRESS_HOOK)}))
 
-    assert depths(wanted, 1) == [6250, 6250 + datagram_bytes(ETH0)]
+    assert depths(wanted, 1) == [6250, 2 * 6250 + datagram_bytes(ETH0)]
     assert wanted.nics[0].programs == {INGRESS_HOOK: FROM_USER_SLOT}
 
 
