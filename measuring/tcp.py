@@ -49,7 +49,11 @@ _TOTAL_RETRANS_OFFSET = 100  # of tcpi_total_retrans in struct tcp_info, <linux/
 
 @dataclass(frozen=True)
 class TcpResult:
-    """What arrived: bytes of payload per whole bin of 100 ms from the start on, one list per flow."""
+    """What arrived: bytes of payload per whole bin of 100 ms from the start on, one list per flow.
+
+    Payload counts when a program can read it. What came behind a lost segment counts later and all at once, so that a
+    window may show more than a limit carried in it; from the start on (`warm_up_s=0`) the sum never does.
+    """
 
     start_ns: int
     seconds: float

@@ -149,6 +149,7 @@ class Results:
     endpoints: dict[tuple[str, str], EndpointResult]
     cpu_s: dict[str, float] = field(default_factory=dict)
     pauses: list[Span] = field(default_factory=list)  # in which every station stood still: the machine did
+    pauses_of: dict[str, list[Span]] = field(default_factory=dict)  # of each host's station
 
     def at(self, host: Namespace, name: str) -> EndpointResult:
         """The endpoint of this name on this host."""
@@ -172,12 +173,13 @@ class Results:
     def judge_rate(
         self, host: Namespace, name: str, limit_kbit: int, *, wire: Wire | None = None, **window: Any
     ) -> RateVerdict:
-        """The same against a limit; see `measuring.judge` on pauses of the machine."""
+        """The same against a limit; see `measuring.judge` on the tolerance and on pauses of the sender."""
+        sender = next(where for where, what in self.endpoints if what == name and where != host.name)
         return judge.judge_rate(
             self.all_arrivals(host, name),
             wire or self.at(host, name).wire,
             limit_kbit=limit_kbit,
-            pauses=self.pauses,
+            pauses=self.pauses_of[sender],
             **self._window(window),
         )
 
@@ -252,7 +254,6 @@ class TrafficRun:
     def finish(self) -> Results:
         """Wait for the end of the run and collect. Raises `LabError` when a station failed or hangs."""
         results = Results(self.start_ns, self.start_ns + int(self._seconds * NS), {})
-        pauses: list[list[Span]] = []
         deadline_s = self.start_ns / NS + self._seconds + self._linger_s + 20
         for host, station in self._stations.items():
             report = station.collect(deadline_s)
@@ -266,8 +267,8 @@ class TrafficRun:
                     unanswered=end["unanswered"],
                 )
             results.cpu_s[host.name] = report["cpu_s"]
-            pauses.append([(begin, end) for begin, end in report["pauses"]])
-        results.pauses = judge.common_pauses(pauses)
+            results.pauses_of[host.name] = [(begin, end) for begin, end in report["pauses"]]
+        results.pauses = judge.common_pauses(list(results.pauses_of.values()))
         return results
 
 

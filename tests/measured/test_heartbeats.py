@@ -7,7 +7,14 @@ import pytest
 from measuring.netns import Namespace
 from measuring.scion_packet import NEXT_HEADER_BFD
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, heartbeats, run_traffic
-from tests.measured.testbed import Testbed, TestLink, assert_limit, assert_never_exceeded, report
+from tests.measured.testbed import (
+    HEARTBEAT_SHARE_KBIT,
+    Testbed,
+    TestLink,
+    assert_limit,
+    assert_never_exceeded,
+    report,
+)
 
 SECONDS = 4.3  # 22 heartbeats in each direction of each link
 HEARTBEATS = 22
@@ -99,13 +106,13 @@ def test_data_marked_as_heartbeats_gains_nothing(bed: Testbed) -> None:
     results = run_traffic(plan, seconds=SECONDS)
     for link in loads:
         for host in (bed.ap, bed.user(link.user)):
-            measured = results.rate_kbit(host, link.name)
-            report(link=link.name, family=link.family, limit=link.kbit, at=host.short, kbit=f"{measured:.1f}")
-            assert measured <= link.kbit * 1.02
+            verdict = results.judge_rate(host, link.name, link.kbit)
+            report(link=link.name, family=link.family, at=host.short, verdict=verdict)
+            assert not verdict.is_exceeded
             assert_never_exceeded(results, host, link, with_heartbeats=True)
     # Data alone that poses as heartbeats gets their share of 16 kbit/s and no more, the rest of the limit stays idle.
     for link in (one for one, streams in loads.items() if len(streams) == 1):
-        assert results.rate_kbit(bed.ap, link.name) <= 16 * 1.02
+        assert not results.judge_rate(bed.ap, link.name, HEARTBEAT_SHARE_KBIT).is_exceeded
     for host in (bed.ap, bed.user(1)):  # behind the same address as two of them
         _assert_heartbeats(results, host, honest)
         assert_limit(results, host, honest)

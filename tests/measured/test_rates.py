@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lab.witness import classes
-from measuring import iperf, probes
-from measuring.judge import Wire
+from measuring import iperf
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, Wire, rate_tolerance
+from measuring.tcp import run_tcp
 from measuring.traffic import data, ends, run_traffic
-from tests.measured.testbed import Testbed, TestLink, assert_limit, assert_never_exceeded, document, report
+from tests.measured.testbed import (
+    Testbed,
+    TestLink,
+    WindowExceededError,
+    allowed_excess_bytes,
+    assert_limit,
+    assert_never_exceeded,
+    report,
+)
 
-# Issue 3: the long run within 1 %. What remains is a frame more or less in the window and the machine's own pauses.
-LONG_RUN = 0.01
+RETRANSMISSION_TIMEOUT_S = 0.2  # the least of Linux (TCP_RTO_MIN)
+QUEUE_S = 0.1  # what a limit's queue holds (docs/adr/0002)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +35,8 @@ def test_limits_from_100_kbit_to_100_mbit_hold_in_both_directions(
     bed.enforce(links)
     results = run_traffic(bed.flood(links, times=1.5), seconds=6)
     for link in links:
-        to_user = assert_limit(results, bed.user(link.user), link, tolerance=LONG_RUN)
-        from_user = assert_limit(results, bed.ap, link, tolerance=LONG_RUN)
+        to_user = assert_limit(results, bed.user(link.user), link)
+        from_user = assert_limit(results, bed.ap, link)
         worst = [assert_never_exceeded(results, host, link) for host in (bed.user(link.user), bed.ap)]
         report(
             limit=link.kbit,
@@ -47,17 +58,16 @@ def test_a_gigabit_is_never_exceeded(direction: str) -> None:
         bed.enforce([link])
         sending, nothing = (data(1_400_000, payload),), ()
         streams = (sending, nothing) if direction == "to_user" else (nothing, sending)
-        at_ap, at_user = ends(link.name, link.local, link.remote, streams[0], right_streams=streams[1])
+        at_ap, at_user = ends(link.name, link.local, link.remote, streams[0], right_streams=streams[1], mtu_bytes=mtu)
         results = run_traffic(bed.plan([(link, (at_ap, at_user))]), seconds=2.5)
         receiver = bed.user(1) if direction == "to_user" else bed.ap
-        wire = Wire(4, mtu_bytes=mtu)
+        wire = results.at(receiver, link.name).wire
         offered_kbit = results.other_end(receiver, link.name).sent() * wire.bytes(payload) * 8 / 2.5 / 1000
-        measured = results.rate_kbit(receiver, link.name, wire=wire)
-        excess = assert_never_exceeded(
-            results, receiver, link, wire=wire, largest_bytes=wire.bytes(payload), mtu_bytes=mtu
-        )
-        report(direction=direction, offered=f"{offered_kbit:.0f}", kbit=f"{measured:.0f}", excess=round(excess))
-        assert 0 < measured <= link.kbit * (1 + LONG_RUN)
+        verdict = results.judge_rate(receiver, link.name, link.kbit)
+        excess = assert_never_exceeded(results, receiver, link, largest_bytes=wire.bytes(payload), mtu_bytes=mtu)
+        report(direction=direction, offered=f"{offered_kbit:.0f}", verdict=verdict, excess=round(excess))
+        assert verdict.measured_kbit > 0
+        assert not verdict.is_exceeded, str(verdict)
 
 
 def test_iperf3_says_the_same_in_both_directions(bed: Testbed) -> None:
@@ -71,34 +81,50 @@ def test_iperf3_says_the_same_in_both_directions(bed: Testbed) -> None:
             bed.ap, link.local, bed.user(1), link.remote, offered_kbit=10_000, seconds=3, reverse=reverse
         )
         report(reverse=reverse, kbit=f"{measured:.1f}")
-        assert measured == pytest.approx(5_000, rel=0.02)
+        # Its seconds are its own clock's: beside a frame it may read late at both ends, by a time slice each.
+        allowed = rate_tolerance(5_000, 3) + 2 * CLOCK_SLACK_S / 3
+        assert measured == pytest.approx(5_000, rel=allowed)
 
 
-def test_tcp_of_an_entry_with_only_the_four_keys_keeps_to_the_limit(bed: Testbed) -> None:
-    link = TestLink(1, kbit=10_000, user=1)
+@pytest.mark.parametrize("flows", [1, 8])
+def test_tcp_of_an_entry_with_only_the_four_keys_keeps_to_the_limit(bed: Testbed, flows: int) -> None:
+    kbit, seconds = 10_000, 3.0
+    link = TestLink(1, kbit=kbit, user=1)
     keys = ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address")
     bed.enforce({"1": {key: value for key, value in link.entry().items() if key in keys}})
-    served = probes.ServedHost(bed.user(1), link.remote[0])
-    for reverse in (False, True):
-        flow = probes.bulk_report(served.start_bulk(bed.ap, 3, reverse=reverse))
-        # A full TCP segment with time stamps: 1448 bytes of payload in a frame of 1514 bytes.
-        on_the_wire = flow.steady_kbit() * 1514 / 1448
-        report(reverse=reverse, tcp_kbit=f"{on_the_wire:.1f}")
-        # Above the limit never; below it, a flow that lost packets may idle for a moment, so 10 % are left to TCP.
-        assert 9_000 <= on_the_wire <= 10_200
+    for direction in ("to_user", "from_user"):
+        sender, receiver, address = (bed.ap, bed.user(1), link.remote[0])
+        if direction == "from_user":
+            sender, receiver, address = (bed.user(1), bed.ap, link.local[0])
+        result = run_tcp(sender, receiver, address, flows=flows, seconds=seconds)
+        carried = result.wire_kbit(warm_up_s=0)
+        report(direction=direction, flows=flows, tcp_kbit=f"{carried:.1f}", again=result.retransmitted)
+        # Above: what any window may carry, counted from the start, so that nothing was held back before.
+        above = allowed_excess_bytes(kbit) / (kbit * 125 * seconds)
+        # Below: once a retransmission timer may run while the limit is idle; at the end receivers may hold back what
+        # came behind a missing segment, at most the queue; segments that were sent twice were carried and do not count.
+        below = (RETRANSMISSION_TIMEOUT_S + QUEUE_S) / seconds + rate_tolerance(kbit, seconds)
+        again_kbit = result.retransmitted * FRAME_BYTES * 8 / 1000 / seconds
+        assert kbit * (1 - below) - again_kbit <= carried <= kbit * (1 + above)
 
 
-def test_a_wrong_limit_is_noticed_by_the_same_assertion(bed: Testbed) -> None:
-    asked = TestLink(1, kbit=1_000, user=1)
-    wrong = document([TestLink(1, kbit=1_050, user=1)])
-    bed.enforce(wrong)
-    results = run_traffic(bed.flood([asked], times=2), seconds=4)
+def test_a_wrong_limit_and_none_are_noticed_by_the_same_assertions(bed: Testbed) -> None:
+    """Negative controls: a limit of 1000 kbit/s is asked for, and something else is set."""
+    high, low, none = (TestLink(number, kbit=1_000, user=number) for number in (1, 2, 3))
+    bed.enforce([replace(high, kbit=1_015), replace(low, kbit=950)])
+    results = run_traffic(bed.flood([high, low, none], times=2), seconds=4)
+    for wrong, is_exceeded in ((high, True), (low, False), (none, True)):
+        for host in (bed.ap, bed.user(wrong.user)):
+            with pytest.raises(AssertionError, match="at a limit of 1000 kbit/s"):
+                assert_limit(results, host, wrong)
+            assert results.judge_rate(host, wrong.name, 1_000).is_exceeded is is_exceeded
+            if is_exceeded:
+                with pytest.raises(WindowExceededError, match=r"above rate\*T"):
+                    assert_never_exceeded(results, host, wrong)
     for host in (bed.ap, bed.user(1)):
-        with pytest.raises(AssertionError, match="at a limit of 1000 kbit/s"):
-            assert_limit(results, host, asked)
-        assert_limit(results, host, asked, kbit=1_050)
-        with pytest.raises(AssertionError, match="above rate"):
-            assert_never_exceeded(results, host, asked)
+        assert_limit(results, host, high, kbit=1_015)
+    for host in (bed.ap, bed.user(2)):
+        assert_limit(results, host, low, kbit=950)
 
 
 def test_a_vpn_link_is_limited_by_its_inner_ip_bytes(bed: Testbed) -> None:

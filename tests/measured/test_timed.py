@@ -65,7 +65,5 @@ def test_one_stream_has_200_then_1000_kbit_and_its_neighbour_loses_nothing(bed: 
                 "start_ns": begins_ns + int((first_s + LATE_S) * NS),
                 "stop_ns": begins_ns + last_s * NS,
             }
-            # 200 kbit/s are 17 frames a second: one more or less in the window is 2 % of it.
-            tolerance = 0.04 if kbit == 200 else 0.02
-            found[kbit] = assert_limit(results, host, stepping, kbit=kbit, warm_up_s=0, tolerance=tolerance, **window)
+            found[kbit] = assert_limit(results, host, stepping, kbit=kbit, warm_up_s=0, **window)
         report(at=host.short, **{f"of_{kbit}": f"{rate:.1f}" for kbit, rate in found.items()}, quiet_lost=0)

@@ -6,7 +6,7 @@
         results = run_traffic(bed.flood([link], times=2), seconds=4)
         assert_limit(results, bed.ap, link)
 
-Every tolerance is one of `measuring.judge`: 2 % for a steady rate (the product's promise), bucket + frames for any
+Every tolerance is one of `measuring.judge`: a frame and the clock's slack for a steady rate, bucket + frames for any
 window.
 """
 
@@ -20,17 +20,13 @@ from typing import Any
 from ap_agent import reconcile
 from ap_agent.model import EngineSettings
 from bandwidth_config import check_link_info
-from measuring.judge import NS, Wire, bucket_bytes
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, Wire, bucket_bytes
 from measuring.netns import Lab, Namespace, Nic
 from measuring.traffic import Address, Endpoint, Results, Stream, data, ends
 
 PREFIX = "sltest"
 AP_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}
-FRAME_BYTES = 1514
 HEARTBEAT_SHARE_KBIT = 16  # docs/adr/0003; the heartbeats' class has a bucket of its own inside the limit
-# How much later than the wire a packet's kernel time may be on a busy machine with two processors: the softirq
-# that takes it may wait for one tick of 4 ms (HZ=250) behind a running program, and once more on the switch.
-CLOCK_SLACK_S = 0.008
 
 
 def user_address(user: int, family: int = 4) -> str:
@@ -160,7 +156,7 @@ class Testbed:
 
 
 def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int | None = None, **window: Any) -> float:
-    """The steady rate at this end is the limit, within 2 % or the `tolerance` given; returns it in kbit/s."""
+    """The steady rate at this end is the limit, within `judge.rate_tolerance`; returns it in kbit/s."""
     verdict = results.judge_rate(host, link.name, kbit or link.kbit, **window)
     sender = results.other_end(host, link.name)
     assert verdict.holds, f"{link.name} at {host.short}: {verdict}; sender: {sender.sent_streams}"

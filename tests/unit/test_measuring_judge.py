@@ -74,11 +74,37 @@ def test_a_perfectly_kept_limit_measures_as_itself(kbit: int) -> None:
     assert verdict.holds
 
 
-@pytest.mark.parametrize("actual", [975, 1025])
-def test_a_rate_beyond_two_per_cent_does_not_hold(actual: int) -> None:
+@pytest.mark.parametrize(("actual", "holds"), [(993, False), (996, True), (1004, True), (1007, False)])
+def test_a_rate_holds_within_a_frame_and_the_clock(actual: int, holds: bool) -> None:
+    """Over 4 s at 1 Mbit/s: 1514 B of 500 kB, and 8 ms of 4 s."""
     verdict = judge_rate(paced(actual, 5), ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS)
-    assert not verdict.holds
+    assert verdict.tolerance == pytest.approx(0.003028 + 0.002, rel=0.01)
+    assert verdict.holds is holds
     assert f"measured {actual}.0 kbit/s at a limit of 1000 kbit/s" in str(verdict)
+
+
+def test_a_tolerance_that_is_given_counts_instead() -> None:
+    verdict = judge_rate(paced(1015, 5), ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS, tolerance=0.02)
+    assert (verdict.tolerance, verdict.holds) == (0.02, True)
+
+
+def test_the_tolerance_is_that_of_the_largest_frame() -> None:
+    run = paced(1000, 5, payload=10_000)
+    verdict = judge_rate(run, ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=5 * NS)
+    assert verdict.tolerance == pytest.approx(10_246 / 500_000 + 0.002, rel=0.05)
+
+
+def test_a_bucket_that_was_full_when_the_measured_time_began_may_be_counted() -> None:
+    gap_s = 1514 * 8 / 1_000_000
+    stood_still = [(0.5, 1472), *((1.1, 1472) for _ in range(3)), *((1.1 + gap_s * n, 1472) for n in range(1, 300))]
+    run = arrivals(*stood_still)
+
+    def holds(pauses: list[tuple[int, int]]) -> bool:
+        return judge_rate(run, ETHERNET_V4, limit_kbit=1000, start_ns=0, stop_ns=3 * NS, pauses=pauses).holds
+
+    assert not holds([])
+    assert not holds([(2 * NS, 2 * NS + 50_000_000)])
+    assert holds([(NS // 2, 11 * NS // 10)])
 
 
 def test_a_pause_of_the_machine_excuses_a_lower_rate_and_never_a_higher_one() -> None:
