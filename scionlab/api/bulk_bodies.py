@@ -8,9 +8,11 @@ from rest_framework import serializers
 
 from scionlab.api.fields import BandwidthField, Flag, StrictSerializer, Text, Whole
 from scionlab.models import AttachmentPoint
+from scionlab.services.allocation import storable_ids
 from scionlab.services.bulk import MAX_LINKS
 from scionlab.services.bulk_choice import Choice
 from scionlab.services.bulk_plan import DIRECTIONS, MAX_PERCENT, Direction, Kind, Operation
+from scionlab.services.default_plan import DefaultKind, DefaultOperation
 from scionlab.services.errors import FieldRuleError
 
 MAX_REASON_CHARS = 200
@@ -73,6 +75,40 @@ def _attachment_point(pk: int) -> AttachmentPoint:
         text = f"There is no attachment point {pk}. GET /api/v1/attachment-points/ lists them."
         raise FieldRuleError("attachment_point_unknown", text, "attachment_point_id")
     return found
+
+
+class DefaultsBody(OperationBody):
+    """New defaults for the attachment points of which everything is true that is sent of the last three."""
+
+    kind = serializers.ChoiceField(choices=["set", "cap", "scale", "site"], help_text="site: the site's counts again.")
+    isd = Whole(required=False, min_value=1, max_value=65535, help_text="Those of this isolation domain.")
+    attachment_point_ids = serializers.ListField(
+        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="These alone."
+    )
+    every_attachment_point = Flag(default=False, help_text="Needed where nothing else says which.")
+
+    def choice(self) -> tuple[list[int], str]:
+        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`)."""
+        values = self.validated_data
+        if values["every_attachment_point"] == bool({"isd", "attachment_point_ids"} & set(values)):
+            text = "Say which attachment points, by isd or attachment_point_ids; or every_attachment_point alone."
+            raise FieldRuleError("bulk_which", text, "every_attachment_point")
+        found, words = AttachmentPoint.objects.all(), "all attachment points"
+        if "attachment_point_ids" in values:
+            found = found.filter(pk__in=storable_ids(values["attachment_point_ids"]))
+            words = "attachment points that were ticked"
+        if "isd" in values:
+            found, words = found.filter(AS__isd__isd_id=values["isd"]), f"{words} of ISD {values['isd']}"
+        return list(found.values_list("pk", flat=True)), words
+
+    def operation(self) -> DefaultOperation:
+        """Raises `FieldRuleError` (`bulk_value`)."""
+        kind: DefaultKind = self.validated_data["kind"]
+        if kind == "site":
+            if {"bandwidth_kbit", "percent"} & set(self.validated_data):
+                raise FieldRuleError("bulk_value", '"site" needs neither bandwidth_kbit nor percent.', "kind")
+            return DefaultOperation(kind)
+        return DefaultOperation(kind, self.value())
 
 
 class ReasonBody(StrictSerializer):

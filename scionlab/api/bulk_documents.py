@@ -11,25 +11,28 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scionlab.api.documents import LimitsDocument
-from scionlab.models import BulkChange, Link
+from scionlab.models import AttachmentPoint, BulkChange, Link
 from scionlab.services.bulk import bulk_summary
+from scionlab.services.bulk_defaults import affected_by, default_lines_of
 from scionlab.services.bulk_plan import SKIPPED, Line
+from scionlab.services.default_plan import DefaultLine
 
 
 class BulkResultDocument(serializers.Serializer[Any]):
     """How many it concerned."""
 
-    links = serializers.IntegerField()
-    hosts = serializers.IntegerField(help_text="That get a new configuration.")
-    mails = serializers.IntegerField(help_text="To owners, one for each.")
+    links = serializers.IntegerField(help_text="That have new limits.")
+    hosts = serializers.IntegerField(required=False, help_text="That get a new configuration. Of limits.")
+    mails = serializers.IntegerField(required=False, help_text="To owners, one for each. Of limits.")
+    attachment_points = serializers.IntegerField(required=False, help_text="With another default. Of defaults.")
 
 
 class BulkBriefDocument(serializers.Serializer[Any]):
-    """A change of many limits: a preview, or once it was carried out the record of it."""
+    """A change of many limits or defaults: a preview, or once it was carried out the record of it."""
 
     id = serializers.IntegerField(source="pk")
     what = serializers.CharField(help_text="The change in words.")
-    chosen = serializers.CharField(help_text="Which Links, in words.")
+    chosen = serializers.CharField(help_text="Which ones, in words.")
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by_email")
     applied_at = serializers.DateTimeField(allow_null=True, help_text="null: a preview; nothing is changed.")
@@ -43,7 +46,7 @@ class BulkBriefDocument(serializers.Serializer[Any]):
 
 
 class LeftOutDocument(serializers.Serializer[Any]):
-    """Links that stay as they are, by reason."""
+    """Those that stay as they are, by reason."""
 
     why = serializers.ChoiceField(choices=list(SKIPPED.items()))
     count = serializers.IntegerField()
@@ -62,7 +65,7 @@ class BulkDocument(BulkBriefDocument):
     lines_sha256 = serializers.CharField(help_text="Of what happens to each Link, so that the ETag stands for it too.")
 
 
-def bulk_document(change: BulkChange) -> Any:
+def bulk_document(change: BulkChange) -> dict[str, Any]:
     """Two statements more than the row."""
     summary = bulk_summary(change)
     codes = {words: code for code, words in SKIPPED.items()}
@@ -72,9 +75,13 @@ def bulk_document(change: BulkChange) -> Any:
         "blocked": summary.blocked,
         "owners": summary.owners,
         "attachment_points": summary.attachment_points,
-        "lines_sha256": hashlib.sha256(json.dumps(change.lines).encode()).hexdigest(),
+        "lines_sha256": _digest(change),
     }
     return {**BulkBriefDocument(change).data, **more}
+
+
+def _digest(change: BulkChange) -> str:
+    return hashlib.sha256(json.dumps(change.lines).encode()).hexdigest()
 
 
 class BulkLineDocument(serializers.Serializer[Any]):
@@ -107,3 +114,68 @@ def _line(line: Line, link: Link | None) -> dict[str, Any]:
         **{name: getattr(line, name)._asdict() for name in limits},
         "left_out": line.skipped or None,
     }
+
+
+# --- defaults of attachment points ------------------------------------------------------------------------------
+
+
+class AffectedDocument(serializers.Serializer[Any]):
+    """Active Links that get another limit."""
+
+    links = serializers.IntegerField()
+    held = serializers.IntegerField(help_text="Of these, below what their owners asked for.")
+    owners = serializers.IntegerField()
+
+
+class DefaultLineDocument(serializers.Serializer[Any]):
+    """One attachment point before and after; `own` null: the site's default counts."""
+
+    attachment_point_id = serializers.IntegerField()
+    isd_as = serializers.CharField(help_text="Empty where it is gone.")
+    old_own_kbit = serializers.IntegerField(allow_null=True)
+    new_own_kbit = serializers.IntegerField(allow_null=True)
+    old_default_kbit = serializers.IntegerField(help_text="In force there: initial value and maximum of its Links.")
+    new_default_kbit = serializers.IntegerField()
+    left_out = serializers.ChoiceField(choices=list(SKIPPED.items()), allow_null=True, help_text="null: it is changed.")
+
+
+class DefaultChangeDocument(BulkBriefDocument):
+    """With what happens to each attachment point, and who is affected."""
+
+    attachment_points = DefaultLineDocument(many=True)
+    lines_sha256 = serializers.CharField(help_text="Of what happens to each attachment point.")
+    status = AffectedDocument(
+        allow_null=True,
+        help_text="Who is affected, as the Links are now: it may change while the ETag still confirms. null: it was "
+        "carried out.",
+    )
+
+
+def default_change_document(change: BulkChange) -> dict[str, Any]:
+    """Three statements more than the row."""
+    lines = default_lines_of(change)
+    names = AttachmentPoint.objects.select_related("AS__isd").in_bulk([line.ap_id for line in lines])
+    more = {
+        "attachment_points": [_default_line(line, names.get(line.ap_id)) for line in lines],
+        "lines_sha256": _digest(change),
+        "status": None if change.applied_at else _affected(lines),
+    }
+    return {**BulkBriefDocument(change).data, **more}
+
+
+def _default_line(line: DefaultLine, ap: AttachmentPoint | None) -> dict[str, Any]:
+    return {
+        "attachment_point_id": line.ap_id,
+        "isd_as": "" if ap is None else ap.AS.isd_as,
+        "old_own_kbit": line.old_kbit,
+        "new_own_kbit": line.new_kbit,
+        "old_default_kbit": line.old_maximum_kbit,
+        "new_default_kbit": line.new_maximum_kbit,
+        "left_out": line.skipped or None,
+    }
+
+
+def _affected(lines: list[DefaultLine]) -> dict[str, int]:
+    found = affected_by(lines).values()
+    owners: set[int] = set().union(*(one.owners for one in found))
+    return {"links": sum(one.links for one in found), "held": sum(one.held for one in found), "owners": len(owners)}

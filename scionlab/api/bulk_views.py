@@ -51,15 +51,58 @@ class IfMatchMissing(exceptions.APIException):
 
 
 class BulkView(ApiView):
+    """What changes of Links' limits and of defaults do alike."""
+
     permission_classes = (*ApiView.permission_classes, StaffOnly)
+    about = BulkChange.About.LINKS
+    address = "/api/v1/bulk-changes/"
 
     def change(self, pk: int) -> BulkChange:
         """Raises `Http404`."""
-        return get_object_or_404(BulkChange, pk=pk)
+        return get_object_or_404(BulkChange, pk=pk, about=self.about)
+
+    def document(self, change: BulkChange) -> dict[str, Any]:
+        return bulk_document(change)
+
+    def apply(self, pk: int, reason: str) -> BulkChange:
+        """Raises `BulkChangedError`, `RuleError`."""
+        return bulk_apply(bulk_id=pk, actor=self.person, reason=reason)
+
+    def refresh(self, pk: int) -> None:
+        bulk_refresh(bulk_id=pk)
+
+    # --- the same for both ------------------------------------------------------------------------------------
+
+    def listed(self) -> Response:
+        rows = BulkChange.objects.filter(about=self.about).defer("lines").order_by("-pk")
+        if "applied" in self.asked:
+            rows = rows.filter(applied_at__isnull=not self.asked["applied"])
+        return self.page_of(rows, lambda found: BulkBriefDocument(found, many=True).data)
 
     def made(self, change: BulkChange) -> Response:
-        location = self.request.build_absolute_uri(f"/api/v1/bulk-changes/{change.pk}/")
-        return Response(bulk_document(change), status=status.HTTP_201_CREATED, headers={"Location": location})
+        location = self.request.build_absolute_uri(f"{self.address}{change.pk}/")
+        return Response(self.document(change), status=status.HTTP_201_CREATED, headers={"Location": location})
+
+    def confirmed(self, pk: int) -> Response:
+        """Raises `Stale` with the preview made anew where somebody changed what it showed."""
+        self.change(pk)
+        reason = bulk_bodies.checked(bulk_bodies.ReasonBody, self.request.data).validated_data["reason"]
+        header = self.request.headers.get("If-Match")
+        if header is None:
+            raise IfMatchMissing
+        try:
+            return Response(self.document(self._apply(pk, header, reason)))
+        except BulkChangedError as exc:
+            self.refresh(pk)
+            current = self.document(self.change(pk))
+            raise Stale(current=current, etag=etag_of(current)) from exc
+
+    @transaction.atomic
+    def _apply(self, pk: int, header: str, reason: str) -> BulkChange:
+        change = bulk_lock(bulk_id=pk, about=self.about)
+        if change.applied_at is None:
+            check_if_match(header, self.document(change))
+        return self.apply(pk, reason)
 
 
 class BulkListView(BulkView):
@@ -67,10 +110,7 @@ class BulkListView(BulkView):
 
     @describe("bulk changes", "Changes of many limits", "Newest first.", answer=BulkBriefDocument, is_list=True)
     def get(self, request: Request) -> Response:
-        rows = BulkChange.objects.defer("lines").order_by("-pk")
-        if "applied" in self.asked:
-            rows = rows.filter(applied_at__isnull=not self.asked["applied"])
-        return self.page_of(rows, lambda found: BulkBriefDocument(found, many=True).data)
+        return self.listed()
 
     @describe(
         "bulk changes",
@@ -98,7 +138,7 @@ class BulkListView(BulkView):
 class BulkDetailView(BulkView):
     @describe("bulk changes", "One change of many limits, and who is affected", answer=BulkDocument)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(bulk_document(self.change(pk)))
+        return Response(self.document(self.change(pk)))
 
 
 class BulkLinksView(BulkView):
@@ -129,24 +169,7 @@ class BulkApplyView(BulkView):
         examples={"With its reason": {"reason": "The line to Zurich is full."}},
     )
     def post(self, request: Request, pk: int) -> Response:
-        self.change(pk)
-        reason = bulk_bodies.checked(bulk_bodies.ReasonBody, request.data).validated_data["reason"]
-        header = request.headers.get("If-Match")
-        if header is None:
-            raise IfMatchMissing
-        try:
-            return Response(bulk_document(self._apply(pk, header, reason)))
-        except BulkChangedError as exc:
-            bulk_refresh(bulk_id=pk)
-            current = bulk_document(self.change(pk))
-            raise Stale(current=current, etag=etag_of(current)) from exc
-
-    @transaction.atomic
-    def _apply(self, pk: int, header: str, reason: str) -> BulkChange:
-        change = bulk_lock(bulk_id=pk)
-        if change.applied_at is None:
-            check_if_match(header, bulk_document(change))
-        return bulk_apply(bulk_id=pk, actor=self.person, reason=reason)
+        return self.confirmed(pk)
 
 
 class BulkPutBackView(BulkView):

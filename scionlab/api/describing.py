@@ -21,6 +21,7 @@ _VARIABLES: Final = {
     "/api/v1/timed-limits/": "$TIMED",
     "/api/v1/attachment-points/": "$AP",
     "/api/v1/bulk-changes/": "$CHANGE",
+    "/api/v1/default-changes/": "$CHANGE",
     "/api/v1/tokens/": "$TOKEN_ID",
     "/api/v4/": "$HOST_ID",
 }

@@ -191,6 +191,24 @@ ANSWERS: dict[str, Any] = {
         "lines_sha256": "2a0f3c5f6f1b7a9d3b1c8e7d5f4a6b2c1d0e9f8a7b6c5d4e3f2a1b0c9d8e7f6a",
     },
     "BulkLineDocument": _BULK_LINE,
+    "DefaultChangeDocument": {
+        **_BULK,
+        "what": "Defaults: set to 10\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s",
+        "chosen": "all attachment points",
+        "attachment_points": [
+            {
+                "attachment_point_id": 1,
+                "isd_as": "17-ffaa:0:1107",
+                "old_own_kbit": None,
+                "new_own_kbit": 10000,
+                "old_default_kbit": 1000,
+                "new_default_kbit": 10000,
+                "left_out": None,
+            }
+        ],
+        "lines_sha256": "7d1f3c5f6f1b7a9d3b1c8e7d5f4a6b2c1d0e9f8a7b6c5d4e3f2a1b0c9d8e7f6a",
+        "status": {"links": 4, "held": 1, "owners": 3},
+    },
     "NewApiTokenDocument": {**API_TOKEN, "token": "slbwu_..."},
 }
 

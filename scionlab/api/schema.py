@@ -111,7 +111,7 @@ TAGS: Final = {
     "links": "Links to attachment points: limits, and how far they got on their way to the kernel.",
     "timed limits": "Limits for a time, which end by themselves.",
     "attachment points": "Where to attach, and the defaults in force there.",
-    "bulk changes": "Many limits at once, for administrators: preview, carry out, put back.",
+    "bulk changes": "Many limits, or many defaults, at once, for administrators: preview, carry out, put back.",
     "account": "One's own profile and tokens.",
     TAG: "The host API v4: hosts pull their configuration, and say what they enforce. HTTP Basic.",
 }
@@ -227,7 +227,7 @@ def _has_403_on_get(path: str) -> bool:
     return path.endswith("/configuration/") or path.startswith(STAFF_PATHS)
 
 
-STAFF_PATHS: Final = ("/api/v1/traffic/", "/api/v1/bulk-changes/")
+STAFF_PATHS: Final = ("/api/v1/traffic/", "/api/v1/bulk-changes/", "/api/v1/default-changes/")
 
 
 def _parameter_schema(name: str) -> dict[str, Any]:

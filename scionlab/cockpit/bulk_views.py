@@ -30,6 +30,7 @@ from scionlab.views.common import PageRequest, gone_is_404
 
 ROWS = 50
 FORMER_SHOWN = 10
+LINKS = BulkChange.About.LINKS
 
 LINE_RELATIONS = [f"interface_{end}__AS__isd" for end in "ab"]
 LINE_RELATIONS += ["interface_b__AS__useras__owner", "interface_a__AS__attachment_point"]
@@ -48,7 +49,7 @@ def choose(request: PageRequest) -> HttpResponse:
     ticked = request.POST.getlist("link")
     scope = request.POST.get("scope", "all")
     if request.method == "POST" and form.is_valid() and choice.is_valid():
-        chosen = choice.choice(None if scope == "all" else _ticked(ticked))
+        chosen = choice.choice(None if scope == "all" else ticked_ids(ticked))
         try:
             change = bulk_preview(
                 link_ids=chosen.link_ids(),
@@ -61,7 +62,7 @@ def choose(request: PageRequest) -> HttpResponse:
         else:
             return redirect("cockpit_bulk", pk=change.pk)
     page = page_of(request, links.select_related(*LINE_RELATIONS), ROWS)
-    former = BulkChange.objects.exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
+    former = BulkChange.objects.filter(about=LINKS).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
     context = {
         "tab": "limits",
         "nav": "cockpit",
@@ -76,7 +77,8 @@ def choose(request: PageRequest) -> HttpResponse:
     return render(request, "cockpit/limits.html", context)
 
 
-def _ticked(ticked: list[str]) -> frozenset[int]:
+def ticked_ids(ticked: list[str]) -> frozenset[int]:
+    """Of the boxes of a page; what is no key is left out."""
     return frozenset(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
 
 
@@ -87,7 +89,7 @@ def _ticked(ticked: list[str]) -> frozenset[int]:
 @staff_page
 @gone_is_404
 def show(request: PageRequest, pk: int) -> HttpResponse:
-    return _bulk_page(request, BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk))
+    return _bulk_page(request, BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS))
 
 
 def _bulk_page(request: PageRequest, change: BulkChange, **more: Any) -> HttpResponse:
@@ -124,12 +126,12 @@ def apply(request: PageRequest, pk: int) -> HttpResponse:
         change = bulk_apply(bulk_id=pk, actor=request.user, reason=reason)
     except BulkChangedError as exc:
         marked = bulk_refresh(bulk_id=pk)
-        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk)
+        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS)
         if change.applied_at is not None:  # by somebody else, in this moment
             return redirect("cockpit_bulk", pk=pk)
         return _bulk_page(request, change, refused=exc.message, marked=marked, reason=reason)
     except RuleError as exc:
-        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk)
+        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS)
         return _bulk_page(request, change, problem=exc.message, reason=reason)
     result = change.result
     words = f"Done: {format_number(result['links'])} links have new limits. Nothing restarts."

@@ -13,6 +13,7 @@ from scionlab.forms import RuleField
 from scionlab.models import AttachmentPoint, BandwidthPolicy
 from scionlab.models.attachment_point import MAX_UPLINK_KBIT
 from scionlab.services.bulk_plan import DIRECTIONS, Operation
+from scionlab.services.default_plan import DefaultOperation
 from scionlab.units import parse_bandwidth_text
 
 _MAX_COST = Decimal(999_999)
@@ -46,11 +47,53 @@ class OperationForm(forms.Form):
             return cleaned
         text = cleaned.get("value", "").strip()
         try:
-            value = _percent(text) if kind == "scale" else parse_bandwidth_text(text)
-            cleaned["operation"] = Operation(kind, value, cleaned.get("direction") or "both")
+            cleaned["operation"] = Operation(kind, _value(kind, text), cleaned.get("direction") or "both")
         except RuleError as exc:
             self.add_error("value", forms.ValidationError(exc.message, code=exc.code))
         return cleaned
+
+
+class DefaultOperationForm(forms.Form):
+    """What becomes of the chosen attachment points' defaults."""
+
+    kind = forms.ChoiceField(
+        label="What to do",
+        choices=[
+            ("set", "Set to"),
+            ("cap", "Cap at"),
+            ("scale", "Scale to, in per cent"),
+            ("site", "Follow the site's default again"),
+        ],
+        widget=forms.RadioSelect,
+        initial="set",
+        error_messages={"required": "Choose what to do.", "invalid_choice": "Choose what to do."},
+    )
+    value = forms.CharField(
+        label="Default, or per cent",
+        required=False,
+        max_length=40,
+        help_text="A default such as 500, 1.5M or 10 Mbit/s; for scaling a whole number, where 50 halves the defaults.",
+    )
+
+    def __init__(self, data: Any = None) -> None:
+        super().__init__(data, auto_id="op_%s", label_suffix="")
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        kind, text = cleaned.get("kind"), cleaned.get("value", "").strip()
+        if kind is None:
+            return cleaned
+        try:
+            cleaned["operation"] = DefaultOperation(kind, _value(kind, text))
+        except RuleError as exc:
+            self.add_error("value", forms.ValidationError(exc.message, code=exc.code))
+        return cleaned
+
+
+def _value(kind: str, text: str) -> int:
+    if kind == "site":
+        return 0
+    return _percent(text) if kind == "scale" else parse_bandwidth_text(text)
 
 
 def _percent(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scionlab.cockpit import bulk_views, traffic_views, views
+from scionlab.cockpit import bulk_views, defaults_views, traffic_views, views
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
@@ -16,4 +16,8 @@ urlpatterns = [
     path("limits/<key:pk>/", bulk_views.show, name="cockpit_bulk"),
     path("limits/<key:pk>/apply/", bulk_views.apply, name="cockpit_bulk_apply"),
     path("limits/<key:pk>/put-back/", bulk_views.put_back, name="cockpit_bulk_put_back"),
+    path("defaults/", defaults_views.choose, name="cockpit_defaults"),
+    path("defaults/<key:pk>/", defaults_views.show, name="cockpit_defaults_change"),
+    path("defaults/<key:pk>/apply/", defaults_views.apply, name="cockpit_defaults_apply"),
+    path("defaults/<key:pk>/put-back/", defaults_views.put_back, name="cockpit_defaults_put_back"),
 ]

@@ -1,4 +1,4 @@
-"""Changes of many limits at once: what was previewed, and what was then done."""
+"""Changes of many limits, or of many defaults, at once: what was previewed, and what was then done."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from django.db import models
 
 
 class BulkChange(models.Model):
-    """New limits for many Links, first as a preview and, once confirmed, as the record of what was done.
+    """New limits for many Links, or new defaults for many attachment points: first a preview and, once confirmed, the
+    record of what was done.
 
-    `lines` has a list for each Link that changes, in the order of their keys (`services.bulk.Line`): so a preview is
-    carried out exactly as it was shown or not at all, and what was done can be put back.
+    `lines` has a list for each of them, in the order of their keys (`services.bulk_plan.Line`,
+    `services.default_plan.DefaultLine`): so a preview is carried out exactly as it was shown or not at all, and what
+    was done can be put back.
     """
+
+    class About(models.TextChoices):
+        LINKS = "links", "limits of Links"
+        DEFAULTS = "defaults", "defaults of attachment points"
+
+    about = models.CharField(max_length=16, choices=About, default=About.LINKS, db_default=About.LINKS)
 
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(
@@ -19,13 +27,13 @@ class BulkChange(models.Model):
     )
     created_by_email = models.CharField(max_length=254, blank=True)
     what = models.CharField(max_length=200, help_text="The change in words.")
-    chosen = models.CharField(max_length=200, help_text="Which Links were chosen, in words.")
-    operation = models.JSONField(help_text="How the new limits follow from the old ones.")
+    chosen = models.CharField(max_length=200, help_text="Which ones were chosen, in words.")
+    operation = models.JSONField(help_text="How the new numbers follow from the old ones.")
     lines = models.JSONField(default=list)
     puts_back = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="put_back_by")
     applied_at = models.DateTimeField(null=True, blank=True, help_text="Empty: a preview that nobody confirmed.")
     reason = models.CharField(max_length=200, blank=True)
-    result = models.JSONField(default=dict, blank=True, help_text="How many Links, hosts and mails it concerned.")
+    result = models.JSONField(default=dict, blank=True, help_text="How many it concerned.")
 
     class Meta:
         ordering = ["-pk"]

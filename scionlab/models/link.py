@@ -119,6 +119,8 @@ class Link(models.Model):
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
     wanted_limits_version = models.PositiveIntegerField(default=0, editable=False)
     changed_at = models.DateTimeField("last changed", auto_now_add=True)
+    # Its owner has one mail for all that administrators changed with it, and gets none of its own when it is enforced.
+    is_told = models.BooleanField(default=False, db_default=False, editable=False)
 
     class Meta:
         ordering = ["pk"]

@@ -34,8 +34,8 @@ PREVIEW_KEPT: Final = timedelta(days=1)
 class BulkChangedError(RuleError):
     """Somebody changed what the preview showed; nothing was done."""
 
-    def __init__(self, count: int) -> None:
-        links = "1 link has" if count == 1 else f"{format_number(count)} links have"
+    def __init__(self, count: int, what: str = "link") -> None:
+        links = f"1 {what} has" if count == 1 else f"{format_number(count)} {what}s have"
         super().__init__(
             "changed_meanwhile",
             f"{links} changed since this preview was made, so nothing was done. Here is what would happen now; look at "
@@ -68,7 +68,7 @@ def bulk_preview(
     if len(ids) > MAX_LINKS:
         text = f"{format_number(len(ids))} links are more than {format_number(MAX_LINKS)} at once. Choose fewer."
         raise RuleError("bulk_too_many", text)
-    BulkChange.objects.filter(applied_at=None, created_at__lt=timezone.now() - PREVIEW_KEPT).delete()
+    forget_previews()
     lines = plan(_present(ids), operation, _targets(puts_back))
     return BulkChange.objects.create(
         created_by=actor,
@@ -81,14 +81,25 @@ def bulk_preview(
     )
 
 
+def forget_previews() -> None:
+    """Those that nobody carried out within a day."""
+    BulkChange.objects.filter(applied_at=None, created_at__lt=timezone.now() - PREVIEW_KEPT).delete()
+
+
+def applied_change(bulk_id: int, about: BulkChange.About) -> BulkChange:
+    """One that can be put back. Raises `RuleError` (`bulk_not_applied`), `BulkChange.DoesNotExist`."""
+    change = BulkChange.objects.get(pk=bulk_id, about=about)
+    if change.applied_at is None:
+        raise RuleError("bulk_not_applied", "This change was not carried out, so there is nothing to put back.")
+    return change
+
+
 def bulk_put_back(*, bulk_id: int, actor: User) -> BulkChange:
     """The preview of giving each Link back what it had before; those that were changed again since are left alone.
 
     Raises `RuleError` (`bulk_not_applied`, as above), `BulkChange.DoesNotExist`.
     """
-    change = BulkChange.objects.get(pk=bulk_id)
-    if change.applied_at is None:
-        raise RuleError("bulk_not_applied", "This change was not carried out, so there is nothing to put back.")
+    change = applied_change(bulk_id, BulkChange.About.LINKS)
     ids = [line.link_id for line in lines_of(change) if line.is_change]
     chosen = f"the links of change {change.pk}: {change.what}"
     return bulk_preview(link_ids=ids, operation=Operation("put_back"), chosen=chosen, actor=actor, puts_back=change)
@@ -138,8 +149,7 @@ def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
     One audit row for each Link, one mail for each owner, and each host's L rises once.
     Raises `RuleError` (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`.
     """
-    if not reason.strip():
-        raise RuleError("reason_required", "A reason is missing. The owners get it by mail, and the history keeps it.")
+    check_reason(reason, "The owners get it by mail, and the history keeps it.")
     change = bulk_lock(bulk_id=bulk_id)
     if change.applied_at is not None:
         return change
@@ -162,11 +172,17 @@ def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
     return change
 
 
-def bulk_lock(*, bulk_id: int) -> BulkChange:
+def check_reason(reason: str, readers: str) -> None:
+    """Raises `RuleError` (`reason_required`)."""
+    if not reason.strip():
+        raise RuleError("reason_required", f"A reason is missing. {readers}")
+
+
+def bulk_lock(*, bulk_id: int, about: BulkChange.About = BulkChange.About.LINKS) -> BulkChange:
     """The row, which nobody else carries out or makes anew until the end of the transaction; it is locked before
-    attachment points. Raises `BulkChange.DoesNotExist`."""
+    attachment points. Raises `BulkChange.DoesNotExist`, also for one about something else."""
     rows = BulkChange.objects.select_related("puts_back").select_for_update(of=("self",), no_key=True)
-    return rows.get(pk=bulk_id)
+    return rows.get(pk=bulk_id, about=about)
 
 
 def _lock_attachment_points(link_ids: Collection[int], changes: Changes) -> None:

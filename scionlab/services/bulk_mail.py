@@ -1,4 +1,4 @@
-"""One mail to each owner whose limits administrators changed in one go."""
+"""One mail to each owner whose limits administrators changed in one go, and none for each Link when it is enforced."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ _MOST_NAMED = 50
 
 
 def tell_owners(change: BulkChange, lines: Sequence[Line], *, actor: User, reason: str) -> int:
-    """Keep the mails with the transaction of the change; returns how many. Administrators need none of what they do
-    themselves."""
+    """Keep the mails with the transaction of the change, after its versions are stored; returns how many.
+    Administrators need none of what they do themselves."""
     by_owner: dict[User, list[str]] = defaultdict(list)
+    told: list[int] = []
     new = {line.link_id: line for line in lines}
     related = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b__AS__useras__owner")
     for link in Link.objects.filter(pk__in=new).select_related(*related).order_by("pk"):
-        by_owner[link.interface_b.AS.useras.owner].append(_sentence(link, new[link.pk]))
-    return mails_create(
-        _mail(change, owner, sentences, reason=reason)
-        for owner, sentences in by_owner.items()
-        if owner != actor and owner.wants_mail(MailKind.CHANGED)
-    )
+        owner, line = link.interface_b.AS.useras.owner, new[link.pk]
+        if owner == actor or not owner.wants_mail(MailKind.CHANGED):
+            continue
+        by_owner[owner].append(_sentence(link, line))
+        # Where the same is enforced as before, a change of the owner's own may still be on its way, with its own mail.
+        if link.active and line.old_enforced != line.new_enforced:
+            told.append(link.pk)
+    Link.objects.filter(pk__in=told).update(is_told=True)
+    return mails_create(_mail(change, owner, sentences, reason=reason) for owner, sentences in by_owner.items())
 
 
 def _sentence(link: Link, line: Line) -> str:
@@ -48,7 +52,9 @@ def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str)
     body = (
         f"Hello,\n\nthe administrators changed {count}, with this reason:\n\n  {reason.strip()}\n\n"
         + "\n".join(named)
-        + "\n\nNothing restarts. You may change the limits again, up to the maximum of each attachment point:\n"
+        + "\n\nThis is what is asked for now; the attachment points enforce it as soon as they have it, usually within "
+        f"seconds. No mail follows for each of them: your page says which ones do. {_if_not(owner)}\n\n"
+        "Nothing restarts. You may change the limits again, up to the maximum of each attachment point:\n"
         f"{settings.SITE_URL}{reverse('user_as_list')}\n"
     )
     return Mail(
@@ -59,3 +65,9 @@ def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str)
         subject=f"The administrators changed {count}",
         body=body.replace("\N{NO-BREAK SPACE}", " "),
     )
+
+
+def _if_not(owner: User) -> str:
+    if owner.wants_mail(MailKind.FAILED):
+        return "If one says that it cannot, for more than 10 minutes, you get a mail."
+    return "You chose to get no mail if one says that it cannot."

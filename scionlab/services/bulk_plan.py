@@ -54,8 +54,7 @@ class Operation:
             return self.value
         if self.kind == "cap":
             return min(old, self.value)
-        scaled = (old * self.value + 50) // 100  # the nearest kbit/s; a half is rounded up
-        return max(scaled, 1) if old and self.value else scaled  # rounding alone blocks nobody
+        return scaled(old, self.value)
 
     @property
     def text(self) -> str:
@@ -67,6 +66,12 @@ class Operation:
             "put_back": "Put back",
         }
         return words[self.kind] + where
+
+
+def scaled(kbit: int, percent: int) -> int:
+    """The nearest kbit/s, a half rounded up; rounding alone blocks nobody."""
+    found = (kbit * percent + 50) // 100
+    return max(found, 1) if kbit and percent else found
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ class Changes:
                 wanted_config_version=host.config_version,
                 wanted_limits_version=host.limits_version,
                 changed_at=timezone.now(),
+                is_told=False,
             )
 
 

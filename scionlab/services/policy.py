@@ -8,6 +8,7 @@ administrator's page does not wait for every attachment point.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
@@ -69,13 +70,32 @@ def ap_default_set(
     _refuse_stale(
         shown, old, default_bandwidth_kbit, kind=BandwidthChange.Kind.AP_DEFAULT, attachment_point=attachment_point_id
     )
-    if old == default_bandwidth_kbit:
-        return
-    ap.default_bandwidth_kbit = default_bandwidth_kbit
-    ap.save(update_fields=["default_bandwidth_kbit"])
-    audit.note_default(ap, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason)
+    if old != default_bandwidth_kbit:
+        _store(ap, default_bandwidth_kbit, actor=actor, reason=reason)
+        queue_after_commit(FAN_OUT_DEFAULTS)
+
+
+@transaction.atomic
+def ap_defaults_set(*, defaults: Mapping[int, int | None], actor: User | None, reason: str) -> None:
+    """The same of many attachment points, by key; to be called with their rows locked.
+
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
+    """
+    for ap in AttachmentPoint.objects.select_related("AS__isd").filter(pk__in=defaults).order_by("pk"):
+        wanted = defaults[ap.pk]
+        if wanted is not None:
+            _check(wanted)
+        if wanted != ap.default_bandwidth_kbit:
+            _store(ap, wanted, actor=actor, reason=reason)
     queue_after_commit(FAN_OUT_DEFAULTS)
-    logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, default_bandwidth_kbit)
+
+
+def _store(ap: AttachmentPoint, wanted_kbit: int | None, *, actor: User | None, reason: str) -> None:
+    old = ap.default_bandwidth_kbit
+    ap.default_bandwidth_kbit = wanted_kbit
+    ap.save(update_fields=["default_bandwidth_kbit"])
+    audit.note_default(ap, actor=actor, old=old, new=wanted_kbit, reason=reason)
+    logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, wanted_kbit)
 
 
 def _refuse_stale(shown: Values | None, stored: int | None, wanted: int | None, **which: object) -> None:

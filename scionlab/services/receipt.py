@@ -232,7 +232,7 @@ def _note_delays(
 def _enforced_mails(
     links: Iterable[Link], rows: Mapping[int, LinkEnforcement], old: Mapping[int, LinkEnforcement]
 ) -> list[Mail]:
-    """For each Link whose wish this receipt is the first to show enforced."""
+    """For each Link whose wish this receipt is the first to show enforced, but for those that a bulk change told of."""
     return [
         _mail(
             link,
@@ -240,7 +240,7 @@ def _enforced_mails(
             news=f"{link.interface_a.AS.isd_as} has confirmed that its kernel enforces this, in both directions.",
         )
         for link in links
-        if is_carried_out(link, rows.get(link.pk)) and not is_carried_out(link, old.get(link.pk))
+        if not link.is_told and is_carried_out(link, rows.get(link.pk)) and not is_carried_out(link, old.get(link.pk))
     ]
 
 
@@ -263,6 +263,7 @@ def deployment_note(*, host_id: int) -> int:
         )
         for link in limited_links(host_id).values()
         if link.active
+        and not link.is_told
         and link.wanted_config_version <= confirmed
         and link.wanted_limits_version <= host.delivered_limits_version
     )

@@ -62,7 +62,9 @@ def tokens(world: World) -> dict[str, str]:
     return {name: f"Token {api_token(person)}" for name, person in people.items()}
 
 
-FOR_ADMINISTRATORS = ("/api/v1/policy/", "/api/v1/traffic/", "/api/v1/attachment-points/", "/api/v1/bulk-changes/")
+FOR_ADMINISTRATORS = tuple(
+    f"/api/v1/{what}/" for what in ("policy", "traffic", "attachment-points", "bulk-changes", "default-changes")
+)
 
 
 def authorization(case: schemathesis.Case, world: World, tokens: dict[str, str]) -> dict[str, str]:
@@ -93,6 +95,7 @@ def aim(case: schemathesis.Case, world: World) -> None:
             "/api/v1/links/": world.link.pk,
             "/api/v1/timed-limits/": world.objects["timedlimit"].pk,
             "/api/v1/attachment-points/": world.objects["attachmentpoint"].pk,
+            "/api/v1/default-changes/": world.objects["defaultchange"].pk,
             "/api/v1/bulk-changes/": world.objects["bulkchange"].pk,
             "/api/v1/tokens/": world.objects["apitoken"].pk,
         }

@@ -22,7 +22,9 @@ from scionlab.isd_as import parse_as_id
 from scionlab.models import ApiToken, EnrolmentToken, Host, Link, Mail, SigningKey, User, UserAS
 from scionlab.profiles import Profile
 from scionlab.services.bulk import bulk_preview
+from scionlab.services.bulk_defaults import defaults_preview
 from scionlab.services.bulk_plan import Operation
+from scionlab.services.default_plan import DefaultOperation
 from scionlab.services.enrolment import enrolment_token_create
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.timed_limit import timed_limit_create
@@ -132,6 +134,9 @@ def build_world() -> World:
         "attachmentpoint": ap,
         "bulkchange": bulk_preview(
             link_ids=[link.pk], operation=Operation("set", 320), chosen="one", actor=administrator
+        ),
+        "defaultchange": defaults_preview(
+            ap_ids=[ap.pk], operation=DefaultOperation("set", 320), chosen="one", actor=administrator
         ),
         "user": owner,
         "useras": user_as,

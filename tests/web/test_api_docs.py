@@ -12,13 +12,15 @@ from django.core.cache import cache
 from django.test import Client
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.api.bulk_documents import bulk_document
+from scionlab.api.bulk_documents import bulk_document, default_change_document
 from scionlab.api.etags import etag_of
-from scionlab.models import AttachmentPoint, Link, TimedLimit, User
+from scionlab.models import AttachmentPoint, BulkChange, Link, TimedLimit, User
 from scionlab.profiles import outage
 from scionlab.services.api_token import api_token_create
 from scionlab.services.bulk import bulk_apply, bulk_preview
+from scionlab.services.bulk_defaults import defaults_apply, defaults_preview
 from scionlab.services.bulk_plan import Operation
+from scionlab.services.default_plan import DefaultOperation
 from scionlab.services.timed_limit import timed_limit_create
 from tests.factories import PASSWORD, attach, spec
 from tests.web.polling import WebServer
@@ -68,7 +70,7 @@ def test_curl_lines_work_as_they_stand(
             "TIMED": str(timed),
             "AP": str(_ap(link)),
             "TOKEN_ID": str(token_id),
-            **_bulk_change(link, staff, is_applied="put-back" in line),
+            **_bulk_change(link, staff, line=line),
         }
         command = line.replace("curl -s", "curl -w '%{http_code}' -s", 1)
         done = subprocess.run(
@@ -94,11 +96,18 @@ def _with_id(name: str, value: int) -> str:
     return re.sub(r"[0-9].*[0-9]|[0-9]", str(value), name)
 
 
-def _bulk_change(link: Link, staff: User, *, is_applied: bool) -> dict[str, str]:
-    change = bulk_preview(link_ids=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff)
+def _bulk_change(link: Link, staff: User, *, line: str) -> dict[str, str]:
+    if "default-changes" in line:
+        once, twice = DefaultOperation("set", 321), DefaultOperation("site")
+        operation = once if AttachmentPoint.objects.get(pk=_ap(link)).default_bandwidth_kbit is None else twice
+        change = defaults_preview(ap_ids=[_ap(link)], operation=operation, chosen="one", actor=staff)
+    else:
+        change = bulk_preview(link_ids=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff)
+    is_about_links, is_applied = change.about == BulkChange.About.LINKS, "put-back" in line
     if is_applied:
-        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
-    return {"CHANGE": str(change.pk), "ETAG": etag_of(bulk_document(change))}
+        (bulk_apply if is_about_links else defaults_apply)(bulk_id=change.pk, actor=staff, reason="x")
+    document = bulk_document(change) if is_about_links else default_change_document(change)
+    return {"CHANGE": str(change.pk), "ETAG": etag_of(document)}
 
 
 def _ap(link: Link) -> int:

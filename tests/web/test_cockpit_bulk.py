@@ -7,13 +7,26 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
-from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Host, Link, Mail, User, UserAS
+from scionlab.models import (
+    AttachmentPoint,
+    BandwidthChange,
+    BulkChange,
+    Host,
+    Link,
+    LinkEnforcement,
+    Mail,
+    User,
+    UserAS,
+)
+from scionlab.selectors import generation
 from scionlab.services.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, bulk_refresh, lines_of
 from scionlab.services.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Operation
 from scionlab.services.link import link_update
-from scionlab.services.policy import ap_default_set, site_default_set
+from scionlab.services.policy import ap_default_set, fan_out, site_default_set
+from scionlab.services.receipt import Direction, LinkReceipt, Receipt, deployment_note, receipt_store
 from tests.factories import UserFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
@@ -90,6 +103,77 @@ def test_each_owner_gets_one_mail_with_all_that_changed(
     assert "17-ffaa:1:1 at 17-ffaa:0:1107: was 1 000 kbit/s, is now 500 kbit/s" in body
     assert "was 600 kbit/s to the user AS and 64 kbit/s from it, is now 500 kbit/s to the user AS and 64" in body
     assert "(the link is inactive)" in mails[teammate.email].body
+
+
+def confirm_all(host: Host) -> None:
+    """The agent of `host` says that its kernel has what each link wants."""
+    host.refresh_from_db()
+    seen = {
+        link.interface_a.interface_id: LinkReceipt(
+            link.enforced,
+            LinkEnforcement.State.ENFORCED,
+            "",
+            Direction(link.enforced.to_user_kbit, 0, 0, 0),
+            Direction(link.enforced.from_user_kbit, 0, 0, 0),
+        )
+        for link in Link.objects.filter(interface_a__host=host)
+    }
+    version = (generation(), host.config_version)
+    receipt_store(host_id=host.pk, receipt=Receipt("1", version, host.limits_version, timezone.now(), seen))
+
+
+def test_no_mail_follows_for_each_link_when_it_is_enforced_until_its_owner_changes_it(
+    links: list[Link], staff: User, owner: User, host_a: Host
+) -> None:
+    confirm_all(host_a)
+    Mail.objects.all().delete()
+    bulk_apply(bulk_id=preview(links, staff, "cap", 500).pk, actor=staff, reason="Full.")
+    confirm_all(host_a)
+    assert list(Mail.objects.filter(recipient=owner.email).values_list("kind", flat=True)) == ["changed"]
+    text = Mail.objects.get(recipient=owner.email).body
+    assert "No mail follows for each of them" in text
+    assert "you get a mail" in text
+    link_update(link_id=links[0].pk, bandwidth_kbit=400, actor=owner)
+    confirm_all(host_a)
+    assert Mail.objects.filter(recipient=owner.email, kind="enforced").count() == 1
+
+
+def test_who_was_not_told_of_the_change_is_told_when_it_is_enforced(
+    links: list[Link], staff: User, owner: User, host_a: Host
+) -> None:
+    User.objects.filter(pk=owner.pk).update(mail_opt_outs=["changed"])
+    confirm_all(host_a)
+    Mail.objects.all().delete()
+    bulk_apply(bulk_id=preview(links, staff, "cap", 500).pk, actor=staff, reason="Full.")
+    confirm_all(host_a)
+    assert set(Mail.objects.filter(recipient=owner.email).values_list("kind", flat=True)) == {"enforced"}
+
+
+def test_a_change_of_the_owners_own_keeps_its_mail_where_the_same_is_enforced(
+    links: list[Link], staff: User, owner: User, ap: AttachmentPoint, host_a: Host
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=500, actor=staff)
+    fan_out()  # 1000 is held at 500: the owner has not heard yet that the kernel has it
+    Mail.objects.all().delete()
+    bulk_apply(bulk_id=preview(links[:1], staff, "cap", 500).pk, actor=staff, reason="Full.")
+    confirm_all(host_a)
+    assert Mail.objects.filter(recipient=owner.email, key__startswith=f"link:{links[0].pk}:").count() == 1
+
+
+def test_an_attachment_point_without_an_agent_sends_no_mail_for_each_link_either(
+    links: list[Link], staff: User, owner: User, host_a: Host
+) -> None:
+    def install() -> int:
+        host_a.refresh_from_db()
+        host_a.config_version_deployed = host_a.delivered_config_version = host_a.config_version
+        host_a.delivered_limits_version = host_a.limits_version
+        host_a.save()
+        return deployment_note(host_id=host_a.pk)
+
+    bulk_apply(bulk_id=preview(links, staff, "cap", 500).pk, actor=staff, reason="Full.")
+    assert install() == 0
+    link_update(link_id=links[0].pk, bandwidth_kbit=400, actor=owner)
+    assert install() == 1
 
 
 def test_who_does_without_such_mails_gets_none(links: list[Link], staff: User, owner: User, teammate: User) -> None:

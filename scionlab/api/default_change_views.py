@@ -1,0 +1,93 @@
+"""Defaults of many attachment points changed at once, for administrators: as `api.bulk_views` does it with limits."""
+
+# ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scionlab.api import bulk_bodies
+from scionlab.api.bulk_documents import BulkBriefDocument, DefaultChangeDocument, default_change_document
+from scionlab.api.bulk_views import BulkView
+from scionlab.api.queries import BulkQuery
+from scionlab.api.schema import describe
+from scionlab.models import BulkChange
+from scionlab.services.bulk_defaults import defaults_apply, defaults_preview, defaults_put_back, defaults_refresh
+
+
+class DefaultChangeView(BulkView):
+    about = BulkChange.About.DEFAULTS
+    address = "/api/v1/default-changes/"
+
+    def document(self, change: BulkChange) -> dict[str, Any]:
+        return default_change_document(change)
+
+    def apply(self, pk: int, reason: str) -> BulkChange:
+        return defaults_apply(bulk_id=pk, actor=self.person, reason=reason)
+
+    def refresh(self, pk: int) -> None:
+        defaults_refresh(bulk_id=pk)
+
+
+class DefaultChangeListView(DefaultChangeView):
+    query = BulkQuery
+
+    @describe("bulk changes", "Changes of many defaults", "Newest first.", answer=BulkBriefDocument, is_list=True)
+    def get(self, request: Request) -> Response:
+        return self.listed()
+
+    @describe(
+        "bulk changes",
+        "Preview a change of many defaults",
+        "Changes nothing. A preview that nobody carries out is deleted after a day.",
+        body=bulk_bodies.DefaultsBody,
+        answer=DefaultChangeDocument,
+        success=status.HTTP_201_CREATED,
+        examples={
+            "10 Mbit/s at each": {"kind": "set", "bandwidth_kbit": 10000, "every_attachment_point": True},
+            "The site's again": {"kind": "site", "isd": 17},
+        },
+    )
+    def post(self, request: Request) -> Response:
+        return self.once(self._create)
+
+    def _create(self) -> Response:
+        wanted: bulk_bodies.DefaultsBody = bulk_bodies.checked(bulk_bodies.DefaultsBody, self.request.data)
+        operation, (ap_ids, words) = wanted.operation(), wanted.choice()
+        return self.made(defaults_preview(ap_ids=ap_ids, operation=operation, chosen=words, actor=self.person))
+
+
+class DefaultChangeDetailView(DefaultChangeView):
+    @describe("bulk changes", "One change of many defaults", answer=DefaultChangeDocument)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(self.document(self.change(pk)))
+
+
+class DefaultChangeApplyView(DefaultChangeView):
+    @describe(
+        "bulk changes",
+        "Carry a preview of defaults out",
+        "As with limits: all of it or nothing, If-Match is required, and sending it again does nothing. The limits "
+        "follow within moments; owners who are held below what they asked for are told as always.",
+        body=bulk_bodies.ReasonBody,
+        answer=DefaultChangeDocument,
+        examples={"With its reason": {"reason": "New lines everywhere."}},
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        return self.confirmed(pk)
+
+
+class DefaultChangePutBackView(DefaultChangeView):
+    @describe(
+        "bulk changes",
+        "Preview putting defaults back",
+        "A preview like any other. Attachment points that were changed again since are left alone.",
+        answer=DefaultChangeDocument,
+        success=status.HTTP_201_CREATED,
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        self.change(pk)
+        return self.once(lambda: self.made(defaults_put_back(bulk_id=pk, actor=self.person)))
