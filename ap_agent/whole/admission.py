@@ -10,11 +10,12 @@ import errno
 import struct
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 
 from ap_agent.desired import rates_of
-from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, Program, load_program
+from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, load_program
 from ap_agent.whole.entry import Entry, Refused
-from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Direction, Limit, Maps, Queue, build
+from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Direction, Limit, Maps, Queue, Slots, build
 from bandwidth_config import IPAddress
 
 __all__ = ["Admission", "BpfUnavailableError", "Direction", "Entry", "Refused"]
@@ -36,44 +37,55 @@ def multiplier(bytes_per_s: int, *, slower_by: int = 0) -> int:
     return -(-scaled // bytes_per_s)
 
 
+class _Loaded:
+    """A program with its maps, all in the kernel or none."""
+
+    def __init__(self, direction: Direction, capacity: int) -> None:
+        with ExitStack() as opened:
+            self.limits = {
+                version: opened.enter_context(
+                    closing(HashMap(name, key_bytes=key_bytes, value_bytes=Limit.BYTES, entries=capacity))
+                )
+                for version, name, key_bytes in ((4, "slbw_limits_v4", 4), (6, "slbw_limits_v6", 16))
+            }
+            self.queues, self.slots = (
+                opened.enter_context(closing(ArrayMap(name, value_bytes=value_bytes, entries=capacity)))
+                for name, value_bytes in (("slbw_queues", Queue.BYTES), ("slbw_slots", Slots.BYTES))
+            )
+            maps = Maps(self.limits[4].fd, self.limits[6].fd, self.queues.fd, self.slots.fd)
+            self.program = load_program(f"slbw_{direction}", build(direction, maps))
+            opened.callback(self.program.close)
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        self._opened.close()
+
+
 class Admission:
     """The program of one direction with its maps. Not for two threads at once."""
 
     def __init__(self, direction: Direction, capacity: int = CAPACITY) -> None:
         """Load it; nothing is attached and nobody has an entry. Raises `BpfUnavailableError`."""
         self.direction = direction
-        self._limits: dict[int, HashMap] = {}
-        self._queues: ArrayMap | None = None
-        self._program: Program | None = None
+        self._kernel: _Loaded | None = _Loaded(direction, capacity)
         self._entries: dict[IPAddress, Entry] = {}
         self._places: dict[IPAddress, int] = {}  # the number of each address' queue
         self._free = list(range(capacity - 1, -1, -1))
-        try:
-            for version, key_bytes in ((4, 4), (6, 16)):
-                self._limits[version] = HashMap(
-                    f"slbw_limits_v{version}", key_bytes=key_bytes, value_bytes=Limit.BYTES, entries=capacity
-                )
-            self._queues = ArrayMap("slbw_queues", value_bytes=Queue.BYTES, entries=capacity)
-            maps = Maps(self._limits[4].fd, self._limits[6].fd, self._queues.fd)
-            self._program = load_program(f"slbw_{direction}", build(direction, maps))
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def program_fd(self) -> int:
         """What a filter is made with. Raises `ValueError` after `close`."""
-        return self._loaded.fd
+        return self._loaded.program.fd
 
     @property
     def program_id(self) -> int:
         """The kernel's number of the program, as `tc filter show` prints it."""
-        return self._loaded.id
+        return self._loaded.program.id
 
     @property
     def tag(self) -> str:
         """A hash of its instructions, 16 hexadecimal digits, as `tc filter show` prints it."""
-        return self._loaded.tag
+        return self._loaded.program.tag
 
     def set(self, entries: Mapping[IPAddress, Entry]) -> int:
         """Make the maps hold exactly these entries; returns how many were written or removed.
@@ -119,7 +131,7 @@ class Admission:
 
     def refused(self) -> dict[IPAddress, Refused]:
         """Of each address with an entry. Any thread may ask."""
-        queues = self._mapped
+        queues = self._loaded.queues
         return {
             address: Refused(queues.read(place, Queue.REFUSED_PACKETS), queues.read(place, Queue.REFUSED_BYTES))
             for address, place in list(self._places.items())
@@ -129,27 +141,15 @@ class Admission:
         """Give up our references; a filter has its own. Can be called twice."""
         self._entries.clear()
         self._places.clear()
-        for one in self._limits.values():
-            one.close()
-        self._limits.clear()
-        if self._queues is not None:
-            self._queues.close()
-            self._queues = None
-        if self._program is not None:
-            self._program.close()
-            self._program = None
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
 
     @property
-    def _loaded(self) -> Program:
-        if self._program is None:
+    def _loaded(self) -> _Loaded:
+        if self._kernel is None:
             raise ValueError("this admission is closed; make another one")
-        return self._program
-
-    @property
-    def _mapped(self) -> ArrayMap:
-        if self._queues is None:
-            raise ValueError("this admission is closed; make another one")
-        return self._queues
+        return self._kernel
 
     def _put(self, address: IPAddress, entry: Entry) -> None:
         before = self._entries.get(address)
@@ -158,9 +158,10 @@ class Admission:
             if not self._free:
                 raise OSError(errno.ENOSPC, f"there is no place for {address} beside {len(self._places)} addresses")
             place = self._free.pop()
-            self._mapped.clear(place)
+            self._loaded.queues.clear(place)
+            self._loaded.slots.clear(place)
             self._places[address] = place
-        self._limits[address.version].put(address.packed, pack_limit(entry, place, self.direction))
+        self._loaded.limits[address.version].put(address.packed, pack_limit(entry, place, self.direction))
         self._entries[address] = entry
         if before is not None and before.kbit != entry.kbit:
             self._stretch_queue(place, before, entry)
@@ -171,12 +172,13 @@ class Admission:
         The program may charge a packet between our reading and our writing, which then is not counted. That is one
         packet more in the leaf, which has place for many.
         """
-        at_ns, now_ns = self._mapped.read(place, Queue.EMPTY_AT_NS), time.monotonic_ns()
+        queues = self._loaded.queues
+        at_ns, now_ns = queues.read(place, Queue.EMPTY_AT_NS), time.monotonic_ns()
         if at_ns > now_ns:
-            self._mapped.write(place, Queue.EMPTY_AT_NS, now_ns + (at_ns - now_ns) * before.kbit // now.kbit)
+            queues.write(place, Queue.EMPTY_AT_NS, now_ns + (at_ns - now_ns) * before.kbit // now.kbit)
 
     def _remove(self, address: IPAddress) -> None:
-        self._limits[address.version].delete(address.packed)
+        self._loaded.limits[address.version].delete(address.packed)
         del self._entries[address]
         self._free.append(self._places.pop(address))
 

@@ -85,9 +85,15 @@ class Queue:
     HEARTBEATS_AT_NS = 8  # u64: the same for the heartbeat leaf
     REFUSED_PACKETS = 16  # u64
     REFUSED_BYTES = 24  # u64
-    SLOTS = 32  # 64 of u64: tag << 32 | time << 2 | seen first << 1 | refused
-    SLOT_COUNT = 64
-    BYTES = SLOTS + 8 * SLOT_COUNT
+    BYTES = 32
+
+
+class Slots:
+    """What was decided about the datagrams of an address; apart from its queue, which every packet needs: 4000 queues
+    in one row fit a processor's cache, with the slots between them they do not (docs/adr/0020)."""
+
+    COUNT = 64  # of u64: tag << 32 | time << 2 | seen first << 1 | refused
+    BYTES = 8 * COUNT
 
 
 IS_ANY, HAS_LOCAL = 1, 2
@@ -121,11 +127,12 @@ _EQUAL, _NOT_EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT = (
 
 @dataclass(frozen=True)
 class Maps:
-    """Descriptors: limits by address of each family, and the queues."""
+    """Descriptors: limits by address of each family; queues and slots by number."""
 
     limits_v4: int
     limits_v6: int
     queues: int
+    slots: int
 
 
 @dataclass(frozen=True)
@@ -215,17 +222,22 @@ class _Builder:
         code.move(R7, R0)
         code.load(_WORD, R1, R7, Limit.QUEUE)
         code.store(_WORD, R10, _INDEX, R1)
-        code.load_map(R1, self.maps.queues)
-        code.move(R2, R10)
-        code.add(R2, _INDEX)
-        code.call(_MAP_LOOKUP)
-        code.jump_if(R0, _EQUAL, 0, "on its way")
+        self._look_up(self.maps.queues)
         code.move(R8, R0)
         code.call(_KTIME_GET_NS)
         code.move(R9, R0)
         # What HTB counts: on the way out the length with the headers of each segment of a super-packet.
         code.load(_WORD, R1, R6, _WIRE_LEN if self.direction == "to_user" else _LEN)
         code.store(_DOUBLE, R10, _BYTES, R1)
+
+    def _look_up(self, map_fd: int) -> None:
+        """R0 = what this array has for the address."""
+        code = self.code
+        code.load_map(R1, map_fd)
+        code.move(R2, R10)
+        code.add(R2, _INDEX)
+        code.call(_MAP_LOOKUP)
+        code.jump_if(R0, _EQUAL, 0, "on its way")
 
     def _v4(self) -> None:
         code = self.code
@@ -347,12 +359,12 @@ class _Builder:
         """Look for what was decided about its datagram. R4 becomes what the queue may hold for this packet."""
         code = self.code
         code.label("fragment")
+        self._look_up(self.maps.slots)
+        code.move(R3, R0)
         code.load(_DOUBLE, R1, R10, _TAG)
         code.move(R2, R1)
-        code.and_(R2, Queue.SLOT_COUNT - 1)
+        code.and_(R2, Slots.COUNT - 1)
         code.shift_left(R2, 3)
-        code.add(R2, Queue.SLOTS)
-        code.move(R3, R8)
         code.add(R3, R2)
         code.store(_DOUBLE, R10, _SLOT, R3)
         code.load(_DOUBLE, R4, R3, 0)

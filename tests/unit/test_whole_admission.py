@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ap_agent.whole import bpf
 from ap_agent.whole.admission import SLOWER_THAN_HTB, Entry, multiplier, pack_limit
-from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Limit, Maps, Queue, build
+from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Limit, Maps, Queue, Slots, build
 
 LARGEST_PACKET_BYTES = 512 * 1024  # a super-packet of BIG TCP
 KBIT = st.integers(1, 100_000_000)
@@ -63,15 +63,15 @@ def test_a_local_address_counts_only_with_a_port() -> None:
 
 
 def test_the_directions_differ_and_a_program_is_the_same_bytes_each_time() -> None:
-    maps = Maps(3, 4, 5)
+    maps = Maps(3, 4, 5, 6)
     assert build("to_user", maps) == build("to_user", maps)
     assert build("to_user", maps) != build("from_user", maps)
     assert len(build("to_user", maps)) // 8 < 4096  # what even the oldest kernels take
 
 
-def test_a_queue_is_whole_words() -> None:
+def test_queues_are_whole_words_and_slots_a_power_of_two() -> None:
     assert Queue.BYTES % 8 == 0
-    assert Queue.SLOT_COUNT & (Queue.SLOT_COUNT - 1) == 0  # the program takes the lowest bits
+    assert Slots.COUNT & (Slots.COUNT - 1) == 0  # the program takes the lowest bits
 
 
 def test_the_verifiers_last_words_are_what_it_stopped_at() -> None:
