@@ -101,6 +101,8 @@ def _draw_lines(figure: Figure, plot: Plot) -> None:
     if not plot.panels:
         many[0].legend(fontsize=8)
         return
+    if not plot.is_log:  # compared by their height; fixed only now, so that the panel with the highest line decides
+        many[0].set_ylim(bottom=-0.03 * many[0].get_ylim()[1])
     figure.suptitle(plot.title, fontsize=11)
     handles, labels = many[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)

@@ -15,6 +15,7 @@ from evaluation.limiters import CONTROLS, OURS, THESIS, WHOLE, WONDERSHAPER
 SHOWN = (OURS, WHOLE, THESIS, WONDERSHAPER)
 PALETTE = {OURS: "#0b6e4f", WHOLE: "#e08a00", THESIS: "#c1666b", WONDERSHAPER: "#5b7db1"}
 Case = tuple[str, str, Cell, Series]  # limiter, direction, cell, averages of the runs
+CAN_ARRIVE = "what can arrive"  # what is offered, or what headers and fragments leave of the limit
 AVERAGE, ZEROS = "average", "zeros"
 
 
@@ -84,7 +85,7 @@ def _table(
 ) -> Table:
     header = [row_label, *grid.limiters()]
     if what == AVERAGE:
-        header.append("what headers leave")
+        header.append(CAN_ARRIVE)
     rows = []
     for cell in grid.cells:
         found = [grid.series(limiter, direction, cell, what) for limiter in grid.limiters()]
@@ -113,9 +114,7 @@ def grid_plot(
             if measured:
                 lines[f"{limiter}, {direction}"] = [(x_of(cell), one.median) for cell, one in measured]
                 spread[f"{limiter}, {direction}"] = [(min(one.samples), max(one.samples)) for _, one in measured]
-    references = (
-        {"what headers leave": [(float(x_of(cell)), cell.bound_kbit) for cell in grid.cells]} if what == AVERAGE else {}
-    )
+    references = {CAN_ARRIVE: [(float(x_of(cell)), cell.bound_kbit) for cell in grid.cells]} if what == AVERAGE else {}
     return Plot(
         name,
         title,

@@ -15,7 +15,7 @@ from bench.core import Label, Outcome, Series, Step
 from bench.report import NOTHING, Table
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, EvaluationScale
-from evaluation.figures import AVERAGE, GridOutcome, shown
+from evaluation.figures import AVERAGE, CAN_ARRIVE, GridOutcome, shown
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.limiters import OURS, THESIS, WHOLE, has_whole_datagrams
 from evaluation.together import beds
@@ -117,7 +117,7 @@ def table(grid: GridOutcome, cells: Sequence[Cell]) -> Table:
         "limiter",
         "B",
         *(f"{way}, {who}" for way in DIRECTIONS for who in ("station", "iperf3")),
-        "what headers leave",
+        CAN_ARRIVE,
     ]
     remark = "kbit/s of payload at the receiver; *station*: our own sender and receiver (`measuring.station`)."
     return Table("Second witness: iperf3", header, rows, remark)

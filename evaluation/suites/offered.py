@@ -28,7 +28,7 @@ CELLS = tuple(Cell(SIZE_BYTES, rate) for rate in range(100, 1_001, 100))
 FAR_ABOVE = [cell for cell in CELLS if cell.offered_kbit > 1.5 * LIMIT_KBIT]
 INTRO = f"""
 Limit {LIMIT_KBIT} kbit/s, datagrams of {SIZE_BYTES} B in seven fragments, 100 to 1000 kbit/s of payload offered in
-both directions at once. Counted as above. The dotted line is what is offered, or what headers and fragments leave
+both directions at once. Counted as above. *What can arrive* is what is offered, or what headers and fragments leave
 of the limit.
 """
 

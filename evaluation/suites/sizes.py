@@ -37,8 +37,9 @@ FRAGMENTED = [cell for cell in CELLS if not cell.is_whole_frame]
 INTRO = f"""
 Limit {LIMIT_KBIT} kbit/s, {OFFERED_KBIT} kbit/s of payload offered in both directions at once, datagrams of 1000 to
 10000 B and of {ONE_FRAME} B, MTU 1500: everything above 1472 B travels in fragments. Counted is the payload of
-complete datagrams at the receiver, in samples of one second after one second of warm-up. The dotted line is what
+complete datagrams at the receiver, in samples of one second after one second of warm-up. *What can arrive* is what
 headers and fragments leave of the limit. Figures 6.1 and 6.2 are the thesis' sequence, 6.3 and 6.4 wondershaper.
+(The thesis had no warm-up: its first second has what found an empty queue.)
 """
 
 

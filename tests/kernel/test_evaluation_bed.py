@@ -1,0 +1,47 @@
+"""Beds of the evaluation in the kernel: each limiter limits what it is told, and ours is the agent from its tarball."""
+
+from __future__ import annotations
+
+import pytest
+
+from bandwidth_config import Limits
+from evaluation.bed import Bed, BedLab, limit_all
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
+from lab import witness
+from measuring.netns import LabError
+
+PREFIX = "slbedtest"
+
+
+def rates_kbit(bed: Bed, wire: int, dev: str, classid: str) -> int | None:
+    found = witness.classes(bed.ap, dev.format(wire)).get(classid)
+    return found.rate_bits // 1000 if found is not None else None
+
+
+def test_every_limiter_limits_its_bed_both_ways_and_changes_it() -> None:
+    with BedLab(PREFIX) as lab:
+        beds = {limiter: Bed(lab, limiter, wires=2) for limiter in (OURS, WRONG, THESIS, WONDERSHAPER, NO_LIMIT)}
+        limit_all(beds.values(), {1: 500, 2: 800})
+        assert rates_kbit(beds[OURS], 2, "eth{}", "1:2") == rates_kbit(beds[OURS], 2, "slbw0", "3:2") == 800
+        assert rates_kbit(beds[WRONG], 1, "eth{}", "1:1") == rates_kbit(beds[WRONG], 1, "slbw0", "3:1") == 550
+        assert rates_kbit(beds[THESIS], 1, "eth{}", "1:1") == rates_kbit(beds[THESIS], 1, "ifb{}", "2:1") == 500
+        assert (
+            rates_kbit(beds[WONDERSHAPER], 2, "eth{}", "1:1")
+            == rates_kbit(beds[WONDERSHAPER], 2, "ifb{}", "2:1")
+            == 800
+        )
+        assert not witness.classes(beds[NO_LIMIT].ap, "eth1")
+
+        for limiter in (OURS, THESIS, WONDERSHAPER):
+            beds[limiter].limit({1: Limits(300, 200)})
+        assert rates_kbit(beds[OURS], 1, "eth{}", "1:1") == 300
+        assert rates_kbit(beds[OURS], 1, "slbw0", "3:1") == 200
+        assert rates_kbit(beds[OURS], 2, "eth{}", "1:2") is None
+        assert rates_kbit(beds[THESIS], 1, "ifb{}", "2:1") == 200
+        assert rates_kbit(beds[WONDERSHAPER], 1, "eth{}", "1:1") == 200
+
+        beds[OURS].ap.ip("link", "del", "eth2")
+        agent = beds[OURS].agent
+        assert agent is not None
+        with pytest.raises(LabError, match="did not enforce within 2 s"):
+            agent.enforce(beds[OURS].links({2: 500}), deadline_s=2)
