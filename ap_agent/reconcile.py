@@ -243,7 +243,7 @@ class TcEngine:
 
     def _result_of_change(self, changed: Changed, look: Look, part: TcState) -> CycleResult:
         self._last = look
-        writes = changed.writes + self._programs.change(changed.admitted)
+        writes = changed.writes + self._programs.change(changed.admitted, changed.addresses)
         problems = [finding.problem for finding in look.findings]
         refused = self._programs.refused(is_fresh=False)
         states = self._states.with_news(look.verdicts, changed.verdicts, part, refused)

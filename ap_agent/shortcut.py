@@ -58,7 +58,8 @@ class Changed:
     look: Look | None = None
     part: TcState | None = None
     verdicts: tuple[Verdict, ...] = ()
-    admitted: Mapping[int, Wanted] = field(default_factory=dict)  # of programs, by slot
+    admitted: Mapping[int, Wanted] = field(default_factory=dict)  # of programs, by slot, where something is another
+    addresses: frozenset[IPAddress] = frozenset()  # of the changed links
 
 
 def change_limits(kernel: Kernel, last: Look, links: Mapping[int, LinkInfo], settings: EngineSettings) -> Changed:
@@ -83,8 +84,9 @@ def change_limits(kernel: Kernel, last: Look, links: Mapping[int, LinkInfo], set
         return Changed(todo, writes)
     said = verdicts([links[number] for number in sorted(numbers)], part, wanted, (), ())
     look = _look_after(last, links, part, said)
-    look, admitted = _admitting(look, wanted, frozenset(last.links[number].remote_ip for number in numbers))
-    return Changed(todo, writes, look, part, said, admitted)
+    addresses = frozenset(last.links[number].remote_ip for number in numbers)
+    look, admitted = _admitting(look, wanted, addresses)
+    return Changed(todo, writes, look, part, said, admitted, addresses)
 
 
 def changed_limits(before: Mapping[int, LinkInfo], after: Mapping[int, LinkInfo]) -> frozenset[int]:

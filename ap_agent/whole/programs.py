@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import math
-import platform
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from ap_agent.errors import ApplyError
@@ -35,6 +35,7 @@ class Program(Protocol):
     @property
     def program_id(self) -> int: ...
     def set(self, entries: Mapping[IPAddress, Entry]) -> int: ...
+    def put(self, address: IPAddress, entry: Entry) -> bool: ...
     def refused(self) -> dict[IPAddress, Refused]: ...
     def close(self) -> None: ...
 
@@ -79,9 +80,6 @@ class Programs:
             except BpfUnavailableError as exc:
                 self._problem = Problem(CODE, "kernel", f"Datagrams are not admitted whole. {exc.message}")
                 continue
-            except RuntimeError as exc:  # the verifier of a kernel that we did not try
-                self._problem = Problem(CODE, "kernel", _of_verifier(str(exc)))
-                continue
             found[slot] = LoadedProgram(program.program_id, program.program_fd)
         return found
 
@@ -110,10 +108,28 @@ class Programs:
             self._keep((*entries, FROM_USER_SLOT))  # the one that tells whether any can be had
             return sum(self._fill(slot, admitted) for slot, admitted in entries.items() if slot in self._loaded)
 
-    def change(self, admitted: Mapping[int, Wanted]) -> int:
-        """The same for what is admitted by some programs alone; nothing is closed."""
+    def change(self, admitted: Mapping[int, Wanted], addresses: Iterable[IPAddress]) -> int:
+        """The same where only these addresses differ from what was put; nothing is closed."""
+        some = list(addresses)
         with self._lock:
-            return sum(self._fill(slot, found) for slot, found in admitted.items() if slot in self._loaded)
+            return sum(self._refill(slot, found, some) for slot, found in admitted.items() if slot in self._loaded)
+
+    def _refill(self, slot: int, admitted: Wanted, addresses: Iterable[IPAddress]) -> int:
+        before, changed = self._filled.get(slot, {}), 0
+        differing = [one for one in addresses if before.get(one) != admitted.get(one)]
+        if any(one not in admitted for one in differing):
+            self._count(slot)  # its counter goes with it
+        try:
+            for address in differing:
+                entry = admitted[address].entry if address in admitted else replace(before[address].entry, kbit=0)
+                changed += self._loaded[slot].put(address, entry)
+                if address not in admitted:
+                    self._seen.pop((slot, address), None)
+        except (BpfUnavailableError, OSError) as exc:
+            self._lose(slot, exc)
+            return changed
+        self._filled[slot] = admitted
+        return changed
 
     def _fill(self, slot: int, admitted: Wanted) -> int:
         before = self._filled.get(slot, {})
@@ -124,13 +140,17 @@ class Programs:
         try:
             changed = self._loaded[slot].set({address: one.entry for address, one in admitted.items()})
         except (BpfUnavailableError, OSError) as exc:
-            self._problem = Problem(CODE, "kernel", str(exc))
-            self._drop(slot)  # nobody knows what it has now; the next cycle loads another
+            self._lose(slot, exc)
             return 0
         for address in before.keys() - admitted.keys():
             self._seen.pop((slot, address), None)
         self._filled[slot] = admitted
         return changed
+
+    def _lose(self, slot: int, exc: Exception) -> None:
+        """Nobody knows what it has now; the next cycle loads another."""
+        self._problem = Problem(CODE, "kernel", f"Datagrams are not admitted whole. {exc}; it is tried again.")
+        self._drop(slot)
 
     def _keep(self, slots: Iterable[int]) -> None:
         for slot in self._loaded.keys() - set(slots):
@@ -172,11 +192,3 @@ class Programs:
 
 def _direction(slot: int) -> Direction:
     return "from_user" if slot == FROM_USER_SLOT else "to_user"
-
-
-def _of_verifier(log: str) -> str:
-    last = log.strip().splitlines()[-1].rstrip(".")
-    return (
-        f"Datagrams are not admitted whole: this kernel ({platform.release()}) refuses the program as unsafe, which is "
-        f"a bug of the agent. Report it with this line: {last}."
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -13,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from lab import witness
 from measuring.netns import REPOSITORY
 from tests.agent_bundles import bundle_bytes
 from tests.agent_service import Service, like_the_service
 from tests.kernel.conftest import Host, entry
+from tests.kernel.packets import Datagram
 from tests.kernel.sandbox import NOBODY, directives, expanded, words
 from tests.kernel.test_agent_cli import LINKS, Operator, agent_running, service, until
 
@@ -53,16 +56,9 @@ def command(operator: Operator, unit: Path, *arguments: str | Path) -> list[str]
 
 
 def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, service: Service) -> None:
-    confined.use(service)
-    confined.config.chmod(0o644)
-    secret = confined.folder / "secret"
-    text = confined.config.read_text()
-    confined.config.write_text(text.replace("host_secret = ", "# host_secret = "))
-    secret.write_text(text.partition('host_secret = "')[2].partition('"')[0])
-    os.chown(secret, NOBODY, NOBODY)
-    secret.chmod(0o400)
+    use_with_a_secret_file(confined, service)
     with confined.config.open("a") as config:
-        config.write(f'host_secret_file = "{secret}"\nusage_interval_s = 1\n')
+        config.write("usage_interval_s = 1\n")
         config.write(f'metrics_listen = "127.0.0.1:9106"\nmetrics_file = "{confined.folder}/run/metrics.prom"\n')
     with agent_running(confined, *sandbox(confined, AGENT)) as process:
         until(lambda: confined.rate_bits("eth0", "1:1") == 500_000, "the first limit")
@@ -94,6 +90,18 @@ def test_the_agent_does_its_whole_work_under_its_unit(confined: Operator, servic
     assert private == []
 
 
+def use_with_a_secret_file(operator: Operator, service: Service) -> None:
+    """A configuration that the agent's user may read, and its secret where nobody else may."""
+    operator.use(service)
+    secret = operator.folder / "secret"
+    text = operator.config.read_text()
+    operator.config.chmod(0o644)
+    operator.config.write_text(text.replace("host_secret = ", "# host_secret = ") + f'host_secret_file = "{secret}"\n')
+    secret.write_text(text.partition('host_secret = "')[2].partition('"')[0])
+    os.chown(secret, NOBODY, NOBODY)
+    secret.chmod(0o400)
+
+
 def scraped(operator: Operator) -> bytes:
     def inside() -> bytes:
         with urllib.request.urlopen("http://127.0.0.1:9106/metrics", timeout=20) as answer:
@@ -111,6 +119,45 @@ def test_the_one_shot_unit_enforces_without_any_ip_socket(confined: Operator) ->
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert confined.rate_bits("eth0", "1:1") == 500_000
+
+
+def test_with_its_drop_in_the_agent_admits_whole_datagrams(confined: Operator, service: Service) -> None:
+    """The one capability and the one system call more are enough; what somebody deletes is back at once."""
+    unit = confined.folder / "with-drop-in.service"
+    unit.write_text(AGENT.read_text() + (UNITS / "whole-datagrams.conf").read_text())
+    unit.chmod(0o644)
+    use_with_a_secret_file(confined, service)
+    text = re.sub(r"(audit|receipt)_interval_s = .*", r"\1_interval_s = 600", confined.config.read_text())
+    confined.config.write_text(
+        text + "usage_interval_s = 1\nwhole_datagrams = true\n"
+    )  # as the drop-in's Environment= does
+
+    def filters(hook: str) -> str:
+        has_hook = confined.host.has_hook("eth0", hook)
+        return confined.host.tc("filter", "show", "dev", "eth0", hook) if has_hook else ""
+
+    with agent_running(confined, *sandbox(confined, unit)) as process:
+        for hook in ("ingress", "egress"):
+            until(lambda hook=hook: "slbw-whole direct-action" in filters(hook), f"the program at {hook}")  # type: ignore[misc]
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        for kind in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert f"{kind}:\t{1 << 12 | 1 << 39:016x}" in status  # CAP_NET_ADMIN, CAP_BPF
+        big = Datagram(("192.0.2.1", 40000), ("192.0.2.11", 50000), b"d" * 5000)
+        confined.host.inside(lambda: big.send(40))
+        until(lambda: drops_in_usage(confined) > 0, "refused datagrams in the usage")
+        assert witness.classes(confined.host.ap, "eth0")["1:1001"].drops == 0
+        confined.host.tc("filter", "del", "dev", "eth0", "egress", "pref", "105")
+        until(lambda: "slbw-whole" in filters("egress"), "the repaired filter")
+        assert confined.agent("status").returncode == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    assert "slbw-whole" in filters("egress")  # it goes on without its process
+
+
+def drops_in_usage(operator: Operator) -> int:
+    """Of link 1, to the user; 0 where nothing was counted yet."""
+    said = operator.agent("usage", "--json")
+    return int(json.loads(said.stdout)["links"]["1"]["to_user"]["drops"]) if said.returncode == 0 else 0
 
 
 # What is tried inside, and the error that it must meet.

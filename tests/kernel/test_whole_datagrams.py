@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,8 +98,8 @@ def test_one_changed_limit_touches_one_entry_in_each_direction(host: Host) -> No
     class Counting(Programs):
         changes = 0
 
-        def change(self, admitted):  # type: ignore[no-untyped-def]  # as there
-            self.changes += (changed := super().change(admitted))
+        def change(self, *given: Any) -> int:
+            self.changes += (changed := super().change(*given))
             return changed
 
     programs = Counting()
@@ -267,6 +268,9 @@ def test_kernel_that_refuses_the_filter_is_asked_for_shallow_queues_again(host: 
 
         def set(self, entries: object) -> int:  # as the real one
             return 0
+
+        def put(self, _address: object, _entry: object) -> bool:
+            return False
 
         def refused(self) -> dict[object, object]:
             return {}

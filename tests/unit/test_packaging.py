@@ -82,6 +82,21 @@ def test_the_package_has_every_unit_and_moves_it_to_its_own_folder(unit: Path) -
     assert "MOVED := sed s,/opt/scionlab-bw-agent,/$(PREFIX)," in RULES
 
 
+def test_only_a_drop_in_lets_the_agent_load_programs_and_it_adds_nothing_else() -> None:
+    folder = ROOT / "packaging/systemd"
+    assert "packaging/systemd/whole-datagrams.conf" in RULES
+    for unit in folder.glob("*.service"):
+        assert "CAP_BPF" not in unit.read_text(encoding="utf-8")
+    lines = (folder / "whole-datagrams.conf").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        "[Service]",
+        "Environment=SCIONLAB_BW_WHOLE_DATAGRAMS=true",
+        "AmbientCapabilities=CAP_BPF",
+        "CapabilityBoundingSet=CAP_BPF",
+        "SystemCallFilter=bpf",
+    ]
+
+
 def test_the_package_installs_what_the_lock_file_pins_and_nothing_unseen() -> None:
     assert "--require-hashes" in RULES
     assert "--no-deps" in RULES

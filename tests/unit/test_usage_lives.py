@@ -17,6 +17,23 @@ def farewell(size: int, *, mark: int = MARK, part: str = "inner", drops: int = 0
     return Farewell(7, KEY, part, mark, 125_000, size, 0, drops)  # type: ignore[arg-type]
 
 
+def test_what_was_refused_in_front_of_the_leaves_is_added_to_their_drops() -> None:
+    lives = Lives()
+    readings = [counted(size, data=data)._replace(refused=refused) for size, data, refused in ((0, 1, 4), (9, 2, 6))]
+
+    assert [lives.count(KEY, one, "1.18").drops for one in readings] == [5, 8]
+    assert lives.count(KEY, counted(0, mark=OTHER, data=1)._replace(refused=7), "1.18").drops == 2  # 1 since then
+
+
+def test_what_the_agent_before_counted_as_refused_stays_counted() -> None:
+    before, after = Lives(), Lives()
+    last = before.count(KEY, counted(100, data=2)._replace(refused=6), "1.18")
+    after.remember({KEY: last}, "1.18")
+
+    # Its successor has a program of its own, which begins with 0; the class goes on.
+    assert [after.count(KEY, counted(200, data=3)._replace(refused=one), "1.18").drops for one in (0, 5)] == [9, 14]
+
+
 def sizes(lives: Lives, *readings: Counted) -> list[tuple[str, int]]:
     rows = [lives.count(KEY, one, "1.18") for one in readings]
     return [(row.segment, row.bytes) for row in rows]

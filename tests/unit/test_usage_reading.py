@@ -20,7 +20,7 @@ def test_links_classes_are_found_with_what_their_leaves_dropped_and_hold() -> No
 
 
 def test_leaf_that_is_not_there_has_no_drops() -> None:
-    assert decode([piece(1, [Class(5, MARK)])], 1, Layouts())[5][4:] == (None, None, 0)
+    assert decode([piece(1, [Class(5, MARK)])], 1, Layouts())[5][4:7] == (None, None, 0)
 
 
 def test_classes_of_nobody_and_of_another_tree_are_left_out() -> None:
