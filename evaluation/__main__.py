@@ -28,8 +28,8 @@ from measuring.netns import available, cleanup_stale
 
 # In the order of the page: the thesis' figures, fragments solved, what it did not measure, the accuracy of HTB.
 SUITES = (
-    "sizes", "offered", "mtu", "fragments", "whole", "rates", "protocols", "sharing", "change", "heartbeats", "bystander",
-    "latency", "htbtable", "gigabit",
+    "sizes", "offered", "mtu", "fragments", "whole", "rates", "protocols", "sharing", "change", "heartbeats",
+    "bystander", "latency", "htbtable", "gigabit",
 )  # fmt: skip
 RESULTS = REPOSITORY / "evaluation" / "results"
 
