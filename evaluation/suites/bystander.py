@@ -16,7 +16,7 @@ from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import NO_LIMIT, OURS, THESIS
-from evaluation.together import Pair, beds, plan, receivers, total
+from evaluation.together import Pair, beds, disturbable, disturbed_s, plan, receivers, total
 from measuring.probes import Answers, ServedHost, answers
 from measuring.traffic import Results, TrafficRun, data, ends
 
@@ -41,7 +41,7 @@ link shares one class of 1 Mbit/s per direction.
 def steps(scale: EvaluationScale) -> list[Step]:
     seconds = scale.pick(6.0, 3.0)
     return [
-        Step(f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds))
+        disturbable(f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds))
         for number in range(1, scale.repetitions + 1)
     ]
 
@@ -52,7 +52,7 @@ def addresses(bed: Bed) -> dict[str, str]:
     return {SAME: user, OTHER: user.removesuffix(".2") + ".3"}
 
 
-def _measure(seconds: float, outcome: Outcome) -> None:
+def _measure(seconds: float, outcome: Outcome) -> float:
     with beds(LIMITERS, 1) as found:
         for bed in found.values():
             bed.users.ip("addr", "add", f"{addresses(bed)[OTHER]}/24", "dev", bed.wire(1).dev)
@@ -70,6 +70,7 @@ def _measure(seconds: float, outcome: Outcome) -> None:
             _note_answers(limiter, target, answers(process), outcome)
         for limiter, bed in found.items():
             _note_bulk(limiter, bed, results, outcome)
+        return disturbed_s(results)
 
 
 def _pairs(bed: Bed) -> Sequence[Pair]:

@@ -26,12 +26,16 @@ from evaluation.figures import PALETTE
 from evaluation.limiters import OURS, THESIS, Link
 from evaluation.together import (
     LATE_WAKE_UP_S,
+    SPREAD,
     Pair,
     beds,
+    disturbable,
+    disturbed_s,
     longest_pause_s,
     plan,
     receivers,
     total,
+    with_spread,
 )
 from measuring.judge import NS, Arrivals, Wire, bins_kbit, excess_bytes
 from measuring.traffic import Results, TrafficRun, data, ends
@@ -82,7 +86,9 @@ def steps(scale: EvaluationScale) -> list[Step]:
     phase_s = scale.pick(3.0, 1.8)
     seconds = phase_s * len(LIMITS)
     return [
-        Step(f"{len(LIMITS) - 1} changes ({number} of {scale.repetitions})", seconds + 5, partial(_measure, phase_s))
+        disturbable(
+            f"{len(LIMITS) - 1} changes ({number} of {scale.repetitions})", seconds + 5, partial(_measure, phase_s)
+        )
         for number in range(1, scale.repetitions + 1)
     ]
 
@@ -90,7 +96,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
 # --- one run ----------------------------------------------------------------------------------------------------
 
 
-def _measure(phase_s: float, outcome: Outcome) -> None:
+def _measure(phase_s: float, outcome: Outcome) -> float:
     with beds(LIMITERS, 1) as found:
         for bed in found.values():
             bed.users.ip("addr", "add", f"{_neighbour(bed)}/24", "dev", bed.wire(1).dev)
@@ -108,6 +114,7 @@ def _measure(phase_s: float, outcome: Outcome) -> None:
         for limiter, bed in found.items():
             moments = [one.result() for one in offered[limiter]]
             _note(bed, _changes(moments, results.stop_ns), results, outcome)
+        return disturbed_s(results)
 
 
 def _neighbour(bed: Bed) -> str:
@@ -226,17 +233,17 @@ def _too_much_bytes(arrivals: Arrivals, wire: Wire, change: Change, late_s: floa
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    names = [str(one) for one in outcome.values("change")]
     rows = [
         [
-            name,
+            f"{name}, {way}",
             *(
                 cell
                 for limiter in LIMITERS
-                for cell in (_held(outcome, limiter, name), _excess(outcome, limiter, name))
+                for cell in (_held(outcome, limiter, str(name), way), _excess(outcome, limiter, str(name), way))
             ),
         ]
-        for name in names
+        for name in outcome.values("change")
+        for way in DIRECTIONS
     ]
     others = [
         [
@@ -250,10 +257,10 @@ def tables(outcome: Outcome) -> list[Table]:
     header = ["kbit/s", *(f"{limiter}, {what}" for limiter in LIMITERS for what in ("holds after, s", "too much, kB"))]
     return [
         Table(
-            "A limit changed under load, to / from user",
+            "A limit changed under load",
             header,
             rows,
-            "*Holds after*: medians; *too much*: the worst repetition.",
+            f"*Holds after*: {SPREAD[0].lower()}{SPREAD[1:-1]}; *too much*: the worst repetition.",
         ),
         Table(
             "Meanwhile",
@@ -264,18 +271,18 @@ def tables(outcome: Outcome) -> list[Table]:
     ]
 
 
-def _held(outcome: Outcome, limiter: str, name: str) -> str:
-    cells = []
-    for direction in DIRECTIONS:
-        never = total(outcome, "never held", limiter=limiter, change=name, direction=direction)
-        found = outcome.median(limiter=limiter, change=name, direction=direction, what="holds after")
-        cells.append("never" if never else NOTHING if found is None else figure(found))
-    return " / ".join(cells)
+def _held(outcome: Outcome, limiter: str, name: str, way: str) -> str:
+    row: dict[str, Label] = {"limiter": limiter, "change": name, "direction": way}
+    found = with_spread(outcome, ".2f", what="holds after", **row)
+    never = total(outcome, "never held", **row)
+    if not never:
+        return found
+    return "never" if found == NOTHING else f"{found}, {never:.0f} times never"
 
 
-def _excess(outcome: Outcome, limiter: str, name: str) -> str:
-    found = [outcome.find(limiter=limiter, change=name, direction=one, what="too much") for one in DIRECTIONS]
-    return " / ".join(figure(max(one[0].samples) / 1000) if one else NOTHING for one in found)
+def _excess(outcome: Outcome, limiter: str, name: str, way: str) -> str:
+    found = outcome.find(limiter=limiter, change=name, direction=way, what="too much")
+    return figure(max(found[0].samples) / 1000) if found else NOTHING
 
 
 def _passed(outcome: Outcome, limiter: str) -> str:

@@ -15,7 +15,8 @@ from bench.report import NOTHING, Table
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import OURS, THESIS, WONDERSHAPER
-from evaluation.together import Pair, beds, receivers, run, total
+from evaluation.together import Pair, beds, disturbable, disturbed_s, receivers, run, total
+from measuring.judge import NS
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, ends, heartbeats
 
@@ -39,7 +40,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
     """One limiter after the other: what is offered here keeps a station busy."""
     seconds = scale.pick(4.4, 2.4)
     return [
-        Step(limiter, seconds + 2, partial(_measure, limiter, seconds))
+        disturbable(limiter, seconds + 2, partial(_measure, limiter, seconds))
         for limiter in interleave(LIMITERS, scale.repetitions)
     ]
 
@@ -49,11 +50,13 @@ def payload_bytes(kbit: int) -> int:
     return SMALL_BYTES if kbit <= SMALL_UP_TO_KBIT else LARGE_BYTES
 
 
-def _measure(limiter: str, seconds: float, outcome: Outcome) -> None:
+def _measure(limiter: str, seconds: float, outcome: Outcome) -> float:
     with beds([limiter], len(RATES)) as found:
         bed = found[limiter]
         bed.limit(dict(enumerate(RATES, start=1)))
-        _note(limiter, bed, run(found, _pairs, seconds), seconds, outcome)
+        results = run(found, _pairs, seconds)
+        _note(bed, results, outcome)
+        return disturbed_s(results)
 
 
 def _pairs(bed: Bed) -> Sequence[Pair]:
@@ -68,14 +71,15 @@ def _pairs(bed: Bed) -> Sequence[Pair]:
     ]
 
 
-def _note(limiter: str, bed: Bed, results: Results, seconds: float, outcome: Outcome) -> None:
+def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
+    seconds = (results.stop_ns - results.start_ns) / NS
     for number, kbit in enumerate(RATES, start=1):
         for direction, receiver in receivers(bed):
             seen = results.heartbeats(receiver, bed.wire(number).name)
             sender = results.other_end(receiver, bed.wire(number).name)
             offered = (sender.sent() + sender.refused()) * sender.wire.bytes(payload_bytes(kbit)) / seconds / 125
             labels: dict[str, Label] = {
-                "experiment": NAME, "limiter": limiter, "direction": direction, "kbit": kbit
+                "experiment": NAME, "limiter": bed.limiter, "direction": direction, "kbit": kbit
             }  # fmt: skip
             due = max(sender.sent("heartbeat"), int(seconds / HEARTBEAT_INTERVAL_S))
             outcome.add(due, "packets", what="due", **labels)
@@ -117,8 +121,8 @@ def claims(outcome: Outcome) -> list[Claim]:
     taken_down = total(outcome, "down", limiter=THESIS)
     return [
         Claim(
-            sentence=f"At {OVERLOAD}-fold overload every heartbeat arrives, at every limit from {RATES[0]} kbit/s on, and "
-            "no link is taken down.",
+            sentence=f"At {OVERLOAD}-fold overload every heartbeat arrives, at every limit from {RATES[0]} kbit/s on, "
+            "and no link is taken down.",
             bound="heartbeats have a leaf of their own inside the limit, faster than a router sends",
             measured=f"{arrived:.0f} of {due:.0f} arrived, {down:.0f} times down",
             holds=0 < due == arrived and down == 0,

@@ -18,7 +18,20 @@ from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.limiters import OURS, THESIS, WONDERSHAPER
-from evaluation.together import LATE_WAKE_UP_S, Pair, add_all, beds, longest_pause_s, receivers, run, total
+from evaluation.together import (
+    LATE_WAKE_UP_S,
+    SPREAD,
+    Pair,
+    add_all,
+    beds,
+    disturbable,
+    disturbed_s,
+    longest_pause_s,
+    receivers,
+    run,
+    total,
+    with_spread,
+)
 from measuring.echo import percentile
 from measuring.judge import NS, delays_ms
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
@@ -48,17 +61,20 @@ buffer in front of it.
 
 def steps(scale: EvaluationScale) -> list[Step]:
     return [
-        Step(f"all limiters at once ({number} of {scale.repetitions})", scale.run_s + 4, partial(_measure, scale.run_s))
+        disturbable(
+            f"all limiters at once ({number} of {scale.repetitions})", scale.run_s + 5, partial(_measure, scale.run_s)
+        )
         for number in range(1, scale.repetitions + 1)
     ]
 
 
-def _measure(seconds: float, outcome: Outcome) -> None:
+def _measure(seconds: float, outcome: Outcome) -> float:
     with beds(LIMITERS, len(RATES)) as found:
         limit_all(found.values(), dict(enumerate(RATES, start=1)))
         results = run(found, _pairs, seconds, linger_s=1.5)
         for bed in found.values():
             _note(bed, results, outcome)
+        return disturbed_s(results)
 
 
 def _pairs(bed: Bed) -> Sequence[Pair]:
@@ -110,19 +126,24 @@ def tables(outcome: Outcome) -> list[Table]:
     shown = [f"{limiter}, {what}" for limiter in LIMITERS for what in ("median", "99 %")]
     delays = [
         [
-            f"{kbit:,}",
+            f"{kbit:,}, {way}",
             figure(delay_bound_ms(kbit)),
-            *(_delay(outcome, kbit, who, what) for who in LIMITERS for what in ("median", "99 %")),
+            *(
+                with_spread(outcome, ",.0f", experiment="data", limiter=who, direction=way, kbit=kbit, what=what)
+                for who in LIMITERS
+                for what in ("median", "99 %")
+            ),
         ]
         for kbit in RATES
+        for way in DIRECTIONS
     ]
     echoes_ = [[f"{kbit:,}", *(_echo(outcome, kbit, who) for who in LIMITERS)] for kbit in RATES]
     return [
         Table(
-            "One-way delay of data packets on an overloaded link, to / from user, ms",
+            "One-way delay of data packets on an overloaded link, ms",
             ["kbit/s", "ours: bound", *shown],
             delays,
-            "Medians over the repetitions.",
+            SPREAD,
         ),
         Table(
             "Echo on the overloaded link: there and back, ms, and answers of questions",
@@ -132,13 +153,6 @@ def tables(outcome: Outcome) -> list[Table]:
             "none). A queue that is counted in packets and always full has no place for somebody who sends rarely.",
         ),
     ]
-
-
-def _delay(outcome: Outcome, kbit: int, limiter: str, what: str) -> str:
-    found = [
-        outcome.median(experiment="data", limiter=limiter, direction=one, kbit=kbit, what=what) for one in DIRECTIONS
-    ]
-    return " / ".join(NOTHING if one is None else figure(one) for one in found)
 
 
 def _echo(outcome: Outcome, kbit: int, limiter: str) -> str:

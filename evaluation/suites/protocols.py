@@ -17,7 +17,17 @@ from bench.report import NOTHING, Table
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from evaluation.limiters import OURS, THESIS
-from evaluation.together import FULL_PAYLOAD_BYTES, add_all, beds, ratio_bound, receivers
+from evaluation.together import (
+    FULL_PAYLOAD_BYTES,
+    SPREAD,
+    add_all,
+    beds,
+    disturbable,
+    disturbed_s,
+    ratio_bound,
+    receivers,
+    with_spread,
+)
 from measuring import judge
 from measuring.netns import Namespace
 from measuring.quic_like import PAYLOAD_BYTES as QUIC_PAYLOAD_BYTES
@@ -68,13 +78,13 @@ LANES = tuple(Lane(1 + at, *one) for at, one in enumerate((kind, way) for kind i
 def steps(scale: EvaluationScale) -> list[Step]:
     seconds = scale.pick(7.0, 4.0)
     return [
-        Step(f"{kbit:,} kbit/s ({number} of {scale.repetitions})", seconds + 6, partial(_measure, kbit, seconds))
+        disturbable(f"{kbit:,} kbit/s ({number} of {scale.repetitions})", seconds + 6, partial(_measure, kbit, seconds))
         for number in range(1, scale.repetitions + 1)
         for kbit in scale.pick(RATES, RATES[:1])
     ]
 
 
-def _measure(kbit: int, seconds: float, outcome: Outcome) -> None:
+def _measure(kbit: int, seconds: float, outcome: Outcome) -> float:
     with beds(LIMITERS, len(LANES)) as found:
         for bed in found.values():
             over_ipv6 = [bed.wire(lane.wire).link(kbit, ipv6=True) for lane in LANES if lane.is_ipv6]
@@ -97,6 +107,7 @@ def _measure(kbit: int, seconds: float, outcome: Outcome) -> None:
                     receiver = dict(receivers(bed))[lane.direction]
                     samples = results.goodput_samples(receiver, bed.wire(lane.wire).name)
                     _note(outcome, Row(lane, bed.limiter, kbit, results), samples)
+        return disturbed_s(results)
 
 
 def _sender_and_receiver(bed: Bed, direction: str) -> tuple[Namespace, Namespace]:
@@ -195,15 +206,29 @@ def tables(outcome: Outcome) -> list[Table]:
         ]
         return [row for row in found if any(NOTHING not in cell for cell in row[1:])]
 
+    goodput = [
+        [
+            f"{kind}, {kbit:,}, {way}",
+            *(
+                with_spread(outcome, ".3f", experiment=kind, kbit=kbit, limiter=who, what="goodput", direction=way)
+                for who in LIMITERS
+            ),
+        ]
+        for kind in KINDS
+        for kbit in kbits
+        for way in DIRECTIONS
+    ]
     shown = [
-        ("Goodput over what headers leave of the limit", "goodput", ".3f", ""),
         ("Seconds in which nothing arrived", "zeros", ".0f", ""),
         ("Packets that were sent again", "sent again", ",.0f", f" {QUIC}: packets that the sender declared lost."),
         ("Jain's index of eight flows in one limit", "jain", ".3f", f" {OF_EIGHT}"),
     ]
     return [
-        Table(f"{title}, to / from user", header, rows(what, shape), f"Medians over the repetitions.{more}")
-        for title, what, shape, more in shown
+        Table("Goodput over what headers leave of the limit", header, goodput, SPREAD),
+        *(
+            Table(f"{title}, to / from user", header, rows(what, shape), f"Medians over the repetitions.{more}")
+            for title, what, shape, more in shown
+        ),
     ]
 
 

@@ -19,15 +19,19 @@ from evaluation.figures import PALETTE
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from evaluation.together import (
     LATE_WAKE_UP_S,
+    SPREAD,
     Pair,
     add_all,
     beds,
+    disturbable,
+    disturbed_s,
     longest_pause_s,
     one_second_samples,
     ratio_bound,
     receivers,
     run,
     steady_s,
+    with_spread,
 )
 from measuring.traffic import Results, data, ends
 
@@ -58,7 +62,7 @@ Gbit/s has a section of its own.
 
 def steps(scale: EvaluationScale) -> list[Step]:
     slow = [
-        Step(
+        disturbable(
             f"up to 10 Mbit/s, all limiters ({number} of {scale.repetitions})",
             scale.run_s + 6,
             partial(_measure, LIMITERS, SLOW, scale.run_s),
@@ -67,19 +71,20 @@ def steps(scale: EvaluationScale) -> list[Step]:
     ]
     seconds = scale.pick(4.0, 2.5)
     fast = [
-        Step(f"100 Mbit/s: {limiter}", seconds + 3, partial(_measure, (limiter,), FAST, seconds))
+        disturbable(f"100 Mbit/s: {limiter}", seconds + 3, partial(_measure, (limiter,), FAST, seconds))
         for limiter in interleave(scale.pick(FAST_LIMITERS, (OURS,)), scale.repetitions)
     ]
     return [*slow, *fast]
 
 
-def _measure(limiters: Sequence[str], kbits: Sequence[int], seconds: float, outcome: Outcome) -> None:
+def _measure(limiters: Sequence[str], kbits: Sequence[int], seconds: float, outcome: Outcome) -> float:
     with beds(limiters, len(kbits)) as found:
         limit_all(found.values(), dict(enumerate(kbits, start=1)))
         results = run(found, partial(_pairs, kbits), seconds)
         for bed in found.values():
             for number, kbit in enumerate(kbits, start=1):
                 _note(bed, number, kbit, results, outcome)
+        return disturbed_s(results)
 
 
 def _pairs(kbits: Sequence[int], bed: Bed) -> Sequence[Pair]:
@@ -109,20 +114,28 @@ def _note(bed: Bed, number: int, kbit: int, results: Results, outcome: Outcome) 
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    kbits = [kbit for kbit in (*SLOW, *FAST) if outcome.find(kbit=kbit)]
+    cases = [(kbit, way) for kbit in (*SLOW, *FAST) for way in DIRECTIONS if outcome.find(kbit=kbit, direction=way)]
     header = ["limit, kbit/s", *LIMITERS]
-
-    def rows(what: str) -> list[list[str]]:
-        worst = what.startswith("window")
-        return [[f"{kbit:,}", *(_cell(outcome, kbit, who, what, worst) for who in LIMITERS)] for kbit in kbits]
-
+    long_run = [
+        [
+            f"{kbit:,}, {way}",
+            *(with_spread(outcome, ".4f", kbit=kbit, direction=way, limiter=who, what="long run") for who in LIMITERS),
+        ]
+        for kbit, way in cases
+    ]
     return [
-        Table("Long run over the limit, to / from user", header, rows("long run"), "Medians over the repetitions."),
+        Table("Long run over the limit", header, long_run, SPREAD),
         *(
             Table(
-                f"Busiest window of {window_ms} ms over what may pass in it, to / from user",
+                f"Busiest window of {window_ms} ms over what may pass in it",
                 header,
-                rows(f"window {window_ms} ms"),
+                [
+                    [
+                        f"{kbit:,}, {way}",
+                        *(_worst(outcome, kbit, way, who, f"window {window_ms} ms") for who in LIMITERS),
+                    ]
+                    for kbit, way in cases
+                ],
                 "The worst repetition.",
             )
             for window_ms in WINDOWS_MS
@@ -130,18 +143,14 @@ def tables(outcome: Outcome) -> list[Table]:
     ]
 
 
-def _cell(outcome: Outcome, kbit: int, limiter: str, what: str, worst: bool) -> str:
-    found = [outcome.find(kbit=kbit, limiter=limiter, what=what, direction=one) for one in DIRECTIONS]
-    return " / ".join(_shown(one[0], worst) if one else NOTHING for one in found)
-
-
-def _shown(one: Series, worst: bool) -> str:
-    return f"{max(one.samples):.3f}" if worst else f"{one.median:.4f}"
+def _worst(outcome: Outcome, kbit: int, way: str, limiter: str, what: str) -> str:
+    found = outcome.find(kbit=kbit, limiter=limiter, what=what, direction=way)
+    return f"{max(found[0].samples):.3f}" if found else NOTHING
 
 
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[tuple[float, float]]] = {}
-    for limiter in LIMITERS[:-1]:
+    for limiter in (OURS, THESIS, WONDERSHAPER, WRONG):
         for direction in DIRECTIONS:
             series = outcome.find(limiter=limiter, direction=direction, what="long run")
             points = sorted((float(one.labels["kbit"]), one.median) for one in series)
@@ -160,7 +169,7 @@ def plots(outcome: Outcome) -> list[Plot]:
             is_log=False,
             mark_y=1.0,
             panels=DIRECTIONS,
-            palette=PALETTE,
+            palette={**PALETTE, WRONG: "#888888"},
         )
     ]
 

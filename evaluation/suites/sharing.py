@@ -19,7 +19,7 @@ from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import OURS, THESIS, Link
-from evaluation.together import Pair, beds, ratio_bound, receivers, run, steady_s
+from evaluation.together import Pair, beds, disturbable, disturbed_s, ratio_bound, receivers, run, steady_s
 from measuring import judge
 from measuring.traffic import Results, data, ends
 
@@ -51,7 +51,7 @@ tarball; *installed* is the time from the offer to its receipt that the kernel h
 
 def steps(scale: EvaluationScale) -> list[Step]:
     pairs = [
-        Step(f"pairs ({number} of {scale.repetitions})", scale.run_s + 4, partial(_measure_pairs, scale.run_s))
+        disturbable(f"pairs ({number} of {scale.repetitions})", scale.run_s + 4, partial(_measure_pairs, scale.run_s))
         for number in range(1, scale.repetitions + 1)
     ]
     seconds = scale.pick(6.0, 4.0)
@@ -69,7 +69,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
 # --- two links --------------------------------------------------------------------------------------------------
 
 
-def _measure_pairs(seconds: float, outcome: Outcome) -> None:
+def _measure_pairs(seconds: float, outcome: Outcome) -> float:
     """The pair behind one address on the first wire, that of one AS on the second."""
     with beds(LIMITERS, len(PAIRS)) as found:
         for limiter, bed in found.items():
@@ -83,6 +83,7 @@ def _measure_pairs(seconds: float, outcome: Outcome) -> None:
             for experiment, links in _pair_links(bed).items():
                 for link in links:
                     _note(experiment, bed, link, results, outcome)
+        return disturbed_s(results)
 
 
 def _second_address(bed: Bed) -> str:
@@ -272,7 +273,7 @@ def plots(outcome: Outcome) -> list[Plot]:
                 )
                 if rate is not None:
                     bars[f"{limiter}: {experiment}, {kbit} kbit/s"] = rate
-    title = "Two links that share something: rate from the user"
+    title = "Rate from the user"
     return [Plot("sharing", title, "kbit/s on the wire", bars=bars, is_log=False)] if bars else []
 
 

@@ -1,0 +1,214 @@
+"""What the thesis did not measure: the arithmetic of the suites, and that their claims can fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.core import Label, Outcome
+from bench.windows import FRAME_BYTES
+from evaluation import together
+from evaluation.core import DIRECTIONS, EvaluationScale
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, WRONG_SHARE
+from evaluation.suites import bystander, heartbeats, latency, protocols, rates, sharing
+from measuring.judge import NS
+
+SUITES = (rates, protocols, sharing, heartbeats, bystander, latency)
+
+
+# --- what all share ---------------------------------------------------------------------------------------------
+
+
+def test_the_bound_of_a_ratio_is_a_frame_and_what_is_sent_late() -> None:
+    frame_s = FRAME_BYTES / (100 * 125)
+    assert together.ratio_bound(100, 10) == pytest.approx((frame_s + 0.008) / 10)
+    assert together.ratio_bound(100, 10, [(0, NS // 10), (0, NS // 20)]) == pytest.approx((frame_s + 0.108) / 10)
+
+
+@pytest.mark.parametrize("seconds", [3, 10])
+def test_the_wrong_limit_is_beyond_the_bound_at_every_rate_also_in_a_disturbed_run(seconds: int) -> None:
+    """Or the control of `rates` could pass, and say nothing."""
+    pause = (0, int(together.MOST_DISTURBED_S * NS))
+    assert all(together.ratio_bound(kbit, seconds, [pause]) < WRONG_SHARE - 1 for kbit in rates.SLOW)
+
+
+def test_a_disturbed_run_is_forgotten_and_made_once_more() -> None:
+    runs = iter([(1.0, 0.5), (2.0, 0.5), (3.0, 0.0)])
+
+    def measure(found: Outcome) -> float:
+        value, lost_s = next(runs)
+        found.add(value, "s", what="took")
+        return lost_s
+
+    outcome = Outcome("any")
+    step = together.disturbable("a run", 1.0, measure)
+    step.run(outcome)
+    assert outcome.find(what="took")[0].samples == [2.0]  # the second one counts, however it went
+    assert len(outcome.notes) == 1
+    step.run(outcome)
+    assert outcome.find(what="took")[0].samples == [2.0, 3.0]
+    assert len(outcome.notes) == 1
+
+
+def test_a_spread_stands_in_brackets_where_there_is_one() -> None:
+    outcome = Outcome("any")
+    for one in (0.99, 1.0, 1.02):
+        outcome.add(one, "of the limit", what="several")
+    outcome.add(1.0, "of the limit", what="one")
+    assert together.with_spread(outcome, ".2f", what="several") == "1.00 (0.99 to 1.02)"
+    assert together.with_spread(outcome, ".2f", what="one") == "1.00"
+    assert together.with_spread(outcome, ".2f", what="none") == "-"
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_nothing_measured_is_nothing_claimed_and_nothing_drawn(suite: object) -> None:
+    empty = Outcome("empty")
+    assert not any(one.holds for one in suite.claims(empty))  # type: ignore[attr-defined]
+    assert suite.plots(empty) == []  # type: ignore[attr-defined]
+    suite.tables(empty)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_quick_run_is_a_fraction_of_a_whole_one(suite: object) -> None:
+    quick, full = (
+        sum(step.expected_s for step in suite.steps(EvaluationScale(quick=is_quick)))  # type: ignore[attr-defined]
+        for is_quick in (True, False)
+    )
+    assert 0 < quick <= 40
+    assert quick * 2 < full
+
+
+# --- rates ------------------------------------------------------------------------------------------------------
+
+
+def measured_rates(ours: float = 1.0, wrong: float = 1.1, none: float = 2.0, window: float = 0.9) -> Outcome:
+    outcome = Outcome(rates.NAME)
+    for limiter, ratio in ((OURS, ours), (WRONG, wrong), (NO_LIMIT, none)):
+        for direction in DIRECTIONS:
+            labels: dict[str, Label] = {"limiter": limiter, "direction": direction, "kbit": 1_000}
+            outcome.add(ratio, "of the limit", what="long run", **labels)
+            outcome.add(0.01, "of the limit", what="bound", **labels)
+            outcome.add(window, "of what may pass", what="window 10 ms", **labels)
+    return outcome
+
+
+def test_rates_within_the_bound_hold_and_both_controls_are_called_wrong() -> None:
+    assert [one.holds for one in rates.claims(measured_rates())] == [True, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "broken"),
+    [
+        (measured_rates(ours=1.011), 0),
+        (measured_rates(ours=0.989), 0),
+        (measured_rates(window=1.01), 1),
+        (measured_rates(wrong=1.009), 2),
+        (measured_rates(none=1.0), 3),
+    ],
+)
+def test_a_rate_or_a_control_on_the_wrong_side_of_the_bound_breaks_its_claim(outcome: Outcome, broken: int) -> None:
+    assert [number for number, one in enumerate(rates.claims(outcome)) if not one.holds] == [broken]
+
+
+# --- sharing ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(2, 2), (15, 2), (100, 10), (4_000, 400)])
+def test_a_random_tenth_is_busy_and_at_least_two(count: int, wanted: int) -> None:
+    chosen = sharing.busy(count, seed=1)
+    assert len(set(chosen)) == len(chosen) == wanted
+    assert all(1 <= one <= count for one in chosen)
+    assert chosen == sharing.busy(count, seed=1)
+    assert count == wanted or chosen != sharing.busy(count, seed=2)
+
+
+def test_every_user_of_a_crowd_has_an_address_of_its_own() -> None:
+    addresses = [sharing.crowd_address(one) for one in range(1, max(sharing.CROWDS) + 1)]
+    assert len(set(addresses)) == len(addresses)
+    assert all(0 < int(one.rsplit(".", 1)[1]) < 255 for one in addresses)
+
+
+def measured_crowd(low: float, high: float, jain: float) -> Outcome:
+    outcome = Outcome(sharing.NAME)
+    labels: dict[str, Label] = {"experiment": sharing.CROWD, "limiter": OURS, "links": 100}
+    outcome.add(1.0, "s", what="installed", direction="both", **labels)
+    for direction in DIRECTIONS:
+        for what, value in (("lowest", low), ("highest", high), ("jain", jain), ("bound", 0.02), ("busy", 10)):
+            outcome.add(value, "of the limit", what=what, direction=direction, **labels)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "jain", "holds"),
+    [(0.99, 1.01, 0.9999, True), (0.97, 1.0, 0.9999, False), (1.0, 1.03, 0.9999, False), (0.99, 1.01, 0.99, False)],
+)
+def test_a_crowd_is_judged_by_its_worst_link_and_by_jain(low: float, high: float, jain: float, holds: bool) -> None:
+    outcome = measured_crowd(low, high, jain)
+    assert [one.holds for one in sharing.claims(outcome)] == [False, False, holds]  # no pair was measured
+    assert sharing.tables(outcome)[1].rows[0][:5] == ["100", OURS, DIRECTIONS[0], "10", "1"]
+
+
+# --- the others -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kbit", "bound_ms"),
+    [
+        (100, 5 * FRAME_BYTES * 8 / 100),  # four frames in the queue, one under way
+        (10_000, 100 + FRAME_BYTES * 8 / 10_000),
+    ],
+)
+def test_no_packet_may_wait_longer_than_a_full_queue_drains(kbit: int, bound_ms: float) -> None:
+    assert latency.delay_bound_ms(kbit) == pytest.approx(bound_ms)
+
+
+@pytest.mark.parametrize(("late_ms", "holds"), [(0.0, True), (40.0, False)])
+def test_a_packet_that_waited_longer_breaks_the_claim(late_ms: float, holds: bool) -> None:
+    outcome = Outcome(latency.NAME)
+    labels: dict[str, Label] = {"experiment": "data", "limiter": OURS, "direction": DIRECTIONS[0], "kbit": 500}
+    outcome.add(latency.delay_bound_ms(500) + late_ms, "ms", what="worst", **labels)
+    outcome.add(20.0, "ms", what="longest pause", **labels)  # which is allowed, and 8 ms for late timers
+    assert [one.holds for one in latency.claims(outcome)] == [holds]
+
+
+@pytest.mark.parametrize(("arrived", "downs", "holds"), [(40, 0, True), (39, 0, False), (40, 1, False)])
+def test_one_lost_heartbeat_breaks_the_claim(arrived: int, downs: int, holds: bool) -> None:
+    outcome = Outcome(heartbeats.NAME)
+    for limiter, seen, down in ((OURS, arrived, downs), (THESIS, 3, 2)):
+        labels: dict[str, Label] = {"limiter": limiter, "direction": DIRECTIONS[0], "kbit": 32}
+        outcome.add(40, "packets", what="due", **labels)
+        outcome.add(seen, "packets", what="arrived", **labels)
+        outcome.add(down, "times", what="down", **labels)
+    assert [one.holds for one in heartbeats.claims(outcome)] == [holds, True]
+
+
+@pytest.mark.parametrize(("answered", "lost", "holds"), [(20, 0, True), (19, 0, False), (20, 1, False)])
+def test_one_lost_packet_of_a_bystander_breaks_the_claim(answered: int, lost: int, holds: bool) -> None:
+    outcome = Outcome(bystander.NAME)
+    for limiter, gone in ((OURS, lost), (THESIS, 900)):
+        labels: dict[str, Label] = {"limiter": limiter, "target": bystander.SAME}
+        outcome.add(20, "questions", what="asked", kind="udp", direction="both", **labels)
+        outcome.add(answered, "questions", what="answered", kind="udp", direction="both", **labels)
+        outcome.add(1_000, "packets", what="sent", direction=DIRECTIONS[0], **labels)
+        outcome.add(gone, "packets", what="lost", direction=DIRECTIONS[0], **labels)
+    assert [one.holds for one in bystander.claims(outcome)] == [holds, True]
+
+
+def test_headers_leave_so_much_of_a_limit_for_payload() -> None:
+    assert protocols.header_share(protocols.UDP6) == pytest.approx(1452 / 1514)
+    assert protocols.header_share(protocols.TCP_8) == pytest.approx(1448 / 1514)
+    assert protocols.header_share(protocols.TCP6_1) == pytest.approx(1428 / 1514)
+    assert protocols.header_share(protocols.QUIC) == pytest.approx(1200 / 1242)
+
+
+@pytest.mark.parametrize(("goodput", "holds"), [(1.0, True), (0.94, False), (1.06, False)])
+def test_goodput_is_judged_on_both_sides(goodput: float, holds: bool) -> None:
+    outcome = Outcome(protocols.NAME)
+    for kind in protocols.KINDS:
+        labels: dict[str, Label] = {"experiment": kind, "limiter": OURS, "direction": DIRECTIONS[0], "kbit": 500}
+        outcome.add(goodput, "of what headers leave", what="goodput", **labels)
+        outcome.add(0.05, "of what headers leave", what="bound", **labels)
+    assert [one.holds for one in protocols.claims(outcome)] == [holds, holds]
+
+
+def test_every_protocol_has_a_wire_of_its_own_for_each_direction() -> None:
+    assert len({lane.wire for lane in protocols.LANES}) == len(protocols.LANES) == 2 * len(protocols.KINDS)
