@@ -11,7 +11,7 @@ from bench.core import Label, Outcome, Step
 from evaluation.bed import Bed, BedLab
 from evaluation.candidates import CANDIDATES, NFT, Candidate, depth_name, make_bed, nft_missing
 from evaluation.core import EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG, has_whole_datagrams
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
 from evaluation.taps import Tapping, excess_bytes
 from evaluation.together import Pair, receivers
 from measuring.framing import goodput_bound
@@ -27,6 +27,7 @@ QUICK_SIZES = (1000, 2000, 5000, 10_000)
 LARGE_BYTES, LARGEST_BYTES = 10_000, 65_507
 OTHER_LIMITS = (100, 2_000, 10_000)
 V6_SIZES = (2000, 5000, 10_000)
+LIMITERS = (OURS, WHOLE, THESIS, WRONG, NO_LIMIT)
 TAPPED = (OURS, WHOLE, THESIS, WRONG)
 SLOW_TO_FAIL = depth_name(256)  # four seconds of the rate in the leaf: a run of three says nothing about it
 SETUP_S = 6.0
@@ -66,11 +67,6 @@ def all_slots(scale: EvaluationScale) -> list[Slot]:
     return found
 
 
-def limiters() -> tuple[str, ...]:
-    whole = (WHOLE,) if has_whole_datagrams() else ()
-    return (OURS, *whole, THESIS, WRONG, NO_LIMIT)
-
-
 def steps(scale: EvaluationScale) -> list[Step]:
     """What is ours and the thesis' in one run, the candidates in another, each so often."""
     found = []
@@ -85,10 +81,8 @@ def steps(scale: EvaluationScale) -> list[Step]:
 
 
 def _measure_limiters(scale: EvaluationScale, number: int, outcome: Outcome) -> None:
-    if not has_whole_datagrams():
-        outcome.note("This agent does not have the option `whole_datagrams`, so it does not take part.")
     with BedLab() as lab:
-        plans = {one: all_slots(scale) if one in (OURS, WHOLE) else sizes_slots(scale) for one in limiters()}
+        plans = {one: all_slots(scale) if one in (OURS, WHOLE) else sizes_slots(scale) for one in LIMITERS}
         beds = {one: Bed(lab, one, len(slots)) for one, slots in plans.items()}
         with ThreadPoolExecutor(max_workers=len(beds)) as pool:
             list(pool.map(lambda one: _limit(beds[one], plans[one]), beds))

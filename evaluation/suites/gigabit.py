@@ -17,7 +17,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, BedLab
 from evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG, has_whole_datagrams
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
 from evaluation.together import LATE_WAKE_UP_S
 from measuring.framing import tcp_goodput_bound
 from measuring.tcp import TcpResult, run_tcp
@@ -58,7 +58,7 @@ class Case:
 
 def cases(scale: EvaluationScale) -> list[Case]:
     """Of ours everything, of the others what shows the difference; the controls with super-packets, one flow."""
-    whole = (WHOLE,) if has_whole_datagrams() and not scale.quick else ()
+    whole = scale.pick((WHOLE,), ())
     wanted = [(OURS, FRAMES, scale.pick((1, 2, 8), (1, 8))), (OURS, SUPER_PACKETS, (1, 8))]
     wanted += [(limiter, SUPER_PACKETS, (1,)) for limiter in (*whole, THESIS, WRONG, NO_LIMIT)]
     wanted += [(limiter, FRAMES, scale.pick((1, 8), ())) for limiter in (THESIS, NO_LIMIT)]

@@ -20,7 +20,7 @@ from evaluation.bed import Bed, BedLab, limit_all
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
 from evaluation.download import PATH, Download, Fetching, WebServer
 from evaluation.figures import PALETTE
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG, Link, has_whole_datagrams
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG, Link
 from evaluation.together import LATE_WAKE_UP_S
 from measuring.framing import ETHERNET_BYTES, VXLAN_BYTES, tcp_segment_bytes
 from measuring.judge import bucket_bytes
@@ -33,6 +33,7 @@ FILE_BYTES, QUICK_FILE_BYTES = 2_400_000, 450_000
 ROUNDING_KB = 0.005  # the published figures have two decimals
 KBIT_PER_KB = 8  # kB/s = 1000 bytes/s
 OUTSIDE, INSIDE = f"{OURS}, VXLAN, frames outside", f"{OURS}, VXLAN, frames inside"
+LIMITERS = (OURS, WHOLE, THESIS, OUTSIDE, INSIDE, WRONG, NO_LIMIT)
 VXLAN_MTU_BYTES = 1450  # what leaves room for 50 bytes of outer headers in 1500
 VXLAN_PORT = 4789
 WEB_PORT = 8080
@@ -83,11 +84,6 @@ def slots(columns: Sequence[int], repetitions: int) -> list[Slot]:
     return found
 
 
-def limiters() -> tuple[str, ...]:
-    whole = (WHOLE,) if has_whole_datagrams() else ()
-    return (OURS, *whole, THESIS, OUTSIDE, INSIDE, WRONG, NO_LIMIT)
-
-
 def steps(scale: EvaluationScale) -> list[Step]:
     columns, size = scale.pick((tuple(PUBLISHED), FILE_BYTES), (QUICK_COLUMNS, QUICK_FILE_BYTES))
     wanted = slots(columns, scale.repetitions)
@@ -98,7 +94,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
 
 def _measure(wanted: Sequence[Slot], size: int, seconds: float, outcome: Outcome) -> None:
     with BedLab() as lab:
-        found = {one: Bed(lab, _agent_of(one), len(wanted)) for one in limiters()}
+        found = {one: Bed(lab, _agent_of(one), len(wanted)) for one in LIMITERS}
         limits = {slot.number: slot.column_kb * KBIT_PER_KB for slot in wanted}
         limit_all([bed for name, bed in found.items() if name != INSIDE], limits, four_keys=True)
         for name in (OUTSIDE, INSIDE):
@@ -226,7 +222,7 @@ def tables(outcome: Outcome) -> list[Table]:
         rows.append(["published", *(f"{PUBLISHED[one]:.2f}" for one in columns)])
     rows.append(["headers leave, 1448 / 1514", *(f"{headers_leave(OURS, one):.2f}" for one in columns)])
     for direction in DIRECTIONS:
-        for limiter in limiters():
+        for limiter in LIMITERS:
             if limiter != NO_LIMIT and (found := _measured(outcome, limiter, direction)):
                 rows.append([f"{limiter}, {direction}", *(_cell(found, one) for one in columns)])
         for place, share in ((OUTSIDE, "1398 / 1514"), (INSIDE, "1398 / 1464")):

@@ -31,7 +31,7 @@ from evaluation.beside import (
     STRICTER,
 )
 from evaluation.core import DIRECTIONS, FROM_USER, TO_USER, Claim, EvaluationScale
-from evaluation.limiters import OURS, WHOLE, has_whole_datagrams
+from evaluation.limiters import OURS, WHOLE
 from evaluation.together import LATE_WAKE_UP_S, disturbable, total
 from evaluation.whole_cost import EXPERIMENT as COST
 from evaluation.whole_cost import SIZES, TRAFFIC, WITH, WITHOUT, memory_bytes
@@ -65,15 +65,13 @@ a packet that is kept out.
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    """The price needs the program; without the option only its absence is noted."""
+    """What is beside fragments, then the price."""
     found = [
         disturbable(
             f"beside fragments ({number} of {scale.repetitions})", scale.run_s + 5, partial(beside.measure, scale)
         )
         for number in range(1, scale.repetitions + 1)
     ]
-    if not has_whole_datagrams():
-        return found
     rounds = scale.pick(COST_ROUNDS, QUICK_COST_ROUNDS)
     return [*found, *(Step(f"price, {one}", rounds * 0.4 + 2, partial(_price, one, rounds)) for one in DIRECTIONS)]
 
@@ -174,9 +172,6 @@ def plots(outcome: Outcome) -> list[Plot]:
 
 
 def claims(outcome: Outcome) -> list[Claim]:
-    """Of an agent that has the option."""
-    if not has_whole_datagrams():
-        return []
     return [_in_proportion(outcome), _heartbeats(outcome), _neighbours(outcome), _delay(outcome), _control(outcome)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from bench.core import Outcome
 from evaluation import beside
 from evaluation.beside import CASES, LARGE, LAXER, MIXED, NEIGHBOUR, ONLY_LARGE, ONLY_SMALL, SMALL, STRICTER
-from evaluation.core import DIRECTIONS, EvaluationScale
+from evaluation.core import DIRECTIONS
 from evaluation.limiters import OURS, WHOLE
 from evaluation.suites import whole
 from evaluation.whole_cost import EXPERIMENT, WITH, WITHOUT
@@ -60,14 +60,13 @@ def outcome_of(values: Mapping[tuple[str, str, str], float]) -> Outcome:
     return found
 
 
-def failing(values: Mapping[tuple[str, str, str], float], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def failing(values: Mapping[tuple[str, str, str], float]) -> list[int]:
     """Which claims fail: 0 proportion, 1 heartbeats, 2 neighbours, 3 delay, 4 the control."""
-    monkeypatch.setattr(whole, "has_whole_datagrams", lambda: True)
     return [number for number, one in enumerate(whole.claims(outcome_of(values))) if not one.holds]
 
 
-def test_good_figures_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failing(GOOD, monkeypatch) == []
+def test_good_figures_hold() -> None:
+    assert failing(GOOD) == []
 
 
 @pytest.mark.parametrize(
@@ -82,27 +81,18 @@ def test_good_figures_hold(monkeypatch: pytest.MonkeyPatch) -> None:
         (("lost", WHOLE, STRICTER), 0.0, 4),
     ],
 )
-def test_each_harm_fails_its_claim(
-    key: tuple[str, str, str], bad: float, claim: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert failing({**GOOD, key: bad}, monkeypatch) == [claim]
+def test_each_harm_fails_its_claim(key: tuple[str, str, str], bad: float, claim: int) -> None:
+    assert failing({**GOOD, key: bad}) == [claim]
 
 
-def test_one_kind_starved_fails_although_the_other_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "has_whole_datagrams", lambda: True)
+def test_one_kind_starved_fails_although_the_other_is_well() -> None:
     outcome = outcome_of(GOOD)
     outcome.find(what="share", limiter=WHOLE, kind=LARGE)[0].samples[:] = [0.1]
     assert not whole.claims(outcome)[0].holds
 
 
-def test_nothing_measured_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert failing({}, monkeypatch) == [0, 1, 2, 3, 4]
-
-
-def test_without_the_option_nothing_is_claimed_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "has_whole_datagrams", lambda: False)
-    assert whole.claims(outcome_of(GOOD)) == []
-    assert not any("price" in one.label for one in whole.steps(EvaluationScale(quick=True)))
+def test_nothing_measured_proves_nothing() -> None:
+    assert failing({}) == [0, 1, 2, 3, 4]
 
 
 def test_the_price_is_the_difference_of_medians() -> None:
