@@ -13,7 +13,7 @@ from functools import partial
 from bench.core import Label, Outcome, Step
 from evaluation.bed import Bed, limit_all
 from evaluation.core import WARM_UP_S, EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER, WRONG, has_whole_datagrams
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER, WRONG
 from evaluation.together import Pair, beds, receivers, run
 from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire
 from measuring.judge import NS, bucket_bytes, goodput_samples, zero_samples
@@ -21,6 +21,7 @@ from measuring.netns import Namespace
 from measuring.traffic import Results, data, ends
 
 LIMIT_KBIT = 500
+LIMITERS = (OURS, WHOLE, THESIS, WONDERSHAPER, WRONG, NO_LIMIT)
 FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES
 # A leaf holds 100 ms at this limit, and a station gives up what it is more than 50 ms behind with: half is left.
 MAX_GIVEN_UP_S = 0.05
@@ -59,18 +60,12 @@ class Cell:
         return self.payload_bytes * 8 / seconds / 1000
 
 
-def limiters() -> tuple[str, ...]:
-    """All that take part, controls last."""
-    ours = (OURS, WHOLE) if has_whole_datagrams() else (OURS,)
-    return (*ours, THESIS, WONDERSHAPER, WRONG, NO_LIMIT)
-
-
 # --- measuring --------------------------------------------------------------------------------------------------
 
 
 def steps(experiment: str, cells: Sequence[Cell], scale: EvaluationScale) -> list[Step]:
     """A step per repetition: beds made anew, one run of all cells."""
-    label = f"{len(cells)} cells, {len(limiters())} limiters at once"
+    label = f"{len(cells)} cells, {len(LIMITERS)} limiters at once"
     return [
         Step(
             f"{label} ({number} of {scale.repetitions})",
@@ -83,9 +78,7 @@ def steps(experiment: str, cells: Sequence[Cell], scale: EvaluationScale) -> lis
 
 def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, number: int, outcome: Outcome) -> None:
     """Once more, and said so, when the machine was the limit."""
-    if not has_whole_datagrams():
-        outcome.note("This agent does not have the option `whole_datagrams`, so it does not take part.")
-    with beds(limiters(), len(cells)) as found:
+    with beds(LIMITERS, len(cells)) as found:
         limit_all(found.values(), dict.fromkeys(range(1, len(cells) + 1), LIMIT_KBIT))
         results = run(found, partial(_pairs, cells), scale.run_s)
         if (why := _inconclusive(found, cells, results)) is not None:

@@ -26,17 +26,16 @@ CONTROLS = (WRONG, NO_LIMIT)
 AGENTS = (OURS, WHOLE, WRONG)  # run the real agent
 
 WRONG_SHARE = 1.1  # of the limit that is asked for; beyond every tolerance of a run of three seconds or more
-_WHOLE_KEY = "whole_datagrams"
 
 
 def has_whole_datagrams() -> bool:
     """The agent knows the option `whole_datagrams`."""
-    return _WHOLE_KEY in KEYS
+    return "whole_datagrams" in KEYS
 
 
 def agent_lines(limiter: str) -> str:
     """What this limiter's agent.toml says besides the service."""
-    return f"{_WHOLE_KEY} = true\n" if limiter == WHOLE else ""
+    return "whole_datagrams = true\n" if limiter == WHOLE else ""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,13 @@ def _thesis_table(verdicts: Mapping[str, dict[str, Any]]) -> str:
     ]
     if not rows:
         return ""
-    header = ["row", "grid", "the thesis says", "its command sequence, measured here", "our agent"]
+    header = [
+        "row",
+        "grid",
+        "the thesis says",
+        "its command sequence, measured here",
+        "our agent, with whole datagrams",
+    ]
     lines = Table("x", header, rows).markdown().replace("--:", "---")
     return lines.replace("**x**", "## What the thesis claims, and what is measured")
 

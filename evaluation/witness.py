@@ -17,7 +17,7 @@ from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, EvaluationScale
 from evaluation.figures import AVERAGE, CAN_ARRIVE, GridOutcome, shown
 from evaluation.grid import LIMIT_KBIT, Cell
-from evaluation.limiters import OURS, THESIS, WHOLE, has_whole_datagrams
+from evaluation.limiters import OURS, THESIS, WHOLE
 from evaluation.together import beds
 from measuring import iperf
 from measuring.netns import LabError
@@ -47,9 +47,8 @@ def steps(experiment: str, cells: Sequence[Cell], scale: EvaluationScale) -> lis
 
 
 def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, outcome: Outcome) -> None:
-    limiters = (OURS, WHOLE, THESIS) if has_whole_datagrams() else (OURS, THESIS)
     pairs = [(cell, direction) for cell in cells for direction in DIRECTIONS]
-    with beds(limiters, len(pairs)) as found:
+    with beds((OURS, WHOLE, THESIS), len(pairs)) as found:
         limit_all(found.values(), dict.fromkeys(range(1, len(pairs) + 1), LIMIT_KBIT))
         tasks = [
             _Task(bed, number, cell, direction)

@@ -82,7 +82,6 @@ def findings(outcome: Outcome) -> list[Finding]:
     rows = []
     for size in (MTU_BYTES, ONE_FRAME):
         grid = _grid(outcome, size)
-        ours = WHOLE if WHOLE in grid.limiters() else OURS
-        peer, own = (told_both(grid, who, AVERAGE, grid.cells) for who in (THESIS, ours))
+        peer, own = (told_both(grid, who, AVERAGE, grid.cells) for who in (THESIS, WHOLE))
         rows.append(Finding(f"6.8, l = {size}, kbit/s", "b = 100…1000, 2000", thesis, peer, own))
     return rows

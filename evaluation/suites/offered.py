@@ -64,10 +64,9 @@ def claims(outcome: Outcome) -> list[Claim]:
 
 def findings(outcome: Outcome) -> list[Finding]:
     grid = _grid(outcome)
-    ours = WHOLE if WHOLE in grid.limiters() else OURS
 
     def row(name: str, thesis: str, what: str) -> Finding:
-        said = [told(grid, who, FROM_USER, what, CELLS) for who in (THESIS, ours)]
+        said = [told(grid, who, FROM_USER, what, CELLS) for who in (THESIS, WHOLE)]
         return Finding(name, f"l = {SIZE_BYTES}, b = 100…1000", thesis, *said)
 
     return [

@@ -99,7 +99,7 @@ def findings(outcome: Outcome) -> list[Finding]:
             cells = THESIS_CELLS
             return told(grid, who, direction, what, cells) if direction else told_both(grid, who, what, cells)
 
-        return Finding(name, over, thesis, said(peer), said(WHOLE if WHOLE in grid.limiters() else OURS))
+        return Finding(name, over, thesis, said(peer), said(WHOLE))
 
     return [
         row("6.1 egress, kbit/s", "average slightly above 500, stable", egress, AVERAGE),

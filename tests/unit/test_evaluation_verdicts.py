@@ -131,6 +131,7 @@ def test_nothing_measured_proves_nothing() -> None:
     claims = [
         exact_claim(nothing, CELLS, (OURS,), "exact"),
         never_more_claim(nothing, (OURS,)),
+        *whole_claims(nothing, [LARGE]),
         collapse_claim(nothing, [LARGE]),
         control_claim(nothing, CELLS),
     ]
