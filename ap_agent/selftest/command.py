@@ -43,7 +43,7 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
         said, complaints = _run(_Line(progress if progress is not None else sys.stderr))
     if said is not None:
         return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
-    if "unshare" in complaints or "setpriv" in complaints:
+    if complaints.startswith(("unshare:", "setpriv:")):
         refused = namespaces_refused(complaints)
         others = [one for one in unread() if one.name != refused.name]
         return _outcome(Report((*found, refused, *others), kernel=_kernel()), as_json=as_json)

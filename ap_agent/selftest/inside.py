@@ -114,11 +114,11 @@ class Course:
                 )
                 break
             self._say(one.title, self._left_s())
+            self._left.remove(one)
             try:
                 found += self._twice_if_need_be(hosts, one, capable)
             except LabError as exc:
                 stopped.append(f"{one.title} could not be measured: {exc}.")
-            self._left.remove(one)
             capable |= {
                 row.measured.direction: row.measured.measured_kbit
                 for row in found
@@ -134,7 +134,7 @@ class Course:
         first = self._measure(hosts, one, capable)
         if all(map(_is_settled, first)) or self._elapsed_s() + self._left_s() + one.seconds > self._longest_s:
             return first
-        self._say(f"{one.title}, once more", self._left_s())
+        self._say(f"{one.title}, once more", self._left_s() + one.seconds + _OVERHEAD_S)
         second = self._measure(hosts, one, capable)
         self.notes += [_second_try(row) for row in first if not _is_settled(row)]
         return [old if _is_settled(old) else new for old, new in zip(first, second, strict=True)]
@@ -159,8 +159,9 @@ def _is_settled(row: Judged) -> bool:
 
 def _second_try(row: Judged) -> str:
     case = row.measured.case
+    what = "no limit" if case.enforced_kbit is None else f"{case.enforced_kbit:,} kbit/s"
     why = "; ".join(row.reasons) or f"{row.deviation:+.2%}, which was not found wrong"
-    return f"{case.judged_kbit:,} kbit/s {row.measured.direction} was measured twice. At first: {why}."
+    return f"{what}, {row.measured.direction}: measured twice. At first: {why}."
 
 
 # --- the real engine, in the attachment point's namespace ---------------------------------------------------------

@@ -93,14 +93,26 @@ def _capability_lines(capabilities: Iterable[Capability]) -> str:
     return "What this kernel and this process can do:\n\n" + table(_CAPABILITY_HEADINGS, rows)
 
 
-_LIMIT_HEADINGS = ("LIMIT", "DIRECTION", "WITH", "MEASURED", "OFF", "ALLOWED", "BURST", "ALLOWED", "HEARTBEATS", "")
+_LIMIT_HEADINGS = (
+    "LIMIT",
+    "DIRECTION",
+    "WITH",
+    "MEASURED",
+    "OFF",
+    "ALLOWED",
+    "BURST",
+    "ALLOWED",
+    "HEARTBEATS",
+    "VERDICT",
+)
 _LIMIT_RIGHT = frozenset({"LIMIT", "MEASURED", "OFF", "BURST", "ALLOWED", "HEARTBEATS"})
 _LEGEND = """\
 LIMIT and MEASURED in kbit/s of Ethernet frames (L2, headers included), at the receiver, from the second second on.
 OFF is the difference of the mean rate. ALLOWED: up to what limit x time + BURST makes of it, at most 2 % either way.
 BURST is the most that any stretch of time, however short, carried above limit x time. ALLOWED: 4 ms of the limit, at
 least two frames, and two frames for heartbeats (the buckets that the agent sets); one frame of each; and what the
-limit carries in 8 ms, by which this machine's clock may be late. With TCP single packets are not seen.
+limit carries in 8 ms, by which this machine's clock may be late.
+TCP is counted by its payload, with the headers of full frames added; single packets are not seen.
 HEARTBEATS: arrived of sent, under this overload. SCION takes a link down after three misses in a row."""
 
 
@@ -151,7 +163,7 @@ def _control_lines(controls: Sequence[Control]) -> str:
                 found.get(one.verdict, "inconclusive"),
             )
         )
-    headings = ("REALLY", "JUDGED AS", "DIRECTION", "MEASURED", "OFF", "")
+    headings = ("REALLY", "JUDGED AS", "DIRECTION", "MEASURED", "OFF", "VERDICT")
     return "The same judge on what is wrong on purpose:\n\n" + table(
         headings, rows, right=frozenset({"REALLY", "JUDGED AS", "MEASURED", "OFF"})
     )

@@ -103,7 +103,6 @@ def test_two_at_once_beside_a_running_agent_touch_nothing_and_find_no_fault(host
         assert complaints == ""  # no progress where nobody watches
         assert document["result"] in {"pass", "inconclusive"}, out
         assert exit_code == (0 if document["result"] == "pass" else 1)
-        assert document["seconds"] < PATIENCE_S
         assert {one["verdict"] for one in document["limits"]} <= {"pass", "inconclusive"}
         assert [one["limit_kbit"] for one in document["limits"][:4]] == [500, 500, 1_000, 1_000]
         caught = [one for one in document["controls"] if one["protocol"] == "UDP" and one["is_caught"]]
