@@ -18,6 +18,7 @@ Point = tuple[float, float]
 Range = tuple[float, float]
 OURS, OURS_COLOUR = "ours", "#0b6e4f"
 MARKERS = "osD^vP"
+LEGEND_COLUMNS = 5  # what the width of two panels holds
 COLOURS = ("#5b7db1", "#c1666b", "#d4a72c", "#7a5195", "#888888", "#444444")
 
 
@@ -105,7 +106,7 @@ def _draw_lines(figure: Figure, plot: Plot) -> None:
         many[0].set_ylim(bottom=-0.03 * many[0].get_ylim()[1])
     figure.suptitle(plot.title, fontsize=11)
     handles, labels = many[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), LEGEND_COLUMNS), fontsize=8)
 
 
 def _draw_line(axes: Axes, plot: Plot, name: str, colours: Mapping[str, str], number: int | None) -> None:

@@ -24,6 +24,13 @@ NAME = "fragments"
 TITLE = "Datagrams larger than the MTU (chapter 6.3.3)"
 WANTED_SHARE = 0.95  # of what headers leave of the limit
 MTU_PAYLOAD_BYTES = 1472
+CANDIDATE_COLOURS = dict(
+    zip(
+        (*(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT),
+        ("#b8c7e0", "#5b7db1", "#2b3f63", "#7a5195", "#888888"),
+        strict=True,
+    )
+)
 
 INTRO = f"""
 Each link is offered {OVERLOAD} times its limit (2 Mbit/s at 500 kbit/s, L2) in datagrams of one size, in both
@@ -166,7 +173,7 @@ def plots(outcome: Outcome) -> list[Plot]:
             is_log_x=False,
             mark_y=WANTED_SHARE * 100,
             panels=DIRECTIONS,
-            palette=PALETTE,
+            palette=PALETTE | CANDIDATE_COLOURS,
             program="",
         )
     ]
