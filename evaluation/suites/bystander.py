@@ -127,7 +127,7 @@ def tables(outcome: Outcome) -> list[Table]:
             "Questions that were answered while the link was flooded",
             ["question", *LIMITERS],
             questions,
-            "All runs; in brackets the median and the worst time of an answer, ms.",
+            "All runs; in brackets the median and the worst time of an answer, ms. Who still waits does not ask.",
         ),
         Table(
             f"Packets lost of a bulk flow of {BULK_KBIT // 1000} Mbit/s of nobody's link",

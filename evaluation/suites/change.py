@@ -83,7 +83,7 @@ class Change:
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    phase_s = scale.pick(3.0, 1.8)
+    phase_s = scale.pick(2.5, 1.8)
     seconds = phase_s * len(LIMITS)
     return [
         disturbable(

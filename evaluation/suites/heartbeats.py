@@ -14,7 +14,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
-from evaluation.limiters import OURS, THESIS, WONDERSHAPER
+from evaluation.limiters import OURS, THESIS
 from evaluation.together import Pair, beds, disturbable, disturbed_s, receivers, run, total
 from measuring.judge import NS
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
@@ -23,7 +23,7 @@ from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, ends, hea
 NAME = "heartbeats"
 TITLE = "Heartbeats under overload"
 RATES = (32, 100, 500, 2_000)
-LIMITERS = (OURS, THESIS, WONDERSHAPER)
+LIMITERS = (OURS, THESIS)
 OVERLOAD = 20
 SMALL_BYTES, LARGE_BYTES = 200, 1_000  # small packets find room where a heartbeat does not; at 2 Mbit/s one sender
 SMALL_UP_TO_KBIT = 500  # could not make twenty times the limit of them

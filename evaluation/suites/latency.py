@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bench.core import Label, Outcome, Step
-from bench.plots import Plot
+from bench.plots import Plot, Point
 from bench.report import NOTHING, Table, figure
 from bench.windows import FRAME_BYTES
 from evaluation.bed import Bed, limit_all
@@ -27,6 +27,7 @@ from evaluation.together import (
     disturbable,
     disturbed_s,
     longest_pause_s,
+    lowest_and_highest,
     receivers,
     run,
     total,
@@ -60,10 +61,9 @@ buffer in front of it.
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
+    seconds = scale.pick(8.0, 4.0)
     return [
-        disturbable(
-            f"all limiters at once ({number} of {scale.repetitions})", scale.run_s + 5, partial(_measure, scale.run_s)
-        )
+        disturbable(f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds))
         for number in range(1, scale.repetitions + 1)
     ]
 
@@ -164,17 +164,21 @@ def _echo(outcome: Outcome, kbit: int, limiter: str) -> str:
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    lines: dict[str, list[tuple[float, float]]] = {}
+    lines: dict[str, list[Point]] = {}
+    spread: dict[str, list[Point]] = {}
     for limiter in LIMITERS:
         for direction in DIRECTIONS:
             series = outcome.find(limiter=limiter, direction=direction, what="median", experiment="data")
-            points = sorted((float(one.labels["kbit"]), one.median) for one in series)
+            points = sorted((float(one.labels["kbit"]), one.median, lowest_and_highest(one.samples)) for one in series)
             if points:
-                lines[f"{limiter}, {direction}"] = points
+                lines[f"{limiter}, {direction}"] = [(kbit, middle) for kbit, middle, _ in points]
+                spread[f"{limiter}, {direction}"] = [ends_ for *_, ends_ in points]
     if not lines:
         return []
     title = "An overloaded link: median one-way delay of a data packet"
-    return [Plot("latency", title, "ms", "limit, kbit/s", lines=lines, panels=DIRECTIONS, palette=PALETTE)]
+    return [
+        Plot("latency", title, "ms", "limit, kbit/s", lines=lines, panels=DIRECTIONS, palette=PALETTE, spread=spread)
+    ]
 
 
 def claims(outcome: Outcome) -> list[Claim]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from bandwidth_config import Limits
@@ -16,7 +16,7 @@ from bench.core import Label, Outcome, Step
 from bench.peers import thesis
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
-from evaluation.bed import Bed
+from evaluation.bed import Bed, BedLab
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import OURS, THESIS, Link
 from evaluation.together import Pair, beds, disturbable, disturbed_s, ratio_bound, receivers, run, steady_s
@@ -31,7 +31,7 @@ PAIRS = {ONE_ADDRESS: (300, 900), ONE_AS: (400, 800)}
 OFFERED_KBIT = 2_000
 AS_NUMBER = 182
 CROWD = "crowd"
-CROWDS, QUICK_CROWDS = (2, 100, 4_000), (100, 500)
+CROWDS, QUICK_CROWDS = ((2, 100), (4_000,)), ((2, 300),)  # at the same moment
 CROWD_KBITS = (100, 150, 200)
 CROWD_OVERLOAD = 1.3
 MOST_LINKS_OF_THE_THESIS = 100  # beyond, building it takes longer than all the rest here; at 2048 links it ends
@@ -42,7 +42,7 @@ kbit/s. *{ONE_AS}*: two addresses, one AS number, limits of {PAIRS[ONE_AS][0]} a
 link is offered {OFFERED_KBIT // 1000} Mbit/s in both directions.
 
 *Crowd*: so many links to different addresses on one interface, with limits of {CROWD_KBITS[0]}, {CROWD_KBITS[1]} and
-{CROWD_KBITS[2]} kbit/s; a random tenth (at least two, another one in each repetition) is offered {CROWD_OVERLOAD}
+{CROWD_KBITS[2]} kbit/s; a random tenth (at least two, another tenth in each repetition) is offered {CROWD_OVERLOAD}
 times its limit at once, in both directions. Counted is the long-run rate on the wire over the limit of each busy
 link, Jain's index of these ratios, and the lowest and the highest one. The agent gets all links in one signed
 tarball; *installed* is the time from the offer to its receipt that the kernel has them.
@@ -50,18 +50,18 @@ tarball; *installed* is the time from the offer to its receipt that the kernel h
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
+    seconds = scale.pick(6.0, 4.0)
     pairs = [
-        disturbable(f"pairs ({number} of {scale.repetitions})", scale.run_s + 4, partial(_measure_pairs, scale.run_s))
+        disturbable(f"pairs ({number} of {scale.repetitions})", seconds + 3, partial(_measure_pairs, seconds))
         for number in range(1, scale.repetitions + 1)
     ]
-    seconds = scale.pick(6.0, 4.0)
     crowds = [
         Step(
-            f"{count:,} links",
-            3 + count * count / 5e5 + scale.repetitions * (seconds + 2),
-            partial(_measure_crowd, count, scale.repetitions, seconds),
+            f"{' and '.join(f'{count:,}' for count in counts)} links",
+            5 + max(counts) ** 2 / 5e5 + scale.repetitions * (seconds + 2),
+            partial(_measure_crowds, counts, scale.repetitions, seconds),
         )
-        for count in scale.pick(CROWDS, QUICK_CROWDS)
+        for counts in scale.pick(CROWDS, QUICK_CROWDS)
     ]
     return [*pairs, *crowds]
 
@@ -142,23 +142,32 @@ def busy(count: int, seed: int) -> list[int]:
     return sorted(order.sample(range(1, count + 1), max(2, count // 10)))
 
 
-def _measure_crowd(count: int, runs: int, seconds: float, outcome: Outcome) -> None:
-    limiters = LIMITERS if count <= MOST_LINKS_OF_THE_THESIS else (OURS,)
-    with beds(limiters, 1) as found:
-        for limiter, bed in found.items():
-            links = _crowd(bed, range(1, count + 1))
-            bed.ap.ip("route", "add", f"{CROWD_NET}.0.0/16", "dev", bed.wire(1).dev)
-            bed.users.ip_batch(f"addr add {link.remote[0]}/32 dev {link.dev}" for link in links)
-            bed.limit({}, extra=links[:1])  # a running agent has a link already
-            began = time.monotonic()
-            bed.limit({}, extra=links, deadline_s=300)
-            labels: dict[str, Label] = {"experiment": CROWD, "limiter": limiter, "direction": "both", "links": count}
-            outcome.add(time.monotonic() - began, "s", what="installed", **labels)
+def _measure_crowds(counts: Sequence[int], runs: int, seconds: float, outcome: Outcome) -> None:
+    """Crowds of these sizes, each with attachment points of its own, busy at the same moment."""
+    with BedLab() as lab:
+        found: dict[str, Bed] = {}
+        sizes: dict[str, int] = {}
+        for count in counts:
+            for limiter in LIMITERS if count <= MOST_LINKS_OF_THE_THESIS else (OURS,):
+                bed = Bed(lab, limiter, 1)
+                found[bed.ap.name], sizes[bed.ap.name] = bed, count
+                _install_crowd(bed, count, outcome)
         for seed in range(1, runs + 1):
-            numbers = busy(count, seed)
-            results = run(found, partial(_crowd_ends, numbers), seconds)
-            for bed in found.values():
-                _note_crowd(bed, count, numbers, results, outcome)
+            chosen = {name: busy(count, seed) for name, count in sizes.items()}
+            results = run(found, partial(_busy_ends, chosen), seconds)
+            for name, bed in found.items():
+                _note_crowd(bed, sizes[name], chosen[name], results, outcome)
+
+
+def _install_crowd(bed: Bed, count: int, outcome: Outcome) -> None:
+    links = _crowd(bed, range(1, count + 1))
+    bed.ap.ip("route", "add", f"{CROWD_NET}.0.0/16", "dev", bed.wire(1).dev)
+    bed.users.ip_batch(f"addr add {link.remote[0]}/32 dev {link.dev}" for link in links)
+    bed.limit({}, extra=links[:1])  # a running agent has a link already
+    began = time.monotonic()
+    bed.limit({}, extra=links, deadline_s=300)
+    labels: dict[str, Label] = {"experiment": CROWD, "limiter": bed.limiter, "direction": "both", "links": count}
+    outcome.add(time.monotonic() - began, "s", what="installed", **labels)
 
 
 def _crowd(bed: Bed, numbers: Sequence[int]) -> list[Link]:
@@ -169,10 +178,11 @@ def _crowd(bed: Bed, numbers: Sequence[int]) -> list[Link]:
     ]
 
 
-def _crowd_ends(numbers: Sequence[int], bed: Bed) -> Sequence[Pair]:
+def _busy_ends(chosen: Mapping[str, Sequence[int]], bed: Bed) -> Sequence[Pair]:
+    """`chosen` by the attachment point's namespace."""
     return [
         ends(f"link{one.interface_id}", one.local, one.remote, (data(one.limits.lowest_kbit * CROWD_OVERLOAD),))
-        for one in _crowd(bed, numbers)
+        for one in _crowd(bed, chosen[bed.ap.name])
     ]
 
 
