@@ -25,7 +25,7 @@ NS_PER_S = 1_000_000_000
 # The virtual queue drains by 1/256 slower than HTB: what HTB loses when the machine stands still for longer than its
 # burst, the virtual queue forgets in the next seconds, instead of admitting for ever what finds no room any more.
 SLOWER_THAN_HTB = 256
-_LIMIT = struct.Struct("=QQQQ4s4sII16s")
+_LIMIT = struct.Struct("=QQQQ4s4sII16sQ")
 assert _LIMIT.size == Limit.BYTES  # noqa: S101 -- two descriptions of one layout
 
 
@@ -203,6 +203,7 @@ def pack_limit(entry: Entry, place: int, direction: Direction) -> bytes:
         place,
         (IS_ANY if entry.is_any else 0) | (HAS_LOCAL if local_ip is not None else 0),
         b"" if local_ip is None else local_ip.packed,
+        (entry.room_bytes if entry.own_room_bytes is None else entry.own_room_bytes) * per_byte >> SHIFT,
     )
 
 

@@ -15,7 +15,7 @@ longer by its own time on the wire. A fragment gets the verdict of its datagram:
       | yes
     heartbeat? -- yes -- charged as far as its own leaf lets it through, never refused ----------> on its way
       | no
-    queue <= room? ------------------------------------------------------------------> charged, on its way | refused
+    queue <= own room? --------------------------------------------------------------> charged, on its way | refused
 
 "On its way" is TC_ACT_UNSPEC: the next filter decides, as if the program were not there. HTB behind it stays in charge
 of the rate; the program only chooses *which* packets find no room, because a leaf that drops single fragments delivers
@@ -27,8 +27,10 @@ none of the datagrams (chapter 6.3.3 of the thesis; docs/adr/0020).
   another first fragment with the same identification: that is the next datagram. The last fragment may come first.
 - A queue is never charged beyond `depth`, the limit of the real leaf: what is above is dropped there anyway, and a
   sender of endless fragments of one datagram would block his link for long after he stops.
-- What has no ports where we look (IPv4 options, IPv6 extension headers) ends in the same class and is judged like a
-  packet of the link (see `classify`).
+- What has no ports where we look (IPv4 options, IPv6 extension headers) ends in the same class (see `classify`) and is
+  judged like a fragment that is alone.
+- Behind an address with several links the fragments of all of them end in the class of one. Whole packets of that one
+  have a room of their own (`own_room_bytes`), so that the others' datagrams do not crowd them out.
 - Two processors may charge at once: compare-and-swap, four attempts, then a plain addition.
 """
 
@@ -75,7 +77,8 @@ class Limit:
     QUEUE = 40  # u32: the number of the address' queue
     FLAGS = 44  # u32: IS_ANY, HAS_LOCAL
     LOCAL = 48  # the local address, 4 or 16 bytes
-    BYTES = 64
+    OWN_ROOM_NS = 64  # u64: the room for whole packets of the link itself
+    BYTES = 72
 
 
 class Queue:
@@ -177,7 +180,7 @@ class _Builder:
         self._v6()
         self._fragment()
         self._heartbeat()
-        self._single()
+        self._whole_packet()
         self._judge()
         self._answers()
         return code.assemble()
@@ -253,9 +256,9 @@ class _Builder:
         code.from_network_order(R2, 16)
         code.jump_if(R2, _ANY_BIT, 0x3FFF, "v4 fragment")  # more fragments, or an offset
         code.load(_BYTE, R2, R10, _HEADER)
-        code.jump_if(R2, _NOT_EQUAL, 0x45, "single")  # with options: its ports are elsewhere
+        code.jump_if(R2, _NOT_EQUAL, 0x45, "anybodys")  # with options: its ports are elsewhere
         code.load(_BYTE, R2, R10, _HEADER + _V4.next_header)
-        code.jump_if(R2, _NOT_EQUAL, UDP, "single")  # of an entry that owns its address
+        code.jump_if(R2, _NOT_EQUAL, UDP, "own")  # of an entry that owns its address
         self._plain_udp(_V4)
         code.label("v4 fragment")
         code.move(R3, 0)
@@ -280,18 +283,18 @@ class _Builder:
         code.jump_if(R2, _EQUAL, V6_FRAGMENT, "v6 fragment")
         code.jump_if(R2, _EQUAL, UDP, "v6 udp")
         code.load(_WORD, R1, R7, Limit.FLAGS)
-        code.jump_if(R1, _ANY_BIT, IS_ANY, "single")
-        code.jump_if(R2, _EQUAL, V6_ROUTING, "single")
-        code.jump_if(R2, _EQUAL, V6_DESTINATION, "single")
+        code.jump_if(R1, _ANY_BIT, IS_ANY, "own")
+        code.jump_if(R2, _EQUAL, V6_ROUTING, "anybodys")
+        code.jump_if(R2, _EQUAL, V6_DESTINATION, "anybodys")
         code.jump_if(R2, _NOT_EQUAL, V6_HOP_BY_HOP, "on its way")
-        self._read("v6 hop by hop", _V6.header_bytes, _SECOND, 1, "single")
+        self._read("v6 hop by hop", _V6.header_bytes, _SECOND, 1, "anybodys")
         code.load(_BYTE, R2, R10, _SECOND)
         code.jump_if(R2, _EQUAL, ICMPV6, "on its way")  # a report of a multicast listener: nobody's data
-        code.jump("single")
+        code.jump("anybodys")
         code.label("v6 udp")
         self._plain_udp(_V6)
         code.label("v6 fragment")
-        self._read("v6 fragment header", _V6.header_bytes, _SECOND, 8, "single")
+        self._read("v6 fragment header", _V6.header_bytes, _SECOND, 8, "anybodys")
         code.load(_HALF, R2, R10, _SECOND + 2)
         code.from_network_order(R2, 16)
         code.move(R3, 0)
@@ -329,11 +332,11 @@ class _Builder:
         self._match(family, f"{name} long")
         code.load(_BYTE, R2, R10, _SECOND + 12)  # SCION's next header
         code.jump_if(R2, _EQUAL, BFD, "heartbeat")
-        code.jump("single")
+        code.jump("own")
         code.label(f"{name} too short for a heartbeat")
-        self._read(f"{name} only ports", family.header_bytes, _SECOND, 4, "single")
+        self._read(f"{name} only ports", family.header_bytes, _SECOND, 4, "anybodys")
         self._match(family, f"{name} short")
-        code.jump("single")
+        code.jump("own")
 
     def _match(self, family: _Family, where: str) -> None:
         """Go on if the ports and the local address are those of the entry; an entry without a port takes every one."""
@@ -413,11 +416,16 @@ class _Builder:
         code.move(R4, -1)  # whatever the queue holds
         code.jump("judge")
 
-    def _single(self) -> None:
+    def _whole_packet(self) -> None:
+        """Nothing to remember about it."""
         code = self.code
-        code.label("single")
-        code.store(_DOUBLE, R10, _SLOT, 0)
+        code.label("own")
+        code.load(_DOUBLE, R4, R7, Limit.OWN_ROOM_NS)
+        code.jump("whole packet")
+        code.label("anybodys")
         code.load(_DOUBLE, R4, R7, Limit.ROOM_NS)
+        code.label("whole packet")
+        code.store(_DOUBLE, R10, _SLOT, 0)
 
     def _judge(self) -> None:
         """Charge the queue unless it holds more than R4 (ns) already; R1 then says refused (1) or not (0)."""

@@ -259,6 +259,13 @@ def test_the_next_datagram_with_the_same_identification_is_judged_anew(case: Cas
     assert case.send(*big(way, 1)) == [REFUSED] * 7
 
 
+def test_a_datagram_that_came_last_fragment_first_is_over_with_its_first_one(
+    case: Case, way: dict[str, object]
+) -> None:
+    assert case.send(*reversed(big(way, 1))) == [PASSED] * 7
+    assert case.send(*big(way, 1)) == [REFUSED] * 7
+
+
 def test_a_refused_identification_does_not_refuse_the_next_datagram(case: Case, way: dict[str, object]) -> None:
     case.send(*big(way, 1), *big(way, 2))
     address = str(way["source"])
@@ -292,6 +299,19 @@ def test_the_same_identification_between_other_addresses_is_another_datagram(
     elsewhere = way | {"destination": "192.0.2.2" if way["source"] == USER else "2001:db8::2"}
     case.send(big(way, 1)[0], full(way))
     assert case.send(big(elsewhere, 1)[1], big(way, 1)[1]) == [REFUSED, PASSED]
+
+
+def test_whole_packets_of_the_link_have_a_room_of_their_own(case: Case, way: dict[str, object]) -> None:
+    """Others behind the same address send fragments into this class; they must not crowd out whose class it is."""
+    case.limit(str(way["source"]), own_room_bytes=3 * FULL_FRAME)
+    assert case.send(*[full(way)] * 3, *big(way, 1), *[full(way)] * 2) == [PASSED] * 3 + [REFUSED] * 7 + [
+        PASSED,
+        REFUSED,
+    ]
+    extension = bytes([1, 1, 1, 0]) if way["source"] == USER else bytes([17, 0, 1, 4, 0, 0, 0, 0])
+    protocol = socket.IPPROTO_UDP if way["source"] == USER else IPPROTO_DSTOPTS
+    case.limit(str(way["source"]), own_room_bytes=100 * FULL_FRAME)
+    assert case.send(replace(full(way), protocol=protocol, options=extension)) == [REFUSED]  # it may be anybody's
 
 
 def test_fragments_are_charged(case: Case, way: dict[str, object]) -> None:
