@@ -13,7 +13,7 @@ from evaluation.candidates import CANDIDATES, NFT, Candidate, depth_name, make_b
 from evaluation.core import EvaluationScale
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
 from evaluation.taps import Tapping, excess_bytes
-from evaluation.together import Pair, receivers
+from evaluation.together import Pair, disturbable, disturbed_s, receivers
 from measuring.framing import goodput_bound
 from measuring.judge import excess_bytes as excess_at_receiver
 from measuring.judge import goodput_samples, zero_samples
@@ -31,6 +31,7 @@ LIMITERS = (OURS, WHOLE, THESIS, WRONG, NO_LIMIT)
 TAPPED = (OURS, WHOLE, THESIS, WRONG)
 SLOW_TO_FAIL = depth_name(256)  # four seconds of the rate in the leaf: a run of three says nothing about it
 SETUP_S = 6.0
+CANDIDATE_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -68,25 +69,29 @@ def all_slots(scale: EvaluationScale) -> list[Slot]:
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
-    """What is ours and the thesis' in one run, the candidates in another, each so often."""
+    """What is ours and the thesis' in one run, the candidates in another; those fail by so much that fewer will do."""
     found = []
     for number in range(1, scale.repetitions + 1):
-        of = f" ({number} of {scale.repetitions})"
-        found.append(Step(f"ours{of}", scale.run_s + SETUP_S, partial(_measure_limiters, scale, number)))
-        found.append(Step(f"candidates{of}", scale.run_s + SETUP_S, partial(_measure_candidates, scale, number)))
+        label = f"ours ({number} of {scale.repetitions})"
+        found.append(disturbable(label, scale.run_s + SETUP_S, partial(_measure_limiters, scale, number)))
+    rounds = scale.pick(CANDIDATE_ROUNDS, 1)
+    for number in range(1, rounds + 1):
+        label = f"candidates ({number} of {rounds})"
+        found.append(disturbable(label, scale.run_s + SETUP_S, partial(_measure_candidates, scale, number)))
     return found
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def _measure_limiters(scale: EvaluationScale, number: int, outcome: Outcome) -> None:
+def _measure_limiters(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
+    """Returns for how long the machine was disturbed, s."""
     with BedLab() as lab:
         plans = {one: all_slots(scale) if one in (OURS, WHOLE) else sizes_slots(scale) for one in LIMITERS}
         beds = {one: Bed(lab, one, len(slots)) for one, slots in plans.items()}
         with ThreadPoolExecutor(max_workers=len(beds)) as pool:
             list(pool.map(lambda one: _limit(beds[one], plans[one]), beds))
-        _Run(beds, plans, number).measure(scale.run_s, outcome)
+        return _Run(beds, plans, number).measure(scale.run_s, outcome)
 
 
 def _limit(bed: Bed, slots: Sequence[Slot]) -> None:
@@ -94,13 +99,14 @@ def _limit(bed: Bed, slots: Sequence[Slot]) -> None:
     bed.limit(v4, extra=[bed.wire(one.wire).link(one.kbit, ipv6=True) for one in slots if one.version == 6])
 
 
-def _measure_candidates(scale: EvaluationScale, number: int, outcome: Outcome) -> None:
+def _measure_candidates(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
+    """The same."""
     chosen = [one for one in usable_candidates(outcome) if one.name != SLOW_TO_FAIL or not scale.quick]
     slots = sizes_slots(scale)
     limits = {one.wire: one.kbit for one in slots}
     with BedLab() as lab:
         beds = {one.name: make_bed(lab, one, limits) for one in chosen}
-        _Run(beds, dict.fromkeys(beds, slots), number).measure(scale.run_s, outcome)
+        return _Run(beds, dict.fromkeys(beds, slots), number).measure(scale.run_s, outcome)
 
 
 def usable_candidates(outcome: Outcome) -> list[Candidate]:
@@ -119,8 +125,11 @@ class _Run:
     plans: Mapping[str, Sequence[Slot]]
     number: int  # of the repetition
 
-    def measure(self, seconds: float, outcome: Outcome) -> None:
-        """One run of all, with taps where windows are judged. Raises `LabError`."""
+    def measure(self, seconds: float, outcome: Outcome) -> float:
+        """One run of all, with taps where windows are judged. Returns for how long the machine was disturbed, s.
+
+        Raises `LabError`, or `ValueError` when a tap missed packets.
+        """
         wanted: dict[Namespace, list[Endpoint]] = {}
         for name, bed in self.beds.items():
             pairs = [_pair(bed, one) for one in self.plans[name]]
@@ -138,6 +147,7 @@ class _Run:
             for direction, seen in tapping.finish().items():
                 worst = excess_bytes(*seen, slot.kbit)
                 outcome.add(worst, "bytes", what="excess", **_labels(slot, name, direction))
+        return disturbed_s(results)
 
     def _tapped(self) -> Iterator[tuple[str, Slot]]:
         for name in self.beds:
