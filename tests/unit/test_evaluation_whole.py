@@ -20,7 +20,8 @@ GOOD: Mapping[tuple[str, str, str], float] = {  # what, limiter, case: value
     ("down", WHOLE, MIXED): 0,
     ("lost", WHOLE, NEIGHBOUR): 0.0,
     ("lost", WHOLE, LAXER): 0.0,
-    ("lost", WHOLE, STRICTER): 0.9,
+    ("lost", WHOLE, STRICTER): 0.0,
+    ("lost", OURS, STRICTER): 0.2,
     ("delay", WHOLE, ONLY_SMALL): 60.0,
 }
 
@@ -78,7 +79,8 @@ def test_good_figures_hold() -> None:
         (("lost", WHOLE, LAXER), 0.001, 2),
         (("delay", WHOLE, ONLY_SMALL), 174.0, 3),
         (("share", OURS, ONLY_LARGE), 0.2, 4),
-        (("lost", WHOLE, STRICTER), 0.0, 4),
+        (("lost", WHOLE, STRICTER), 0.001, 2),
+        (("lost", OURS, STRICTER), 0.0, 4),
     ],
 )
 def test_each_harm_fails_its_claim(key: tuple[str, str, str], bad: float, claim: int) -> None:
