@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from bench.core import Label, Outcome, Step
 from bench.report import NOTHING
@@ -22,6 +23,7 @@ FULL_PAYLOAD_BYTES = {4: 1472, 6: 1452}  # one frame of 1514 bytes
 MOST_DISTURBED_S = 0.1  # beyond, a control that is wrong by 10 % is not told from a limit of 100 kbit/s within 3 s
 LATE_WAKE_UP_S = 0.008  # two ticks of the kernel (HZ=250) that a softirq may wait behind a running program
 
+MACHINE: dict[str, Label] = {"experiment": "machine", "limiter": "all", "direction": "both", "what": "busy"}
 SPREAD = "Medians over the repetitions, in brackets the lowest and the highest."
 
 Pair = tuple[Endpoint, Endpoint]
@@ -87,14 +89,40 @@ def disturbable(label: str, expected_s: float, measure: Callable[[Outcome], floa
 
     def measured(outcome: Outcome) -> None:
         found = Outcome(outcome.suite)
+        before = processor_ticks()
         lost_s = measure(found)
         if lost_s > MOST_DISTURBED_S:
             outcome.note(f"{label}: the machine gave no processor for {lost_s:.2f} s; that run was made once more.")
             found = Outcome(outcome.suite)
+            before = processor_ticks()
             measure(found)
+        found.add(busy_share(before, processor_ticks()), "of the processors' time", **MACHINE)
         merge(outcome, found)
 
     return Step(label, expected_s, measured)
+
+
+def processor_ticks() -> tuple[int, int]:
+    """Of all processors since boot: not idle, and altogether (proc(5), the first line of stat)."""
+    ticks = [int(one) for one in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]  # idle, and idle while a disk is waited for
+    return sum(ticks) - idle, sum(ticks)
+
+
+def busy_share(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """Of the time between two readings of `processor_ticks`, 0 to 1; 0 when there was none."""
+    passed = after[1] - before[1]
+    return (after[0] - before[0]) / passed if passed else 0.0
+
+
+def how_busy(outcome: Outcome) -> str:
+    """A sentence for below a table; nothing where no step noted it."""
+    found = outcome.find(**MACHINE)
+    return (
+        f"The processors were busy for at most {max(found[0].samples):.0%} of a run, building included."
+        if found
+        else ""
+    )
 
 
 def merge(outcome: Outcome, more: Outcome) -> None:

@@ -16,7 +16,7 @@ from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import NO_LIMIT, OURS, THESIS
-from evaluation.together import Pair, beds, disturbable, disturbed_s, plan, receivers, total
+from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, plan, receivers, total
 from measuring.probes import Answers, ServedHost, answers
 from measuring.traffic import Results, TrafficRun, data, ends
 
@@ -135,7 +135,12 @@ def tables(outcome: Outcome) -> list[Table]:
             bulk,
             "All runs.",
         ),
-        Table("The flooded link itself, kbit/s on the wire", ["direction", *LIMITERS], flooded, "Medians."),
+        Table(
+            "The flooded link itself, kbit/s on the wire",
+            ["direction", *LIMITERS],
+            flooded,
+            f"Medians. {how_busy(outcome)}",
+        ),
     ]
 
 

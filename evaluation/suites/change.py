@@ -31,6 +31,7 @@ from evaluation.together import (
     beds,
     disturbable,
     disturbed_s,
+    how_busy,
     longest_pause_s,
     plan,
     receivers,
@@ -266,7 +267,7 @@ def tables(outcome: Outcome) -> list[Table]:
             "Meanwhile",
             ["limiter", "packets of the neighbour lost", f"packets that passed at 0, from {SETTLED_S:g} s on"],
             others,
-            "All repetitions and directions.",
+            f"All repetitions and directions. {how_busy(outcome)}",
         ),
     ]
 

@@ -15,7 +15,7 @@ from bench.report import NOTHING, Table
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import OURS, THESIS
-from evaluation.together import Pair, beds, disturbable, disturbed_s, receivers, run, total
+from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, receivers, run, total
 from measuring.judge import NS
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, ends, heartbeats
@@ -99,7 +99,7 @@ def tables(outcome: Outcome) -> list[Table]:
         for direction in DIRECTIONS
     ]
     title = f"Heartbeats that arrived at {OVERLOAD}-fold overload, all runs"
-    remark = "In brackets: how often the three-misses rule would have taken the link down."
+    remark = f"In brackets: how often the three-misses rule would have taken the link down. {how_busy(outcome)}"
     return [Table(title, ["kbit/s", "direction", *LIMITERS], rows, remark)]
 
 

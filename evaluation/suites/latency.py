@@ -26,6 +26,7 @@ from evaluation.together import (
     beds,
     disturbable,
     disturbed_s,
+    how_busy,
     longest_pause_s,
     lowest_and_highest,
     receivers,
@@ -143,7 +144,7 @@ def tables(outcome: Outcome) -> list[Table]:
             "One-way delay of data packets on an overloaded link, ms",
             ["kbit/s", "ours: bound", *shown],
             delays,
-            SPREAD,
+            f"{SPREAD} {how_busy(outcome)}",
         ),
         Table(
             "Echo on the overloaded link: there and back, ms, and answers of questions",

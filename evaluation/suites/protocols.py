@@ -24,6 +24,7 @@ from evaluation.together import (
     beds,
     disturbable,
     disturbed_s,
+    how_busy,
     ratio_bound,
     receivers,
     with_spread,
@@ -225,7 +226,7 @@ def tables(outcome: Outcome) -> list[Table]:
         ("Jain's index of eight flows in one limit", "jain", ".3f", f" {OF_EIGHT}"),
     ]
     return [
-        Table("Goodput over what headers leave of the limit", header, goodput, SPREAD),
+        Table("Goodput over what headers leave of the limit", header, goodput, f"{SPREAD} {how_busy(outcome)}"),
         *(
             Table(f"{title}, to / from user", header, rows(what, shape), f"Medians over the repetitions.{more}")
             for title, what, shape, more in shown

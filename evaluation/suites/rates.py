@@ -25,6 +25,7 @@ from evaluation.together import (
     beds,
     disturbable,
     disturbed_s,
+    how_busy,
     longest_pause_s,
     lowest_and_highest,
     one_second_samples,
@@ -125,7 +126,7 @@ def tables(outcome: Outcome) -> list[Table]:
         for kbit, way in cases
     ]
     return [
-        Table("Long run over the limit", header, long_run, SPREAD),
+        Table("Long run over the limit", header, long_run, f"{SPREAD} {how_busy(outcome)}"),
         *(
             Table(
                 f"Busiest window of {window_ms} ms over what may pass in it",

@@ -19,7 +19,7 @@ from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, BedLab
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.limiters import OURS, THESIS, Link
-from evaluation.together import Pair, beds, disturbable, disturbed_s, ratio_bound, receivers, run, steady_s
+from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, ratio_bound, receivers, run, steady_s
 from measuring import judge
 from measuring.traffic import Results, data, ends
 
@@ -161,7 +161,7 @@ def _measure_crowds(counts: Sequence[int], runs: int, seconds: float, outcome: O
 
 def _install_crowd(bed: Bed, count: int, outcome: Outcome) -> None:
     links = _crowd(bed, range(1, count + 1))
-    bed.ap.ip("route", "add", f"{CROWD_NET}.0.0/16", "dev", bed.wire(1).dev)
+    bed.ap.ip("route", "add", f"{CROWD_NET}.0.0/16", "via", bed.wire(1).ends[1][0])  # one neighbour, not thousands
     bed.users.ip_batch(f"addr add {link.remote[0]}/32 dev {link.dev}" for link in links)
     bed.limit({}, extra=links[:1])  # a running agent has a link already
     began = time.monotonic()
@@ -237,7 +237,7 @@ def tables(outcome: Outcome) -> list[Table]:
             "Two links, kbit/s on the wire, to / from user",
             ["what they share", "limit, kbit/s", *LIMITERS],
             pairs,
-            "Medians over the repetitions.",
+            f"Medians over the repetitions. {how_busy(outcome)}",
         ),
         Table(
             "A random tenth of many links busy at once",

@@ -49,6 +49,17 @@ def test_a_disturbed_run_is_forgotten_and_made_once_more() -> None:
     assert len(outcome.notes) == 1
 
 
+def test_what_the_processors_did_is_read_from_the_kernel_and_said() -> None:
+    assert together.busy_share((100, 1_000), (150, 1_100)) == 0.5
+    assert together.busy_share((100, 1_000), (100, 1_000)) == 0.0
+    busy, passed = together.processor_ticks()
+    assert 0 < busy <= passed
+    outcome = Outcome("any")
+    assert together.how_busy(outcome) == ""
+    together.disturbable("a run", 1.0, lambda found: float(bool(found.add(1.0, "s", what="took")))).run(outcome)
+    assert together.how_busy(outcome).startswith("The processors were busy for at most ")
+
+
 def test_a_spread_stands_in_brackets_where_there_is_one() -> None:
     outcome = Outcome("any")
     for one in (0.99, 1.0, 1.02):
