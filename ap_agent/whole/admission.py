@@ -15,7 +15,21 @@ from contextlib import ExitStack, closing
 from ap_agent.desired import rates_of
 from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, load_program
 from ap_agent.whole.entry import Entry, Refused
-from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Direction, Limit, Maps, Queue, Slots, build
+from ap_agent.whole.program import (
+    HAS_LOCAL,
+    IS_ANY,
+    LIMITS_V4,
+    LIMITS_V6,
+    QUEUES,
+    SHIFT,
+    SLOTS,
+    Direction,
+    Limit,
+    Maps,
+    Queue,
+    Slots,
+    build,
+)
 from bandwidth_config import IPAddress
 
 __all__ = ["Admission", "BpfUnavailableError", "Direction", "Entry", "Refused"]
@@ -46,11 +60,11 @@ class _Loaded:
                 version: opened.enter_context(
                     closing(HashMap(name, key_bytes=key_bytes, value_bytes=Limit.BYTES, entries=capacity))
                 )
-                for version, name, key_bytes in ((4, "slbw_limits_v4", 4), (6, "slbw_limits_v6", 16))
+                for version, name, key_bytes in ((4, LIMITS_V4, 4), (6, LIMITS_V6, 16))
             }
             self.queues, self.slots = (
                 opened.enter_context(closing(ArrayMap(name, value_bytes=value_bytes, entries=capacity)))
-                for name, value_bytes in (("slbw_queues", Queue.BYTES), ("slbw_slots", Slots.BYTES))
+                for name, value_bytes in ((QUEUES, Queue.BYTES), (SLOTS, Slots.BYTES))
             )
             maps = Maps(self.limits[4].fd, self.limits[6].fd, self.queues.fd, self.slots.fd)
             self.program = load_program(f"slbw_{direction}", build(direction, maps))

@@ -53,7 +53,7 @@ def call(command: int, attributes: bytearray | bytes) -> tuple[int, bytearray]:
     return int(result), passed
 
 
-def _pointer(data: bytearray) -> int:
+def pointer(data: bytearray) -> int:
     """Its address; `data` must live, and keep its length, as long as the kernel uses it."""
     return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
 
@@ -90,13 +90,13 @@ class HashMap:
     def put(self, key: bytes, value: bytes) -> None:
         """Raises `OSError` (E2BIG when the map is full)."""
         self._key[:], self._value[:] = key, value
-        call(_MAP_UPDATE, struct.pack("=I4xQQQ", self.fd, _pointer(self._key), _pointer(self._value), 0))
+        call(_MAP_UPDATE, struct.pack("=I4xQQQ", self.fd, pointer(self._key), pointer(self._value), 0))
 
     def delete(self, key: bytes) -> None:
         """A key that is not there is fine."""
         self._key[:] = key
         with contextlib.suppress(FileNotFoundError):
-            call(_MAP_DELETE, struct.pack("=I4xQ", self.fd, _pointer(self._key)))
+            call(_MAP_DELETE, struct.pack("=I4xQ", self.fd, pointer(self._key)))
 
     def close(self) -> None:
         os.close(self.fd)
@@ -158,7 +158,7 @@ def load_program(name: str, instructions: bytes) -> Program:
             ) from exc
         raise _unavailable("a BPF program", exc) from exc
     info = bytearray(64)
-    call(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), _pointer(info)))
+    call(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), pointer(info)))
     _kind, identity, tag = struct.unpack_from("=II8s", info)
     return Program(fd, identity, tag.hex())
 
@@ -178,13 +178,13 @@ def last_words(log: str) -> str:
 
 def _load(name: str, instructions: bytes, log: bytearray | None) -> int:
     code, licence = bytearray(instructions), bytearray(b"Apache-2.0\0")  # no helper that we call asks for the GPL
-    log_fields = (1, len(log), _pointer(log)) if log is not None else (0, 0, 0)
+    log_fields = (1, len(log), pointer(log)) if log is not None else (0, 0, 0)
     attributes = struct.pack(
         "=IIQQIIQII16sII",
         _SCHED_CLS,
         len(code) // 8,
-        _pointer(code),
-        _pointer(licence),
+        pointer(code),
+        pointer(licence),
         *log_fields,
         0,  # version of the kernel: of no meaning for classifiers
         0,

@@ -99,6 +99,7 @@ class Slots:
     BYTES = 8 * COUNT
 
 
+LIMITS_V4, LIMITS_V6, QUEUES, SLOTS = "slbw_limits_v4", "slbw_limits_v6", "slbw_queues", "slbw_slots"  # the maps
 IS_ANY, HAS_LOCAL = 1, 2
 SHIFT = 20  # a multiplier has 20 binary places: 1 kbit/s and frames of 512 kB still fit 64 bits, 100 Gbit/s has 16 bits
 TICK_SHIFT = 20  # slots count time in 2**20 ns (1.05 ms) ...
