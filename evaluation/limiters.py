@@ -34,8 +34,11 @@ def has_whole_datagrams() -> bool:
 
 
 def agent_lines(limiter: str) -> str:
-    """What this limiter's agent.toml says besides the service."""
-    return "whole_datagrams = true\n" if limiter == WHOLE else ""
+    """What this limiter's agent.toml says besides the service.
+
+    A wrong limit admits whole datagrams: without them fragments would not even reach the right one.
+    """
+    return "whole_datagrams = true\n" if limiter in (WHOLE, WRONG) else ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from bench.report import NOTHING
 from evaluation.core import FROM_USER, Claim
 from evaluation.figures import ZEROS, Case, GridOutcome
 from evaluation.grid import LIMIT_KBIT, Cell
-from evaluation.limiters import NO_LIMIT, THESIS, WHOLE, WRONG
+from evaluation.limiters import CONTROLS, NO_LIMIT, THESIS, WHOLE, WRONG
 
 WHOLE_SHARE = 0.95  # of what headers leave: what is promised for datagrams larger than the MTU
 
@@ -39,17 +39,33 @@ def is_exact(grid: GridOutcome, cell: Cell, measured_kbit: float) -> bool:
 def never_more_claim(grid: GridOutcome, whose: Sequence[str]) -> Claim:
     """No run of any cell carried more than a window may."""
     seconds = max(1, grid.samples_per_run())
-    cases = grid.cases(grid.cells, whose)
-    shares = [
-        (who, way, cell, max(one.samples) / (cell.bound_kbit + cell.allowed_kbit(seconds)))
-        for who, way, cell, one in cases
-    ]
-    worst = max((share for *_, share in shares), default=0.0)
+    shares = _shares_of_allowed(grid, whose)
+    worst = max(shares, default=0.0)
     return Claim(
         "Our agent never lets more through than the limit, whatever the size and the rate that is offered",
         f"in every run at most rate * {seconds} s + burst + one frame + one datagram, as payload",
         f"at most {worst:.1%} of that in {len(shares)} cells",
         bool(shares) and worst <= 1,
+    )
+
+
+def _shares_of_allowed(grid: GridOutcome, whose: Sequence[str]) -> list[float]:
+    """Of each cell and direction the busiest run, over the most that it may carry."""
+    seconds = max(1, grid.samples_per_run())
+    return [
+        max(one.samples) / (cell.bound_kbit + cell.allowed_kbit(seconds))
+        for _, _, cell, one in grid.cases(grid.cells, whose)
+    ]
+
+
+def too_much_claim(grid: GridOutcome) -> Claim:
+    """The negative control of `never_more_claim`."""
+    worst = {who: max(_shares_of_allowed(grid, [who]), default=0.0) for who in CONTROLS}
+    return Claim(
+        "The same judge finds that a wrong limit, and no limit, let too much through (negative controls)",
+        "110 % of the limit, and no limit, each above what is allowed",
+        "; ".join(f"{who}: {share:.1%} of it" for who, share in worst.items()),
+        all(share > 1 for share in worst.values()),
     )
 
 

@@ -19,7 +19,7 @@ from evaluation.figures import (
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
 from evaluation.limiters import OURS, THESIS, WHOLE
-from evaluation.verdicts import collapse_claim, never_more_claim, whole_claims
+from evaluation.verdicts import collapse_claim, never_more_claim, too_much_claim, whole_claims
 
 NAME = "offered"
 TITLE = "Offered rate (figures 6.6 and 6.7)"
@@ -59,7 +59,12 @@ def plots(outcome: Outcome) -> list[Plot]:
 
 def claims(outcome: Outcome) -> list[Claim]:
     grid = _grid(outcome)
-    return [never_more_claim(grid, (OURS, WHOLE)), *whole_claims(grid, CELLS), collapse_claim(grid, FAR_ABOVE)]
+    return [
+        never_more_claim(grid, (OURS, WHOLE)),
+        *whole_claims(grid, CELLS),
+        collapse_claim(grid, FAR_ABOVE),
+        too_much_claim(grid),
+    ]
 
 
 def findings(outcome: Outcome) -> list[Finding]:

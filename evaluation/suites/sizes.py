@@ -30,6 +30,8 @@ TITLE = "Datagram size (figures 6.1 to 6.4)"
 OFFERED_KBIT = 2_000
 ONE_FRAME = 1_472  # the largest payload that is not fragmented; beside the thesis' sizes
 CELLS = tuple(Cell(size, OFFERED_KBIT) for size in sorted([ONE_FRAME, *range(1_000, 10_001, 1_000)]))
+# One datagram more or less is 10 % of three seconds for the largest ones: a wrong limit need not show there.
+CONTROLLED = [cell for cell in CELLS if cell.payload_bytes <= 4_000]
 THESIS_CELLS = [cell for cell in CELLS if cell.payload_bytes != ONE_FRAME]
 WITNESSED = [cell for cell in CELLS if cell.payload_bytes in (1_000, ONE_FRAME, 10_000)]
 WITHIN_MTU = [cell for cell in CELLS if cell.is_whole_frame]
@@ -85,7 +87,7 @@ def claims(outcome: Outcome) -> list[Claim]:
         *whole_claims(grid, FRAGMENTED),
         collapse_claim(grid, FRAGMENTED),
         witness.claim(grid, WITNESSED),
-        control_claim(grid, WITHIN_MTU),
+        control_claim(grid, CONTROLLED),
     ]
 
 

@@ -11,7 +11,15 @@ from evaluation.core import DIRECTIONS
 from evaluation.figures import GridOutcome, grid_plot, grid_tables
 from evaluation.grid import Cell
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
-from evaluation.verdicts import collapse_claim, control_claim, exact_claim, is_exact, never_more_claim, whole_claims
+from evaluation.verdicts import (
+    collapse_claim,
+    control_claim,
+    exact_claim,
+    is_exact,
+    never_more_claim,
+    too_much_claim,
+    whole_claims,
+)
 
 FRAME = Cell(1_472, 2_000)
 LARGE = Cell(10_000, 2_000)
@@ -81,9 +89,10 @@ def test_every_claim_holds_where_everything_is_as_it_should_be() -> None:
         *whole_claims(grid, [LARGE]),
         collapse_claim(grid, [LARGE]),
         control_claim(grid, [FRAME]),
+        too_much_claim(grid),
     ]
     assert [one for one in claims if not one.holds] == []
-    assert len(claims) == 6
+    assert len(claims) == 7
 
 
 def test_a_rate_that_is_two_per_cent_off_is_not_exact() -> None:
@@ -103,6 +112,15 @@ def test_too_much_in_a_single_direction_is_found() -> None:
     assert not never_more_claim(outcome_of(goodput), (OURS, WHOLE)).holds
 
 
+def test_too_much_in_one_run_of_many_is_found() -> None:
+    grid = outcome_of(as_it_should_be)
+    one = grid.series(OURS, "to user", FRAME, "average")
+    assert one is not None
+    one.samples[1] += 20
+    assert not never_more_claim(grid, (OURS, WHOLE)).holds
+    assert exact_claim(grid, [FRAME], (OURS, WHOLE), "the median of the runs").holds
+
+
 def test_large_datagrams_that_do_not_arrive_are_found() -> None:
     def goodput(limiter: str, direction: str, cell: Cell) -> float:
         return 0.0 if (limiter, cell) == (WHOLE, LARGE) else as_it_should_be(limiter, direction, cell)
@@ -119,6 +137,7 @@ def test_a_judge_that_lets_a_wrong_limit_pass_fails_its_own_claim() -> None:
             return cell.bound_kbit if limiter == control else as_it_should_be(limiter, direction, cell)
 
         assert not control_claim(outcome_of(goodput), [FRAME]).holds
+        assert not too_much_claim(outcome_of(goodput)).holds
 
 
 def test_another_experiment_than_the_thesis_is_noticed() -> None:
@@ -134,6 +153,7 @@ def test_nothing_measured_proves_nothing() -> None:
         *whole_claims(nothing, [LARGE]),
         collapse_claim(nothing, [LARGE]),
         control_claim(nothing, CELLS),
+        too_much_claim(nothing),
     ]
     assert not any(one.holds for one in claims)
     tables = grid_tables(nothing, "B", lambda cell: cell.payload_bytes, "Nothing")
