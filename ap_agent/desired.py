@@ -5,6 +5,7 @@ The formulas are those of docs/adr/0002 (rates, bursts, queues) and docs/adr/000
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -124,13 +125,16 @@ def link_leaves(major: int, link: LinkInfo, frame_bytes: int, depth_bytes: int |
 def _admitted(links: Sequence[LinkInfo], major: int, device: Device) -> dict[IPAddress, Admitted]:
     """Let in is what the leaf holds without this option, so that the delay stays. The leaf itself holds that twice, for
     times in which the machine stands still and HTB loses what it may send, and the datagram that was the last to be let
-    in."""
+    in. Behind a shared address that may be another link's: then the link's own packets have its place too, or somebody
+    else's fragments would cost them what they had without."""
     found = {}
+    sharing = Counter(link.remote_ip for link in links)
     for address, link in fragment_links(links, major).items():
         kbit = limit_on(major, link)
         room = queue_bytes(rates_of(kbit).limit, device.frame_bytes)
         depth = 2 * room + datagram_bytes(device)
-        entry = Entry(kbit, room, depth, link.remote_port, link.local_port, link.local_ip)
+        own = room + datagram_bytes(device) if sharing[address] > 1 else None
+        entry = Entry(kbit, room, depth, link.remote_port, link.local_port, link.local_ip, own)
         found[address] = Admitted(entry, link.interface_id)
     return found
 

@@ -20,6 +20,7 @@ from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.plan import Plan
 from ap_agent.progress import Progress
 from ap_agent.shortcut import Changed, change_limits
+from ap_agent.whole.elsewhere import refused_elsewhere
 from ap_agent.whole.hooks import CODE as WHOLE_DATAGRAMS_UNAVAILABLE
 from ap_agent.whole.programs import Programs
 from bandwidth_config import LinkInfo
@@ -169,7 +170,8 @@ class TcEngine:
         """What the kernel has now."""
         with self._kernel() as kernel:
             look = take_look(kernel, links, settings)
-            return self._result(look, look.plan, 0, []).links
+            refused = self._programs.refused() or refused_elsewhere(look.state, look.wanted)
+            return self._states.link_states(look.verdicts, look.state, refused)
 
     def ifb_in_service(self) -> int | None:
         """The number of our IFB while it is there and up; one question, whatever the number of links."""

@@ -221,6 +221,10 @@ def test_refused_packets_are_drops_of_their_link(host: Host, engine: TcEngine) -
     assert to_user is not None
     assert (queue.sent_packets, queue.drops) == (4 * (40 - to_user.drops), 0)
     assert 2 <= to_user.drops <= 38
+    with TcEngine() as another:  # as `show` does beside the agent
+        seen = host.inside(lambda: another.read_links(ON, WANTED))[0].to_user
+    assert seen is not None
+    assert seen.drops == to_user.drops
     for settings in (OFF, ON):  # also what programs refused that are gone
         later = cycle(host, engine, WANTED, settings).links[0].to_user
         assert later is not None

@@ -112,6 +112,14 @@ def test_what_is_let_in_is_what_a_leaf_holds_otherwise_and_the_leaf_holds_that_t
     ]
 
 
+def test_behind_a_shared_address_others_fragments_leave_room_for_the_links_own_packets() -> None:
+    shared = found_for(link(1, 500), link(2, 0, 50001)).nics[0].admitted[USER]
+
+    assert (shared.link, shared.entry.room_bytes) == (1, 6250)
+    assert shared.entry.own_room_bytes == 6250 + datagram_bytes(ETH0) < shared.entry.depth_bytes
+    assert found_for(link(1, 500)).nics[0].admitted[USER].entry.own_room_bytes is None
+
+
 def test_only_the_link_whose_queue_is_guarded_gets_a_deep_leaf() -> None:
     wanted = found_for(link(1, 500), link(2, 900, 50001))
 
