@@ -41,7 +41,7 @@ from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
 WARM_UP_S = 1.0
 BUCKET_MS = 4
-RATE_TOLERANCE = 0.02  # "within 2 % of each limit (L2)": what the service promises, where no tolerance can be derived
+RATE_TOLERANCE = 0.02  # what the service promises its users; what a measurement may be off by is `rate_tolerance`
 # How much later than the wire a packet's kernel time may be on a busy machine with two processors: the softirq
 # that takes it may wait for one tick of 4 ms (HZ=250) behind a running program, and once more on a switch.
 CLOCK_SLACK_S = 0.008

@@ -9,6 +9,9 @@ shallow queue). Wires of the lab make no super-packets (`netns`), so that every 
 connections are open before the start; bins count from the start that the workers share. The receiver lets the kernel
 throw the bytes away (MSG_TRUNC): one call per millisecond and flow, whatever the rate. At the end the sender resets
 its connections, so that a full queue does not keep anybody waiting.
+
+On a 2-core machine (kernel 6.18, veth without super-packets, no limit) one flow or eight carry 3.4 Gbit/s of payload,
+so that a limit of 1 Gbit/s is put to the test; the receiver takes 0.15 of a processor, the kernel's work apart.
 """
 
 from __future__ import annotations

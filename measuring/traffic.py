@@ -10,9 +10,9 @@ One `measuring.station` process per host does all of that host's sending and rec
 clock that they share. Offered rates are those of the wire (Ethernet), like the limits. Verdicts rest on what receivers
 saw.
 
-What a station manages, measured on the 2-core machine of CI (kernel 6.18, veth, no limits, both directions at once
-between two hosts): 300 Mbit/s of 1472-byte datagrams each way without a loss at 18 % of a core per station, or 20
-Mbit/s of 100-byte datagrams (17 600 per second) at 15 %; the kernel's own work for the packets comes on top.
+What a station manages, measured on a 2-core machine (kernel 6.18, veth, no limits): one stream of 1 Gbit/s in 1472-byte
+datagrams (82 500 per second) without a loss, at 3 µs of processor per datagram sent and 4 µs per datagram received; or
+60 links at 2 Mbit/s in both directions at 20 % of a core per station.
 """
 
 from __future__ import annotations
