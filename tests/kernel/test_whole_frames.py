@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 import time
@@ -17,9 +18,10 @@ from ap_agent.model import EGRESS_HOOK, INGRESS_HOOK
 from ap_agent.tcmsg import RTM_NEWTFILTER
 from ap_agent.whole.admission import Admission, Entry
 from ap_agent.whole.program import Direction
+from lab.tunnel import open_tun
 from measuring.netns import Namespace
 from tests.kernel.conftest import Host
-from tests.kernel.whole_packets import AP_PORT, HEARTBEAT_MARK, USER, USER_PORT, Packet, udp
+from tests.kernel.whole_packets import AP, AP_PORT, HEARTBEAT_MARK, USER, USER_PORT, Packet, udp
 
 JUMBO = Packet(udp(5000))
 SMALL = Packet(udp(20))
@@ -28,6 +30,7 @@ NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE = 0x1, 0x4, 0x400
 SOL_PACKET, PACKET_VNET_HDR = 263, 15  # linux/if_packet.h
 VIRTIO_HEADER = struct.Struct("=BBHHHH")  # flags, kind of super-packet, bytes in the first piece of memory, ...
 DEADLINE_S = 10
+ETHERNET_BYTES = 14
 
 
 @dataclass
@@ -78,6 +81,36 @@ def hook(request: pytest.FixtureRequest, host: Host) -> Iterator[Hook]:
     found.expect_refused(1)
     yield found
     admission.close()
+
+
+def test_on_a_tun_device_there_is_no_ethernet_header_to_look_behind_nor_to_count(host: Host) -> None:
+    """A VPN's packets begin with their IP header, for the program as for HTB."""
+    host.lab.tun(host.ap.nic("tun0", f"{AP}/24"))
+    host.tc("qdisc", "add", "dev", "tun0", "clsact")
+    tunnel = host.inside(lambda: open_tun("tun0"))
+    for direction in ("from_user", "to_user"):
+        admission = Admission(direction, capacity=4)  # type: ignore[arg-type]
+        admission.set({ip_address(USER): Entry(1, ROOM, 100_000, USER_PORT, AP_PORT)})
+        host.inside(lambda one=direction, fd=admission.program_fd: attach("tun0", one, fd))  # type: ignore[misc]
+        large, other = Packet(udp(1400)), Packet(udp(1400, source=9))
+        for packet in (large, large, other, large):
+            if direction == "from_user":
+                os.write(tunnel, packet.frame[ETHERNET_BYTES:])
+            else:
+                host.inside(lambda one=packet: send_back(one))  # type: ignore[misc]
+        refused = admission.refused()[ip_address(USER)]
+        assert (refused.packets, refused.bytes) == (2, 2 * (len(large.frame) - ETHERNET_BYTES))
+        admission.close()
+    os.close(tunnel)
+
+
+def send_back(packet: Packet) -> None:
+    """The same packet the other way, through an ordinary socket."""
+    source, destination = struct.unpack_from("!HH", packet.body)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"tun0")  # eth0 leads to the same addresses
+        sock.bind((AP, destination))
+        sock.sendto(packet.body[8:], (USER, source))
 
 
 def attach(dev: str, direction: Direction, program_fd: int) -> None:
