@@ -31,11 +31,12 @@ from evaluation.together import (
     lowest_and_highest,
     receivers,
     run,
+    steady_s,
     total,
     with_spread,
 )
 from measuring.echo import percentile
-from measuring.judge import NS, delays_ms
+from measuring.judge import NS, Arrivals, delays_ms
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
 
 NAME = "latency"
@@ -43,6 +44,7 @@ TITLE = "Latency under load"
 RATES = (100, 500, 2_000, 10_000)
 LIMITERS = (OURS, THESIS, WONDERSHAPER)
 QUESTION_S = 0.05
+PATIENCE_S = 1.5
 OVERLOAD = 2
 EVERY = 20  # of the data packets one in so many goes into the published samples
 SHARES = {"median": 50, "95 %": 95, "99 %": 99, "worst": 100}
@@ -52,7 +54,8 @@ Each link is offered {OVERLOAD} times its limit in full frames, both directions,
 router's own send buffer (212,992 B). *One-way delay*: from `send` to the kernel's arrival stamp, of every data packet
 that arrived (one in {EVERY} is in the published samples); a packet that was dropped has none. *Echo*: on the same
 5-tuple the attachment point asks {1 / QUESTION_S:.0f} times a second in small packets, and the user's end answers;
-questions and answers wait in the link's queues.
+questions and answers wait in the link's queues. Both count from one second after the start on; an answer later than
+{PATIENCE_S:g} s after the end counts as none.
 
 Our queue holds {QUEUE_MS} ms of the rate, and at least {FEWEST_FRAMES} full frames. The thesis' tree and
 wondershaper's scheme leave the queue that the kernel gives by itself: 1000 packets on the interface (24 s at 500
@@ -72,7 +75,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
 def _measure(seconds: float, outcome: Outcome) -> float:
     with beds(LIMITERS, len(RATES)) as found:
         limit_all(found.values(), dict(enumerate(RATES, start=1)))
-        results = run(found, _pairs, seconds, linger_s=1.5)
+        results = run(found, _pairs, seconds, linger_s=PATIENCE_S)
         for bed in found.values():
             _note(bed, results, outcome)
         return disturbed_s(results)
@@ -104,14 +107,21 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
                 outcome.add(percentile(sorted(delays), share), "ms", what=what, **labels)
             add_all(outcome, delays[::EVERY], "ms", what="delay", **labels)
             outcome.add(longest_pause_s(results.pauses) * 1000, "ms", what="longest pause", **labels)
-        echo = results.echo(bed.ap, name)
+        times_ms = round_trips_ms(results.at(bed.ap, name).received["answer"], from_ns)
         both: dict[str, Label] = {"experiment": "echo", "limiter": bed.limiter, "direction": "both", "kbit": kbit}
-        due = int((results.stop_ns - results.start_ns) / NS / QUESTION_S)
+        due = int(steady_s(results) / QUESTION_S)
         outcome.add(due, "questions", what="due", **both)
-        outcome.add(echo.answered, "questions", what="answered", **both)
-        for what, share in SHARES.items() if echo.answered else ():
-            outcome.add(percentile(echo.times_ms, share), "ms", what=what, **both)
-        add_all(outcome, echo.times_ms, "ms", what="round trip", **both)
+        outcome.add(len(times_ms), "questions", what="answered", **both)
+        for what, share in SHARES.items() if times_ms else ():
+            outcome.add(percentile(times_ms, share), "ms", what=what, **both)
+        add_all(outcome, times_ms, "ms", what="round trip", **both)
+
+
+def round_trips_ms(answers: Arrivals, from_ns: int) -> list[float]:
+    """Of the questions that were asked from then on, ascending; an answer carries the time of its question."""
+    return sorted(
+        took for took, asked_ns in zip(delays_ms(answers), answers.sent_ns, strict=True) if asked_ns >= from_ns
+    )
 
 
 def delay_bound_ms(kbit: int) -> float:

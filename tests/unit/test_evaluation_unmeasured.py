@@ -10,7 +10,7 @@ from evaluation import together
 from evaluation.core import DIRECTIONS, EvaluationScale
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, WRONG_SHARE
 from evaluation.suites import bystander, heartbeats, latency, protocols, rates, sharing
-from measuring.judge import NS
+from measuring.judge import NS, Arrivals
 
 SUITES = (rates, protocols, sharing, heartbeats, bystander, latency)
 
@@ -170,6 +170,14 @@ def test_a_crowd_is_judged_by_its_worst_link_and_by_jain(low: float, high: float
 )
 def test_no_packet_may_wait_longer_than_a_full_queue_drains(kbit: int, bound_ms: float) -> None:
     assert latency.delay_bound_ms(kbit) == pytest.approx(bound_ms)
+
+
+def test_only_questions_of_the_steady_state_count() -> None:
+    answers = Arrivals()
+    for asked_ns, took_ms in ((0, 1), (NS, 30), (2 * NS, 20)):
+        answers.sent_ns.append(asked_ns)
+        answers.arrived_ns.append(asked_ns + took_ms * 1_000_000)
+    assert latency.round_trips_ms(answers, NS) == [20.0, 30.0]
 
 
 @pytest.mark.parametrize(("late_ms", "holds"), [(0.0, True), (40.0, False)])
