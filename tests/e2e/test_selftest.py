@@ -175,6 +175,14 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def network_namespace(pid: int) -> str:
+    """Which one it is in; a process that is gone is nowhere."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -187,11 +195,13 @@ def test_nothing_is_left_however_it_ends(host: Namespace, number: signal.Signals
     process = host.popen(COMMAND, cwd=ROOT)
 
     def is_measuring() -> bool:
+        assert process.poll() is None, process.communicate()
         return sum("measuring.station" in command_line(one) for one in descendants(process.pid)) >= 2
 
     wait_for(is_measuring, "it does not begin to measure")
     started = descendants(process.pid)
     assert any(INNER in command_line(one) for one in started)
+    assert network_namespace(process.pid) not in set(map(network_namespace, started))  # the host's is not in reach
 
     process.send_signal(number)
     out, complaints = process.communicate(timeout=10)
