@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 from axes.utils import reset as forget_failures
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, logout
 from django.contrib.auth.decorators import login_required
@@ -289,7 +290,8 @@ def api_tokens(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
     tokens = ApiToken.objects.filter(user=request.user)
-    return _show(request, "tokens", "tokens", form=form, issued=issued, tokens=tokens, most=MAX_TOKENS)
+    more: dict[str, Any] = {"issued": issued, "tokens": tokens, "most": MAX_TOKENS, "site": settings.SITE_URL}
+    return _show(request, "tokens", "tokens", form=form, **more)
 
 
 @require_POST

@@ -19,7 +19,7 @@ from scionlab.isd_as import parse_as_id
 from scionlab.models import AttachmentPoint, User
 from tests.factories import AttachmentPointFactory, UserFactory
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
