@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bandwidth_config import HEARTBEAT_KBIT
-from measuring.judge import NS, bucket_bytes
+from measuring.judge import FRAME_BYTES, NS, bucket_bytes
 
-FRAME_BYTES = 1514
+__all__ = ["BYTES_PER_KBIT", "FRAME_BYTES", "allowed_bytes", "busiest_window_bytes", "long_run_kbit"]
+
 BYTES_PER_KBIT = 125
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from measuring.netns import LabError, Namespace
+from measuring.worker import end_with_parent
 
 PORT = 4022  # any port that is no link's: links of the lab start at 50000
 QUESTION_BYTES = 64  # about what a keystroke costs in an SSH session
@@ -271,6 +272,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--reverse", action="store_true")
     given = parser.parse_args(argv)
+    end_with_parent()
     if given.role == "serve":
         serve(given.address, given.port)
     elif given.role == "ask":

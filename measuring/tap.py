@@ -23,7 +23,7 @@ from ipaddress import IPv4Address
 
 from measuring.judge import ETHERNET_BYTES
 from measuring.mmsg import BatchReceiver, prepare
-from measuring.worker import go_ahead_of_others
+from measuring.worker import end_with_parent, go_ahead_of_others
 
 SO_ATTACH_FILTER = 26
 SOL_PACKET, PACKET_STATISTICS = 263, 6
@@ -100,6 +100,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, required=True)
     given = parser.parse_args(argv)
     signal.alarm(int(given.seconds) + 60)  # SIGALRM ends the process: nobody waits for a harness that is gone
+    end_with_parent()
     go_ahead_of_others()
     offset = DESTINATION_OFFSET if given.to else SOURCE_OFFSET
     with listen(given.dev, offset, given.to or given.source) as opened:

@@ -35,6 +35,11 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 def begin() -> None:
     """First call of a worker: bounded life, and the end of the parent is ours."""
     allow(WAIT_FOR_START_S)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """From now on the end of the process that started us ends us too, however it ends."""
     parent = os.getppid()
 
     def end_without_parent(_number: int, _frame: FrameType | None) -> None:
