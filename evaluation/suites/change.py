@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 
 from bandwidth_config import Limits
@@ -19,10 +18,10 @@ from bench.core import Label, Outcome, Step
 from bench.peers import thesis
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
-from bench.windows import FRAME_BYTES, allowed_bytes
 from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.figures import PALETTE
+from evaluation.holding import SETTLED_S, Change, hold_after_s, too_much_bytes
 from evaluation.limiters import OURS, THESIS, Link
 from evaluation.together import (
     LATE_WAKE_UP_S,
@@ -38,7 +37,7 @@ from evaluation.together import (
     total,
     with_spread,
 )
-from measuring.judge import NS, Arrivals, Wire, bins_kbit, excess_bytes
+from measuring.judge import NS, bins_kbit
 from measuring.traffic import Results, TrafficRun, data, ends
 
 NAME = "change"
@@ -49,7 +48,6 @@ OFFERED_KBIT = 2_000
 CHANGED, NEIGHBOUR = "changed", "neighbour"
 NEIGHBOUR_KBIT, NEIGHBOUR_OFFERED_KBIT, NEIGHBOUR_BYTES = 4_000, 2_000, 458  # 500 bytes on the wire, 500 a second
 IDLE_LINKS = 5
-SETTLED_S = 0.5  # before the first change
 PLOT_BIN_S = 0.25
 INTRO = f"""
 A link is offered {OFFERED_KBIT // 1000} Mbit/s in both directions while its limit goes
@@ -63,24 +61,9 @@ Mbit/s in packets of 500 B.
   longest pause of the machine, of the line of the new rate until the next change. That line can be met a little early
   (by that many bytes over the difference of the rates), so this much is added: the figure is an upper bound. For 0:
   the last packet that arrived.
-- *too much*: bytes of the worst window from just before this change to the next one, above the higher of both limits,
-  both bursts and two frames.
+- *too much*: bytes of the worst window between this change and the next one, above the higher of both limits, both
+  bursts and two frames.
 """
-
-
-@dataclass(frozen=True)
-class Change:
-    """One of them as it was made for one limiter."""
-
-    number: int
-    old_kbit: int
-    kbit: int
-    offered_ns: int
-    until_ns: int  # the next one, or the end
-
-    @property
-    def name(self) -> str:
-        return f"{self.old_kbit} → {self.kbit}"
 
 
 def steps(scale: EvaluationScale) -> list[Step]:
@@ -176,7 +159,7 @@ def _note(bed: Bed, changes: Sequence[Change], results: Results, outcome: Outcom
             if after_s is not None:
                 outcome.add(after_s, "s", what="holds after", **row)
             outcome.add(after_s is None, "times", what="never held", **row)
-            outcome.add(_too_much_bytes(end.data, end.wire, change, late_s), "bytes", what="too much", **row)
+            outcome.add(too_much_bytes(end.data, end.wire, change, late_s), "bytes", what="too much", **row)
             if change.kbit == 0:
                 blocked = end.data.between(change.offered_ns + int(SETTLED_S * NS), change.until_ns)
                 outcome.add(len(blocked), "packets", what="passed at 0", **row)
@@ -185,49 +168,6 @@ def _note(bed: Bed, changes: Sequence[Change], results: Results, outcome: Outcom
         bins = bins_kbit(end.data, end.wire, start_ns=results.start_ns, stop_ns=results.stop_ns, width_s=PLOT_BIN_S)
         for number, rate in enumerate(bins):
             outcome.add(rate, "kbit/s", what="rate", bin=number, **labels)
-
-
-# --- arithmetic -------------------------------------------------------------------------------------------------
-
-
-def hold_after_s(arrivals: Arrivals, wire: Wire, change: Change, late_s: float) -> float | None:
-    """After how long the new limit holds until the next change, see `INTRO`; None when it never does.
-
-    Of a link at 0 it is the last packet before the next change, or no time when none came at all; None where packets
-    came until the end.
-    """
-    seen = arrivals.between(change.offered_ns, change.until_ns)
-    if change.kbit == 0:
-        last_s = (seen.arrived_ns[-1] - change.offered_ns) / NS if len(seen) else 0.0
-        left_s = (change.until_ns - change.offered_ns) / NS - last_s
-        return last_s if left_s >= SETTLED_S else None
-    allowed = FRAME_BYTES + change.kbit * 125 * late_s
-    first = first_on_the_line(seen, wire, change.kbit, allowed)
-    if first is None or (change.until_ns - seen.arrived_ns[first]) / NS < SETTLED_S:
-        return None
-    early_s = allowed / (abs(change.kbit - change.old_kbit) * 125)
-    return (seen.arrived_ns[first] - change.offered_ns) / NS + early_s
-
-
-def first_on_the_line(arrivals: Arrivals, wire: Wire, kbit: int, allowed_bytes_: float) -> int | None:
-    """Index of the first arrival from which on the cumulated bytes never leave the line of this rate by more."""
-    begin_ns = arrivals.arrived_ns[0] if len(arrivals) else 0
-    carried, ahead = 0, []
-    for at_ns, size in zip(arrivals.arrived_ns, arrivals.payload_bytes, strict=True):
-        carried += wire.bytes(size)
-        ahead.append(carried - (at_ns - begin_ns) / NS * kbit * 125)
-    first, most, least = None, float("-inf"), float("inf")
-    for index in range(len(ahead) - 1, -1, -1):
-        most, least = max(most, ahead[index]), min(least, ahead[index])
-        if most - ahead[index] <= allowed_bytes_ and ahead[index] - least <= allowed_bytes_:
-            first = index
-    return first
-
-
-def _too_much_bytes(arrivals: Arrivals, wire: Wire, change: Change, late_s: float) -> float:
-    kbit = max(change.old_kbit, change.kbit)
-    seen = arrivals.between(change.offered_ns, change.until_ns)
-    return max(0.0, excess_bytes(seen, wire, kbit) - allowed_bytes(kbit) - kbit * 125 * late_s)
 
 
 # --- what came out ----------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def _install_crowd(bed: Bed, count: int, outcome: Outcome) -> None:
     bed.users.ip_batch(f"addr add {link.remote[0]}/32 dev {link.dev}" for link in links)
     bed.limit({}, extra=links[:1])  # a running agent has a link already
     began = time.monotonic()
-    bed.limit({}, extra=links, deadline_s=300)
+    bed.limit({}, extra=links, deadline_s=600)
     labels: dict[str, Label] = {"experiment": CROWD, "limiter": bed.limiter, "direction": "both", "links": count}
     outcome.add(time.monotonic() - began, "s", what="installed", **labels)
 

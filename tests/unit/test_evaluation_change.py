@@ -6,9 +6,9 @@ import pytest
 
 from bench.core import Outcome
 from evaluation.core import DIRECTIONS
+from evaluation.holding import Change, first_on_the_line, hold_after_s
 from evaluation.limiters import OURS, THESIS
 from evaluation.suites import change
-from evaluation.suites.change import Change, first_on_the_line, hold_after_s
 from measuring.judge import NS, Arrivals, Wire
 
 WIRE = Wire(4)
