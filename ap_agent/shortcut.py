@@ -173,11 +173,14 @@ def _admitting(look: Look, wanted: Desired, addresses: frozenset[IPAddress]) -> 
 
 
 def _with_admitted(tree: DesiredTree, news: Wanted, addresses: frozenset[IPAddress]) -> DesiredTree:
-    here = {address: news[address] for address in addresses if address in news}
-    if all(tree.admitted.get(address) == here.get(address) for address in addresses):
+    if all(tree.admitted.get(address) == news.get(address) for address in addresses):
         return tree
-    kept = {address: one for address, one in tree.admitted.items() if address not in addresses}
-    return replace(tree, admitted={**kept, **here})
+    admitted = dict(tree.admitted)  # copied as a whole: hashing thousands of addresses anew takes milliseconds
+    for address in addresses:
+        admitted.pop(address, None)
+        if address in news:
+            admitted[address] = news[address]
+    return replace(tree, admitted=admitted)
 
 
 # --- what is there ---------------------------------------------------------------------------------------------

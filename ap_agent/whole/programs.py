@@ -182,6 +182,8 @@ class Programs:
         except (BpfUnavailableError, OSError):  # then it is counted the next time
             return
         for address, one in found.items():
+            if not one.packets:  # most of thousands, and looking each up takes milliseconds
+                continue
             before = self._seen.get((slot, address), 0)
             owner = owners.get(address)
             if owner is not None and one.packets != before:
