@@ -115,6 +115,7 @@ def test_excess_is_what_a_bucket_that_leaks_at_the_rate_held_at_most() -> None:
     at_the_rate = range(0, 1000 * ms, 24 * ms)  # 1500 bytes every 24 ms are 500 kbit/s
     assert taps.excess_bytes(at_the_rate, [1500] * len(at_the_rate), 500) == 1500
     assert taps.excess_bytes([0, 0, 0, 24 * ms], [1500] * 4, 500) == 4500
+    assert taps.excess_bytes([0, 1000 * ms, 1000 * ms], [1500] * 3, 500) == 3000
     assert taps.excess_bytes([], [], 500) == 0
 
 

@@ -83,6 +83,7 @@ def test_the_rounding_of_the_published_value_is_allowed() -> None:
 
 def test_more_than_the_limit_fails() -> None:
     assert verdicts({OURS: {20: 19.3}, **CONTROLS}) == [True, False, True, True]
+    assert verdicts({OURS: {20: 19.3, 500: 476.0}, **CONTROLS}) == [True, False, True, True]
 
 
 def test_a_control_that_passes_for_right_fails() -> None:
