@@ -41,13 +41,17 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
         return _outcome(Report((*found, *unread()), kernel=_kernel()), as_json=as_json)
     with _terminable():
         said, complaints = _run(_Line(progress if progress is not None else sys.stderr))
-    if said is not None:
+    if "report" in said:
         return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
-    if complaints.startswith(("unshare:", "setpriv:")):
+    if not said and complaints.startswith(("unshare:", "setpriv:")):
         refused = namespaces_refused(complaints)
         others = [one for one in unread() if one.name != refused.name]
         return _outcome(Report((*found, refused, *others), kernel=_kernel()), as_json=as_json)
-    raise SelfTestError(f"The self-test itself broke, and says nothing about the limits: {complaints}")
+    step = f"at the step {said['step']!r}" if said else "before its first step"
+    raise SelfTestError(
+        f"The self-test itself broke or was ended {step}, and says nothing about the limits. Run it again; if that "
+        f"does not help, report this: {complaints or 'no words'}"
+    )
 
 
 def what_is_missing() -> list[Capability]:
@@ -78,8 +82,8 @@ def _kernel() -> str:
     return f"{os.uname().sysname} {os.uname().release}"
 
 
-def _run(line: _Line) -> tuple[dict[str, Any] | None, str]:
-    """The last words of the other half, and what it complained of."""
+def _run(line: _Line) -> tuple[dict[str, Any], str]:
+    """The last line of the other half (empty: it never began), and what it complained of."""
     process = apart.start(_MODULE)
     watchdog = threading.Timer(PATIENCE_S, process.kill)
     watchdog.daemon = True
@@ -96,19 +100,17 @@ def _run(line: _Line) -> tuple[dict[str, Any] | None, str]:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
-    if said is None and process.returncode == -signal.SIGKILL:
-        return None, f"it did not end within {PATIENCE_S:.0f} s, or was killed"
+    if process.returncode == -signal.SIGKILL:
+        complaints = f"it did not end within {PATIENCE_S:.0f} s, or was killed"
     return said, " ".join(complaints.split()[-80:])
 
 
-def _listen(process: subprocess.Popen[str], line: _Line) -> dict[str, Any] | None:
-    said: dict[str, Any] | None = None
+def _listen(process: subprocess.Popen[str], line: _Line) -> dict[str, Any]:
+    said: dict[str, Any] = {}
     for row in process.stdout or ():
-        heard: dict[str, Any] = json.loads(row)
-        if "report" in heard:
-            said = heard
-        else:
-            line.show(heard["step"], heard["left_s"])
+        said = json.loads(row)
+        if "step" in said:
+            line.show(said["step"], said["left_s"])
     return said
 
 

@@ -63,6 +63,10 @@ class Course:
         self._left = list(rounds)
         self.notes: list[str] = []
 
+    def begin(self) -> None:
+        """A sign of life: there are namespaces."""
+        self._say("two throw-away hosts", self._left_s() + _PREPARING_S)
+
     def run(self, lab: Lab) -> Report:
         """Raises `LabError` where two hosts cannot be made."""
         self._say("what the kernel can do", self._left_s() + _PREPARING_S)
@@ -202,8 +206,9 @@ def _tell(**what: object) -> None:
 
 def main() -> int:
     """See the module's head."""
-    apart.settle_in()
     course = Course(lambda step, left_s: _tell(step=step, left_s=round(left_s, 1)))
+    course.begin()
+    apart.settle_in()
     with Lab(PREFIX) as lab:
         report = course.run(lab)
     _tell(report=document(report), text=text(report), exit_code=report.exit_code)

@@ -214,6 +214,25 @@ def test_nothing_is_left_however_it_ends(host: Namespace, number: signal.Signals
     assert host.run("ip", "-brief", "link").count("\n") == 2  # lo and eth0
 
 
+def test_an_inner_half_that_dies_is_neither_a_verdict_nor_a_missing_feature(host: Namespace) -> None:
+    """Out of memory, for example."""
+    process = host.popen(COMMAND, cwd=ROOT)
+
+    def inner() -> list[int]:
+        return [one for one in descendants(process.pid) if command_line(one).endswith(f"-m\0{INNER}\0")]
+
+    def is_trying() -> bool:
+        return any("ip\0" in command_line(one) or "tc\0" in command_line(one) for one in descendants(process.pid))
+
+    wait_for(is_trying, "it does not begin")
+    _unshare, dying, *_ = sorted(inner())  # others may be on their way to become a program
+    os.kill(dying, signal.SIGKILL)
+    out, complaints = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (1, "")
+    assert "says nothing about the limits" in complaints
+
+
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
