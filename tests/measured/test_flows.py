@@ -14,7 +14,7 @@ import pytest
 
 from measuring.echo import percentile
 from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms, goodput_bound
-from measuring.netns import REPOSITORY, Lab, LabError, Namespace, cleanup_stale
+from measuring.netns import REPOSITORY, RUN_NETNS, Lab, LabError, Namespace, cleanup_stale
 from measuring.quic_like import run_quic_like
 from measuring.tcp import run_tcp
 from measuring.traffic import Endpoint, TrafficRun, data, echoes, ends, run_traffic
@@ -156,7 +156,8 @@ def test_a_station_ends_by_itself_when_its_parent_is_killed(when: str) -> None:
     while _is_alive(stations[0]) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _is_alive(stations[0])
-    assert f"{PREFIX}-{owner.pid}-own" in cleanup_stale(PREFIX)
+    cleanup_stale(PREFIX)
+    assert not (RUN_NETNS / f"{PREFIX}-{owner.pid}-own").exists()
 
 
 def _is_alive(pid: int) -> bool:
