@@ -23,7 +23,7 @@ from scionlab.models import (
     User,
 )
 from tests.factories import PASSWORD, UserFactory, attach, spec
-from tests.web.test_pages_axe import judge, narrow
+from tests.web.test_pages_axe import judge
 from tests.web.test_pages_browser import CHROMIUM, browser
 
 __all__ = ["browser"]  # a fixture
@@ -113,17 +113,16 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
         (f"/cockpit/aps/{troubled.pk}/", "Who uses most now"),
         ("/cockpit/not-enforced/", "no_route: nothing leads there"),
         ("/cockpit/traffic/", "0.10 CHF"),
+        ("/cockpit/defaults/", "Follow the site"),
         ("/cockpit/limits/?above=100", "Former changes"),
     ):
         page.goto(url)
         expect(page.get_by_text(words).first).to_be_visible()
         judge(page, url)
-        narrow(page, url)
     page.get_by_label("Limit, or per cent").fill("500k")
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("heading", name="Preview: Cap at 500")).to_be_visible()
     judge(page, "preview")
-    narrow(page, "preview")
     page.get_by_role("button", name="Change").click()
     expect(page.get_by_role("alert")).to_be_focused()
     judge(page, "preview without a reason")

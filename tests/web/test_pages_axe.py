@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -28,14 +29,30 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(CHROMIUM is None, reason="browser: Debian's chromium is not installed"),
 ]
-# In the dark only the colours are others.
-RULES = {
-    "light": {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}},
-    "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}},
+# In the dark only the colours are others. Of what is no violation axe need not say where it stands.
+ONLY: Any = {"resultTypes": ["violations"]}
+RULES: dict[str, Any] = {
+    "light": {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}, **ONLY},
+    "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}, **ONLY},
 }
+# Axe needs 5 to 10 ms for an element: of rows and items that differ in their words alone one is judged.
+ONE_OF_EACH = """
+    for (const list of document.querySelectorAll("tbody, ul, ol")) {
+        const seen = new Set();
+        for (const one of [...list.children]) {
+            const parts = [one, ...one.querySelectorAll("*")].map(
+                part => [part.tagName, part.getAttribute("class"), ...part.getAttributeNames()].join(" "));
+            if (seen.has(parts.join("/"))) one.remove();
+            seen.add(parts.join("/"));
+        }
+    }
+"""
 
 
 def judge(page: Page, what: str) -> None:
+    """On a telephone it does not scroll sideways, and axe finds nothing. Of the page one row of each kind is left."""
+    narrow(page, what)
+    page.evaluate(ONE_OF_EACH)
     for scheme, rules in RULES.items():
         # Without motion: a colour half way between two schemes is nobody's.
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce")
@@ -69,7 +86,6 @@ def test_every_page_is_accessible_and_fits_a_phone(page: Page, owner: User, ap: 
         page.goto(url)
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         judge(page, url)
-        narrow(page, url)
 
 
 def waiting(link: Link, ap: AttachmentPoint) -> None:
@@ -146,10 +162,8 @@ def test_every_state_of_a_link_is_accessible_and_fits_a_phone(page: Page, owner:
         page.goto(f"/ases/{made.pk}/links/{link.pk}/")
         expect(page.locator("#stage")).to_have_text(words)
         judge(page, state)
-        narrow(page, state)
     page.goto("/ases/")
     judge(page, "all states in the list")
-    narrow(page, "all states in the list")
 
 
 def press(page: Page, name: str, role: str = "button") -> None:
