@@ -23,6 +23,7 @@ from ap_agent.whole.program import (
     QUEUES,
     SHIFT,
     SLOTS,
+    SLOWER_SHIFT,
     Direction,
     Limit,
     Maps,
@@ -36,9 +37,7 @@ __all__ = ["Admission", "BpfUnavailableError", "Direction", "Entry", "Refused"]
 
 CAPACITY = 4096  # addresses: at least one link each, and a link's interface id is at most 4094
 NS_PER_S = 1_000_000_000
-# The virtual queue drains by 1/256 slower than HTB: what HTB loses when the machine stands still for longer than its
-# burst, the virtual queue forgets in the next seconds, instead of admitting for ever what finds no room any more.
-SLOWER_THAN_HTB = 256
+SLOWER_THAN_HTB = 1 << SLOWER_SHIFT
 _LIMIT = struct.Struct("=QQQQ4s4sII16sQ")
 assert _LIMIT.size == Limit.BYTES  # noqa: S101 -- two descriptions of one layout
 
@@ -181,15 +180,17 @@ class Admission:
             self._stretch_queue(place, before, entry)
 
     def _stretch_queue(self, place: int, before: Entry, now: Entry) -> None:
-        """The queue is kept as the time it takes to drain: the same bytes at the new rate.
+        """A queue is kept as the time it takes to drain: what the leaf has, at the new rate.
 
-        The program may charge a packet between our reading and our writing, which then is not counted. That is one
-        packet more in the leaf, which has place for many.
+        Not the virtual queue itself: after a lasting overload it is longer than the leaf by up to the room, and at a
+        lower rate would refuse everything long after the leaf is empty. The program may charge a packet between our
+        reading and our writing, which then is not counted. That is one packet more in a leaf that has place for many.
         """
-        queues = self._loaded.queues
-        at_ns, now_ns = queues.read(place, Queue.EMPTY_AT_NS), time.monotonic_ns()
-        if at_ns > now_ns:
-            queues.write(place, Queue.EMPTY_AT_NS, now_ns + (at_ns - now_ns) * before.kbit // now.kbit)
+        queues, now_ns = self._loaded.queues, time.monotonic_ns()
+        left_ns = max(0, queues.read(place, Queue.LEAF_EMPTY_AT_NS) - now_ns)
+        empty_at_ns = now_ns + left_ns * before.kbit // now.kbit
+        for offset in (Queue.LEAF_EMPTY_AT_NS, Queue.EMPTY_AT_NS):
+            queues.write(place, offset, empty_at_ns)
 
     def _remove(self, address: IPAddress) -> None:
         self._loaded.limits[address.version].delete(address.packed)

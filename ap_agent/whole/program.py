@@ -88,7 +88,8 @@ class Queue:
     HEARTBEATS_AT_NS = 8  # u64: the same for the heartbeat leaf
     REFUSED_PACKETS = 16  # u64
     REFUSED_BYTES = 24  # u64
-    BYTES = 32
+    LEAF_EMPTY_AT_NS = 32  # u64: what the real leaf still has, as it drains at the limit itself
+    BYTES = 40
 
 
 class Slots:
@@ -102,6 +103,9 @@ class Slots:
 LIMITS_V4, LIMITS_V6, QUEUES, SLOTS = "slbw_limits_v4", "slbw_limits_v6", "slbw_queues", "slbw_slots"  # the maps
 IS_ANY, HAS_LOCAL = 1, 2
 SHIFT = 20  # a multiplier has 20 binary places: 1 kbit/s and frames of 512 kB still fit 64 bits, 100 Gbit/s has 16 bits
+# The virtual queue drains by 1/256 slower than HTB: what HTB loses when the machine stands still for longer than its
+# burst, the virtual queue makes up for in the next seconds, instead of admitting for ever what finds no room any more.
+SLOWER_SHIFT = 8
 TICK_SHIFT = 20  # slots count time in 2**20 ns (1.05 ms) ...
 TICK_MASK = (1 << 30) - 1  # ... and with 30 bits, so that it comes again after 13 days
 SLOT_TICKS = 1 << 12  # what was decided holds for 4.3 s: a 64 kB datagram at 125 kbit/s takes so long to arrive
@@ -452,6 +456,17 @@ class _Builder:
             code.jump_if(R0, _EQUAL, R3, "charged")
         code.atomic_add(R8, Queue.EMPTY_AT_NS, R2)
         code.label("charged")
+        # The leaf drains by 1/256 faster. Under a lasting overload it becomes short while the virtual queue stays at
+        # its room: for the moment in which the limit changes, what the leaf has is kept too.
+        code.move(R3, R2)
+        code.shift_right(R3, SLOWER_SHIFT)
+        code.subtract(R2, R3)
+        code.load(_DOUBLE, R1, R8, Queue.LEAF_EMPTY_AT_NS)
+        code.jump_if(R1, _AT_LEAST, R9, "leaf busy")
+        code.move(R1, R9)
+        code.label("leaf busy")
+        code.add(R1, R2)
+        code.store(_DOUBLE, R8, Queue.LEAF_EMPTY_AT_NS, R1)
         code.move(R1, 0)
         code.jump("remember")
         code.label("full")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from ap_agent.whole.admission import Admission, Entry, Refused
 from ap_agent.whole.assembler import Assembler
 from ap_agent.whole.bpf import BpfUnavailableError, load_program
-from ap_agent.whole.program import TC_ACT_SHOT, TC_ACT_UNSPEC, Direction
+from ap_agent.whole.program import TC_ACT_SHOT, TC_ACT_UNSPEC, Direction, Queue
 from tests.kernel.whole_packets import (
     AP,
     AP6,
@@ -408,6 +409,17 @@ def test_a_changed_limit_keeps_the_bytes_in_the_queue(case: Case) -> None:
     case.limit(kbit=100)  # and they last a hundredth of the time: 0.24 s
     assert case.send(SMALL) == [REFUSED]
     subprocess.run(["sleep", "0.3"], check=True)
+    assert case.send(SMALL) == [PASSED]
+
+
+def test_a_changed_limit_begins_with_what_the_leaf_has(case: Case) -> None:
+    """After a lasting overload the virtual queue is at its room and the leaf, which drains faster, nearly empty."""
+    case.limit()
+    case.send(SMALL)
+    place, later_ns = case.admission._places[ip_address(USER)], time.monotonic_ns() + 100 * 1_000_000_000
+    case.admission._loaded.queues.write(place, Queue.EMPTY_AT_NS, later_ns)
+    assert case.send(SMALL) == [REFUSED]
+    case.limit(kbit=2)
     assert case.send(SMALL) == [PASSED]
 
 
