@@ -6,7 +6,7 @@ import pytest
 
 from bandwidth_config import Limits
 from evaluation.bed import Bed, BedLab, limit_all
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER, WRONG
 from lab import witness
 from measuring.netns import LabError
 
@@ -20,7 +20,7 @@ def rates_kbit(bed: Bed, wire: int, dev: str, classid: str) -> int | None:
 
 def test_every_limiter_limits_its_bed_both_ways_and_changes_it() -> None:
     with BedLab(PREFIX) as lab:
-        beds = {limiter: Bed(lab, limiter, wires=2) for limiter in (OURS, WRONG, THESIS, WONDERSHAPER, NO_LIMIT)}
+        beds = {limiter: Bed(lab, limiter, wires=2) for limiter in (OURS, WHOLE, WRONG, THESIS, WONDERSHAPER, NO_LIMIT)}
         limit_all(beds.values(), {1: 500, 2: 800})
         assert rates_kbit(beds[OURS], 2, "eth{}", "1:2") == rates_kbit(beds[OURS], 2, "slbw0", "3:2") == 800
         assert rates_kbit(beds[WRONG], 1, "eth{}", "1:1") == rates_kbit(beds[WRONG], 1, "slbw0", "3:1") == 550
@@ -31,6 +31,11 @@ def test_every_limiter_limits_its_bed_both_ways_and_changes_it() -> None:
             == 800
         )
         assert not witness.classes(beds[NO_LIMIT].ap, "eth1")
+        for limiter, admits_whole in ((OURS, False), (WHOLE, True), (WRONG, True), (THESIS, False)):
+            shown = beds[limiter].ap.run("tc", "filter", "show", "dev", "eth1", "egress", check=False)
+            assert ("bpf" in shown) == admits_whole, f"{limiter}: {shown}"
+        offloads = beds[OURS].users.ip("-d", "link", "show", "dev", "eth1")
+        assert "gso_max_segs 1 " in offloads
 
         for limiter in (OURS, THESIS, WONDERSHAPER):
             beds[limiter].limit({1: Limits(300, 200)})
