@@ -16,14 +16,8 @@ from typing import Any, TextIO
 from ap_agent.commands import Outcome
 from ap_agent.errors import AgentError
 from ap_agent.selftest import apart
-from ap_agent.selftest.capabilities import (
-    Capability,
-    State,
-    Use,
-    namespaces_refused,
-    process_capabilities,
-    unread,
-)
+from ap_agent.selftest.capabilities import namespaces_refused, process_capabilities, unread
+from ap_agent.selftest.features import Capability, State, Use
 from ap_agent.selftest.report import Report, json_text, text
 
 PATIENCE_S = 110.0  # nearly twice as long as the other half allows itself

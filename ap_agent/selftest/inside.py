@@ -18,7 +18,7 @@ from ap_agent import reconcile
 from ap_agent.errors import AgentError
 from ap_agent.model import EngineSettings
 from ap_agent.selftest import apart
-from ap_agent.selftest.capabilities import Capability, process_capabilities, try_all
+from ap_agent.selftest.capabilities import process_capabilities, try_all
 from ap_agent.selftest.cases import (
     AP_ADDRESS,
     PREFIX_LENGTH,
@@ -31,6 +31,7 @@ from ap_agent.selftest.cases import (
     all_cases,
     links,
 )
+from ap_agent.selftest.features import Capability
 from ap_agent.selftest.measure import TwoHosts
 from ap_agent.selftest.report import Report, document, text
 from ap_agent.selftest.verdict import Control, Judged, Verdict, judge

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ap_agent.selftest.capabilities import (
-    FEATURES,
-    KernelFiles,
-    State,
-    Use,
-    parse_config,
-    process_capabilities,
-    try_one,
-    unread,
-)
+from ap_agent.selftest.capabilities import KernelFiles, parse_config, process_capabilities, try_one, unread
+from ap_agent.selftest.features import FEATURES, State, Use
 from measuring.netns import LabError
 
 HTB = next(one for one in FEATURES if one.name == "htb")

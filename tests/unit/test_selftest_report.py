@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ap_agent.selftest.capabilities import Capability, State, Use
 from ap_agent.selftest.cases import SLOW, Direction
+from ap_agent.selftest.features import Capability, State, Use
 from ap_agent.selftest.report import Report, Result, json_text, text
 from ap_agent.selftest.verdict import Control, Heartbeats, Measured, judge
 
