@@ -59,7 +59,7 @@ class Case:
 def cases(scale: EvaluationScale) -> list[Case]:
     """Of ours everything, of the others what shows the difference; the controls with super-packets, one flow."""
     whole = scale.pick((WHOLE,), ())
-    wanted = [(OURS, FRAMES, scale.pick((1, 2, 8), (1, 8))), (OURS, SUPER_PACKETS, (1, 8))]
+    wanted = [(OURS, FRAMES, scale.pick((1, 2, 8), (8,))), (OURS, SUPER_PACKETS, (1, 8))]
     wanted += [(limiter, SUPER_PACKETS, (1,)) for limiter in (*whole, THESIS, WRONG, NO_LIMIT)]
     wanted += [(limiter, FRAMES, scale.pick((1, 8), ())) for limiter in (THESIS, NO_LIMIT)]
     found = []

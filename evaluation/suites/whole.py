@@ -72,12 +72,15 @@ def steps(scale: EvaluationScale) -> list[Step]:
         )
         for number in range(1, scale.repetitions + 1)
     ]
-    rounds = scale.pick(COST_ROUNDS, QUICK_COST_ROUNDS)
-    return [*found, *(Step(f"price, {one}", rounds * 0.4 + 2, partial(_price, one, rounds)) for one in DIRECTIONS)]
+    rounds, sizes = scale.pick((COST_ROUNDS, SIZES), (QUICK_COST_ROUNDS, SIZES[:1]))
+    return [
+        *found,
+        *(Step(f"price, {one}", rounds * 0.4 + 2, partial(_price, one, rounds, sizes)) for one in DIRECTIONS),
+    ]
 
 
-def _price(direction: str, rounds: int, outcome: Outcome) -> None:
-    measure_cost(outcome, direction, rounds=rounds, prefix=PREFIX)
+def _price(direction: str, rounds: int, sizes: Sequence[int], outcome: Outcome) -> None:
+    measure_cost(outcome, direction, rounds=rounds, sizes=sizes, prefix=PREFIX)
     labels: dict[str, Label] = {"experiment": COST, "limiter": WITH, "direction": direction, "what": "memory"}
     outcome.add(memory_bytes(_DIRECTIONS[direction]), "bytes", **labels)
 
