@@ -19,8 +19,8 @@ from bandwidth_config import Limits
 from evaluation import limiters, ours
 from evaluation.bed import Bed, Wire
 from evaluation.limiters import NO_LIMIT, WONDERSHAPER, Link, install_peer, wrong
-from evaluation.ours import HOST_ID, Configurations, HostService, Offer
-from measuring.netns import Namespace
+from evaluation.ours import HOST_ID, Configurations, HostService, Offer, OurAgent
+from measuring.netns import LabError, Namespace
 from tests.agent_service import free_port
 
 LINKS = [Wire(1, 1).link(500), Wire(1, 2).link(Limits(1_000, 250)), Wire(1, 3).link(0, ipv6=True)]
@@ -29,8 +29,16 @@ LINKS = [Wire(1, 1).link(500), Wire(1, 2).link(Limits(1_000, 250)), Wire(1, 3).l
 class Here:
     """A namespace that is this one."""
 
+    name = "here"
+
     def call(self, function: Callable[[], Any]) -> Any:
         return function()
+
+    def python(self, *_: str, **__: Any) -> Any:
+        return self
+
+    def poll(self) -> None:
+        """The process runs for ever."""
 
 
 @pytest.fixture
@@ -108,6 +116,31 @@ def test_an_agent_that_waits_does_not_hold_up_the_end(service: HostService) -> N
     service.close()
     waiting.join(10)
     assert answers == [(304, b"")]
+
+
+def test_only_a_receipt_of_this_version_with_every_link_enforced_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_SERVICE", ("127.0.0.1", free_port()))
+    agent = OurAgent(cast(Namespace, Here()))
+    try:
+        agent.offer(LINKS)
+        agent.offer([Wire(1, 1).link(600), *LINKS[1:]])
+        enforced = {number: {"state": "enforced"} for number in ("1", "2", "3")}
+        good = {"version": "1.1", "limits_version": 2, "links": enforced, "problems": []}
+        problem = {"code": "foreign_root", "subject": "eth2", "message": "eth2 has a root qdisc that is not ours."}
+        bad = [
+            good | {"limits_version": 1},
+            good | {"version": "1.0"},
+            good | {"links": {"1": {"state": "enforced"}}},
+            good | {"links": enforced | {"2": {"state": "error"}}, "problems": [problem]},
+        ]
+        for receipt in bad:
+            agent.service.store(receipt)
+        with pytest.raises(LabError, match=r"here \(still runs\) did not enforce within 0.1 s: .*foreign_root"):
+            agent.wait_enforced(0.1)
+        agent.service.store(good)
+        assert agent.wait_enforced(0.1) == agent.service.receipts[-1][0]
+    finally:
+        agent.close()
 
 
 def test_a_wrong_limit_is_ten_per_cent_off() -> None:
