@@ -38,6 +38,19 @@ def test_room_and_depth_are_the_bytes_of_the_leaf_as_time(kbit: int, room_bytes:
     assert depth_ns == (room_bytes + datagram_bytes) * per_byte >> SHIFT
 
 
+@pytest.mark.parametrize(
+    ("kbit", "per_byte", "per_heartbeat_byte"),
+    # 16000 ns per byte and 1/256 more, with 20 binary places; heartbeats at 16 kbit/s, or half of the limit.
+    [(500, 16_842_752_000, 524_288_000_000), (3, 2_807_125_333_334, 5_607_358_288_771)],
+)
+def test_the_virtual_queue_drains_a_256th_slower_than_the_limit(
+    kbit: int, per_byte: int, per_heartbeat_byte: int
+) -> None:
+    packed = pack_limit(Entry(kbit, 6250, 80_000, 50_000), 0, "to_user")
+    assert struct.unpack_from("=Q", packed, Limit.MULTIPLIER) == (per_byte,)
+    assert struct.unpack_from("=Q", packed, Limit.HEARTBEAT_MULTIPLIER) == (per_heartbeat_byte,)
+
+
 def test_ports_stand_as_in_the_packet_of_that_direction() -> None:
     entry = Entry(500, 6250, 80_000, remote_port=0x1122, local_port=0x3344)
     for direction, ports in (("to_user", "33441122"), ("from_user", "11223344")):
