@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from measuring.newreno import LEAST_WINDOW_PACKETS, NewReno
+from measuring.newreno import INITIAL_WINDOW_PACKETS, LEAST_WINDOW_PACKETS, NewReno
 from measuring.quic_like import Acknowledger
 
 MS = 1_000_000
@@ -94,14 +94,16 @@ def test_the_window_never_falls_below_two_packets() -> None:
 
 def test_silence_makes_two_probes_and_waits_twice_as_long_each_time() -> None:
     control = NewReno(PACKET)
-    while control.may_send(0):
+    for _ in range(INITIAL_WINDOW_PACKETS):
         control.on_sent(0)
     first_ns = control.next_event_ns(0)
+    assert first_ns == 333 * 3 * MS + 25 * MS  # the first guess of a round trip, four times half of it, the delay
     control.on_time(first_ns - 1)
     assert not control.may_send(first_ns - 1)
     control.on_time(first_ns)
     assert control.may_send(first_ns)
     control.on_sent(first_ns)
+    assert control.may_send(first_ns)
     control.on_sent(first_ns)
     assert not control.may_send(first_ns)
     assert control.next_event_ns(first_ns) - first_ns == pytest.approx(2 * first_ns)
