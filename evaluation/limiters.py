@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ap_agent.settings import KEYS
 from bandwidth_config import Limits
 from bench.peers import thesis, wondershaper
 from measuring.netns import Namespace
@@ -26,11 +25,6 @@ CONTROLS = (WRONG, NO_LIMIT)
 AGENTS = (OURS, WHOLE, WRONG)  # run the real agent
 
 WRONG_SHARE = 1.1  # of the limit that is asked for; beyond every tolerance of a run of three seconds or more
-
-
-def has_whole_datagrams() -> bool:
-    """The agent knows the option `whole_datagrams`."""
-    return "whole_datagrams" in KEYS
 
 
 def agent_lines(limiter: str) -> str:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from ap_agent.desired import rates_of
 from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, load_program
 from ap_agent.whole.entry import Entry, Refused
-from ap_agent.whole.program import (
+from ap_agent.whole.layout import (
     HAS_LOCAL,
     IS_ANY,
     LIMITS_V4,
@@ -26,11 +26,10 @@ from ap_agent.whole.program import (
     SLOWER_SHIFT,
     Direction,
     Limit,
-    Maps,
     Queue,
     Slots,
-    build,
 )
+from ap_agent.whole.program import Maps, build
 from bandwidth_config import IPAddress
 
 __all__ = ["Admission", "BpfUnavailableError", "Direction", "Entry", "Refused"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from ap_agent.linkstate import Direction, Refusals
 from ap_agent.model import EMPTY_TREE, FROM_USER_SLOT, Desired, DesiredTree, TcState, is_admission
 from ap_agent.whole.bpf import call, pointer
-from ap_agent.whole.program import Limit, Queue
+from ap_agent.whole.layout import Limit, Queue
 from bandwidth_config import IPAddress
 
 _LOOKUP, _NEXT_KEY, _PROGRAM_BY_ID, _MAP_BY_ID, _INFO = 1, 4, 13, 14, 15

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ap_agent.whole import bpf
 from ap_agent.whole.admission import SLOWER_THAN_HTB, Entry, multiplier, pack_limit
-from ap_agent.whole.program import HAS_LOCAL, IS_ANY, SHIFT, Limit, Maps, Queue, Slots, build
+from ap_agent.whole.layout import HAS_LOCAL, IS_ANY, SHIFT, Limit, Queue, Slots
+from ap_agent.whole.program import Maps, build
 
 LARGEST_PACKET_BYTES = 512 * 1024  # a super-packet of BIG TCP
 KBIT = st.integers(1, 100_000_000)
