@@ -64,6 +64,8 @@ def _unavailable(what: str, failure: OSError) -> BpfUnavailableError:
             f"The kernel refuses {what} ({failure.strerror})",
             "give the agent CAP_BPF beside CAP_NET_ADMIN, and let its system call filter pass bpf(2)",
         )
+    if failure.errno in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        return BpfUnavailableError(f"There is no room for {what} ({failure.strerror})", "it is tried again")
     return BpfUnavailableError(
         f"The kernel cannot do {what} ({failure.strerror})",
         "this needs Linux 5.12 with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF; leave whole_datagrams off otherwise",
@@ -110,7 +112,11 @@ class ArrayMap:
         self.value_bytes = value_bytes
         self.fd = _create_map(_ARRAY, name, (4, value_bytes, entries), _MMAPABLE)
         size = -(-value_bytes * entries // _PAGE) * _PAGE
-        self._memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        try:
+            self._memory = mmap.mmap(self.fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        except OSError as exc:
+            os.close(self.fd)
+            raise _unavailable("memory that is shared with a BPF map", exc) from exc
         self._words = memoryview(self._memory).cast("Q")
 
     def read(self, index: int, offset: int) -> int:
@@ -158,7 +164,11 @@ def load_program(name: str, instructions: bytes) -> Program:
             ) from exc
         raise _unavailable("a BPF program", exc) from exc
     info = bytearray(64)
-    call(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), pointer(info)))
+    try:
+        call(_OBJ_GET_INFO, struct.pack("=IIQ", fd, len(info), pointer(info)))
+    except OSError as exc:
+        os.close(fd)
+        raise _unavailable("the number of a BPF program", exc) from exc
     _kind, identity, tag = struct.unpack_from("=II8s", info)
     return Program(fd, identity, tag.hex())
 

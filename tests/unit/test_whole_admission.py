@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 from fractions import Fraction
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -114,3 +116,28 @@ def test_what_the_kernel_refuses_has_a_remedy(monkeypatch: pytest.MonkeyPatch, c
         bpf.load_program("x", bytes(8))
     assert remedy in refused.value.remedy
     assert not refused.value.retryable
+
+
+def test_what_fails_later_than_the_first_call_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cycle goes on without whole datagrams after `BpfUnavailableError`, and tries again: for weeks."""
+    made = os.open(os.devnull, os.O_RDONLY)
+
+    def only_makes(command: int, _attributes: bytes) -> tuple[int, bytearray]:
+        if command == 15:  # BPF_OBJ_GET_INFO_BY_FD
+            raise OSError(errno.ENOMEM, "no")
+        return os.dup(made), bytearray()
+
+    def no_memory(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "no")
+
+    monkeypatch.setattr(bpf, "call", only_makes)
+    monkeypatch.setattr("mmap.mmap", no_memory)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    with pytest.raises(bpf.BpfUnavailableError):
+        bpf.load_program("x", bytes(8))
+    with pytest.raises(bpf.BpfUnavailableError):
+        bpf.ArrayMap("x", value_bytes=8, entries=1)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    os.close(made)
