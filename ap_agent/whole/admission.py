@@ -35,7 +35,7 @@ from bandwidth_config import IPAddress
 __all__ = ["Admission", "BpfUnavailableError", "Direction", "Entry", "Refused"]
 
 CAPACITY = 4096  # addresses: at least one link each, and a link's interface id is at most 4094
-NS_PER_S = 1_000_000_000
+NS_PER_S, NS_PER_MS = 1_000_000_000, 1_000_000
 SLOWER_THAN_HTB = 1 << SLOWER_SHIFT
 _LIMIT = struct.Struct("=QQQQ4s4sII16sQ")
 assert _LIMIT.size == Limit.BYTES  # noqa: S101 -- two descriptions of one layout
@@ -186,8 +186,12 @@ class Admission:
         reading and our writing, which then is not counted. That is one packet more in a leaf that has place for many.
         """
         queues, now_ns = self._loaded.queues, time.monotonic_ns()
-        left_ns = max(0, queues.read(place, Queue.LEAF_EMPTY_AT_NS) - now_ns)
-        empty_at_ns = now_ns + left_ns * before.kbit // now.kbit
+        left_ns = queues.read(place, Queue.LEAF_EMPTY_AT_NS) - now_ns
+        if left_ns > 2 * before.depth_bytes * 8 * NS_PER_MS // before.kbit:
+            # No leaf is so long: our clock is not the program's (time_namespaces(7)), and what we wrote would block
+            # the link for as long as the two differ.
+            return
+        empty_at_ns = now_ns + left_ns * before.kbit // now.kbit if left_ns > 0 else 0
         for offset in (Queue.LEAF_EMPTY_AT_NS, Queue.EMPTY_AT_NS):
             queues.write(place, offset, empty_at_ns)
 

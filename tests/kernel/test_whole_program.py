@@ -424,6 +424,19 @@ def test_a_changed_limit_begins_with_what_the_leaf_has(case: Case) -> None:
     assert case.send(SMALL) == [PASSED]
 
 
+@pytest.mark.parametrize("offset_s", [-1_000_000, 1_000_000])
+def test_a_changed_limit_blocks_nobody_where_our_clock_is_another(
+    case: Case, offset_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a time namespace CLOCK_MONOTONIC is another one than the program's."""
+    case.limit()
+    case.fill()
+    here_ns = time.monotonic_ns
+    monkeypatch.setattr(time, "monotonic_ns", lambda: here_ns() + offset_s * 1_000_000_000)
+    case.limit(kbit=2, room_bytes=10 * ROOM)
+    assert case.send(FULL) == [PASSED]
+
+
 def test_more_addresses_than_places_are_an_error_that_says_so(case: Case) -> None:
     entries = {ip_address(f"192.0.2.{number}"): Entry(1, ROOM, DEPTH, 1) for number in range(5)}
     with pytest.raises(OSError, match=r"no place for 192\.0\.2\.4 beside 4"):
