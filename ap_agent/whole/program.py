@@ -39,7 +39,16 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from ap_agent.classify import BFD, ICMPV6, UDP, V6_DESTINATION, V6_FRAGMENT, V6_HOP_BY_HOP, V6_ROUTING
+from ap_agent.classify import (
+    BFD,
+    ICMPV6,
+    NEIGHBOUR_DISCOVERY,
+    UDP,
+    V6_DESTINATION,
+    V6_FRAGMENT,
+    V6_HOP_BY_HOP,
+    V6_ROUTING,
+)
 from ap_agent.model import ETH_P_IP, ETH_P_IPV6
 from ap_agent.whole.assembler import (
     R0,
@@ -245,7 +254,7 @@ class _Builder:
         code.jump_if(R2, _EQUAL, V6_FRAGMENT, "v6 fragment")
         code.jump_if(R2, _EQUAL, UDP, "v6 udp")
         code.load(_WORD, R1, R7, Limit.FLAGS)
-        code.jump_if(R1, _ANY_BIT, IS_ANY, "own")
+        code.jump_if(R1, _ANY_BIT, IS_ANY, "v6 owned")
         code.jump_if(R2, _EQUAL, V6_ROUTING, "anybodys")
         code.jump_if(R2, _EQUAL, V6_DESTINATION, "anybodys")
         code.jump_if(R2, _NOT_EQUAL, V6_HOP_BY_HOP, "on its way")
@@ -253,6 +262,7 @@ class _Builder:
         code.load(_BYTE, R2, R10, _SECOND)
         code.jump_if(R2, _EQUAL, ICMPV6, "on its way")  # a report of a multicast listener: nobody's data
         code.jump("anybodys")
+        self._owned_v6()
         code.label("v6 udp")
         self._plain_udp(_V6)
         code.label("v6 fragment")
@@ -268,6 +278,18 @@ class _Builder:
         code.from_network_order(R1, 32)
         self._mix_local_into_tag(_V6)
         code.jump("fragment")
+
+    def _owned_v6(self) -> None:
+        """Everything, but for neighbour discovery: with `unmatched = "default"` that has a class of its own, and under
+        overload the address must still be found (`classify.exempt_filters`)."""
+        code = self.code
+        code.label("v6 owned")
+        code.jump_if(R2, _NOT_EQUAL, ICMPV6, "own")
+        self._read("v6 message", _V6.header_bytes, _SECOND, 1, "own")
+        code.load(_BYTE, R2, R10, _SECOND)
+        code.jump_if(R2, _AT_LEAST, NEIGHBOUR_DISCOVERY.stop, "own")
+        code.jump_if(R2, _AT_LEAST, NEIGHBOUR_DISCOVERY.start, "on its way")
+        code.jump("own")
 
     def _mix_local_into_tag(self, family: _Family) -> None:
         """A sender numbers its datagrams for each pair of addresses (RFC 6864): R1 is made to depend on the other one.

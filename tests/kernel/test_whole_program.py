@@ -172,6 +172,16 @@ def test_reports_of_multicast_listeners_are_nobodys_data(case: Case) -> None:
     assert case.send(replace(FULL6, protocol=IPPROTO_HOPOPTS, options=hop_by_hop, body=bytes(28))) == [REFUSED]
 
 
+def test_an_address_that_is_owned_can_still_be_found(case: Case) -> None:
+    """Neighbour discovery has a class of its own with `unmatched = "default"`: see `classify.exempt_filters`."""
+    case.limit(USER6, remote_port=None)
+    case.send(FULL6, FULL6)
+    messages = {
+        kind: replace(FULL6, protocol=socket.IPPROTO_ICMPV6, body=bytes([kind, *bytes(23)])) for kind in range(256)
+    }
+    assert {kind for kind, one in messages.items() if case.send(one) == [PASSED]} == {133, 134, 135, 136, 137}
+
+
 # --- heartbeats -------------------------------------------------------------------------------------------------
 
 
