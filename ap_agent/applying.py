@@ -25,12 +25,12 @@ class Failures:
     links: set[int] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
     unseen_tables: set[TableName] = field(default_factory=set)
-    refused_programs: list[ApplyError] = field(default_factory=list)  # nothing rests on these
+    refused_programs: dict[Op, ApplyError] = field(default_factory=dict)  # nothing rests on these
 
     def add(self, op: Op, error: ApplyError) -> None:
         """A refusal that follows from one before it (a leaf of a class that was refused) is not said again."""
         if not op.is_needed:
-            self.refused_programs.append(error)
+            self.refused_programs[op] = error
             return
         if isinstance(op, TableAdd) and error.errno == errno.EEXIST:  # no dump shows a table whose list is gone
             self.unseen_tables.add((op.device.name, op.new.hook, op.new.table))
@@ -83,6 +83,19 @@ def apply_plan(
             if progress is not None:
                 progress(done, len(todo.ops))
     return writes
+
+
+def refused_again(todo: Plan, failures: Failures) -> ApplyError | None:
+    """Why the kernel takes no program, where trying again would end as before: the same step, nothing else amiss there.
+
+    An interface that went in the meantime, or somebody who deleted our qdisc under it, is no reason: such a step is
+    not in the next plan, or not alone.
+    """
+    if not failures.refused_programs:
+        return None
+    structure = {op.device for op in todo.ops if op.is_needed and not op.links}
+    again = (op for op in todo.ops if op in failures.refused_programs and op.device not in structure)
+    return next(map(failures.refused_programs.__getitem__, again), None)
 
 
 def _raise_if_hopeless(op: Op, error: ApplyError) -> None:

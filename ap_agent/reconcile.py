@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from ap_agent.applying import Failures, apply_plan, not_permitted
+from ap_agent.applying import Failures, apply_plan, not_permitted, refused_again
 from ap_agent.errors import VerifyError
 from ap_agent.linkstate import Refusals, StateMemory
 from ap_agent.look import Kernel, Look, TableName, take_look
@@ -77,7 +77,6 @@ class TcEngine:
     ) -> None:
         self._given = kernel
         self._programs = programs if programs is not None else Programs()
-        self._programs_problem: Problem | None = None
         self._progress = progress
         self.before_loss: Callable[[Sequence[str]], None] | None = None
         self._own: RtNetlink | None = None
@@ -109,7 +108,7 @@ class TcEngine:
     def plan_cycle(self, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
         """What a cycle would do now; touches nothing."""
         with self._kernel() as kernel:
-            look = self._look(kernel, links, self._possible(settings))
+            look = self._possible_look(kernel, links, settings)
             return self._result(look, look.plan, 0, [])
 
     def refused(self) -> Refusals:
@@ -128,9 +127,8 @@ class TcEngine:
         """
         with self._kernel() as kernel:
             changed = Changed(Plan(), 0)
-            settings = self._possible(settings)
             if is_settled and self._last is not None:
-                changed = change_limits(kernel, self._last, links, settings)
+                changed = change_limits(kernel, self._last, links, self._possible(settings))
             if changed.look is not None and changed.part is not None:
                 return self._result_of_change(changed, changed.look, changed.part)
             self._require_net_admin()
@@ -141,30 +139,46 @@ class TcEngine:
             return replace(result, plan=done, writes=changed.writes + result.writes)
 
     def _whole_cycle(self, kernel: Kernel, links: Mapping[int, LinkInfo], settings: EngineSettings) -> CycleResult:
-        look = first = self._look(kernel, links, settings)
-        # A program is filled before it is attached: an address that it does not know it lets through.
-        writes, failures, avoid = self._programs.put(look.wanted), Failures(), set[TableName]()
+        look, writes = self._prepared_look(kernel, links, settings)
+        first, failures, avoid = look, Failures(), set[TableName]()
         for _ in range(ATTEMPTS):
             if look.plan.is_empty:
                 break
             failures = Failures()
             writes += apply_plan(kernel, look.plan, failures, self._progress, self.before_loss)
             avoid |= failures.unseen_tables
-            if failures.refused_programs:
-                self._programs.give_up(failures.refused_programs[0])
-                settings = self._possible(settings)
-            before, look = look, self._look(kernel, links, settings, frozenset(avoid))
-            writes += self._programs.put(look.wanted)
+            before = look
+            look, changed = self._prepared_look(kernel, links, settings, frozenset(avoid))
+            if (refusal := refused_again(look.plan, failures)) is not None:
+                self._programs.give_up(refusal)
+                look, changed = self._prepared_look(kernel, links, settings, frozenset(avoid))
+            writes += changed
             if look.plan == before.plan:  # no progress: the same again would be refused again
                 break
         return self._result(look, first.plan, writes, failures.errors)
 
+    def _prepared_look(
+        self,
+        kernel: Kernel,
+        links: Mapping[int, LinkInfo],
+        settings: EngineSettings,
+        avoid: frozenset[TableName] = frozenset(),
+    ) -> tuple[Look, int]:
+        """A look whose plan can be applied, and how many entries of programs were written: a program is filled before
+        it is attached, since an address that it does not know it lets through."""
+        look = self._possible_look(kernel, links, settings, avoid)
+        writes = self._programs.put(look.wanted)
+        if look.settings.whole_datagrams and self._programs.problem is not None:
+            look = self._possible_look(kernel, links, settings, avoid)
+            writes += self._programs.put(look.wanted)
+        return look, writes
+
     def reset(self, settings: EngineSettings) -> CycleResult:
         """Remove everything of ours and nothing else."""
-        return self.reconcile({}, settings)
+        return self.reconcile({}, replace(settings, whole_datagrams=False))
 
     def plan_reset(self, settings: EngineSettings) -> CycleResult:
-        return self.plan_cycle({}, settings)
+        return self.plan_cycle({}, replace(settings, whole_datagrams=False))
 
     def read_links(self, settings: EngineSettings, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]:
         """What the kernel has now."""
@@ -220,14 +234,26 @@ class TcEngine:
             self._good = self._last
         return self._last
 
+    def _possible_look(
+        self,
+        kernel: Kernel,
+        links: Mapping[int, LinkInfo],
+        settings: EngineSettings,
+        avoid: frozenset[TableName] = frozenset(),
+    ) -> Look:
+        """One that wants no program which this process cannot have, nor the deeper leaf behind it."""
+        look = self._look(kernel, links, self._possible(settings), avoid)
+        if look.settings.whole_datagrams and self._programs.problem is not None:
+            look = self._look(kernel, links, self._possible(settings), avoid)
+        return look
+
     def _possible(self, settings: EngineSettings) -> EngineSettings:
         """Without whole datagrams where this process cannot have them; every limit is enforced all the same."""
         if not settings.whole_datagrams:
-            self._programs_problem = None
-            self._programs.close()
+            self._programs.do_without()
             return settings
-        self._programs_problem = self._programs.unavailable()
-        return settings if self._programs_problem is None else replace(settings, whole_datagrams=False)
+        is_possible = self._programs.unavailable() is None
+        return settings if is_possible else replace(settings, whole_datagrams=False)
 
     def _require_net_admin(self) -> None:
         if self._given is None and not has_net_admin():
@@ -254,7 +280,7 @@ class TcEngine:
     def _told(
         self, look: Look, first: Plan, writes: int, problems: list[Problem], states: tuple[LinkState, ...]
     ) -> CycleResult:
-        own = [self._programs_problem] if self._programs_problem is not None else []
+        own = [self._programs.problem] if self._programs.problem is not None else []
         unique = tuple(dict.fromkeys([*own, *problems]))
         ifb = look.state.ifb
         return CycleResult(

@@ -24,7 +24,7 @@ from ap_agent.whole.hooks import CODE
 from ap_agent.whole.wanted import Wanted
 from bandwidth_config import IPAddress
 
-REST_S = 600.0  # after the kernel refused a filter: each try makes queues deeper and shallow again
+REST_S = 600.0  # after something was refused: each try makes maps of megabytes, queues deeper, and all of it undone
 
 
 class Program(Protocol):
@@ -61,24 +61,33 @@ class Programs:
         with self._lock:
             self._keep(())
 
+    def do_without(self) -> None:
+        """Nobody wants any: what went wrong is forgotten."""
+        self.close()
+        self._problem, self._rests_until = None, -math.inf
+
     # --- programs ---------------------------------------------------------------------------------------------------
 
     def unavailable(self) -> Problem | None:
-        """Why this process cannot have any, or None; it tries."""
-        if self._monotonic() < self._rests_until:
-            return self._problem
-        self._problem = None
-        self.loaded((FROM_USER_SLOT,))
+        """Why this process cannot have any, or None; it tries, but for a while after something was refused."""
+        if self._monotonic() >= self._rests_until:
+            self._problem = None
+            self.loaded((FROM_USER_SLOT,))
+        return self._problem
+
+    @property
+    def problem(self) -> Problem | None:
+        """What went wrong since `unavailable` was asked; it says so from then on."""
         return self._problem
 
     def loaded(self, slots: Iterable[int]) -> dict[int, LoadedProgram]:
-        """Those of these slots that could be loaded; `unavailable` says afterwards why others could not."""
+        """Those of these slots that could be loaded; `problem` says afterwards why others could not."""
         found = {}
         for slot in slots:
             try:
                 program = self._loaded[slot] if slot in self._loaded else self._load_into(slot)
             except BpfUnavailableError as exc:
-                self._problem = Problem(CODE, "kernel", f"Datagrams are not admitted whole. {exc.message}")
+                self._rest(f"{exc.message}.")
                 continue
             found[slot] = LoadedProgram(program.program_id, program.program_fd)
         return found
@@ -92,10 +101,12 @@ class Programs:
     def give_up(self, error: ApplyError) -> None:
         """The kernel refused to attach one: do without any for a while."""
         self.close()
-        self._rests_until = self._monotonic() + REST_S
         hint = "this kernel has no cls_bpf; load or build it" if error.errno == errno.ENOENT else "it is tried again"
-        text = f"Datagrams are not admitted whole. {error.message.rstrip('.')}; {hint}."
-        self._problem = Problem(CODE, "kernel", text)
+        self._rest(f"{error.message.rstrip('.')}; {hint}.")
+
+    def _rest(self, why: str) -> None:
+        self._rests_until = self._monotonic() + REST_S
+        self._problem = Problem(CODE, "kernel", f"Datagrams are not admitted whole. {why}")
 
     # --- entries ----------------------------------------------------------------------------------------------------
 
@@ -109,13 +120,13 @@ class Programs:
             return sum(self._fill(slot, admitted) for slot, admitted in entries.items() if slot in self._loaded)
 
     def change(self, admitted: Mapping[int, Wanted], addresses: Iterable[IPAddress]) -> int:
-        """The same where only these addresses differ from what was put; nothing is closed."""
+        """The same where only these addresses differ from what was put; nothing is closed, nor filled that was not."""
         some = list(addresses)
         with self._lock:
-            return sum(self._refill(slot, found, some) for slot, found in admitted.items() if slot in self._loaded)
+            return sum(self._refill(slot, found, some) for slot, found in admitted.items() if slot in self._filled)
 
     def _refill(self, slot: int, admitted: Wanted, addresses: Iterable[IPAddress]) -> int:
-        before, changed = self._filled.get(slot, {}), 0
+        before, changed = self._filled[slot], 0
         differing = [one for one in addresses if before.get(one) != admitted.get(one)]
         if any(one not in admitted for one in differing):
             self._count(slot)  # its counter goes with it
@@ -135,8 +146,8 @@ class Programs:
         before = self._filled.get(slot, {})
         if admitted is before:
             return 0
-        if any(address in admitted and admitted[address].link != one.link for address, one in before.items()):
-            self._count(slot)  # what it refused so far was another link's
+        if any(address not in admitted or admitted[address].link != one.link for address, one in before.items()):
+            self._count(slot)  # what it refused so far was another link's, or goes with its address
         try:
             changed = self._loaded[slot].set({address: one.entry for address, one in admitted.items()})
         except (BpfUnavailableError, OSError) as exc:
@@ -148,8 +159,8 @@ class Programs:
         return changed
 
     def _lose(self, slot: int, exc: Exception) -> None:
-        """Nobody knows what it has now; the next cycle loads another."""
-        self._problem = Problem(CODE, "kernel", f"Datagrams are not admitted whole. {exc}; it is tried again.")
+        """Nobody knows what it has now; after a rest another is loaded."""
+        self._rest(f"{exc}; it is tried again.")
         self._drop(slot)
 
     def _keep(self, slots: Iterable[int]) -> None:

@@ -19,6 +19,8 @@ import pytest
 
 from ap_agent.model import EngineSettings
 from ap_agent.reconcile import CycleResult, TcEngine
+from ap_agent.whole.admission import Admission
+from ap_agent.whole.bpf import BpfUnavailableError
 from ap_agent.whole.hooks import CODE
 from ap_agent.whole.programs import Programs
 from bandwidth_config import LinkInfo
@@ -289,3 +291,50 @@ def test_kernel_that_refuses_the_filter_is_asked_for_shallow_queues_again(host: 
         assert (result.ok, [one.state for one in result.links]) == (True, ["enforced"] * 3)
         assert [leaf_bytes(host, device, "1001:") for device in ("eth0", "slbw0")] == [SHALLOW, SHALLOW]
         assert cycle(host, engine, WANTED).writes == 0
+
+
+@pytest.mark.parametrize("command", ["tc qdisc del dev eth0 clsact", "ip link del eth1"])
+def test_what_goes_while_a_program_is_attached_costs_nobody_else_the_programs(host: Host, command: str) -> None:
+    """Tunnels come and go at any moment; what the kernel refuses then says nothing about programs."""
+    left: list[list[str]] = []
+
+    def between_two_groups_of_steps(_done: int, _total: int) -> None:
+        while left:
+            host.ap.run(*left.pop())
+
+    with TcEngine(progress=between_two_groups_of_steps) as engine:
+        assert cycle(host, engine, WANTED, OFF).ok
+        left.append(command.split())
+
+        result = cycle(host, engine, WANTED)
+
+        assert CODE not in [one.code for one in result.problems]
+        assert None not in [attached(host, *where) for where in HOOKS[:2]]
+
+
+def test_where_one_program_cannot_be_had_no_leaf_is_deeper_for_it(host: Host) -> None:
+    def load(direction: Any) -> Admission:
+        if direction == "to_user":
+            raise BpfUnavailableError("There is no room for a BPF map", "it is tried again")
+        return Admission(direction)
+
+    with TcEngine(programs=Programs(load)) as engine:
+        result = cycle(host, engine, WANTED)
+
+        assert [(one.code, one.subject) for one in result.problems] == [(CODE, "kernel")]
+        assert (result.ok, [one.state for one in result.links]) == (True, ["enforced"] * 3)
+        assert [leaf_bytes(host, device, "1001:") for device in ("eth0", "slbw0")] == [SHALLOW, SHALLOW]
+        assert everywhere(host) == [None] * 4
+        assert cycle(host, engine, WANTED).writes == 0
+
+
+def test_a_reset_loads_no_program_and_has_no_word_about_them(host: Host, engine: TcEngine) -> None:
+    assert cycle(host, engine, WANTED).ok
+
+    def load(_direction: object) -> Admission:
+        raise AssertionError("loaded")
+
+    with TcEngine(programs=Programs(load)) as another:
+        assert host.inside(lambda: another.plan_reset(ON)).problems == ()
+        assert host.inside(lambda: another.reset(ON)).problems == ()
+    assert everywhere(host) == [None] * 4

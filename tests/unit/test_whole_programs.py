@@ -138,6 +138,14 @@ def test_an_address_that_another_link_guards_now_counts_for_it_from_now_on(kerne
     assert programs.refused() == {(1, "to_user"): 5, (2, "to_user"): 2}
 
 
+def test_what_an_address_refused_that_leaves_is_counted(kernel: Kernel, programs: Programs) -> None:
+    programs.put(wanted(to_user={A: Admitted(entry(500), 1), B: Admitted(entry(500), 2)}))
+    kernel.loaded[1].counts[A] = 5
+    programs.put(wanted(to_user={B: Admitted(entry(500), 2)}))
+
+    assert programs.refused() == {(1, "to_user"): 5}
+
+
 def test_an_address_that_left_and_came_back_begins_again(kernel: Kernel, programs: Programs) -> None:
     here = {A: Admitted(entry(500), 1), B: Admitted(entry(500), 2)}
     programs.put(wanted(to_user=here))
@@ -149,16 +157,31 @@ def test_an_address_that_left_and_came_back_begins_again(kernel: Kernel, program
     assert programs.refused() == {(1, "to_user"): 11}
 
 
-def test_a_process_without_rights_says_so_and_asks_again() -> None:
-    kernel = Kernel(error=BpfUnavailableError("The kernel refuses a BPF map", "give the agent CAP_BPF"))
-    programs = Programs(kernel)
+def test_a_process_without_rights_says_so_and_asks_again_after_a_while() -> None:
+    kernel, clock = Kernel(error=BpfUnavailableError("The kernel refuses a BPF map", "give the agent CAP_BPF")), [0.0]
+    programs = Programs(kernel, monotonic=lambda: clock[0])
 
     problem = programs.unavailable()
 
     assert problem is not None
     assert problem.message.startswith("Datagrams are not admitted whole. The kernel refuses a BPF map; give the agent")
     kernel.error = None
+    assert programs.unavailable() == problem
+    clock[0] = REST_S
     assert programs.unavailable() is None
+
+
+def test_one_of_several_that_cannot_be_loaded_is_told(kernel: Kernel) -> None:
+    programs = Programs(kernel, monotonic=lambda: 0.0)
+    assert programs.unavailable() is None
+    kernel.error = BpfUnavailableError("There is no room for a BPF map", "it is tried again")
+
+    assert list(programs.loaded((FROM_USER_SLOT, ETH0.ifindex))) == [FROM_USER_SLOT]
+
+    assert programs.problem is not None
+    assert programs.unavailable() == programs.problem
+    programs.do_without()
+    assert programs.problem is None
 
 
 def test_a_program_that_took_only_a_part_is_given_up_for_another(kernel: Kernel, programs: Programs) -> None:
@@ -168,7 +191,11 @@ def test_a_program_that_took_only_a_part_is_given_up_for_another(kernel: Kernel,
     assert programs.put(there) == 0
 
     assert kernel.loaded[1].is_closed
+    assert programs.problem is not None
+    assert "No space left" in programs.problem.message
     assert programs.loaded((ETH0.ifindex,))[ETH0.ifindex].number == 102
+    both = {**there.nics[0].admitted, B: Admitted(entry(500), 2)}
+    assert programs.change({ETH0.ifindex: both}, [B]) == 0  # that would be B alone
     assert programs.put(there) == 1
 
 
