@@ -146,7 +146,7 @@ def try_all(host: Namespace) -> list[Capability]:
     for feature in FEATURES:
         absent = [one.name for one in found if one.name in feature.needs and one.state is not State.PRESENT]
         found.append(_needs_others(feature, absent) if absent else try_one(feature, host.run))
-    return [*found, _try_ebpf(), _try_events(host)]
+    return [*found, try_ebpf(), _try_events(host)]
 
 
 def try_one(feature: Feature, run: Callable[..., str]) -> Capability:
@@ -182,12 +182,14 @@ def _remedy(feature: Feature) -> str:
     )
 
 
-def _try_ebpf() -> Capability:
+def try_ebpf() -> Capability:
     """The agent's own program is loaded, as the kernel's verifier likes it, and let go of; nothing is attached."""
     try:
         Admission("to_user").close()
     except BpfUnavailableError as exc:
-        return replace(_EBPF, state=State.MISSING, detail=exc.reason, remedy=f"{exc.remedy}.".capitalize())
+        return replace(
+            _EBPF, state=State.MISSING, detail=exc.reason, remedy=f"{exc.remedy[:1].upper()}{exc.remedy[1:]}."
+        )
     return replace(_EBPF, state=State.PRESENT)
 
 

@@ -102,6 +102,8 @@ def _run(line: _Line) -> tuple[dict[str, Any], str]:
 def _listen(process: subprocess.Popen[str], line: _Line) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for row in process.stdout or ():
+        if not row.endswith("\n"):  # it was ended in the middle of a line
+            break
         said = json.loads(row)
         if "step" in said:
             line.show(said["step"], said["left_s"])

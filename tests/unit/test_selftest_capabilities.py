@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
+import sys
+
 import pytest
 
+from ap_agent.selftest import capabilities, command
 from ap_agent.selftest.capabilities import KernelFiles, parse_config, process_capabilities, try_one, unread
 from ap_agent.selftest.features import FEATURES, State, Use
+from ap_agent.whole.bpf import BpfUnavailableError
 from measuring.netns import LabError
 
 HTB = next(one for one in FEATURES if one.name == "htb")
@@ -90,3 +96,25 @@ def test_what_the_kernel_refuses_is_missing_with_its_words_and_a_remedy() -> Non
 @pytest.mark.parametrize(("said", "state"), [("rate 40Gbit ceil", State.PRESENT), ("rate 1410Mbit", State.MISSING)])
 def test_what_the_kernel_takes_and_does_not_keep_is_missing(said: str, state: State) -> None:
     assert try_one(WIDE, lambda *_: said).state is state
+
+
+def test_what_helps_against_a_missing_capability_names_it_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_direction: str) -> None:
+        raise BpfUnavailableError("The kernel refuses a BPF map", "give the agent CAP_BPF")
+
+    monkeypatch.setattr(capabilities, "Admission", refuse)
+
+    found = capabilities.try_ebpf()
+
+    assert (found.state, found.remedy) == (State.MISSING, "Give the agent CAP_BPF.")
+
+
+def test_an_inner_half_that_is_ended_in_the_middle_of_its_report_broke(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = '{"step": "1 Gbit/s", "left_s": 3.0}\n{"report": {"schema"'
+    program = [sys.executable, "-c", f"print({said!r}, end='')"]
+    started = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    monkeypatch.setattr(command.apart, "start", lambda _module: started)
+    monkeypatch.setattr(command, "what_is_missing", list)
+
+    with pytest.raises(command.SelfTestError, match=r"ended at the step '1 Gbit/s'"):
+        command.selftest(as_json=False, progress=io.StringIO())
