@@ -12,6 +12,7 @@ import mmap
 import os
 import platform
 import struct
+import sys
 from dataclasses import dataclass
 
 from ap_agent.errors import AgentError
@@ -39,7 +40,8 @@ class BpfUnavailableError(AgentError):
 
 def call(command: int, attributes: bytearray | bytes) -> tuple[int, bytearray]:
     """bpf(2): (its result, the attributes as the kernel left them). Raises `OSError`."""
-    number = _SYSCALL.get(platform.machine())
+    # A process of 32 bits has other numbers, while its kernel calls the machine as it is.
+    number = _SYSCALL.get(platform.machine()) if sys.maxsize > 1 << 32 else None
     if number is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {platform.machine()} is not known")
     passed = bytearray(attributes)

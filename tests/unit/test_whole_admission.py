@@ -103,6 +103,12 @@ def test_a_machine_whose_system_call_is_not_known_is_named(monkeypatch: pytest.M
     assert "leave whole_datagrams off" in refused.value.remedy
 
 
+def test_a_process_of_32_bits_makes_no_call_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.maxsize", (1 << 31) - 1)
+    with pytest.raises(OSError, match="is not known"):
+        bpf.call(0, b"")
+
+
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [(errno.EPERM, "CAP_BPF"), (errno.EACCES, "CAP_BPF"), (errno.ENOSYS, "CONFIG_NET_CLS_BPF"), (errno.EINVAL, "5.12")],
