@@ -1,6 +1,5 @@
-"""The half of the self-test that runs in namespaces of its own (`apart`): tries, enforces, measures, judges.
-
-    python -m ap_agent.selftest.inside
+"""The half of the self-test that runs in namespaces of its own (`apart` starts it as a module): tries, enforces,
+measures, judges.
 
 Writes a line of JSON to stdout before each step, {"step": words, "left_s": seconds}, and in the end one with the
 report, {"report": document, "text": text, "exit_code": number}.
