@@ -50,7 +50,8 @@ def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_tw
         before = limits_versions(site)
         if kill_in_the_middle_of_a_fan_out(site):
             break
-        for default in (900, 1000):  # by way of another one: three times 1000 may be from before the older fan-out ended
+        # By way of another one: three times 1000 may be from before the older fan-out ended.
+        for default in (900, 1000):
             site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = %s", default)
             wait_for(lambda wanted=default: site.maxima() == [wanted] * 3, "the older fan-out is undone")
     assert site.maxima() == [300, 1000, 1000]
