@@ -6,8 +6,8 @@ A loaded machine makes a row inconclusive, never wrong: no test here depends on 
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 import signal
 import subprocess
 import sys
