@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from ap_agent.model import (
     EMPTY_TREE,
@@ -20,6 +20,7 @@ from ap_agent.model import (
     Counters,
     Desired,
     Device,
+    Direction,
     DirectionState,
     Finding,
     Handle,
@@ -35,7 +36,6 @@ from ap_agent.ops import ListDel, Op, Stage
 from ap_agent.readback import is_uncounted, sums
 from bandwidth_config import Limits, LinkInfo
 
-Direction = Literal["to_user", "from_user"]
 Refusals = Mapping[tuple[int, Direction], int]  # packets that whole datagrams cost, by interface id and direction
 NO_REFUSALS: Refusals = {}
 

@@ -70,6 +70,7 @@ ARPHRD_ETHER = 1
 ETHERNET_HEADER_BYTES = 14
 
 Unmatched = Literal["unlimited", "default"]
+Direction = Literal["to_user", "from_user"]
 
 
 # --- what the rest of the agent sees ---------------------------------------------------------------------------

@@ -14,14 +14,13 @@ from typing import cast
 
 from ap_agent.errors import AgentError
 from ap_agent.linkstate import NO_REFUSALS, Refusals
-from ap_agent.model import IFB_NAME, LinkState
+from ap_agent.model import IFB_NAME, Direction, LinkState
 from ap_agent.usage.batch import MINUTE_MS, Batch, Rows
 from ap_agent.usage.lives import Lives, Row
 from ap_agent.usage.reading import (
     DIRECTION_OF,
     Counted,
     Device,
-    Direction,
     Farewell,
     Key,
     Layouts,

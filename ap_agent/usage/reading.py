@@ -13,11 +13,10 @@ from typing import Literal, NamedTuple
 
 from ap_agent import tcmsg
 from ap_agent.messages import IFLA_IFNAME
-from ap_agent.model import DATA_OFFSET, HEARTBEAT_OFFSET, IFB_MAJOR, IFB_NAME, NIC_MAJOR
+from ap_agent.model import DATA_OFFSET, HEARTBEAT_OFFSET, IFB_MAJOR, IFB_NAME, NIC_MAJOR, Direction
 from ap_agent.rtsocket import RefusedError, RtSocket
 from bandwidth_config import MAX_INTERFACE_ID
 
-Direction = Literal["to_user", "from_user"]
 Key = tuple[int, Direction]  # interface id, direction
 DIRECTION_OF: Mapping[int, Direction] = {NIC_MAJOR: "to_user", IFB_MAJOR: "from_user"}
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
 from ap_agent.desired import rates_of
+from ap_agent.model import Direction
 from ap_agent.whole.bpf import ArrayMap, BpfUnavailableError, HashMap, load_program
 from ap_agent.whole.entry import Entry, Refused
 from ap_agent.whole.layout import (
@@ -24,7 +25,6 @@ from ap_agent.whole.layout import (
     SHIFT,
     SLOTS,
     SLOWER_SHIFT,
-    Direction,
     Limit,
     Queue,
     Slots,

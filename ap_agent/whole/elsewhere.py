@@ -12,8 +12,8 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator
 
-from ap_agent.linkstate import Direction, Refusals
-from ap_agent.model import EMPTY_TREE, FROM_USER_SLOT, Desired, DesiredTree, TcState, is_admission
+from ap_agent.linkstate import Refusals
+from ap_agent.model import EMPTY_TREE, FROM_USER_SLOT, Desired, DesiredTree, Direction, TcState, is_admission
 from ap_agent.whole.bpf import call, pointer
 from ap_agent.whole.layout import Limit, Queue
 from bandwidth_config import IPAddress

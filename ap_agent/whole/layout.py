@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-Direction = Literal["to_user", "from_user"]
-
 
 class Limit:
     """Offsets in what a map of limits says of an address; `admission` writes it, the program only reads."""

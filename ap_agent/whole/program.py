@@ -49,7 +49,7 @@ from ap_agent.classify import (
     V6_HOP_BY_HOP,
     V6_ROUTING,
 )
-from ap_agent.model import ETH_P_IP, ETH_P_IPV6
+from ap_agent.model import ETH_P_IP, ETH_P_IPV6, Direction
 from ap_agent.whole.assembler import (
     R0,
     R1,
@@ -67,7 +67,7 @@ from ap_agent.whole.assembler import (
     Register,
     Size,
 )
-from ap_agent.whole.layout import HAS_LOCAL, IS_ANY, SHIFT, SLOWER_SHIFT, Direction, Limit, Queue, Slots
+from ap_agent.whole.layout import HAS_LOCAL, IS_ANY, SHIFT, SLOWER_SHIFT, Limit, Queue, Slots
 
 TC_ACT_UNSPEC, TC_ACT_SHOT = -1, 2  # linux/pkt_cls.h
 

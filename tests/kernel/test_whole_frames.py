@@ -14,10 +14,9 @@ from ipaddress import ip_address
 import pytest
 
 from ap_agent.bpfmsg import pack_admission
-from ap_agent.model import EGRESS_HOOK, INGRESS_HOOK
+from ap_agent.model import EGRESS_HOOK, INGRESS_HOOK, Direction
 from ap_agent.tcmsg import RTM_NEWTFILTER
 from ap_agent.whole.admission import Admission, Entry
-from ap_agent.whole.layout import Direction
 from lab.tunnel import open_tun
 from measuring.netns import Namespace
 from tests.kernel.conftest import Host

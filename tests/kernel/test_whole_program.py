@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ap_agent.model import Direction
 from ap_agent.whole.admission import Admission, Entry, Refused
 from ap_agent.whole.assembler import Assembler
 from ap_agent.whole.bpf import BpfUnavailableError, load_program
-from ap_agent.whole.layout import Direction, Queue
+from ap_agent.whole.layout import Queue
 from ap_agent.whole.program import TC_ACT_SHOT, TC_ACT_UNSPEC
 from tests.kernel.whole_packets import (
     AP,
