@@ -193,22 +193,28 @@ def plots(outcome: Outcome) -> list[Plot]:
 
 
 def claims(outcome: Outcome) -> list[Claim]:
+    """Not of the worst packet alone: that of the whole machine's worst moment is among them."""
     late: list[str] = []
-    worst = 0.0
-    for one in outcome.find(limiter=OURS, what="worst", experiment="data"):
-        kbit = int(one.labels["kbit"])
-        pauses = outcome.find(limiter=OURS, what="longest pause", kbit=kbit, direction=one.labels["direction"])
-        for delay, pause in zip(one.samples, pauses[0].samples, strict=True):
-            allowed = delay_bound_ms(kbit) + LATE_WAKE_UP_S * 1000 + pause
-            worst = max(worst, delay / allowed)
-            if delay > allowed:
-                late.append(f"{figure(delay)} ms at {kbit} kbit/s {one.labels['direction']}, allowed {figure(allowed)}")
+    longest, worst = 0.0, 0.0
+    for one in outcome.find(limiter=OURS, what="99 %", experiment="data"):
+        kbit, direction = int(one.labels["kbit"]), one.labels["direction"]
+        labels: dict[str, Label] = {"limiter": OURS, "kbit": kbit, "direction": direction}
+        pause = outcome.median(what="longest pause", experiment="data", **labels) or 0.0
+        allowed = delay_bound_ms(kbit) + LATE_WAKE_UP_S * 1000 + pause
+        longest = max(longest, one.median / allowed)
+        worst = max(
+            worst, *(found.median / allowed for found in outcome.find(what="worst", experiment="data", **labels))
+        )
+        if one.median > allowed:
+            late.append(f"{figure(one.median)} ms at {kbit} kbit/s {direction}, allowed {figure(allowed)}")
     return [
         Claim(
-            sentence="Whatever is offered, no packet waits longer in our limit than a full queue takes to drain.",
+            sentence="Whatever is offered, 99 of 100 packets wait no longer in our limit than a full queue takes to "
+            "drain.",
             bound=f"(max({QUEUE_MS} ms of the rate, {FEWEST_FRAMES} frames) + 1 frame) / rate, plus "
-            f"{LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and the longest pause of the machine",
-            measured="; ".join(late) or f"the worst packet took {worst:.2f} of its bound",
-            holds=bool(worst) and not late,
+            f"{LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and the longest pause of the machine; medians over "
+            "the repetitions",
+            measured="; ".join(late) or f"{longest:.2f} of it; the worst packet of a run {worst:.2f}",
+            holds=bool(longest) and not late,
         )
     ]

@@ -71,9 +71,16 @@ def test_less_than_the_thesis_fails() -> None:
     assert failing({**GOOD, **CONTROLS, (THESIS, SUPER_PACKETS): 1.001}) == [2]
 
 
-@pytest.mark.parametrize(("control", "claim"), [(WRONG, 3), (NO_LIMIT, 4)])
-def test_a_judge_that_lets_a_control_pass_fails(control: str, claim: int) -> None:
-    assert failing({**GOOD, **CONTROLS, (control, SUPER_PACKETS): 1.0}) == [claim]
+@pytest.mark.parametrize(("moved", "failed"), [(0.6, []), (2.0, [2])])
+def test_a_row_in_which_the_machine_is_slower_than_the_limit_compares_nobody(moved: float, failed: list[int]) -> None:
+    slower = {(OURS, FRAMES): 0.5, (THESIS, FRAMES): 0.6, (NO_LIMIT, FRAMES): moved}
+    assert failing({**GOOD, **CONTROLS, **slower}) == failed
+
+
+# A machine that moves no more than the limit without one can compare nobody either.
+@pytest.mark.parametrize(("control", "claims"), [(WRONG, [3]), (NO_LIMIT, [2, 4])])
+def test_a_judge_that_lets_a_control_pass_fails(control: str, claims: list[int]) -> None:
+    assert failing({**GOOD, **CONTROLS, (control, SUPER_PACKETS): 1.0}) == claims
 
 
 def test_nothing_measured_proves_nothing() -> None:
