@@ -170,16 +170,22 @@ def _twice(pause: Pause, owner: User) -> Callable[[], bool]:
 
 
 def test_a_default_changed_again_during_the_fan_out_is_the_one_that_counts(
-    owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+    owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     aps = network(owner, points=4, links_each=3)
     site_default_set(default_bandwidth_kbit=300, actor=owner)
     pause = Pause(monkeypatch)
+    caplog.clear()
     worker, had_to_wait = at_once(fan_out, _twice(pause, owner))
     assert failures([worker, had_to_wait]) == []
     assert had_to_wait is True, "the attachment point at hand is finished first"
     assert not AttachmentPoint.objects.exclude(maximum_kbit=200).exists()
-    assert sorted(limits for _, limits in risen(aps)) == [1, 1, 1, 2], "a rise per change that was carried out"
+    # How many were at the former default already depends on who was quicker; the first one was, for it is what waited.
+    rises = [limits for _, limits in risen(aps)]
+    assert set(rises) <= {1, 2}
+    assert 2 in rises
+    carried_out = sum("policy.carried_out" in message for message in caplog.messages)
+    assert sum(rises) == carried_out, "a rise per change that was carried out"
 
 
 def test_without_the_lock_a_worker_writes_the_former_default_over_the_newer_one(
