@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 from bench import plots, publish
-from bench.core import REPOSITORY, Outcome, Progress, Scale, Step, machine
+from bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
 from bench.plots import Plot
 from bench.report import Table, write_json
 from bench.world import PREFIX
@@ -68,18 +67,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
     """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
-    todo = [(suite, step) for suite in suites for step in suite.steps(scale)]
-    progress = Progress([step for _, step in todo], sys.stderr)
-    outcomes = {suite.NAME: Outcome(suite.NAME) for suite in suites}
-    for suite, step in todo:
-        progress.begin(suite.NAME, step.label)
-        try:
-            step.run(outcomes[suite.NAME])
-        except Exception as exc:
-            traceback.print_exc()
-            outcomes[suite.NAME].failures.append(f"{step.label}: {type(exc).__name__}: {exc}")
-        progress.done()
-    return list(outcomes.values())
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
+    return run_steps(todo, [suite.NAME for suite in suites], "bench")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -10,7 +10,9 @@ import platform
 import random
 import statistics
 import subprocess
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -195,6 +197,21 @@ class Progress:
         self._expected += self._left.pop(0)
         if not self._left and self._out.isatty():
             self._out.write("\r\033[K")
+
+
+def run_steps(todo: Sequence[tuple[str, Step]], suites: Iterable[str], program: str) -> list[Outcome]:
+    """An outcome of each suite after all steps, `(suite, step)`; what fails is noted there and stops nothing."""
+    progress = Progress([step for _, step in todo], sys.stderr, program=program)
+    outcomes = {suite: Outcome(suite) for suite in suites}
+    for suite, step in todo:
+        progress.begin(suite, step.label)
+        try:
+            step.run(outcomes[suite])
+        except Exception as exc:
+            traceback.print_exc()
+            outcomes[suite].failures.append(f"{step.label}: {type(exc).__name__}: {exc}")
+        progress.done()
+    return list(outcomes.values())
 
 
 # --- the machine ------------------------------------------------------------------------------------------------

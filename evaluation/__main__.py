@@ -13,13 +13,12 @@ import argparse
 import importlib
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 from bench import plots
-from bench.core import REPOSITORY, Outcome, Progress, machine
+from bench.core import REPOSITORY, Outcome, machine, run_steps
 from evaluation.bed import PREFIX
 from evaluation.core import EvaluationScale, Finding, Suite
 from evaluation.publish import PAGE, Section, write
@@ -58,18 +57,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
     """All steps of all suites; what fails is noted in its outcome and does not stop the others."""
-    todo = [(suite, step) for suite in suites for step in suite.steps(scale)]
-    progress = Progress([step for _, step in todo], sys.stderr, program="evaluate")
-    outcomes = {suite.NAME: Outcome(suite.NAME) for suite in suites}
-    for suite, step in todo:
-        progress.begin(suite.NAME, step.label)
-        try:
-            step.run(outcomes[suite.NAME])
-        except Exception as exc:
-            traceback.print_exc()
-            outcomes[suite.NAME].failures.append(f"{step.label}: {type(exc).__name__}: {exc}")
-        progress.done()
-    return list(outcomes.values())
+    todo = [(suite.NAME, step) for suite in suites for step in suite.steps(scale)]
+    return run_steps(todo, [suite.NAME for suite in suites], "evaluate")
 
 
 def section_of(suite: Suite, outcome: Outcome) -> Section:
