@@ -31,13 +31,12 @@ from ap_agent.selftest.cases import (
     links,
 )
 from ap_agent.selftest.features import Capability
-from ap_agent.selftest.measure import TwoHosts
+from ap_agent.selftest.measure import DEV, TwoHosts
 from ap_agent.selftest.report import Report, document, text
 from ap_agent.selftest.verdict import Control, Judged, Verdict, judge
 from measuring.netns import Lab, LabError, Namespace
 
 PREFIX = "slbwself"
-DEV = "eth0"
 LONGEST_S = 52.0  # no measurement is begun that would end later
 _OVERHEAD_S = 1.5  # of a round: starting its processes, waiting for stragglers
 _PREPARING_S = 2.0

@@ -112,7 +112,7 @@ OFF is the difference of the mean rate. ALLOWED: up to what limit x time + BURST
 BURST is the most that any stretch of time, however short, carried above limit x time. ALLOWED: 4 ms of the limit, at
 least two frames, and two frames for heartbeats (the buckets that the agent sets); one frame of each; and what the
 limit carries in 8 ms, by which this machine's clock may be late.
-TCP is counted by its payload, with the headers of full frames added; single packets are not seen.
+TCP is counted by its payload, with the headers of full frames added; it is sent in super-packets of up to 64 kB.
 HEARTBEATS: arrived of sent, under this overload. SCION takes a link down after three misses in a row."""
 
 

@@ -24,6 +24,7 @@ from bandwidth_config import HEARTBEAT_KBIT
 from measuring.judge import RATE_TOLERANCE, bucket_bytes
 
 FRAME_BYTES = 1514
+SUPER_PACKET_BYTES = 68_000  # 64 kB of IP with an Ethernet header, TCP and IP headers for each of its 46 segments
 CLOCK_SLACK_S = 0.008
 BYTES_PER_KBIT = 125  # per second
 ENOUGH_OFFERED = 1.05  # below that a rate within the tolerance may be the sender's own
@@ -119,7 +120,8 @@ class Judged:
 def allowed(case: Case, seconds: float) -> Allowed:
     """See the module's head."""
     limit = case.judged_kbit
-    excess = bucket_bytes(limit) + bucket_bytes(HEARTBEAT_KBIT) + 2 * FRAME_BYTES + _clock_bytes(limit)
+    largest = SUPER_PACKET_BYTES if case.protocol is Protocol.TCP else FRAME_BYTES
+    excess = bucket_bytes(limit) + bucket_bytes(HEARTBEAT_KBIT) + largest + FRAME_BYTES + _clock_bytes(limit)
     return Allowed(-RATE_TOLERANCE, min(RATE_TOLERANCE, excess / (limit * BYTES_PER_KBIT * seconds)), excess)
 
 
