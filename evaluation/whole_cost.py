@@ -101,8 +101,8 @@ def memory_bytes(direction: Direction) -> int:
 
 
 def _accounted_bytes() -> int:
-    """`memlock` of all maps that this process has open (proc(5), fdinfo)."""
-    total = 0
+    """`memlock` of all maps that this process has open (proc(5), fdinfo), each once however often it is open."""
+    of_each: dict[str, int] = {}
     for one in Path("/proc/self/fdinfo").iterdir():
         try:
             lines = one.read_text(encoding="ascii").splitlines()
@@ -110,8 +110,8 @@ def _accounted_bytes() -> int:
             continue
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         if "map_id" in fields:
-            total += int(fields["memlock"])
-    return total
+            of_each[fields["map_id"]] = int(fields["memlock"])
+    return sum(of_each.values())
 
 
 @contextmanager
