@@ -232,11 +232,7 @@ class _Builder:
         code.jump_if(R2, _NOT_EQUAL, UDP, "own")  # of an entry that owns its address
         self._plain_udp(_V4)
         code.label("v4 fragment")
-        code.move(R3, 0)
-        code.jump_if(R2, _ANY_BIT, 0x1FFF, "v4 later fragment")
-        code.move(R3, SEEN_FIRST)
-        code.label("v4 later fragment")
-        code.store(_DOUBLE, R10, _IS_FIRST, R3)
+        self._note_whether_first("v4", 0x1FFF)
         code.load(_HALF, R1, R10, _HEADER + 4)
         code.from_network_order(R1, 16)
         code.load(_BYTE, R2, R10, _HEADER + _V4.next_header)
@@ -269,15 +265,20 @@ class _Builder:
         self._read("v6 fragment header", _V6.header_bytes, _SECOND, 8, "anybodys")
         code.load(_HALF, R2, R10, _SECOND + 2)
         code.from_network_order(R2, 16)
-        code.move(R3, 0)
-        code.jump_if(R2, _ANY_BIT, 0xFFF8, "v6 later fragment")
-        code.move(R3, SEEN_FIRST)
-        code.label("v6 later fragment")
-        code.store(_DOUBLE, R10, _IS_FIRST, R3)
+        self._note_whether_first("v6", 0xFFF8)
         code.load(_WORD, R1, R10, _SECOND + 4)
         code.from_network_order(R1, 32)
         self._mix_local_into_tag(_V6)
         code.jump("fragment")
+
+    def _note_whether_first(self, where: str, offset_mask: int) -> None:
+        """R2 is the field with the fragment's offset."""
+        code = self.code
+        code.move(R3, 0)
+        code.jump_if(R2, _ANY_BIT, offset_mask, f"{where} later fragment")
+        code.move(R3, SEEN_FIRST)
+        code.label(f"{where} later fragment")
+        code.store(_DOUBLE, R10, _IS_FIRST, R3)
 
     def _owned_v6(self) -> None:
         """Everything, but for neighbour discovery: with `unmatched = "default"` that has a class of its own, and under
