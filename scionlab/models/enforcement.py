@@ -12,17 +12,60 @@ from scionlab.models.link import Link
 class HostReceipt(models.Model):
     """The newest receipt of a host's agent."""
 
+    class Content(models.TextChoices):
+        """What the receipt is about, compared with the documents that this service issued (`IssuedLimits`)."""
+
+        PROVEN = "proven", "a document of ours, by its digest"
+        COUNTED = "counted", "judged by its versions: the agent is too old to prove content"
+        FOREIGN = "foreign", "a document that this service did not issue"
+
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="receipt")
     agent_version = models.CharField(max_length=32, blank=True)
     generation = models.PositiveIntegerField(null=True, blank=True)
     config_version = models.PositiveIntegerField(null=True, blank=True)
     limits_version = models.PositiveIntegerField(null=True, blank=True)
+    limits_digest = models.CharField(
+        max_length=64,
+        blank=True,
+        db_default="",
+        help_text="SHA-256 of the link_info.json in force; empty from agents too old to say.",
+    )
+    content = models.CharField(max_length=16, choices=Content, default=Content.COUNTED, db_default=Content.COUNTED)
+    run = models.CharField(max_length=32, blank=True, db_default="", help_text="Names one start of the agent.")
+    number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Of this receipt within the run.")
+    clock_skew_ms = models.IntegerField(
+        null=True, blank=True, help_text="The agent's clock minus ours, as the agent measured it."
+    )
     observed_at = models.DateTimeField(help_text="By the agent's clock.")
     received_at = models.DateTimeField(help_text="By ours.")
     problems = models.JSONField(default=list, blank=True)
 
     def __str__(self) -> str:
         return f"receipt of {self.host} at {self.received_at:%Y-%m-%d %H:%M:%S}"
+
+
+class IssuedLimits(models.Model):
+    """One link_info.json that this service rendered for a host: the evidence that a receipt is about our content.
+
+    One version may have several digests: an upgrade of the service may write the same limits in other bytes.
+    """
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="issued_limits")
+    generation = models.PositiveIntegerField()
+    config_version = models.PositiveIntegerField()
+    limits_version = models.PositiveIntegerField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the bytes, in hexadecimal.")
+    issued_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["host", "generation", "config_version", "limits_version", "digest"], name="issued_limits_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.generation}.{self.config_version} with limits {self.limits_version}"
 
 
 class LinkEnforcement(models.Model):
@@ -48,10 +91,16 @@ class LinkEnforcement(models.Model):
     generation = models.PositiveIntegerField(null=True, blank=True)
     config_version = models.PositiveIntegerField(null=True, blank=True)
     limits_version = models.PositiveIntegerField(null=True, blank=True)
+    to_user_dev = models.CharField(
+        max_length=32, blank=True, db_default="", help_text="Device of the class, as the agent names it."
+    )
     to_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     to_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     to_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
     to_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_dev = models.CharField(
+        max_length=32, blank=True, db_default="", help_text="Device of the class, as the agent names it."
+    )
     from_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
