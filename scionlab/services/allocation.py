@@ -1,18 +1,31 @@
 """Numbers that two people must not get at once (AS ids, interface ids, ports, VPN addresses), and the order of locks.
 
 Every service takes the locks that it needs in this order, and rows of one table in the order of their primary keys.
-So no two of them can wait for each other:
+So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test_lock_order.py watches them all):
 
-    1. BandwidthPolicy     who changes the site's default
-    2. ServiceState        who needs a new AS id (the row guards the ids of all user ASes)
-    3. User                who is counted against a quota
-    4. AS                  whose attachments change
-    5. AttachmentPoint     guards the default in force there, and its interface ids, ports and VPN addresses
-    6. Link
-    7. Host                last, because every service ends by raising counters
+     1. ApiRequest          whose Idempotency-Key is used (`services.idempotency`)
+     2. NoticeWatch         who looks for what to tell people
+     3. BulkChange          which preview is carried out
+     4. AccountRequest      whose link is used
+     5. BandwidthPolicy     who changes the site's default
+     6. ServiceState        who needs a new AS id (the row guards the ids of all user ASes), makes keys or raises G
+     7. User                who is counted against a quota; all administrators where one of them might be the last
+     8. AS                  whose hosts, routers or attachments change
+     9. AttachmentPoint     guards the default in force there, its interface ids, ports and VPN addresses, and its Links
+    10. Link                in any order where the attachment point's row is held
+    11. UserAS              who changed it last
+    12. Host                all hosts of each AS concerned, once, because every service ends by raising counters
+    13. HostReceipt
+    14. LinkEnforcement
+    15. UsageBatch, UsageSeries, and what is summed up of them
+    16. EnrolmentToken, Mail
 
-Whoever reads a default in order to decide (is this number allowed?) holds the attachment point's row; whoever changes a
-default holds the rows of all the attachment points it counts for. Saves at two attachment points do not meet.
+A service locks the rows of a table at once, or later only rows that it holds already. Whoever reads a default in order
+to decide (is this number allowed?) holds the attachment point's row; whoever changes a default holds the rows of all
+the attachment points it counts for. Saves at two attachment points do not meet.
+
+Where two meet all the same (a row that is deleted takes others along, in whichever order the database finds them), the
+database ends one of the two transactions, which is then run again (`services.retry`).
 
 SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
 `transaction_mode` IMMEDIATE), so they run one after the other. Both need the reads that decide inside the transaction.
@@ -36,6 +49,7 @@ from scionlab.models import (
     BandwidthPolicy,
     BorderRouter,
     Host,
+    HostReceipt,
     Interface,
     Link,
     ServiceState,
@@ -67,20 +81,29 @@ def lock_user(user_id: int) -> User:
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
 
 
+def lock_administrators(user_id: int) -> User:
+    """The person's row and those of all administrators: whether another one stays is decided by one at a time.
+
+    Returns the person. Raises `User.DoesNotExist`.
+    """
+    _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
+    return User.objects.get(pk=user_id)
+
+
 def lock_as(as_id: int) -> None:
     """Whether it exists (still) is for the caller to find out, once he has the lock."""
     _lock(AS.objects.filter(pk=as_id))
 
 
-def lock_ases(ids: Iterable[int]) -> None:
-    """With their attachment points: holds up everybody who makes hosts, routers or Links there.
-
-    Raises `AS.DoesNotExist`.
-    """
-    wanted = sorted(set(ids))
-    for as_id in wanted:
-        lock_as(as_id)
-    lock_attachment_points(AttachmentPoint.objects.filter(AS__in=wanted).values_list("pk", flat=True))
+def lock_ases(ids: Iterable[int], *, joins: Collection[int] = ()) -> None:
+    """With the attachment points there, those where the ASes are attached, and those that they are about to attach to:
+    holds up everybody who makes or changes hosts, routers or Links of these ASes."""
+    wanted = set(ids)
+    _lock(AS.objects.filter(pk__in=wanted))
+    aps = AttachmentPoint.objects.filter(
+        Q(AS__in=wanted) | Q(AS__interfaces__link_as_a__interface_b__AS__in=wanted)
+    ).values_list("pk", flat=True)
+    lock_attachment_points({*aps, *joins})
 
 
 def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
@@ -102,13 +125,21 @@ def lock_links(ids: Iterable[int]) -> None:
     _lock(Link.objects.filter(pk__in=set(ids)))
 
 
-def lock_hosts(ids: Iterable[int]) -> list[int]:
-    """Returns the ids of those that exist."""
-    return _lock(Host.objects.filter(pk__in=set(ids)))
+def lock_hosts(ids: Iterable[int]) -> dict[int, int | None]:
+    """These and all other hosts of their ASes, whose counters rise with theirs. By host its AS (both as keys)."""
+    wanted = set(ids)
+    siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
+    rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
+    return dict(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", "AS"))
 
 
-def _lock(rows: QuerySet[Any]) -> list[int]:
-    return list(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+def lock_receipts() -> None:
+    """All: no receipt is being stored."""
+    _lock(HostReceipt.objects.all())
+
+
+def _lock(rows: QuerySet[Any]) -> None:
+    list(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
 
 
 # --- numbers ----------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ def generation_raise(*, to: int | None = None, dry_run: bool = False) -> Raised:
 
 def _raise_to(generation: int) -> None:
     allocation.lock_hosts(Host.objects.values_list("pk", flat=True))
+    allocation.lock_receipts()  # whoever stores one writes the rows that are deleted here
     ServiceState.objects.filter(pk=1).update(generation=generation)
     Host.objects.update(
         delivered_config_version=0,

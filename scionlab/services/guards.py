@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from scionlab.models import AttachmentPoint, Link
+from scionlab.models import Link
 from scionlab.services import allocation
 
 
@@ -20,8 +20,4 @@ def lock_link(link_id: int) -> None:
 
 def lock_user_as(user_as_id: int, *, joins: Collection[int] = ()) -> None:
     """Nobody else changes the AS or one of its Links. `joins`: attachment points that it is about to attach to."""
-    allocation.lock_as(user_as_id)
-    links = Link.objects.filter(interface_b__AS=user_as_id)
-    present = links.values_list("interface_a__AS__attachment_point", flat=True)
-    own = AttachmentPoint.objects.filter(AS=user_as_id).values_list("pk", flat=True)
-    allocation.lock_attachment_points({*(one for one in present if one is not None), *own, *joins})
+    allocation.lock_ases([user_as_id], joins=joins)

@@ -41,12 +41,14 @@ def host_bump(*, host_ids: Iterable[int], config: bool = False, limits: bool = F
 
 @transaction.atomic
 def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
-    """Raise H of the ones and L of the others by one each, all rows locked together in key order.
+    """Raise H of the ones and L of the others by one each.
 
     H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS.
     """
-    config_ids = _with_siblings(config_ids)
-    all_ids = allocation.lock_hosts(config_ids | limits_ids)
+    as_of = allocation.lock_hosts(config_ids | limits_ids)
+    ases = {as_of[host_id] for host_id in config_ids & as_of.keys()} - {None}
+    config_ids = config_ids | {host_id for host_id, as_id in as_of.items() if as_id in ases}
+    all_ids = [host_id for host_id in as_of if host_id in config_ids | limits_ids]
     if config_ids:
         Host.objects.filter(pk__in=config_ids).update(config_version=F("config_version") + 1)
     if limits_ids:
@@ -54,10 +56,6 @@ def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
     wake_after_commit(all_ids)
-
-
-def _with_siblings(host_ids: set[int]) -> set[int]:
-    return host_ids | set(Host.objects.filter(AS__hosts__in=host_ids).values_list("pk", flat=True))
 
 
 @transaction.atomic
@@ -207,6 +205,8 @@ def _lock_with_peers(host_id: int) -> tuple[Host, dict[int, tuple[int, bool]]]:
     """The host locked, and per interface on it the host at the other end and whether the Link is active."""
     as_ids = Host.objects.filter(pk=host_id, AS__isnull=False).values_list("AS", flat=True)
     allocation.lock_ases(as_ids)
+    links = Link.objects.filter(Q(interface_a__host=host_id) | Q(interface_b__host=host_id))
+    allocation.lock_links(links.values_list("pk", flat=True))
     peers: dict[int, tuple[int, bool]] = {}
     for near, far in (("interface_a", "interface_b"), ("interface_b", "interface_a")):
         rows = Link.objects.filter(**{f"{near}__host_id": host_id})

@@ -169,7 +169,7 @@ def infrastructure_as_update(*, as_id: int, label: str, is_core: bool, shown: Va
 @transaction.atomic
 def infrastructure_as_delete(*, as_id: int) -> None:
     """Deletes the AS with its hosts. Raises `RuleError` (`as_has_links`, `link_of_user_as`), `AS.DoesNotExist`."""
-    allocation.lock_as(as_id)
+    allocation.lock_ases([as_id])  # nobody is attaching there
     as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)
     if is_user_as(as_):
         raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it among the user ASes.")

@@ -10,7 +10,7 @@ import pytest
 
 from scionlab.models import AS, BorderRouter, Host, Interface, Link, User
 from scionlab.services import allocation, infrastructure
-from scionlab.services.host import border_router_create, host_set_addresses
+from scionlab.services.host import border_router_create, host_create, host_set_addresses
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]
@@ -105,3 +105,31 @@ def test_without_the_lock_on_the_as_the_link_stays_behind(
     infrastructure.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE)
     assert Host.objects.get(pk=host.pk).public_ipv4 == "192.0.2.99"
     assert Interface.objects.get(host=host).public_ip == "192.0.2.11"
+
+
+def move(host: Host, owner: User, **addresses: str) -> Callable[[], None]:
+    values = {"public_ipv4": host.public_ipv4, "public_ipv6": None, "bind_ip": None, **addresses}
+    return partial(host_set_addresses, host_id=host.pk, actor=owner, **values)
+
+
+def test_two_hosts_that_raise_each_other_s_counters_move_at_once(
+    core: AS, other: AS, owner: User, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    """`core` has the hosts with the lowest and the highest key, and `other` the one between them, which is linked to
+    the highest: a host that is locked with its peers first, and with the rest of both ASes later, is locked in two
+    orders."""
+    first, between = core.hosts.get(), other.hosts.get()
+    values = {"label": "last", "public_ipv4": "192.0.2.13", "public_ipv6": None, "bind_ip": None}
+    last = host_create(as_=core, actor=owner, internal_ip="10.0.0.2", **values)
+    ends = {"router_a": last.border_routers.get(), "router_b": between.border_routers.get()}
+    infrastructure.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE, **ends)
+    assert first.pk < between.pk < last.pk
+    before = dict(Host.objects.values_list("pk", "config_version"))
+    meet_in(allocation, "lock_hosts")
+    answers = at_once(
+        move(first, owner, internal_ip="10.0.0.9"),  # in the topology of both hosts of `core`
+        move(between, owner, public_ipv4="192.0.2.22"),  # the remote address of `last`
+    )
+    assert answers == [None, None]
+    risen = {pk: version - before[pk] for pk, version in Host.objects.values_list("pk", "config_version")}
+    assert risen == {first.pk: 2, between.pk: 1, last.pk: 2}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models.query import QuerySet
 
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User
@@ -58,10 +59,9 @@ def test_two_bandwidths_saved_at_once_are_both_counted(links: list[Link], ap: At
 
 
 def test_even_without_locks_no_bump_is_lost_because_the_database_adds(
-    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, without_lock: WithoutLock
+    links: list[Link], ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for lock in ("lock_attachment_points", "lock_hosts", "lock_links"):
-        without_lock(allocation, lock)
+    monkeypatch.setattr(QuerySet, "select_for_update", lambda rows, **_: rows.all())
     _, limits = versions(ap)
     assert failures(at_once(save(links[0], 300), save(links[1], 400))) == []
     assert versions(ap)[1] == limits + 2
