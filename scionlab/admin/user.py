@@ -11,8 +11,10 @@ from django.contrib.auth.forms import BaseUserCreationForm, UserChangeForm
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
-from scionlab.admin.base import AdministratorsOnly, badge, link_to_list
+from scionlab.admin.base import ServiceAdmin, badge, link_to_list
 from scionlab.models import User, UserAS
+from scionlab.services.account import account_delete, account_update
+from scionlab.services.stale import values_of
 
 if TYPE_CHECKING:  # generic for the type checker only
     _CreationForm = BaseUserCreationForm[User]
@@ -42,7 +44,7 @@ class UserEditForm(_ChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg]  # generic in the stubs only
+class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # generic in the stubs only
     form = UserEditForm
     add_form = UserAddForm
     list_display = ["email", "full_name", "quota", "administrator", "is_active", "last_login"]
@@ -70,10 +72,17 @@ class UserAdmin(AdministratorsOnly, DjangoUserAdmin):  # type: ignore[type-arg] 
         rows: QuerySet[User] = super().get_queryset(request)
         return rows.annotate(ases=Count("user_ases"))
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        if not change:
+            obj.save()
+            return
+        names = tuple(name for name in self.compared if name in form.fields)
+        shown = self.shown(request)
+        known = None if shown is None else {name: shown.get(name) for name in names}
+        account_update(user_id=obj.pk, values=values_of(obj, names), shown=known)
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        account_delete(user_id=obj.pk)
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any

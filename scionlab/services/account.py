@@ -26,6 +26,8 @@ from scionlab.services.errors import FieldRuleError
 from scionlab.services.mail import mail_of, mails_create
 from scionlab.services.mail_links import request_of
 from scionlab.services.queue import ANSWER_ACCOUNT_REQUEST, queue_after_commit
+from scionlab.services.retry import retried
+from scionlab.services.stale import Values, last_admin_change, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +105,8 @@ def check_registration(email: str) -> None:
 @transaction.atomic
 def account_request_answer(*, request_id: int) -> bool:
     """Write the mail that answers the request; nothing for one that is answered or gone. Any number of times."""
-    request = AccountRequest.objects.select_for_update(of=("self",)).filter(pk=request_id, answered_at=None).first()
+    rows = AccountRequest.objects.select_for_update(of=("self",), no_key=True)
+    request = rows.filter(pk=request_id, answered_at=None).first()
     if request is None:
         return False
     known = User.objects.filter(email=request.email).first()
@@ -219,20 +222,53 @@ def mail_opt_out(*, user_id: int, kind: MailKind) -> None:
 
 
 @transaction.atomic
+def account_update(*, user_id: int, values: Values, shown: Values | None = None) -> None:
+    """Store what administrators set: any of the columns `email`, `full_name`, `as_quota`, `is_staff`, `is_active`.
+
+    `shown`: what the page showed of these values, see `services.stale`.
+    Raises `RuleError` (`account_last_administrator`), `StalePageError`, `User.DoesNotExist`.
+    """
+    user = allocation.lock_administrators(user_id)
+    was_administrator = is_administrator(user)
+    stored = values_of(user, tuple(values))
+    refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_admin_change(user))
+    for name, value in values.items():
+        setattr(user, name, value)
+    if was_administrator and not is_administrator(user):
+        _check_another_administrator_stays(user)
+    user.save(update_fields=[name for name in values if values[name] != stored[name]])
+
+
+@retried
+@transaction.atomic
 def account_delete(*, user_id: int) -> None:
     """The end of an account. What it changed stays in the record of changes, with its address.
 
     Raises `RuleError` (`account_has_ases`, `account_last_administrator`), `User.DoesNotExist`.
     """
-    user = allocation.lock_user(user_id)  # whoever makes an AS for this person holds this row too
+    user = allocation.lock_administrators(user_id)  # whoever makes an AS for this person holds this row too
     names = [one.isd_as for one in UserAS.objects.filter(owner=user).select_related("isd").order_by("as_id")]
     if names:
-        text = f"You still have {', '.join(names)}. Delete your ASes first: somebody might depend on them."
+        text = f"{user.email} still has {', '.join(names)}. Delete these ASes first: somebody might depend on them."
         raise RuleError("account_has_ases", text)
-    others = User.objects.filter(is_staff=True, is_active=True).exclude(pk=user.pk)
-    if user.is_staff and not others.exists():
-        text = "You are the only administrator. Make another account an administrator's first."
-        raise RuleError("account_last_administrator", text)
+    if is_administrator(user):
+        _check_another_administrator_stays(user)
     Mail.objects.filter(recipient=user.email, sent_at=None).delete()
     user.delete()
     logger.info("account.deleted user=%s", user_id)
+
+
+def is_administrator(user: User) -> bool:
+    """Who may use the administrators' pages: an account that was switched off may not."""
+    return user.is_staff and user.is_active
+
+
+def other_administrators(user: User) -> bool:
+    """True if there is another one; under `lock_administrators`."""
+    return User.objects.filter(is_staff=True, is_active=True).exclude(pk=user.pk).exists()
+
+
+def _check_another_administrator_stays(user: User) -> None:
+    if not other_administrators(user):
+        text = f"{user.email} is the only administrator. Make another account an administrator's first."
+        raise RuleError("account_last_administrator", text)

@@ -28,7 +28,7 @@ from scionlab.models import (
     UserAS,
 )
 from scionlab.selectors import links_of
-from scionlab.services import host, infrastructure, link, policy, stale, user_as
+from scionlab.services import account, host, infrastructure, link, policy, stale, user_as
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.user_as import user_as_delete, user_as_update
 from tests.admin_pages import CHANGE, page
@@ -444,15 +444,13 @@ def test_a_login_while_an_administrator_saves_the_account_is_kept(
     url = page(User, CHANGE, owner.pk)
     client, now = browser(staff), timezone.now()
     typed = fields(client.get(url), "user_form")
-    from scionlab.admin import base  # noqa: PLC0415  patched here alone
-
-    original = base.refuse_stale
+    original = account.refuse_stale
 
     def logs_in_meanwhile(**values: Any) -> None:
         original(**values)
         User.objects.filter(pk=owner.pk).update(last_login=now)
 
-    monkeypatch.setattr(base, "refuse_stale", logs_in_meanwhile)
+    monkeypatch.setattr(account, "refuse_stale", logs_in_meanwhile)
     assert client.post(url, {**typed, "as_quota": "9"}).status_code == 302
     found = User.objects.get(pk=owner.pk)
     assert (found.as_quota, found.last_login) == (9, now)

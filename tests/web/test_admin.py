@@ -463,7 +463,7 @@ def test_what_links_depend_on_is_not_deleted(
     assert "1 Links to user ASes end at" in deleted(door, AttachmentPoint, ap.pk)
     assert "This Link is an attachment of" in deleted(door, Link, link.pk)
     assert "1 hosts have an address in" in deleted(door, VPN, ap_b.host.vpn.pk)
-    assert "protected" in deleted(door, User, owner.pk)
+    assert "still has 17-ffaa:1:1. Delete these ASes first" in deleted(door, User, owner.pk)
     for row in (link, ap, ap.AS, ap_b.host.vpn, owner):
         row.refresh_from_db()
     assert door.post(page(Host, "delete", ap.host.pk), {"post": "yes"}).status_code == 403

@@ -1,0 +1,90 @@
+"""The last two administrators end each other, or themselves, at once: by whichever door, one of them stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from scionlab.models import User
+from scionlab.services import account
+from tests.concurrency.conftest import Meeting
+from tests.factories import UserFactory
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture
+def two(transactional_db: None) -> list[User]:
+    made = [UserFactory(email=f"{name}@example.org", is_staff=True) for name in ("ada", "bob")]
+    for user in made:
+        user.set_password(PASSWORD)
+        user.save()
+    return made
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def at_the_account_page(me: User, _other: User) -> Callable[[], Any]:
+    return partial(browser_of(me).post, "/account/delete/", {"password": PASSWORD})
+
+
+def deletes_the_other(me: User, other: User) -> Callable[[], Any]:
+    return partial(browser_of(me).post, f"/admin/scionlab/user/{other.pk}/delete/", {"post": "yes"})
+
+
+def edits_the_other(me: User, other: User, **left: str) -> Callable[[], Any]:
+    values = {"email": other.email, "full_name": other.full_name, "as_quota": other.as_quota, **left}
+    return partial(browser_of(me).post, f"/admin/scionlab/user/{other.pk}/change/", values)
+
+
+def demotes_the_other(me: User, other: User) -> Callable[[], Any]:
+    return edits_the_other(me, other, is_active="on")
+
+
+def deactivates_the_other(me: User, other: User) -> Callable[[], Any]:
+    return edits_the_other(me, other, is_staff="on")
+
+
+DOORS = [at_the_account_page, deletes_the_other, demotes_the_other, deactivates_the_other]
+
+
+def administrators() -> list[str]:
+    return list(User.objects.filter(is_staff=True, is_active=True).values_list("email", flat=True))
+
+
+@pytest.mark.parametrize("second", DOORS)
+@pytest.mark.parametrize("first", DOORS)
+def test_one_administrator_stays_whichever_doors_the_last_two_take(
+    two: list[User],
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    first: Callable[[User, User], Callable[[], Any]],
+    second: Callable[[User, User], Callable[[], Any]],
+) -> None:
+    ada, bob = two
+    meet_in(account, "other_administrators")
+    answers = at_once(first(ada, bob), second(bob, ada))
+    assert [one for one in answers if isinstance(one, Exception)] == []
+    assert len(administrators()) == 1
+
+
+def test_without_the_lock_none_stays(
+    two: list[User], at_once: AtOnce, meet_in: MeetIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the lock is for: each one sees the other one."""
+    monkeypatch.setattr(account.allocation, "lock_administrators", lambda user_id: User.objects.get(pk=user_id))
+    meeting = meet_in(account, "other_administrators", patience_s=10)
+    at_once(*(partial(account.account_delete, user_id=user.pk) for user in two))
+    assert meeting.met
+    assert administrators() == []
