@@ -1,7 +1,8 @@
 """What people and programs read while the database is away, full or read-only: 503 with Retry-After, no server error.
 
 Which errors are such an outage is decided here, in one place. Redis needs nothing of the kind: whatever it does has a
-way without it (docs/reliability.md).
+way without it (docs/reliability.md). A transaction that the database ended for another one's sake, however often it was
+done again (`scionlab.retry`), is told as what it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from django.views.defaults import server_error as broken
 
 from scionlab.api.errors import error_response
 from scionlab.api.handlers import failed, is_api
+from scionlab.retry import is_conflict
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,10 @@ WARN_EVERY_S: Final = 10.0
 SENTENCE: Final = (
     "The database does not answer now. What was to be saved is stored as a whole or not at all: try again in a few "
     "seconds, and look first whether it is there."
+)
+CONFLICT: Final = (
+    "Somebody else changed the same things at this moment, and the database ended your change. Nothing of it was "
+    "saved: try again in a few seconds."
 )
 
 
@@ -53,11 +59,12 @@ def is_outage(error: BaseException | None) -> bool:
 def unavailable(request: HttpRequest, error: BaseException | None) -> HttpResponse:
     _log(error)
     connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with a connection of its own
+    conflict = CONFLICT if is_conflict(error) else ""
     response: HttpResponse
     if request.path.startswith("/api/"):
-        response = error_response("unavailable", SENTENCE, 503)
+        response = error_response("conflict" if conflict else "unavailable", conflict or SENTENCE, 503)
     else:
-        response = HttpResponse(loader.render_to_string("503.html"), status=503)
+        response = HttpResponse(loader.render_to_string("503.html", {"conflict": conflict}), status=503)
     response["Retry-After"] = str(random.randint(*RETRY_AFTER_S))  # noqa: S311  nobody gains by guessing it
     return response
 

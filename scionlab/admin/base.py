@@ -21,6 +21,7 @@ from bandwidth_config import RuleError, format_kbit, parse_bandwidth
 from scionlab.conflict import conflict_of
 from scionlab.forms import RuleField
 from scionlab.models import User
+from scionlab.retry import retried
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.stale import (
     StalePageError,
@@ -160,7 +161,7 @@ class AdministratorsOnly(_ModelAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
+            return retried(super().changeform_view)(request, object_id, form_url, extra_context)
         except StalePageError as exc:
             conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
             if exc.is_untouched:
@@ -314,7 +315,7 @@ class ServiceAdmin(AdministratorsOnly):
     ) -> HttpResponse:
         opts = self.opts
         try:
-            return super().delete_view(request, object_id, extra_context)
+            return retried(super().delete_view)(request, object_id, extra_context)
         except ObjectDoesNotExist:  # somebody else was quicker
             return self._gone(request)
         except RuleError as exc:
@@ -349,8 +350,7 @@ def apply_to_each(
     count = 0
     for obj in objects:
         try:
-            with transaction.atomic():
-                service(obj)
+            retried(transaction.atomic(service))(obj)
         except RuleError as exc:
             modeladmin.message_user(request, f"{obj}: {exc.message}", messages.ERROR)
         else:

@@ -28,6 +28,7 @@ from rest_framework.views import APIView
 from scionlab.api.etags import check_if_match, etag_of, is_known
 from scionlab.api.queries import Query
 from scionlab.models import User
+from scionlab.retry import retried
 from scionlab.services.idempotency import Answer, answer_once
 
 
@@ -77,6 +78,12 @@ class ApiView(GenericAPIView[Any]):
     queryset: QuerySet[Any] | None = None
     metadata_class = Methods
     asked: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Each change is one transaction, done again where the database ended it for another one's sake."""
+        super().__init_subclass__(**kwargs)
+        for name in {"post", "put", "patch", "delete"} & vars(cls).keys():
+            setattr(cls, name, retried(vars(cls)[name]))
 
     @property
     def person(self) -> User:

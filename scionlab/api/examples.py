@@ -289,7 +289,8 @@ ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         _error("server_error", "The service failed. Nothing was saved; try again later."),
     ),
     503: (
-        "The database does not answer now. What was sent is stored as a whole or not at all; look, then send it again.",
+        "The database does not answer now. What was sent is stored as a whole or not at all; look, then send it again. "
+        "With the code `conflict` somebody else changed the same things at this moment, and nothing was saved.",
         _error("unavailable", "The database does not answer now."),
     ),
 }

@@ -26,7 +26,6 @@ from scionlab.services.errors import FieldRuleError
 from scionlab.services.mail import mail_of, mails_create
 from scionlab.services.mail_links import request_of
 from scionlab.services.queue import ANSWER_ACCOUNT_REQUEST, queue_after_commit
-from scionlab.services.retry import retried
 from scionlab.services.stale import Values, last_admin_change, refuse_stale, values_of
 
 logger = logging.getLogger(__name__)
@@ -239,7 +238,6 @@ def account_update(*, user_id: int, values: Values, shown: Values | None = None)
     user.save(update_fields=[name for name in values if values[name] != stored[name]])
 
 
-@retried
 @transaction.atomic
 def account_delete(*, user_id: int) -> None:
     """The end of an account. What it changed stays in the record of changes, with its address.

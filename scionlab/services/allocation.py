@@ -25,7 +25,7 @@ to decide (is this number allowed?) holds the attachment point's row; whoever ch
 the attachment points it counts for. Saves at two attachment points do not meet.
 
 Where two meet all the same (a row that is deleted takes others along, in whichever order the database finds them), the
-database ends one of the two transactions, which is then run again (`services.retry`).
+database ends one of the two transactions, which is then run again (`scionlab.retry`).
 
 SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
 `transaction_mode` IMMEDIATE), so they run one after the other. Both need the reads that decide inside the transaction.

@@ -51,7 +51,7 @@ def generation_raise(*, to: int | None = None, dry_run: bool = False) -> Raised:
     void: the database may have forgotten their use. Raises `RuleError` (`generation_invalid`).
     """
     ServiceState.objects.get_or_create(pk=1)
-    old = ServiceState.objects.select_for_update().get(pk=1).generation
+    old = ServiceState.objects.select_for_update(no_key=True).get(pk=1).generation
     claims = _claims(old)
     believed = [claim for claim in claims.values() if claim <= old + MAX_STEP]
     new = max([old, *believed]) + 1 if to is None else to

@@ -37,6 +37,7 @@ from scionlab.models import (
     TimedLimit,
     User,
 )
+from scionlab.retry import retried
 from scionlab.selectors import link_status, with_relations
 from scionlab.services.mail import mail_of, mails_create
 
@@ -70,6 +71,7 @@ class State:
         return [[link.pk, *link.requested] for link in self.links]
 
 
+@retried
 @transaction.atomic
 def notices_find(*, now: datetime | None = None) -> int:
     """Tell whoever has to be told; returns the number of new mails. Any number of times, and at once."""

@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef, Q
 from bandwidth_config import RuleError, check_bandwidth
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BandwidthChange, Link, TimedLimit, User
+from scionlab.retry import retried
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
 from scionlab.services.errors import FieldRuleError
@@ -122,6 +123,7 @@ def fan_out() -> list[int]:
     return changed
 
 
+@retried
 @transaction.atomic
 def carry_out_default(attachment_point_id: int) -> list[int]:
     """The same for one attachment point, e.g. one that was just made."""

@@ -19,6 +19,7 @@ from bandwidth_config import Limits, format_kbit
 from scionlab import selectors
 from scionlab.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind
+from scionlab.retry import retried
 from scionlab.services.mail import mails_create
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Stored:
     unknown_links: list[int]
 
 
+@retried
 def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
     """Keep the receipt as the host's newest, one row for each of its Links, and the mails that follow. One transaction.
 
@@ -84,7 +86,7 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
 @transaction.atomic
 def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
     # Not the host's row: services lock Links before hosts, and we are about to refer to Links.
-    newest = HostReceipt.objects.select_for_update(of=("self",)).filter(host_id=host_id).first()
+    newest = HostReceipt.objects.select_for_update(of=("self",), no_key=True).filter(host_id=host_id).first()
     observed_at = min(receipt.observed_at, received_at)
     if newest is not None and observed_at < newest.observed_at:
         logger.info("receipt.older host=%s observed_at=%s newest=%s", host_id, observed_at, newest.observed_at)

@@ -109,7 +109,7 @@ def _render(host_id: int) -> Rendered:
 
 
 def _locked_host(host_id: int) -> Host:
-    hosts = Host.objects.select_for_update(of=("self",)).select_related("AS__isd", "attachment_point")
+    hosts = Host.objects.select_for_update(of=("self",), no_key=True).select_related("AS__isd", "attachment_point")
     return hosts.get(pk=host_id)
 
 

@@ -23,6 +23,7 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from config_tar import KeyRing, Signer, key_id_of
 from scionlab.models import EnrolmentToken, Host, ServiceState, SigningKey, User
+from scionlab.retry import retried
 from scionlab.services.host import host_bump
 
 logger = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ def signing_key_rotate(*, actor: User | None) -> SigningKey:
     return key
 
 
+@retried
 @transaction.atomic
 def signing_key_rotate_if_due() -> SigningKey | None:
     """Make a successor when the last valid key has fewer than SIGNING_KEY_ROTATE_DAYS left (0: never by itself)."""
@@ -176,7 +178,7 @@ def _is_last(key: SigningKey) -> bool:
 
 def _lock() -> None:
     ServiceState.objects.get_or_create(pk=1)
-    ServiceState.objects.select_for_update().get(pk=1)
+    ServiceState.objects.select_for_update(no_key=True).get(pk=1)
 
 
 def _make(actor: User | None) -> SigningKey:

@@ -31,6 +31,7 @@ from scionlab import selectors
 from scionlab.local_time import say_time
 from scionlab.models import AttachmentPoint, Link, TimedLimit, User
 from scionlab.profiles import Profile
+from scionlab.retry import retried
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
 from scionlab.services.errors import FieldRuleError
@@ -128,6 +129,7 @@ def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
     return changed
 
 
+@retried
 @transaction.atomic
 def _retire_at(attachment_point_id: int, now: datetime) -> list[int]:
     allocation.lock_attachment_points([attachment_point_id])

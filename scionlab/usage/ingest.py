@@ -17,6 +17,7 @@ from django.utils import timezone
 from scionlab import selectors
 from scionlab.isd_as import format_isd_as
 from scionlab.models import Host, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries
+from scionlab.retry import retried
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
 from scionlab.usage.packing import pack
@@ -51,6 +52,7 @@ class _End:
     wanted_config_version: int
 
 
+@retried
 def usage_store(*, host_id: int, batch: Batch, now: datetime | None = None) -> Stored:
     """Count the batch, once. One transaction; the host's series are locked in the order of their keys."""
     received_at = now or timezone.now()
@@ -135,7 +137,7 @@ def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
 def _locked(host_id: int, batch: Batch) -> dict[tuple[int, int | None], UsageSeries]:
     """By interface id and Link; of several whose Links are gone the newest that the batch can be about."""
     rows = (
-        UsageSeries.objects.select_for_update()
+        UsageSeries.objects.select_for_update(no_key=True)
         .filter(host_id=host_id, interface_id__in=list(batch.links), first_config_version__lte=batch.version[1])
         .order_by("pk")
     )

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageSlot
 from scionlab.models.usage import UsageTotals
+from scionlab.retry import retried
 from scionlab.usage import months
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.packing import unpack
@@ -52,10 +53,11 @@ def _waiting_hosts() -> list[int | None]:
     return list(waiting.order_by("host_id").values_list("host_id", flat=True).distinct())
 
 
+@retried
 @transaction.atomic
 def _roll_up_some(host_id: int | None) -> int:
     """The oldest batches of a host. Another worker that is at them makes us wait, and then look again."""
-    waiting = UsageBatch.objects.select_for_update().filter(rolled_up=False).order_by("pk")
+    waiting = UsageBatch.objects.select_for_update(no_key=True).filter(rolled_up=False).order_by("pk")
     # A host that is gone left its batches: those are nobody's, and count all the same.
     waiting = waiting.filter(host__isnull=True) if host_id is None else waiting.filter(host=host_id)
     batches = [row.pk for row in waiting[:BATCHES_AT_ONCE]]

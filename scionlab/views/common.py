@@ -19,6 +19,7 @@ from scionlab.conflict import Conflict
 from scionlab.consequences import Snapshot, snapshot, surprises, what_happens_next
 from scionlab.local_time import zone_of
 from scionlab.models import Link, User, UserAS
+from scionlab.retry import retried
 
 View = Callable[..., HttpResponse]
 
@@ -30,12 +31,12 @@ class PageRequest(HttpRequest):
 
 
 def own_page(view: View) -> View:
-    """For who is logged in, never from a cache, with times in the zone of their profile."""
+    """For who is logged in, never from a cache, with times in the zone of their profile. A page saves once."""
 
     @wraps(view)
     def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         with timezone.override(zone_of(request.user)):
-            return view(request, *args, **kwargs)
+            return retried(view)(request, *args, **kwargs)
 
     return never_cache(login_required(wrapped))
 

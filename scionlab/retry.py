@@ -31,10 +31,11 @@ def is_conflict(error: BaseException | None) -> bool:
 
 
 def retried(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
-    """Runs a function again, up to 3 times in all, whose transaction was ended by `is_conflict`.
+    """Runs a function again, up to 3 times in all, whose transaction the database ended (`is_conflict`).
 
-    All that the function does must be one transaction: what was done before it would be done twice. Within another
-    transaction the error is passed on to whoever began that one.
+    For doors (handlers of the REST API, pages, tasks) and for services that are called without one of them. What the
+    function does must be one transaction, or work that may be done any number of times. Within another transaction the
+    error is passed on to whoever began that one.
     """
 
     @wraps(function)

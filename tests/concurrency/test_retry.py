@@ -1,0 +1,164 @@
+"""The database ends a save for another one's sake: by whichever door it came, it is done again, once in effect."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+from django.utils import timezone
+
+from scionlab import outage, retry, tasks
+from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, Mail, User
+from scionlab.selectors import links_of
+from scionlab.services.receipt import Receipt, receipt_store
+from tests.factories import UserFactory, attach, spec
+
+AtOnce = Callable[..., list[Any]]
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def link(owner: User, ap: AttachmentPoint) -> Link:
+    return links_of(attach(owner, spec(ap)))[0]
+
+
+@pytest.fixture
+def administrator(transactional_db: None) -> User:
+    return UserFactory(email="boss@example.org", is_staff=True)
+
+
+def browser_of(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+def rival(first: Any, then: Any, holding: threading.Event) -> None:
+    """Locks two rows against the order, and has more patience than the other side, whose transaction is so ended."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL deadlock_timeout = '30s'")
+        list(first.select_for_update(no_key=True))
+        holding.set()
+        deadline = time.monotonic() + DEADLINE_S
+        while not somebody_waits():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        list(then.select_for_update(no_key=True))
+
+
+def meets_a_rival(at_once: AtOnce, work: Callable[[], Any], first: Any, then: Any) -> Any:
+    """What `work` answers, which holds `then` before it wants `first`."""
+    holding = threading.Event()
+
+    def works() -> Any:
+        assert holding.wait(DEADLINE_S)
+        return work()
+
+    answer, other = at_once(works, lambda: rival(first, then, holding))
+    assert other is None
+    return answer
+
+
+@pytest.fixture
+def attempts(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
+    return lambda: sum(record.getMessage().startswith("retry.conflict") for record in caplog.records)
+
+
+def counters(ap: AttachmentPoint) -> tuple[int, int]:
+    host = Host.objects.get(pk=ap.host_id)
+    return host.config_version, host.limits_version
+
+
+def at_the_page(link: Link, owner: User, _administrator: User) -> Callable[[], Any]:
+    path = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/bandwidth/"
+    return partial(browser_of(owner).post, path, {f"link-{link.pk}-bandwidth_kbit": "300", "save": "1"})
+
+
+def by_the_api(link: Link, owner: User, _administrator: User) -> Callable[[], Any]:
+    path, sent = f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 300}
+    return partial(browser_of(owner).patch, path, sent, content_type="application/json")
+
+
+def by_an_administrator(link: Link, _owner: User, administrator: User) -> Callable[[], Any]:
+    sent = {"bandwidth_kbit": "300", "active": "on"}
+    return partial(browser_of(administrator).post, f"/admin/scionlab/link/{link.pk}/change/", sent)
+
+
+@pytest.mark.parametrize("door", [at_the_page, by_the_api, by_an_administrator])
+def test_a_save_that_the_database_ended_is_done_again(
+    link: Link,
+    owner: User,
+    administrator: User,
+    ap: AttachmentPoint,
+    at_once: AtOnce,
+    attempts: Callable[[], int],
+    door: Callable[[Link, User, User], Callable[[], Any]],
+) -> None:
+    config, limits = counters(ap)
+    work = door(link, owner, administrator)
+    hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
+    answer = meets_a_rival(at_once, work, hosts, aps)
+    assert answer.status_code in {200, 302}
+    link.refresh_from_db()
+    assert link.bandwidth_kbit == 300
+    assert counters(ap) == (config, limits + 1), "once"
+    assert BandwidthChange.objects.filter(new_kbit=300).count() == 1
+    assert attempts() == 1
+
+
+def test_a_task_that_the_database_ended_is_done_again(
+    link: Link, ap: AttachmentPoint, at_once: AtOnce, attempts: Callable[[], int]
+) -> None:
+    _config, limits = counters(ap)
+    BandwidthPolicy.objects.update(default_bandwidth_kbit=200)
+    hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
+    assert meets_a_rival(at_once, tasks.fan_out_defaults, hosts, aps) is None
+    assert (counters(ap)[1], attempts()) == (limits + 1, 1)
+
+
+def test_after_three_times_it_is_told_that_nothing_was_saved(
+    link: Link, owner: User, administrator: User, ap: AttachmentPoint, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "ATTEMPTS", 1)
+    before = counters(ap)
+    hosts, aps = Host.objects.filter(pk=ap.host_id), AttachmentPoint.objects.filter(pk=ap.pk)
+    answer = meets_a_rival(at_once, by_the_api(link, owner, administrator), hosts, aps)
+    assert (answer.status_code, answer.has_header("Retry-After")) == (503, True)
+    assert answer.json() == {"code": "conflict", "message": outage.CONFLICT, "fields": {}}
+    assert counters(ap) == before
+    answer = meets_a_rival(at_once, at_the_page(link, owner, administrator), hosts, aps)
+    assert (answer.status_code, outage.CONFLICT in answer.content.decode()) == (503, True)
+    assert "cannot reach its database" not in answer.content.decode()
+
+
+def test_a_receipt_that_the_database_ended_is_stored_and_tells_nobody_twice(
+    link: Link, ap: AttachmentPoint, at_once: AtOnce, attempts: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Receipt(agent_version="0.1.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
+    receipt_store(host_id=ap.host_id, receipt=said)
+    later = Receipt(agent_version="0.2.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
+    from scionlab.services import receipt  # noqa: PLC0415  patched here alone
+
+    original = receipt._enforced_mails
+
+    def with_a_mail(*args: Any) -> list[Mail]:
+        list(Link.objects.filter(pk=link.pk).select_for_update(no_key=True))  # after the receipt's row
+        return [*original(*args), Mail(key="link:1:1.1", recipient="o@example.org", subject="s", body="b")]
+
+    monkeypatch.setattr(receipt, "_enforced_mails", with_a_mail)
+    work = partial(receipt_store, host_id=ap.host_id, receipt=later)
+    receipts = ap.host.receipt.__class__.objects.filter(host=ap.host_id)
+    answer = meets_a_rival(at_once, work, Link.objects.filter(pk=link.pk), receipts)
+    assert (answer.stored, receipts.get().agent_version, Mail.objects.count(), attempts()) == (True, "0.2.0", 1, 1)
