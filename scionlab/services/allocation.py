@@ -17,7 +17,7 @@ So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test
     12. Host                all hosts of each AS concerned, once, because every service ends by raising counters
     13. HostReceipt
     14. LinkEnforcement
-    15. UsageBatch, UsageSeries, and what is summed up of them
+    15. UsageBatch, UsageSeries  and what is summed up of them
     16. EnrolmentToken, Mail
 
 A service locks the rows of a table at once, or later only rows that it holds already. Whoever reads a default in order

@@ -1,0 +1,453 @@
+"""Every service takes its row locks in the order of `services.allocation`, as PostgreSQL itself tells it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+import scionlab
+from bandwidth_config import Limits
+from scionlab import profiles
+from scionlab.models import (
+    AS,
+    AccountRequest,
+    AttachmentPoint,
+    BandwidthPolicy,
+    Host,
+    Link,
+    LinkEnforcement,
+    MailKind,
+    NoticeWatch,
+    SigningKey,
+    TimedLimit,
+    User,
+    UserAS,
+)
+from scionlab.services import (
+    account,
+    allocation,
+    api_token,
+    bulk,
+    bulk_defaults,
+    enrolment,
+    generation,
+    guards,
+    host,
+    idempotency,
+    infrastructure,
+    link,
+    mail_links,
+    notices,
+    policy,
+    receipt,
+    render,
+    signing,
+    timed_limit,
+    uplink,
+    user_as,
+)
+from scionlab.services.bulk_plan import Operation
+from scionlab.services.default_plan import DefaultOperation
+from tests.concurrency.row_locks import ORDER, recorded
+from tests.factories import UserFactory, attach, spec
+
+
+@dataclass
+class World:
+    """`near` and `far` are attachment points with two user ASes at both; `core` has two hosts and a Link to `near`."""
+
+    owner: User
+    boss: User
+    near: AttachmentPoint
+    far: AttachmentPoint
+    core: AS
+    first: UserAS
+    second: UserAS
+
+    @property
+    def link(self) -> Link:
+        return Link.objects.filter(interface_b__AS=self.first.pk).order_by("pk")[0]
+
+    @property
+    def specs(self) -> list[Any]:
+        return [
+            spec(self.far, public_ip="198.51.100.50"),
+            spec(self.near, public_ip="198.51.100.50", public_port=50001),
+        ]
+
+    def request(self, purpose: str, email: str, user: User | None = None) -> tuple[AccountRequest, str]:
+        later = timezone.now() + timedelta(hours=1)
+        asked = AccountRequest.objects.create(purpose=purpose, email=email, user=user, expires_at=later)
+        return asked, mail_links.link_of(asked).rstrip("/").rsplit("/", 1)[-1]
+
+    def timed(self) -> TimedLimit:
+        values = {"profile": profiles.outage(600), "begins_at": None, "actor": self.owner}
+        return timed_limit.timed_limit_create(link_id=self.link.pk, **values)
+
+    def lower_all(self) -> None:
+        """Defaults that nobody has carried out yet, below what the Links have."""
+        BandwidthPolicy.objects.update(default_bandwidth_kbit=200)
+
+
+def further(as_: AS, boss: User, public_ipv4: str, internal_ip: str) -> Host:
+    values = {"public_ipv4": public_ipv4, "public_ipv6": None, "bind_ip": None, "internal_ip": internal_ip}
+    return host.host_create(as_=as_, actor=boss, label="", **values)
+
+
+@pytest.fixture
+def world(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> World:
+    boss = UserFactory(email="boss@example.org", is_staff=True)
+    UserFactory(email="other@example.org", is_staff=True)
+    core = infrastructure.infrastructure_as_create(
+        isd=17, as_text="ffaa:0:1101", label="Core", is_core=True, public_ipv4="192.0.2.11", internal_ip="10.0.0.1"
+    )
+    first = attach(owner, spec(ap_b), spec(ap, public_port=50001))
+    second = attach(owner, spec(ap, public_ip="198.51.100.8"), spec(ap_b, public_ip="198.51.100.8", public_port=50001))
+    further(core, boss, "192.0.2.12", "10.0.0.2")
+    Host.objects.filter(pk=ap.host_id).update(internal_ip="10.0.0.8")
+    further(ap.AS, boss, "192.0.2.9", "10.0.0.9")
+    infrastructure.infrastructure_link_create(a=core, b=ap.AS, type=Link.Type.PROVIDER)
+    signing.signing_key_ensure()
+    return World(owner, boss, ap, ap_b, core, first, second)
+
+
+# --- what each service is asked for; what it needs beforehand is done outside of the recording -----------------------
+
+Work = Callable[[], object]
+
+
+def _update(w: World) -> Work:
+    w.lower_all()
+    values = {"label": "", "installation_type": "vm", "attachments": w.specs, "actor": w.owner}
+    return lambda: user_as.user_as_update(user_as_id=w.first.pk, **values)
+
+
+def _create(w: World) -> Work:
+    w.lower_all()
+    return lambda: attach(w.owner, *w.specs)
+
+
+def _move(of: Callable[[World], Host]) -> Callable[[World], Work]:
+    def prepared(w: World) -> Work:
+        one = of(w)
+        values = {"public_ipv4": "192.0.2.77", "public_ipv6": one.public_ipv6, "bind_ip": None, "actor": w.boss}
+        return lambda: host.host_set_addresses(host_id=one.pk, internal_ip="10.0.0.77", **values)
+
+    return prepared
+
+
+def _cancel(w: World) -> Work:
+    timed = w.timed()
+    return lambda: timed_limit.timed_limit_cancel(timed_limit_id=timed.pk, actor=w.boss)
+
+
+def _retire(w: World) -> Work:
+    w.timed()
+    w.lower_all()
+    return lambda: timed_limit.timed_limits_retire(now=timezone.now() + timedelta(hours=1))
+
+
+def _bulk(w: World) -> Work:
+    ids = Link.objects.filter(interface_b__AS__useras__isnull=False).values_list("pk", flat=True)
+    made = bulk.bulk_preview(link_ids=ids, operation=Operation("set", 150), chosen="all", actor=w.boss)
+    policy.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=900, actor=w.boss)
+    bulk.bulk_refresh(bulk_id=made.pk)
+    return lambda: bulk.bulk_apply(bulk_id=made.pk, actor=w.boss, reason="a test")
+
+
+def _refresh(w: World) -> Work:
+    made = bulk.bulk_preview(link_ids=[w.link.pk], operation=Operation("set", 150), chosen="one", actor=w.boss)
+    return lambda: bulk.bulk_refresh(bulk_id=made.pk)
+
+
+def _defaults(w: World, work: Callable[..., object], **more: object) -> Work:
+    values = {"operation": DefaultOperation("set", 150), "chosen": "both", "actor": w.boss}
+    made = bulk_defaults.defaults_preview(ap_ids=[w.far.pk, w.near.pk], **values)
+    return lambda: work(bulk_id=made.pk, **more)
+
+
+def _receipt(w: World) -> Work:
+    def said(seconds: int) -> receipt.Receipt:
+        now = Host.objects.get(pk=w.near.host_id)
+        one = receipt.Direction(200, 1, 1, 0)
+        entry = receipt.LinkReceipt(Limits.both(200), LinkEnforcement.State.ENFORCED, "", one, one)
+        ids = receipt.limited_links(w.near.host_id)
+        at = timezone.now() + timedelta(seconds=seconds)
+        return receipt.Receipt("1", (1, now.config_version), now.limits_version, at, dict.fromkeys(ids, entry))
+
+    receipt.receipt_store(host_id=w.near.host_id, receipt=said(-10))
+    newer = said(0)
+    return lambda: receipt.receipt_store(host_id=w.near.host_id, receipt=newer)
+
+
+def _raise(w: World) -> Work:
+    _receipt(w)
+    enrolment.enrolment_token_create(host_id=w.near.host_id, actor=w.boss)
+    return generation.generation_raise
+
+
+def _notices(w: World) -> Work:
+    now = timezone.now()
+    NoticeWatch.objects.create(since=now - timedelta(days=1), looked_at=now)
+    w.lower_all()
+    policy.fan_out()
+    notices.notices_find(now=now)
+    return lambda: notices.notices_find(now=now)
+
+
+def _revoke(w: World) -> Work:
+    enrolment.enrolment_token_create(host_id=w.near.host_id, actor=w.boss)
+    old = SigningKey.objects.get()
+    signing.signing_key_rotate(actor=None)
+    return lambda: signing.signing_key_revoke(key_id=old.key_id, actor=w.boss)
+
+
+def _without_users(w: World) -> None:
+    for one in (w.first, w.second):
+        user_as.user_as_delete(user_as_id=one.pk, actor=None)
+
+
+def _delete_ap(w: World) -> Work:
+    _without_users(w)
+    w.near.host.vpn.delete()
+    return lambda: infrastructure.attachment_point_delete(attachment_point_id=w.near.pk, actor=w.boss)
+
+
+def _delete_as(w: World) -> Work:
+    _without_users(w)
+    return lambda: infrastructure.infrastructure_as_delete(as_id=w.far.AS_id)
+
+
+def _with_if_match(w: World) -> Work:
+    """As the REST API begins, before it calls the services."""
+
+    update = _update(w)
+
+    def work() -> None:
+        with transaction.atomic():
+            guards.lock_user_as(w.first.pk, joins=[w.far.pk, w.near.pk])
+            update()
+
+    return work
+
+
+def _once(w: World) -> Work:
+    def work() -> idempotency.Answer:
+        attach(w.owner, *w.specs)
+        return idempotency.Answer(201, "{}")
+
+    return lambda: idempotency.answer_once(user=w.owner, key="k", fingerprint="f", work=work)
+
+
+def _answer(w: World) -> Work:
+    asked, _ = w.request("email", w.owner.email)
+    return lambda: account.account_request_answer(request_id=asked.pk)
+
+
+def _email(w: World) -> Work:
+    _, token = w.request("email", "new@example.org", w.owner)
+    return lambda: account.email_change(token=token)
+
+
+def _account(w: World) -> Work:
+    _, token = w.request("register", "new@example.org")
+    return lambda: account.account_create(token=token, full_name="", password="x")
+
+
+def _enrol(w: World) -> Work:
+    issued = enrolment.enrolment_token_create(host_id=w.near.host_id, actor=w.boss)
+    return lambda: enrolment.host_enrol(random=issued.text.split(".")[1], address=None)
+
+
+def _quota(w: World, **values: Any) -> Work:
+    return lambda: account.account_update(user_id=w.boss.pk, values=values)
+
+
+SCENARIOS: dict[str, Callable[[World], Work]] = {
+    "user_as_create": _create,
+    "user_as_update": _update,
+    "user_as_update beside If-Match": _with_if_match,
+    "answer_once": _once,
+    "user_as_set_active": lambda w: (
+        lambda: user_as.user_as_set_active(user_as_id=w.first.pk, actor=w.owner, active=False)
+    ),
+    "user_as_rename": lambda w: lambda: user_as.user_as_rename(user_as_id=w.first.pk, actor=w.owner, label="x"),
+    "user_as_delete": lambda w: lambda: user_as.user_as_delete(user_as_id=w.first.pk, actor=w.owner),
+    "link_update": lambda w: (
+        w.lower_all() or (lambda: link.link_update(link_id=w.link.pk, bandwidth_kbit=100, active=False, actor=w.owner))
+    ),
+    "timed_limit_create": lambda w: w.timed,
+    "timed_limit_cancel": _cancel,
+    "_retire_at": _retire,
+    "site_default_set": lambda w: lambda: policy.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
+    "ap_default_set": lambda w: (
+        lambda: policy.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
+    ),
+    "carry_out_default": lambda w: w.lower_all() or policy.fan_out,
+    "bulk_refresh": _refresh,
+    "bulk_apply": _bulk,
+    "defaults_refresh": lambda w: _defaults(w, bulk_defaults.defaults_refresh),
+    "defaults_apply": lambda w: _defaults(w, bulk_defaults.defaults_apply, actor=w.boss, reason="a test"),
+    "uplink_set": lambda w: (
+        lambda: uplink.uplink_set(attachment_point_id=w.near.pk, uplink_kbit=1, cost_per_gb=None, actor=w.boss)
+    ),
+    "site_cost_set": lambda w: lambda: uplink.site_cost_set(cost_per_gb=None, currency="CHF", actor=w.boss),
+    "host_bump": lambda w: lambda: host.host_bump(host_ids=[w.far.host_id, w.near.host_id], config=True, limits=True),
+    "host_create": lambda w: (
+        lambda: host.host_create(
+            as_=w.core,
+            actor=w.boss,
+            label="",
+            public_ipv4="192.0.2.5",
+            public_ipv6=None,
+            bind_ip=None,
+            internal_ip="10.0.0.5",
+        )
+    ),
+    "border_router_create": lambda w: lambda: host.border_router_create(host=w.near.host, actor=w.boss),
+    "host_rotate_secret": lambda w: (
+        lambda: host.host_rotate_secret(host_id=w.near.host_id, actor=w.boss, for_stock_client=True)
+    ),
+    "host_set_addresses": _move(lambda w: w.near.host),
+    "host_set_addresses of a user AS": _move(lambda w: w.first.hosts.get()),
+    "host_set_addresses of a further host": _move(lambda w: w.core.hosts.order_by("-pk")[0]),
+    "infrastructure_as_update": lambda w: (
+        lambda: infrastructure.infrastructure_as_update(as_id=w.core.pk, label="x", is_core=False)
+    ),
+    "infrastructure_as_delete": _delete_as,
+    "attachment_point_create": lambda w: (
+        lambda: infrastructure.attachment_point_create(as_=w.core, default_bandwidth_kbit=10, vpn_subnet="10.10.9.0/24")
+    ),
+    "attachment_point_delete": _delete_ap,
+    "vpn_create": lambda w: lambda: infrastructure.vpn_create(host=w.far.host, subnet="10.10.9.0/24"),
+    "vpn_delete": lambda w: lambda: infrastructure.vpn_delete(vpn_id=w.near.host.vpn.pk),
+    "infrastructure_link_create": lambda w: (
+        lambda: infrastructure.infrastructure_link_create(a=w.far.AS, b=w.near.AS, type=Link.Type.PROVIDER)
+    ),
+    "infrastructure_link_delete": lambda w: (
+        lambda: infrastructure.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
+    ),
+    "notices_find": _notices,
+    "_store": _receipt,
+    "deployment_note": lambda w: lambda: receipt.deployment_note(host_id=w.near.host_id),
+    "generation_raise": _raise,
+    "signing_key_ensure": lambda _: SigningKey.objects.all().delete() and signing.signing_key_ensure,
+    "signing_key_rotate": lambda w: lambda: signing.signing_key_rotate(actor=w.boss),
+    "signing_key_rotate_if_due": lambda _: (
+        SigningKey.objects.update(not_after=timezone.now() + timedelta(days=9)) and signing.signing_key_rotate_if_due
+    ),
+    "signing_key_revoke": _revoke,
+    "signing_keys_rewrap": lambda _: signing.signing_keys_rewrap,
+    "enrolment_token_create": lambda w: (
+        enrolment.enrolment_token_create(host_id=w.near.host_id, actor=None)
+        and (lambda: enrolment.enrolment_token_create(host_id=w.near.host_id, actor=w.boss))
+    ),
+    "host_enrol": _enrol,
+    "render": lambda w: lambda: render.render_ahead(w.near.host),
+    "user_download": lambda w: lambda: render.user_download(w.first),
+    "api_token_create": lambda w: lambda: api_token.api_token_create(user_id=w.owner.pk, name="x"),
+    "account_request_create": lambda _: (
+        lambda: account.account_request_create(
+            purpose=AccountRequest.Purpose.PASSWORD, email="x@example.org", network=None
+        )
+    ),
+    "account_request_answer": _answer,
+    "account_create": _account,
+    "email_change": _email,
+    "profile_update": lambda w: (
+        lambda: account.profile_update(user_id=w.owner.pk, full_name="x", time_zone="UTC", mail_opt_outs=[])
+    ),
+    "mail_opt_out": lambda w: lambda: account.mail_opt_out(user_id=w.owner.pk, kind=MailKind.AWAY),
+    "account_update": lambda w: _quota(w, is_staff=False),
+    "account_delete": lambda w: lambda: account.account_delete(user_id=w.boss.pk),
+}
+# Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
+ELSEWHERE = {"hosts_bump", "ap_defaults_set", "isd_create", "infrastructure_as_create", "seed_demo"}
+ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute"}
+ADDED_ONLY = {"account_request_create", "account_create", "deployment_note", "signing_key_ensure", "vpn_delete"}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_service_takes_its_locks_in_the_one_order(name: str, world: World) -> None:
+    work = SCENARIOS[name](world)
+    with recorded() as locks:
+        work()
+    assert locks.wrong == []
+    assert locks.count > 0 or name in ADDED_ONLY, "nothing was recorded"
+
+
+def test_a_lock_that_comes_too_late_is_found(world: World) -> None:
+    """The recorder against services as they were: a host first, then its attachment point, then the other hosts."""
+    with recorded() as locks, transaction.atomic():
+        list(Host.objects.filter(pk=world.far.host_id).select_for_update(no_key=True))
+        allocation.lock_attachment_points([world.near.pk])
+        allocation.lock_hosts([world.near.host_id])
+        list(Link.objects.select_for_update(no_key=True).order_by())
+    near, far, host_id = world.near.pk, world.far.host_id, world.near.host_id
+    assert [one.split(":")[0] for one in locks.wrong] == [
+        f"AttachmentPoint {near} after Host {far}",
+        f"Host {host_id} after Host {far}",
+        "5 rows of Link in no order",
+        *(f"Link {pk} after Host {Host.objects.filter(AS=world.near.AS).order_by('-pk')[0].pk}" for pk in all_links()),
+    ]
+
+
+def all_links() -> list[int]:
+    return list(Link.objects.order_by("pk").values_list("pk", flat=True))
+
+
+# --- nothing is left out ---------------------------------------------------------------------------------------------
+
+
+def sources() -> Iterator[tuple[Path, ast.Module]]:
+    for path in Path(scionlab.__file__).parent.rglob("*.py"):
+        yield path, ast.parse(path.read_text())
+
+
+def is_atomic(function: ast.FunctionDef) -> bool:
+    is_decorated = any(ast.unparse(one) == "transaction.atomic" for one in function.decorator_list)
+    return is_decorated or any(
+        isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr) == "transaction.atomic()"
+        for node in ast.walk(function)
+    )
+
+
+def test_every_service_with_a_transaction_is_watched() -> None:
+    found = {
+        node.name
+        for path, tree in sources()
+        if path.parent.name in {"services", "usage"}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and is_atomic(node)
+    }
+    assert found - {name.split(" ")[0] for name in SCENARIOS} - ELSEWHERE == {"_render"}
+
+
+def test_every_row_lock_leaves_those_alone_who_only_refer_to_the_row() -> None:
+    """FOR NO KEY UPDATE, and where other tables are joined of the first one only."""
+    calls = [
+        f"{path.name}:{node.lineno}"
+        for path, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "select_for_update"
+        and "no_key=True" not in ast.unparse(node)
+    ]
+    assert calls == []
+
+
+def test_the_order_is_the_one_that_is_written_down() -> None:
+    text = inspect.getdoc(allocation) or ""
+    lines = [line for line in text.splitlines() if line.strip()[:1].isdigit()]
+    named = [name for line in lines for name in line.split(". ")[1].split("  ")[0].split(", ")]
+    assert named == [model.__name__ for model in ORDER]
