@@ -142,10 +142,15 @@ def store(times: Mapping[int, float], ledger: Ledger = HOSTS) -> int:
 
 
 _STORE = {
+    # Thousands of hosts, whose rows services lock in the order of their keys (services.allocation): so does this.
     "postgresql": """
-        UPDATE {table} SET {column} = heard.value::timestamptz
-        FROM json_each_text(%s::json) AS heard
-        WHERE id = heard.key::bigint AND ({column} IS NULL OR {column} < heard.value::timestamptz)""",
+        WITH heard AS MATERIALIZED (
+            SELECT key::bigint AS id, value::timestamptz AS at FROM json_each_text(%s::json)
+        ), locked AS MATERIALIZED (
+            SELECT id FROM {table} WHERE id IN (SELECT id FROM heard) ORDER BY id FOR NO KEY UPDATE
+        )
+        UPDATE {table} SET {column} = heard.at FROM heard JOIN locked USING (id)
+        WHERE {table}.id = heard.id AND ({column} IS NULL OR {column} < heard.at)""",
     "sqlite": """
         UPDATE {table} SET {column} = heard.value
         FROM json_each(%s) AS heard
