@@ -17,11 +17,41 @@ from typing import Any, Final, Literal
 
 from django.contrib.postgres import operations as postgres
 from django.db import connection, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations import Migration, operations
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 Mark = Literal["contract", "short_lock"]
+
+
+class AddIndexBeside(postgres.AddIndexConcurrently):
+    """Builds the index beside the writers where the database can; SQLite has one writer at a time anyway.
+
+    The migration needs `atomic = False`. Where it was interrupted PostgreSQL keeps an invalid index: drop that, and
+    migrate again.
+    """
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        kind = postgres.AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else operations.AddIndex
+        kind.database_forwards(self, app_label, schema_editor, from_state, to_state)
+
+    def database_backwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        kind = postgres.AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else operations.AddIndex
+        kind.database_backwards(self, app_label, schema_editor, from_state, to_state)
+
 
 _REMOVES: Final = (
     operations.RemoveField,

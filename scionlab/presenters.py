@@ -211,10 +211,12 @@ def policy_and_dates(link: Link) -> tuple[BandwidthPolicy, dict[str, datetime]]:
     """The site's policy, and when the user's choice (`requested`) and the maximum of the attachment point (`maximum`)
     were last changed; what nobody changed is left out. One statement."""
     kinds, ap = BandwidthChange.Kind, link.attachment_point
-    of_maximum = Q(kind=kinds.AP_DEFAULT, attachment_point=ap)
+    dates = {
+        "requested": Q(kind=kinds.LINK, link=link),
+        "maximum": Q(kind=kinds.AP_DEFAULT, attachment_point=ap),
+    }
     if ap is not None and ap.default_bandwidth_kbit is None:
-        of_maximum |= Q(kind=kinds.SITE_DEFAULT)
-    dates = {"requested": Q(kind=kinds.LINK, link=link), "maximum": of_maximum}
+        dates["site"] = Q(kind=kinds.SITE_DEFAULT)  # each one is looked up by an index: together they would be searched
     newest = {name: BandwidthChange.objects.filter(which).order_by("-at") for name, which in dates.items()}
     rows = BandwidthPolicy.objects.filter(pk=1).annotate(
         **{f"{name}_at": Subquery(changes.values("at")[:1]) for name, changes in newest.items()}
@@ -222,7 +224,10 @@ def policy_and_dates(link: Link) -> tuple[BandwidthPolicy, dict[str, datetime]]:
     found = rows.first()
     if found is None:  # nobody has looked at it yet
         return policy(), {}
-    return found, {name: at for name in dates if (at := getattr(found, f"{name}_at")) is not None}
+    known = {name: at for name in dates if (at := getattr(found, f"{name}_at")) is not None}
+    if (site := known.pop("site", None)) is not None:
+        known["maximum"] = max(site, known.get("maximum", site))
+    return found, known
 
 
 def is_live(statuses: Iterable[LinkStatus]) -> bool:

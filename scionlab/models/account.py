@@ -39,7 +39,11 @@ class AccountRequest(models.Model):
 
     class Meta:
         ordering = ["-pk"]
-        indexes = [models.Index(fields=["created_at"], name="account_request_created_at")]
+        indexes = [
+            models.Index(fields=["created_at"], name="account_request_created_at"),
+            models.Index(fields=["id"], condition=models.Q(answered_at=None), name="account_request_unanswered"),
+            models.Index(fields=["expires_at"], name="account_request_expires_at"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.get_purpose_display()} for {self.email}"

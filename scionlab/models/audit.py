@@ -45,6 +45,18 @@ class BandwidthChange(models.Model):
 
     class Meta:
         ordering = ["-at", "-pk"]
+        indexes = [
+            # A row is never deleted, so what a page shows must not grow with the table.
+            models.Index(fields=["-at", "-id"], name="change_newest"),
+            models.Index(
+                fields=["link", "-at", "-id"], condition=models.Q(link__isnull=False), name="change_newest_of_link"
+            ),
+            models.Index(
+                fields=["kind", "attachment_point", "-at"],
+                condition=models.Q(kind__in=["ap_default", "site_default"]),
+                name="change_newest_of_default",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.text}"
@@ -99,6 +111,10 @@ class Mail(models.Model):
 
     class Meta:
         ordering = ["pk"]
+        indexes = [
+            models.Index(fields=["not_before", "id"], condition=models.Q(sent_at=None), name="mail_unsent"),
+            models.Index(fields=["sent_at"], condition=models.Q(sent_at__isnull=False), name="mail_sent"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.subject} to {self.recipient}"
