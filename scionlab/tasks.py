@@ -18,13 +18,14 @@ from redis.exceptions import RedisError
 from bandwidth_config import RuleError
 from scionlab.models import Host
 from scionlab.services import seen
-from scionlab.services.account import account_request_answer, account_requests_due, account_requests_forget
-from scionlab.services.idempotency import forget_requests
+from scionlab.services.account import account_request_answer, account_requests_due
+from scionlab.services.host import hosts_to_render
 from scionlab.services.mail import due_mail_ids, mail_send
 from scionlab.services.notices import notices_find
-from scionlab.services.policy import fan_out
-from scionlab.services.queue import SEND_MAIL, queue_now
+from scionlab.services.policy import fan_out, unsettled_attachment_points
+from scionlab.services.queue import ANSWER_ACCOUNT_REQUEST, FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_now
 from scionlab.services.render import render_ahead
+from scionlab.services.retention import old_rows_forget
 from scionlab.services.signing import signing_key_rotate_if_due
 from scionlab.services.timed_limit import timed_limits_retire
 from scionlab.usage.months import compute_due as usage_months_compute
@@ -33,10 +34,10 @@ from scionlab.usage.rollup import roll_up as usage_roll_up
 
 logger = logging.getLogger(__name__)
 
-POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
 USAGE_ROLL_UP = timedelta(seconds=100)  # below CELERY_TASK_TIME_LIMIT
 USAGE_TIME_LIMIT_S = 3000  # once an hour; of a month of thousands of links there are millions of rows
 MAILS_PER_SWEEP = 500
+PIECES_EXPIRE_S = 120  # what no worker has begun by then was queued again by later sweeps
 
 
 @shared_task
@@ -79,16 +80,17 @@ def find_notices() -> None:
 
 
 @shared_task
-def forget_api_requests() -> None:
-    """Free the Idempotency-Keys that are older than a day."""
-    forget_requests()
+def forget_old_rows() -> None:
+    """Delete sent mails and used-up rows that have their age (`services.retention`)."""
+    gone = old_rows_forget(now=timezone.now())
+    if any(gone.values()):
+        logger.info("retention.done %s", " ".join(f"{name}={count}" for name, count in gone.items()))
 
 
 @shared_task
 def forget_sessions() -> None:
-    """Delete sessions that are over, which Django only stops believing, and what was asked for long ago."""
+    """Delete sessions that are over, which Django only stops believing."""
     call_command("clearsessions")
-    account_requests_forget()
 
 
 @shared_task
@@ -138,12 +140,16 @@ def retire_timed_limits() -> None:
 
 @shared_task
 def sweep() -> None:
-    """Do what was left undone: defaults not carried out, configurations not rendered, mails not written or sent."""
+    """Find what was left undone, and queue each piece as a task of its own: mails first, which people wait for.
+
+    As many statements for thousands of hosts as for one, and what fails or hangs keeps nothing else from being done.
+    """
     now = timezone.now()
-    fan_out_defaults()
-    for host_id in Host.objects.filter(last_seen_at__gte=now - POLLING_WITHIN).values_list("pk", flat=True):
-        render_host(host_id)
-    for request_id in account_requests_due(limit=MAILS_PER_SWEEP):
-        answer_account_request(request_id)
-    for mail_id in due_mail_ids(now=now, limit=MAILS_PER_SWEEP):
-        queue_now(SEND_MAIL, mail_id)  # one task each: a slow mail server holds nothing else up
+    found = [(SEND_MAIL, mail_id) for mail_id in due_mail_ids(now=now, limit=MAILS_PER_SWEEP)]
+    found += [(ANSWER_ACCOUNT_REQUEST, request_id) for request_id in account_requests_due(limit=MAILS_PER_SWEEP)]
+    for task, one in found:
+        queue_now(task, one, expires_s=PIECES_EXPIRE_S)
+    if unsettled_attachment_points():
+        queue_now(FAN_OUT_DEFAULTS, expires_s=PIECES_EXPIRE_S)
+    for host_id in hosts_to_render(now=now):
+        queue_now(RENDER_HOST, host_id, expires_s=PIECES_EXPIRE_S)

@@ -37,7 +37,6 @@ COUNTED_FOR = timedelta(hours=1)
 # Mails to one address in that time, for one purpose. More are not sent and nobody is told: else one could ask who was
 # asked for lately.
 REQUESTS_PER_EMAIL = 3
-KEPT_FOR = timedelta(days=7)  # rows, after their links ended
 
 
 class TooManyRequestsError(RuleError):
@@ -133,12 +132,6 @@ def account_requests_due(limit: int) -> list[int]:
     """What no worker has answered yet, oldest first."""
     due = AccountRequest.objects.filter(answered_at=None, expires_at__gt=timezone.now()).order_by("pk")
     return list(due.values_list("pk", flat=True)[:limit])
-
-
-def account_requests_forget() -> int:
-    """Delete those whose links ended a week ago; returns how many."""
-    count, _ = AccountRequest.objects.filter(expires_at__lt=timezone.now() - KEPT_FOR).delete()
-    return count
 
 
 # --- confirming -----------------------------------------------------------------------------------------------

@@ -68,7 +68,6 @@ def bulk_preview(
     if len(ids) > MAX_LINKS:
         text = f"{format_number(len(ids))} links are more than {format_number(MAX_LINKS)} at once. Choose fewer."
         raise RuleError("bulk_too_many", text)
-    forget_previews()
     lines = plan(_present(ids), operation, _targets(puts_back))
     return BulkChange.objects.create(
         created_by=actor,
@@ -79,11 +78,6 @@ def bulk_preview(
         lines=[line.stored() for line in lines],
         puts_back=puts_back,
     )
-
-
-def forget_previews() -> None:
-    """Those that nobody carried out within a day."""
-    BulkChange.objects.filter(applied_at=None, created_at__lt=timezone.now() - PREVIEW_KEPT).delete()
 
 
 def applied_change(bulk_id: int, about: BulkChange.About) -> BulkChange:

@@ -17,7 +17,7 @@ from bandwidth_config import RuleError
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BulkChange, Link, User
 from scionlab.services import allocation
-from scionlab.services.bulk import BulkChangedError, applied_change, bulk_lock, check_reason, forget_previews
+from scionlab.services.bulk import BulkChangedError, applied_change, bulk_lock, check_reason
 from scionlab.services.default_plan import DefaultLine, DefaultOperation, differing_defaults, plan_defaults
 from scionlab.services.policy import ap_defaults_set
 
@@ -46,7 +46,6 @@ def defaults_preview(
     if not lines:
         text = "No attachment point is chosen. Tick some, or choose all that the filter finds."
         raise RuleError("bulk_nothing_chosen", text)
-    forget_previews()
     return BulkChange.objects.create(
         about=DEFAULTS,
         created_by=actor,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab.models import AS, BorderRouter, Host, Interface, Link, User
+from scionlab import selectors
+from scionlab.models import AS, BorderRouter, Host, Interface, IssuedLimits, Link, User
 from scionlab.models.host import new_secret
 from scionlab.models.link import is_user_as
 from scionlab.services import allocation
@@ -30,6 +31,8 @@ from scionlab.services.stale import Values, last_admin_change, refuse_stale, val
 from scionlab.services.wake import wake_after_commit
 
 logger = logging.getLogger(__name__)
+
+POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of a host that was away longer
 
 
 @transaction.atomic
@@ -56,6 +59,23 @@ def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
     wake_after_commit(all_ids)
+
+
+def hosts_to_render(*, now: datetime) -> list[int]:
+    """Hosts that polled lately, lack their newest configuration, and for which nobody has rendered it yet.
+
+    Two statements, however many hosts there are. What was rendered once and has fallen out of the cache since is
+    rendered by the poll that wants it.
+    """
+    lacks = Q(delivered_config_version__lt=F("config_version")) | Q(delivered_limits_version__lt=F("limits_version"))
+    rendered = IssuedLimits.objects.filter(
+        host=OuterRef("pk"),
+        generation=selectors.generation(),
+        config_version=OuterRef("config_version"),
+        limits_version=OuterRef("limits_version"),
+    )
+    waiting = Host.objects.filter(lacks, ~Exists(rendered), AS__isnull=False, last_seen_at__gte=now - POLLING_WITHIN)
+    return list(waiting.order_by("pk").values_list("pk", flat=True))
 
 
 @transaction.atomic

@@ -88,8 +88,3 @@ def _replay(row: ApiRequest, fingerprint: str) -> Answer:
     if not row.body:
         raise SecretNotKeptError
     return Answer(status=row.status, body=row.body, headers=row.headers, is_replayed=True)
-
-
-def forget_requests() -> int:
-    """Delete the keys that are free again; returns how many."""
-    return ApiRequest.objects.filter(created_at__lt=timezone.now() - KEPT_FOR).delete()[0]

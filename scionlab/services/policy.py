@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Coalesce
 
 from bandwidth_config import RuleError, check_bandwidth
 from scionlab import selectors
@@ -19,6 +20,7 @@ from scionlab.models import AttachmentPoint, BandwidthChange, Link, TimedLimit, 
 from scionlab.retry import retried
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
+from scionlab.services.each import for_each
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.services.stale import Values, last_bandwidth_change, refuse_stale
@@ -115,12 +117,16 @@ def fan_out() -> list[int]:
     """Carry changed defaults out, one attachment point per transaction; returns the hosts whose L rose.
 
     Level-triggered and idempotent: it compares what is carried out with what is in force, whoever changed it, so it may
-    run at any time and any number of times. A host's L rises once, and only when a limit there really changes.
+    run at any time and any number of times. A host's L rises once, and only when a limit there really changes. An
+    attachment point that fails keeps no other from it.
     """
-    changed: list[int] = []
-    for ap_id in AttachmentPoint.objects.order_by("pk").values_list("pk", flat=True):
-        changed += carry_out_default(ap_id)
-    return changed
+    return for_each(unsettled_attachment_points(), carry_out_default)
+
+
+def unsettled_attachment_points() -> list[int]:
+    """Where the maximum is not the default in force. Two statements."""
+    in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
+    return list(AttachmentPoint.objects.exclude(maximum_kbit=in_force).order_by("pk").values_list("pk", flat=True))
 
 
 @retried

@@ -37,12 +37,15 @@ def queue_after_commit(task: str, *args: int) -> None:
     transaction.on_commit(lambda: queue_now(task, *args), robust=True)  # no `partial`: Django logs `__qualname__`
 
 
-def queue_now(task: str, *args: int) -> bool:
-    """False when the broker did not take it: that is logged, and the sweep will do the work."""
+def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
+    """False when the broker did not take it: that is logged, and the sweep will do the work.
+
+    `expires_s`: for work that will be queued again if nobody has done it by then.
+    """
     if not REST.is_over:
         return False
     try:
-        current_app.send_task(task, args=args, retry=True, retry_policy=_RETRY_POLICY)
+        current_app.send_task(task, args=args, expires=expires_s, retry=True, retry_policy=_RETRY_POLICY)
     except (OperationalError, ChannelError, RedisError, OSError) as exc:  # OSError: the folder is gone, or full
         logger.warning("queue.failed task=%s args=%s error=%r; nothing is queued for %g s", task, args, exc, REST_S)
         REST.begin()

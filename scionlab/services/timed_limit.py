@@ -34,6 +34,7 @@ from scionlab.profiles import Profile
 from scionlab.retry import retried
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
+from scionlab.services.each import for_each
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.locked import locked_link
 from scionlab.services.notices import timed_limit_cancelled_tell
@@ -123,10 +124,8 @@ def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
     """
     now = now or timezone.now()
     over = TimedLimit.objects.filter(cancelled_at=None, retired_at=None, ends_at__lte=now)
-    changed: list[int] = []
-    for ap_id in sorted(set(over.values_list("link__interface_a__AS__attachment_point", flat=True))):
-        changed += _retire_at(ap_id, now)
-    return changed
+    ap_ids = set(over.values_list("link__interface_a__AS__attachment_point", flat=True))
+    return for_each(sorted(ap_ids), lambda ap_id: _retire_at(ap_id, now))
 
 
 @retried

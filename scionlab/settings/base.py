@@ -107,24 +107,23 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker as long as it takes
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
+SWEEP_INTERVAL_S = env.integer("SWEEP_INTERVAL_S", 30, low=1)
+# Each finds its work in the database, so that one left out is made up for by the next: one that no worker has begun
+# when the next is due is dropped.
 CELERY_BEAT_SCHEDULE = {
-    # Each finds its work in the database, so that one left out is made up for by the next (scionlab.usage).
-    "roll_up_usage": {"task": "scionlab.tasks.roll_up_usage", "schedule": 300.0, "options": {"expires": 290}},
-    "prune_usage": {"task": "scionlab.tasks.prune_usage", "schedule": 3600.0, "options": {"expires": 3500}},
-    "compute_usage_months": {
-        "task": "scionlab.tasks.compute_usage_months",
-        "schedule": 3600.0,
-        "options": {"expires": 3500},
-    },
-    # When hosts were last heard goes from Redis to the database, in one statement (services.seen).
-    "flush_seen": {"task": "scionlab.tasks.flush_seen", "schedule": 60.0, "options": {"expires": 50}},
-    "find_notices": {"task": "scionlab.tasks.find_notices", "schedule": 60.0, "options": {"expires": 50}},
-    "forget_api_requests": {"task": "scionlab.tasks.forget_api_requests", "schedule": 3600.0},
-    "forget_sessions": {"task": "scionlab.tasks.forget_sessions", "schedule": 86_400.0},
-    "retire_timed_limits": {"task": "scionlab.tasks.retire_timed_limits", "schedule": 3600.0},
-    "rotate_signing_keys": {"task": "scionlab.tasks.rotate_signing_keys", "schedule": 3600.0},
-    # Level-triggered: what a dead worker left undone is found in the database (tasks.sweep).
-    "sweep": {"task": "scionlab.tasks.sweep", "schedule": float(env.integer("SWEEP_INTERVAL_S", 30, low=1))},
+    name: {"task": f"scionlab.tasks.{name}", "schedule": float(every_s), "options": {"expires": every_s}}
+    for name, every_s in {
+        "roll_up_usage": 300,
+        "prune_usage": 3600,
+        "compute_usage_months": 3600,
+        "flush_seen": 60,
+        "find_notices": 60,
+        "forget_old_rows": 3600,
+        "forget_sessions": 86_400,
+        "retire_timed_limits": 3600,
+        "rotate_signing_keys": 3600,
+        "sweep": SWEEP_INTERVAL_S,
+    }.items()
 }
 
 AUTH_USER_MODEL = "scionlab.User"
@@ -244,6 +243,11 @@ SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)
 # daily for ever (docs/adr/0015).
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
+
+# Rows that nobody needs any more (scionlab.services.retention): mails after they were sent; links of mails, enrolment
+# tokens and API tokens after their end.
+MAIL_KEEP_DAYS = env.integer("MAIL_KEEP_DAYS", 90, low=1, high=3660)
+USED_KEEP_DAYS = env.integer("USED_KEEP_DAYS", 30, low=1, high=3660)
 
 # Who may read /metrics: nobody, unless one of these says so.
 METRICS_TOKEN = env.optional_secret("METRICS_TOKEN")

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from celery import current_app
 from django.contrib.sessions.models import Session
 from django.core import mail as outbox
 from django.db import connection
@@ -24,6 +25,7 @@ from scionlab.services import account
 from scionlab.services.account import account_create, account_delete, email_change
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.mail_links import unsubscribe_link
+from scionlab.services.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
 from scionlab.services.user_as import user_as_delete
 from tests.factories import PASSWORD, UserFactory, api_token
 from tests.web.html import Page
@@ -308,17 +310,25 @@ def test_mail_that_waited_until_its_link_is_over_is_not_sent() -> None:
     assert Mail.objects.get().last_error == "not sent: its link is not good any more"
 
 
-def test_the_sweep_answers_what_no_worker_was_told_of() -> None:
+def test_the_sweep_answers_what_no_worker_was_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     ask("register", "new@example.org")
+    sent: list[tuple[str, tuple[int, ...]]] = []
+    monkeypatch.setattr(current_app, "send_task", lambda name, args, **_: sent.append((name, args)))
     tasks.sweep()
-    tasks.sweep()
+    request = AccountRequest.objects.get()
+    assert sent == [(ANSWER_ACCOUNT_REQUEST, (request.pk,))]
+    for _ in range(2):
+        tasks.answer_account_request(request.pk)
     assert Mail.objects.filter(sent_at=None).count() == 1
+    sent.clear()
+    tasks.sweep()
+    assert [name for name, _args in sent] == [SEND_MAIL]
 
 
 def test_old_requests_are_forgotten() -> None:
     ask("register", "new@example.org")
-    AccountRequest.objects.update(expires_at=timezone.now() - timedelta(days=7, seconds=1))
-    tasks.forget_sessions()
+    AccountRequest.objects.update(expires_at=timezone.now() - timedelta(days=30, seconds=1))
+    tasks.forget_old_rows()
     assert not AccountRequest.objects.exists()
 
 

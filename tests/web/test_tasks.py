@@ -11,24 +11,28 @@ from typing import Any
 
 import pytest
 from celery import current_app
+from django.conf import settings
 from django.core import mail as outbox
 from django.core.cache import cache
 from django.core.mail.backends.locmem import EmailBackend
 from django.db import connection, transaction
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from kombu.exceptions import ChannelError, OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from scionlab import tasks
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, Link, Mail, User, UserAS
+from scionlab import selectors, tasks
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS
 from scionlab.redis_client import REST
-from scionlab.services import render
+from scionlab.services import policy, render
+from scionlab.services.changes import Changes
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.mail import LEASE, due_mail_ids, mail_send, mails_create
-from scionlab.services.queue import RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
+from scionlab.services.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
 from scionlab.services.receipt import Receipt, receipt_store
-from tests.factories import HostFactory, LinkFactory
+from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, LinkFactory
 from tests.web.test_host_api import manifest_of, poll
 
 pytestmark = pytest.mark.django_db
@@ -167,7 +171,7 @@ def test_host_that_is_gone_or_has_no_as_is_no_error(renders: list[int]) -> None:
 
 
 def test_host_that_cannot_be_rendered_does_not_stop_the_others(
-    link: Link, renders: list[int], caplog: pytest.LogCaptureFixture
+    link: Link, renders: list[int], sent: Sent, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A second host of the AS has a router of the same number: topology.json cannot name both."""
     broken, good = link.interface_a.host, link.interface_b.host
@@ -175,8 +179,70 @@ def test_host_that_cannot_be_rendered_does_not_stop_the_others(
     LinkFactory(interface_a__host=twin, interface_a__interface_id=77)
     Host.objects.filter(pk__in=[broken.pk, good.pk]).update(last_seen_at=timezone.now())
     tasks.sweep()
+    assert sent == [(RENDER_HOST, (broken.pk,)), (RENDER_HOST, (good.pk,))], "a task of its own for each"
+    for _name, (host_id,) in sent:
+        tasks.render_host(host_id)
     assert renders == [broken.pk, good.pk]
     assert "border_router_twice" in caplog.text
+
+
+def polling(count: int) -> list[Host]:
+    """Hosts that polled and lack their newest configuration."""
+    as_, now = ASFactory(), timezone.now()
+    ips = [f"10.0.{n // 200}.{1 + n % 200}" for n in range(count)]
+    return Host.objects.bulk_create([Host(AS=as_, internal_ip=ip, last_seen_at=now) for ip in ips])
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_the_sweep_takes_as_many_statements_for_a_thousand_hosts_as_for_ten(count: int, sent: Sent) -> None:
+    hosts = polling(count)
+    AttachmentPointFactory.create_batch(10, maximum_kbit=1)
+    a_mail()
+    selectors.policy()
+    selectors.generation()
+    with CaptureQueriesContext(connection) as statements:
+        tasks.sweep()
+    assert len(statements) == 6, [one["sql"] for one in statements]
+    assert [args for name, args in sent if name == RENDER_HOST] == [(host.pk,) for host in hosts]
+    assert [name for name, _args in sent[:2]] == [SEND_MAIL, FAN_OUT_DEFAULTS], "people wait for mails"
+
+
+def test_what_was_rendered_or_delivered_or_nobody_waits_for_is_not_rendered_again(sent: Sent) -> None:
+    rendered, delivered, away, waiting = polling(4)
+    versions = {"config_version": rendered.config_version, "limits_version": rendered.limits_version}
+    IssuedLimits.objects.create(host=rendered, generation=1, digest="0" * 64, **versions)
+    IssuedLimits.objects.create(host=waiting, generation=1, digest="0" * 64, **versions | {"limits_version": 0})
+    IssuedLimits.objects.create(host=waiting, generation=2, digest="0" * 64, **versions)
+    at = Host.objects.filter(pk=delivered.pk)
+    at.update(delivered_config_version=F("config_version"), delivered_limits_version=F("limits_version"))
+    Host.objects.filter(pk=away.pk).update(last_seen_at=timezone.now() - timedelta(minutes=11))
+    tasks.sweep()
+    assert sent == [(RENDER_HOST, (waiting.pk,))]
+
+
+def test_an_attachment_point_that_fails_keeps_no_other_from_its_default(
+    ap: AttachmentPoint, ap_b: AttachmentPoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = policy.settle_default
+
+    def fails_at_the_first(ap_id: int, changes: Changes) -> None:
+        if ap_id == ap.pk:
+            raise RuntimeError("the one that fails")
+        original(ap_id, changes)
+
+    monkeypatch.setattr(policy, "settle_default", fails_at_the_first)
+    BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": 300})
+    with pytest.raises(RuntimeError):  # so that the task counts as failed
+        tasks.fan_out_defaults()
+    assert dict(AttachmentPoint.objects.values_list("pk", "maximum_kbit")) == {ap.pk: 1000, ap_b.pk: 300}
+    assert f"each.failed work=carry_out_default id={ap.pk}" in caplog.text
+
+
+def test_every_periodic_task_exists_and_is_dropped_when_the_next_one_is_due() -> None:
+    current_app.loader.import_default_modules()
+    for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
+        assert entry["task"] in current_app.tasks, name
+        assert 0 < entry["options"]["expires"] <= entry["schedule"], name
 
 
 def test_cache_that_is_down_makes_no_poll_fail(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,11 +270,16 @@ def test_default_that_nobody_carried_out_is_found_by_the_sweep(link: Link, ap: A
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": 300})
     before = Host.objects.get(pk=ap.host_id)
     tasks.sweep()
+    assert sent == [(FAN_OUT_DEFAULTS, ())]
+    tasks.fan_out_defaults()
     ap.refresh_from_db()
     assert ap.maximum_kbit == 300
     after = Host.objects.get(pk=ap.host_id)
     assert (after.config_version, after.limits_version) == (before.config_version, before.limits_version + 1)
+    sent.clear()
     tasks.sweep()
+    assert sent == []
+    tasks.fan_out_defaults()
     assert Host.objects.get(pk=ap.host_id).limits_version == after.limits_version
 
 

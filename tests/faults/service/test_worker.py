@@ -63,8 +63,10 @@ def test_a_worker_killed_in_the_middle_of_a_fan_out_loses_none_and_bumps_none_tw
 def test_a_worker_killed_while_it_renders_keeps_no_host_waiting(site: Site) -> None:
     version, limits = site.versions()
     host = site.facts["ap_hosts"][0]
+    site.postgres.ask("UPDATE scionlab_host SET delivered_limits_version = 0 WHERE id = %s", host)
     with site.postgres.holding("SELECT 1 FROM scionlab_host WHERE id = %s FOR UPDATE", host):
-        site.redis.command("flushall")  # nothing is rendered, so the sweep renders
+        site.postgres.ask("DELETE FROM scionlab_issuedlimits WHERE host_id = %s", host)
+        site.redis.command("flushall")  # nobody has rendered what the host lacks, so the sweep has it done
         wait_for(site.postgres.somebody_waits, "the worker waits for the host's row")
         site.kill("worker")
     assert site.save(450).status == 200

@@ -1,0 +1,110 @@
+"""How long rows are kept that nobody needs any more, and that what follows from them is not told twice."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+from pytest_django import Settings
+
+from scionlab import tasks
+from scionlab.models import (
+    AccountRequest,
+    ApiRequest,
+    ApiToken,
+    BandwidthChange,
+    BulkChange,
+    EnrolmentToken,
+    Host,
+    Link,
+    Mail,
+    User,
+)
+from scionlab.services import retention
+from scionlab.services.receipt import deployment_note
+from scionlab.services.retention import old_rows_forget
+
+pytestmark = pytest.mark.django_db
+
+NOW = timezone.now()
+
+
+def old_and_young(owner: User, host: Host, at: datetime) -> dict[type[Any], tuple[Any, str, timedelta]]:
+    """A row of each kind that is as old as `at` says, with its column and its age."""
+    mail = Mail.objects.create(key=f"{at}", recipient="o@example.org", subject="s", body="b")
+    asked = AccountRequest.objects.create(purpose="register", email="o@example.org", expires_at=at)
+    enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)
+    token = ApiToken.objects.create(user=owner, name=f"{at}", token_sha256=f"t{at}", expires_at=at)
+    request = ApiRequest.objects.create(user=owner, key=f"{at}", fingerprint="f")
+    preview = BulkChange.objects.create(what="w", chosen="c", operation={})
+    made = {
+        Mail: (mail, "sent_at", 90),
+        AccountRequest: (asked, "expires_at", 30),
+        EnrolmentToken: (enrolment, "expires_at", 30),
+        ApiToken: (token, "expires_at", 30),
+        ApiRequest: (request, "created_at", 1),
+        BulkChange: (preview, "created_at", 1),
+    }
+    return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
+
+
+def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, host_a: Host) -> None:
+    for margin in (timedelta(seconds=-1), timedelta(seconds=1)):
+        for model, (row, column, age) in old_and_young(owner, host_a, NOW + margin).items():
+            model.objects.filter(pk=row.pk).update(**{column: NOW - age + margin})
+    assert old_rows_forget(now=NOW) == {
+        "Mail": 1,
+        "AccountRequest": 1,
+        "EnrolmentToken": 1,
+        "ApiToken": 1,
+        "ApiRequest": 1,
+        "BulkChange": 1,
+    }
+    assert {kept.model.objects.count() for kept in retention.table()} == {1}
+    assert sum(old_rows_forget(now=NOW).values()) == 0
+
+
+def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) -> None:
+    long_ago = NOW - timedelta(days=4000)
+    Mail.objects.create(key="unsent", recipient="o@example.org", subject="s", body="b")
+    BulkChange.objects.create(what="w", chosen="c", operation={}, applied_at=long_ago)
+    ApiToken.objects.create(user=owner, name="endless", token_sha256="t")
+    for model, column in ((Mail, "created_at"), (BulkChange, "created_at"), (ApiToken, "created_at")):
+        model.objects.update(**{column: long_ago})
+    assert sum(old_rows_forget(now=NOW).values()) == 0
+    assert BandwidthChange.objects.count() == 1
+    with pytest.raises(DatabaseError), transaction.atomic():
+        BandwidthChange.objects.all().delete()
+
+
+def test_the_ages_are_settings(settings: Settings, owner: User, host_a: Host) -> None:
+    settings.MAIL_KEEP_DAYS, settings.USED_KEEP_DAYS = 5, 3
+    old_and_young(owner, host_a, NOW - timedelta(days=4))
+    Mail.objects.update(sent_at=NOW - timedelta(days=6))
+    gone = old_rows_forget(now=NOW)
+    assert (gone["Mail"], gone["AccountRequest"], gone["EnrolmentToken"], gone["ApiToken"]) == (1, 1, 1, 1)
+
+
+def test_many_rows_go_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 2)
+    rows = [Mail(key=f"{n}", recipient="o@example.org", subject="s", body="b", sent_at=NOW) for n in range(5)]
+    Mail.objects.bulk_create(rows)
+    Mail.objects.update(sent_at=NOW - timedelta(days=91))
+    assert old_rows_forget(now=NOW)["Mail"] == 5
+
+
+def test_who_was_told_of_a_limit_is_not_told_again_when_the_mail_has_its_age(link: Link, host_a: Host) -> None:
+    """A stock client confirms what it has with each fetch; the row of the mail says that its owner knows."""
+    Host.objects.filter(pk=host_a.pk).update(
+        config_version_deployed=9, delivered_config_version=9, delivered_limits_version=9
+    )
+    assert deployment_note(host_id=host_a.pk) == 1
+    Mail.objects.update(sent_at=NOW - timedelta(days=4000))
+    tasks.forget_old_rows()
+    assert deployment_note(host_id=host_a.pk) == 0
+    Link.objects.update(wanted_limits_version=2)  # another change since: the row is of no use any more
+    tasks.forget_old_rows()
+    assert not Mail.objects.exists()
