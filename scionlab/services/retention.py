@@ -20,6 +20,7 @@ from scionlab.models import AccountRequest, ApiRequest, ApiToken, BulkChange, En
 from scionlab.services.bulk import PREVIEW_KEPT
 from scionlab.services.idempotency import KEPT_FOR
 
+REQUESTS_KEPT: Final = timedelta(days=7)  # they have addresses of people who never became users
 ROWS_AT_ONCE: Final = 5000  # deleted in one transaction
 
 
@@ -38,7 +39,7 @@ def table() -> list[Kept]:
     used = timedelta(days=settings.USED_KEEP_DAYS)
     return [
         Kept(Mail, "sent_at", timedelta(days=settings.MAIL_KEEP_DAYS), ~Exists(_in_force())),
-        Kept(AccountRequest, "expires_at", used),
+        Kept(AccountRequest, "expires_at", REQUESTS_KEPT),
         Kept(EnrolmentToken, "expires_at", used),
         Kept(ApiToken, "expires_at", used),
         Kept(ApiRequest, "created_at", KEPT_FOR),

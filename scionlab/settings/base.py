@@ -244,8 +244,8 @@ SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
 
-# Rows that nobody needs any more (scionlab.services.retention): mails after they were sent; links of mails, enrolment
-# tokens and API tokens after their end.
+# Rows that nobody needs any more (scionlab.services.retention): mails after they were sent; enrolment tokens and API
+# tokens after their end.
 MAIL_KEEP_DAYS = env.integer("MAIL_KEEP_DAYS", 90, low=1, high=3660)
 USED_KEEP_DAYS = env.integer("USED_KEEP_DAYS", 30, low=1, high=3660)
 

@@ -327,7 +327,7 @@ def test_the_sweep_answers_what_no_worker_was_told_of(monkeypatch: pytest.Monkey
 
 def test_old_requests_are_forgotten() -> None:
     ask("register", "new@example.org")
-    AccountRequest.objects.update(expires_at=timezone.now() - timedelta(days=30, seconds=1))
+    AccountRequest.objects.update(expires_at=timezone.now() - timedelta(days=7, seconds=1))
     tasks.forget_old_rows()
     assert not AccountRequest.objects.exists()
 

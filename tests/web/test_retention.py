@@ -42,7 +42,7 @@ def old_and_young(owner: User, host: Host, at: datetime) -> dict[type[Any], tupl
     preview = BulkChange.objects.create(what="w", chosen="c", operation={})
     made = {
         Mail: (mail, "sent_at", 90),
-        AccountRequest: (asked, "expires_at", 30),
+        AccountRequest: (asked, "expires_at", 7),
         EnrolmentToken: (enrolment, "expires_at", 30),
         ApiToken: (token, "expires_at", 30),
         ApiRequest: (request, "created_at", 1),
@@ -83,6 +83,7 @@ def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) 
 def test_the_ages_are_settings(settings: Settings, owner: User, host_a: Host) -> None:
     settings.MAIL_KEEP_DAYS, settings.USED_KEEP_DAYS = 5, 3
     old_and_young(owner, host_a, NOW - timedelta(days=4))
+    AccountRequest.objects.update(expires_at=NOW - timedelta(days=8))
     Mail.objects.update(sent_at=NOW - timedelta(days=6))
     gone = old_rows_forget(now=NOW)
     assert (gone["Mail"], gone["AccountRequest"], gone["EnrolmentToken"], gone["ApiToken"]) == (1, 1, 1, 1)
