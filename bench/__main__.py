@@ -25,9 +25,10 @@ from measuring.netns import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
     "packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save", "service", "pages",
+    "passwords",
 )  # fmt: skip
 # Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
-RELIABILITY = {"fuzz", "save", "service", "pages"}
+RELIABILITY = {"fuzz", "save", "service", "pages", "passwords"}
 
 
 class Suite(Protocol):

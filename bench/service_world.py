@@ -55,11 +55,27 @@ class WebServer:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes(self) -> int:
-        status = Path(f"/proc/{self.worker_pid}/status").read_text(encoding="ascii")
-        found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
-        if found is None:
-            raise LookupError(f"process {self.worker_pid} has no VmRSS")
-        return int(found[1]) * 1024
+        return _resident_bytes(self.worker_pid)
+
+    def all_resident_bytes(self) -> int:
+        """Of the master, its workers, and what these started."""
+        return sum(map(_resident_bytes, _family(self._master.pid)))
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+            for child in (task / "children").read_text(encoding="ascii").split():
+                yield from _family(int(child))
+
+
+def _resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"VmRSS:\s+([0-9]+) kB", status)
+    if found is None:
+        raise LookupError(f"process {pid} has no VmRSS")
+    return int(found[1]) * 1024
 
 
 class Site:
@@ -96,14 +112,21 @@ class Site:
         return done.stdout
 
     @contextlib.contextmanager
-    def serve(self, command: list[str], settings: str = "scionlab.settings.dev") -> Iterator[WebServer]:
+    def serve(
+        self,
+        command: list[str],
+        settings: str = "scionlab.settings.dev",
+        *,
+        cpus: str = str(SERVER_CPU),
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[WebServer]:
         log = self._folder / "web.log"
         gunicorn = [sys.executable, "-m", "gunicorn", "--no-control-socket", "--bind", "127.0.0.1:0"]
         with log.open("wb") as out:
             master = subprocess.Popen(
-                ["taskset", "-c", str(SERVER_CPU), *gunicorn, *command],
+                ["taskset", "-c", cpus, *gunicorn, *command],
                 cwd=REPOSITORY,
-                env=self._environment | {"DJANGO_SETTINGS_MODULE": settings},
+                env=self._environment | {"DJANGO_SETTINGS_MODULE": settings, **(environment or {})},
                 stdout=out,
                 stderr=out,
                 start_new_session=True,

@@ -1,4 +1,5 @@
-"""What people and programs read while the database is away, full or read-only: 503 with Retry-After, no server error.
+"""What people and programs read while the database is away, full or read-only, or while more passwords are to be hashed
+than there are places: 503 with Retry-After, no server error.
 
 Which errors are such an outage is decided here, in one place. Redis needs nothing of the kind: whatever it does has a
 way without it (docs/reliability.md). A transaction that the database ended for another one's sake, however often it was
@@ -21,6 +22,7 @@ from django.views.defaults import server_error as broken
 
 from scionlab.api.errors import error_response
 from scionlab.api.handlers import failed, is_api
+from scionlab.passwords.place import HashingBusyError
 from scionlab.retry import is_conflict
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,9 @@ CONFLICT: Final = (
     "Somebody else changed the same things at this moment, and the database ended your change. Nothing of it was "
     "saved: try again in a few seconds."
 )
+BUSY: Final = (
+    "Too many people are logging in at this moment. Nothing was changed. Try again after the seconds of Retry-After."
+)
 
 
 class OutageMiddleware(MiddlewareMixin):
@@ -47,24 +52,28 @@ class OutageMiddleware(MiddlewareMixin):
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """True for errors of the database's surroundings, which pass: away, restarting, full, locked, read-only.
+    """True for errors that pass: no place to hash a password, and those of the database's surroundings (away,
+    restarting, full, locked, read-only).
 
     `ReadOnlySqlTransaction` comes as `InternalError`, which is otherwise a mistake of ours.
     """
-    if isinstance(error, OperationalError | InterfaceError):
+    if isinstance(error, OperationalError | InterfaceError | HashingBusyError):
         return True
     return type(getattr(error, "__cause__", None)).__name__ == "ReadOnlySqlTransaction"
 
 
 def unavailable(request: HttpRequest, error: BaseException | None) -> HttpResponse:
     _log(error)
-    connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with a connection of its own
-    conflict = CONFLICT if is_conflict(error) else ""
+    is_busy, is_met = isinstance(error, HashingBusyError), is_conflict(error)
+    if not is_busy:
+        connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with one of its own
     response: HttpResponse
     if request.path.startswith("/api/"):
-        response = error_response("conflict" if conflict else "unavailable", conflict or SENTENCE, 503)
+        sentence = BUSY if is_busy else CONFLICT if is_met else SENTENCE
+        response = error_response("conflict" if is_met else "unavailable", sentence, 503)
     else:
-        response = HttpResponse(loader.render_to_string("503.html", {"conflict": conflict}), status=503)
+        page = loader.render_to_string("503.html", {"is_busy": is_busy, "conflict": CONFLICT if is_met else ""})
+        response = HttpResponse(page, status=503)
     response["Retry-After"] = str(random.randint(*RETRY_AFTER_S))  # noqa: S311  nobody gains by guessing it
     return response
 
@@ -77,13 +86,16 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return failed() if is_api(request) else broken(request)
 
 
-_logged_at = -WARN_EVERY_S
+_logged_at: dict[bool, float] = {}
 
 
 def _log(error: BaseException | None) -> None:
     """Now and then: everybody who asks meets the same outage."""
-    global _logged_at  # noqa: PLW0603  the last time is the process'
-    now = time.monotonic()
-    if now - _logged_at >= WARN_EVERY_S:
-        _logged_at = now
+    is_busy, now = isinstance(error, HashingBusyError), time.monotonic()
+    if now - _logged_at.get(is_busy, -WARN_EVERY_S) < WARN_EVERY_S:
+        return
+    _logged_at[is_busy] = now
+    if is_busy:
+        logger.warning("hashing.busy there are more log-ins at once than places for them")
+    else:
         logger.error("outage.database %s: %s", type(error).__name__, str(error).strip().replace("\n", " ")[:300])

@@ -129,8 +129,8 @@ CELERY_BEAT_SCHEDULE = {
 AUTH_USER_MODEL = "scionlab.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = [
-    "django.contrib.auth.hashers.Argon2PasswordHasher",
-    "django.contrib.auth.hashers.PBKDF2PasswordHasher",  # read, and replaced when its owner logs in
+    "scionlab.passwords.hashers.Argon2Hasher",
+    "scionlab.passwords.hashers.Pbkdf2Hasher",  # read, and replaced when its owner logs in
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
