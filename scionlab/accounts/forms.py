@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # generic for the type checker only
 else:
     _SetPasswordMixin = SetPasswordMixin
 
-LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is withdrawn")]
+LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "until it is revoked")]
 
 
 def _email(**attrs: str) -> forms.EmailField:
@@ -143,11 +143,11 @@ class TokenForm(RulesForm):
         error_messages={"required": "Name the token after the program or machine that will have it."},
     )
     may = forms.ChoiceField(
-        label="It may",
-        choices=[("read", "only read"), ("write", "read and change")],
+        label="Access",
+        choices=[("read", "read-only"), ("write", "read and change")],
         initial="read",
         widget=forms.RadioSelect,
-        error_messages={"required": "Choose what the token may do."},
+        error_messages={"required": "Choose what the token can do."},
     )
     days = forms.ChoiceField(label="Valid for", choices=LIFETIMES, initial="90", required=False)
 

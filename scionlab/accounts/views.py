@@ -289,7 +289,7 @@ def api_tokens(request: PageRequest) -> HttpResponse:
             form = TokenForm()
         except RuleError as exc:
             form.refuse(exc)
-    tokens = ApiToken.objects.filter(user=request.user)
+    tokens = ApiToken.objects.filter(user=request.user).select_related("made_by")
     more: dict[str, Any] = {"issued": issued, "tokens": tokens, "most": MAX_TOKENS, "site": settings.SITE_URL}
     return _show(request, "tokens", "tokens", form=form, **more)
 
@@ -301,7 +301,7 @@ def api_token_revoke_page(request: PageRequest, pk: int) -> HttpResponse:
         name = api_token_revoke(user_id=request.user.pk, token_id=pk)
     except ApiToken.DoesNotExist as exc:
         raise Http404 from exc
-    messages.success(request, f"The token “{name}” works no more.")
+    messages.success(request, f"The token “{name}” was revoked.")
     return redirect("api_tokens")
 
 

@@ -52,7 +52,7 @@ class TokenView(ApiView):
         issued = api_token_create(user_id=user.pk, name=given["name"], replaces=True)
         return Response({"token": issued.text})
 
-    @describe("account", "Withdraw the token in use", success=status.HTTP_204_NO_CONTENT)
+    @describe("account", "Revoke the token in use", success=status.HTTP_204_NO_CONTENT)
     def delete(self, request: Request) -> Response:
         if isinstance(request.auth, ApiToken):
             api_token_revoke(user_id=self.person.pk, token_id=request.auth.pk)
@@ -98,7 +98,8 @@ class TokenListView(ApiView):
     @describe(
         "account",
         "Make an API token",
-        "`token` is shown in this answer and never again.",
+        "`token` is shown in this answer and never again. A token makes nothing stronger or longer than itself: its "
+        "end is the latest, and the one where none is given; revoking it revokes what it made.",
         body=bodies.ApiTokenBody,
         answer=documents.NewApiTokenDocument,
         success=status.HTTP_201_CREATED,
@@ -110,7 +111,8 @@ class TokenListView(ApiView):
     def _create(self) -> Response:
         wanted = bodies.ApiTokenBody(data=self.request.data)
         wanted.is_valid(raise_exception=True)
-        issued = api_token_create(user_id=self.person.pk, **wanted.validated_data)
+        made_by = self.request.auth if isinstance(self.request.auth, ApiToken) else None
+        issued = api_token_create(user_id=self.person.pk, made_by=made_by, **wanted.validated_data)
         document = {**documents.ApiTokenDocument(issued.token).data, "token": issued.text}
         location = self.request.build_absolute_uri(f"/api/v1/tokens/{issued.token.pk}/")
         return Response(document, status=status.HTTP_201_CREATED, headers={"Location": location})
@@ -124,7 +126,7 @@ class TokenDetailView(ApiView):
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.document(pk))
 
-    @describe("account", "Withdraw an API token", success=status.HTTP_204_NO_CONTENT)
+    @describe("account", "Revoke an API token", success=status.HTTP_204_NO_CONTENT)
     def delete(self, request: Request, pk: int) -> Response:
         self.document(pk)
         with self.changing(lambda: allocation.lock_user(self.person.pk), lambda: self.document(pk)):

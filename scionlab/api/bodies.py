@@ -133,7 +133,10 @@ class ApiTokenBody(StrictSerializer):
     name = Text(max_length=MAX_NAME_CHARS, help_text="After the program or machine that will have it.")
     may_write = Flag(default=True, help_text="Otherwise it only reads.")
     expires_at = serializers.DateTimeField(
-        required=False, allow_null=True, default=None, help_text="null: until it is withdrawn."
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="null: until it is revoked, or until the end of the token that makes it.",
     )
 
 

@@ -10,7 +10,8 @@ from django.utils import timezone
 class ApiToken(models.Model):
     """A token of a person, named by them after the program that has it. Only its hash is kept.
 
-    Withdrawing one deletes its row, and so does another password (`models.User.save`).
+    Withdrawing one deletes its row and those of the tokens that it made; another password deletes all
+    (`models.User.save`).
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
@@ -18,7 +19,16 @@ class ApiToken(models.Model):
     token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
     may_write = models.BooleanField("may change things", default=True, help_text="Otherwise it only reads.")
     created_at = models.DateTimeField("made", default=timezone.now, editable=False)
-    expires_at = models.DateTimeField("valid until", null=True, blank=True, help_text="Empty: until it is withdrawn.")
+    expires_at = models.DateTimeField("valid until", null=True, blank=True, help_text="Empty: until it is revoked.")
+    made_by = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.CASCADE,  # no token lives longer than the one that made it
+        related_name="made",
+        help_text="The token whose request made this one; empty for one made on a page or for a password.",
+    )
     # Through the cache, at most a minute late (services.seen): no request writes a row.
     last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
 

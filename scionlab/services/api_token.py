@@ -1,4 +1,4 @@
-"""API tokens: made on a page or for a password, shown once, kept as a hash, and withdrawn one by one."""
+"""API tokens: made on a page, for a password or by another token, shown once, kept as a hash, revoked one by one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from django.db import transaction
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
+from bandwidth_config import RuleError
 from scionlab.models import ApiToken
 from scionlab.services import allocation
+from scionlab.services.audit import from_address
 from scionlab.services.errors import FieldRuleError
+from scionlab.services.mail import mail_of, mails_create
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +39,29 @@ class IssuedApiToken:
 @transaction.atomic
 @sensitive_variables("text")
 def api_token_create(
-    *, user_id: int, name: str, may_write: bool = True, expires_at: datetime | None = None, replaces: bool = False
+    *,
+    user_id: int,
+    name: str,
+    may_write: bool = True,
+    expires_at: datetime | None = None,
+    replaces: bool = False,
+    made_by: ApiToken | None = None,
 ) -> IssuedApiToken:
-    """A token of this person. `replaces`: one of the same name ends, where a program logs in again and again. Expired
-    ones are forgotten.
+    """A token of this person, who is told of it by mail. Expired ones are forgotten.
+
+    `replaces`: one of the same name ends, where a program logs in again and again. `made_by`: the token of the request,
+    which bounds the new one; without `expires_at` both end together.
 
     Raises `FieldRuleError` (`token_name_missing`, `token_name_long`, `token_name_taken`, `token_expiry_past`,
-    `token_expiry_far`, `token_many`).
+    `token_expiry_far`, `token_expiry_bound`, `token_access_bound`, `token_many`), `RuleError` (`token_gone`).
     """
     user = allocation.lock_user(user_id)
     name = " ".join(name.split())
     _check_name(name)
+    if made_by is not None:
+        made_by = _still_good(made_by)
+        expires_at = expires_at or made_by.expires_at
+        _check_bounds(made_by, may_write=may_write, expires_at=expires_at)
     if expires_at is not None and expires_at <= timezone.now():
         text = f"{expires_at:%Y-%m-%d %H:%M} UTC is over. Choose a later end, or none."
         raise FieldRuleError("token_expiry_past", text, "expires_at")
@@ -58,17 +73,51 @@ def api_token_create(
         same.delete()
     ApiToken.objects.filter(user=user, expires_at__lte=timezone.now()).delete()
     if same.exists():
-        text = f'You have a token named "{name}". Withdraw it first, or choose another name.'
+        text = f'You have a token named "{name}". Revoke it first, or choose another name.'
         raise FieldRuleError("token_name_taken", text, "name")
     if ApiToken.objects.filter(user=user).count() >= MAX_TOKENS:
-        text = f"You have {MAX_TOKENS} API tokens, and more are not possible. Withdraw one that is not needed."
+        text = f"You have {MAX_TOKENS} API tokens, and more are not possible. Revoke one that is not needed."
         raise FieldRuleError("token_many", text, "name")
     text = TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     token = ApiToken.objects.create(
-        user=user, name=name, may_write=may_write, expires_at=expires_at, token_sha256=_hash(text.encode())
+        user=user,
+        name=name,
+        may_write=may_write,
+        expires_at=expires_at,
+        made_by=made_by,
+        token_sha256=_hash(text.encode()),
     )
+    _tell_owner(token, is_for_password=replaces)
     logger.info("api_token.made token=%s user=%s may_write=%s expires_at=%s", token.pk, user_id, may_write, expires_at)
     return IssuedApiToken(token, text)
+
+
+def _still_good(made_by: ApiToken) -> ApiToken:
+    """Locked: it is not revoked while it makes another. Raises `RuleError` (`token_gone`)."""
+    found = ApiToken.objects.select_for_update().filter(pk=made_by.pk).first()
+    if found is None or found.is_expired:
+        raise RuleError("token_gone", "The API token of this request was revoked or has expired. Make one on the site.")
+    return found
+
+
+def _check_bounds(made_by: ApiToken, *, may_write: bool, expires_at: datetime | None) -> None:
+    """A token makes nothing stronger or longer than itself: who finds it gains no more than it."""
+    if may_write and not made_by.may_write:
+        text = f'The API token "{made_by.name}" is read-only, so it makes read-only tokens. Make this one on the site.'
+        raise FieldRuleError("token_access_bound", text, "may_write")
+    end = made_by.expires_at
+    if end is not None and expires_at is not None and expires_at > end:
+        text = (
+            f"{expires_at:%Y-%m-%d %H:%M} UTC is later than {end:%Y-%m-%d %H:%M} UTC, when the API token "
+            f'"{made_by.name}" ends, which makes this one. Choose an end until then, or make it on the site.'
+        )
+        raise FieldRuleError("token_expiry_bound", text, "expires_at")
+
+
+def _tell_owner(token: ApiToken, *, is_for_password: bool) -> None:
+    """A mail of no kind: nobody can do without it, so nobody who has a token or a session can switch it off."""
+    context = {"token": token, "is_for_password": is_for_password, "address": from_address.get()}
+    mails_create([mail_of("token_made", context, key=f"api_token:{token.pk}", recipient=token.user.email)])
 
 
 def _check_name(name: str) -> None:
@@ -82,7 +131,7 @@ def _check_name(name: str) -> None:
 
 
 def api_token_revoke(*, user_id: int, token_id: int) -> str:
-    """Withdraw one of this person's tokens; returns its name. Raises `ApiToken.DoesNotExist`."""
+    """Revoke one of this person's tokens and those that it made; returns its name. Raises `ApiToken.DoesNotExist`."""
     token = ApiToken.objects.get(pk=token_id, user_id=user_id)
     token.delete()
     logger.info("api_token.withdrawn token=%s user=%s", token_id, user_id)

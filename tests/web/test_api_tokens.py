@@ -14,11 +14,14 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
+from bandwidth_config import RuleError
 from scionlab import redis_client
-from scionlab.models import ApiToken, Link, User
+from scionlab.models import ApiToken, Link, Mail, MailKind, User
 from scionlab.services import seen
-from scionlab.services.api_token import MAX_TOKENS, api_token_of
-from tests.factories import api_token
+from scionlab.services.api_token import MAX_TOKENS, api_token_create, api_token_of
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.mail import mail_send
+from tests.factories import PASSWORD, api_token
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -174,3 +177,104 @@ def test_hash_alone_opens_nothing(owner: User) -> None:
     text = api_token(owner)
     assert api_token_of(text.encode()) is not None
     assert api_token_of(ApiToken.objects.get().token_sha256.encode()) is None
+
+
+# --- a token that makes a token ---------------------------------------------------------------------------------
+
+
+def make_by(token: str, **body: object) -> Any:
+    headers = {"Authorization": f"Token {token}"}
+    return Client().post("/api/v1/tokens/", {"name": "child", **body}, content_type="application/json", headers=headers)
+
+
+def test_a_token_makes_none_that_lasts_longer_than_itself(owner: User) -> None:
+    end = timezone.now().replace(microsecond=0) + timedelta(days=1)
+    token = api_token(owner, "tomorrow", expires_at=end)
+    answer = make_by(token, expires_at=(end + timedelta(minutes=1)).isoformat())
+    assert (answer.status_code, answer.json()["code"]) == (400, "token_expiry_bound")
+    (told,) = answer.json()["fields"]["expires_at"]
+    assert f'{end:%Y-%m-%d %H:%M} UTC, when the API token "tomorrow" ends' in told["message"]
+    assert [one.name for one in ApiToken.objects.all()] == ["tomorrow"]
+    for number, asked in enumerate(({}, {"expires_at": None}, {"expires_at": end.isoformat()})):
+        assert make_by(token, **{"name": f"child {number}", **asked}).status_code == 201
+        assert ApiToken.objects.get(name=f"child {number}").expires_at == end
+    sooner = end - timedelta(hours=1)
+    assert make_by(token, name="sooner", expires_at=sooner.isoformat()).status_code == 201
+    assert ApiToken.objects.get(name="sooner").expires_at == sooner
+
+
+def test_a_token_that_only_reads_makes_none(owner: User) -> None:
+    token = api_token(owner, "reader", may_write=False)
+    for may_write in (True, False):
+        answer = make_by(token, may_write=may_write)
+        assert (answer.status_code, answer.json()["code"]) == (403, "token_read_only")
+    assert ApiToken.objects.count() == 1
+
+
+def test_the_service_itself_bounds_what_a_reading_token_makes(owner: User) -> None:
+    """Whichever door lets it in."""
+    api_token(owner, "reader", may_write=False)
+    reader = ApiToken.objects.get()
+    with pytest.raises(FieldRuleError) as refused:
+        api_token_create(user_id=owner.pk, name="writer", may_write=True, made_by=reader)
+    assert refused.value.code == "token_access_bound"
+    made = api_token_create(user_id=owner.pk, name="another reader", may_write=False, made_by=reader)
+    assert not made.token.may_write
+
+
+def test_revoking_a_token_revokes_what_it_made_and_nothing_else(browser: Client, owner: User, link: Link) -> None:
+    other, first = api_token(owner, "other"), api_token(owner, "first")
+    second = make_by(first, name="second").json()["token"]
+    third = make_by(second, name="third").json()["token"]
+    assert "second made by first" in Page(browser.get("/account/tokens/")).text
+    browser.post(f"/account/tokens/{ApiToken.objects.get(name='first').pk}/withdraw/")
+    assert [links(one) for one in (first, second, third, other)] == [401, 401, 401, 200]
+
+
+def test_a_token_that_is_revoked_while_it_makes_another_makes_none(owner: User) -> None:
+    api_token(owner, "first")
+    first = ApiToken.objects.get()
+    ApiToken.objects.all().delete()
+    with pytest.raises(RuleError) as refused:
+        api_token_create(user_id=owner.pk, name="second", made_by=first)
+    assert refused.value.code == "token_gone"
+    assert not ApiToken.objects.exists()
+
+
+def test_a_session_and_a_password_make_tokens_without_an_end(browser: Client, owner: User) -> None:
+    answer = browser.post("/api/v1/tokens/", {"name": "by session"}, content_type="application/json")
+    assert answer.status_code == 201
+    body = {"email": owner.email, "password": PASSWORD, "name": "by password"}
+    assert Client().post("/api/v1/token/", body, content_type="application/json").status_code == 200
+    assert set(ApiToken.objects.values_list("expires_at", "made_by")) == {(None, None)}
+
+
+# --- the owner is told ------------------------------------------------------------------------------------------
+
+
+def test_a_mail_tells_the_owner_of_each_new_token_whatever_mails_they_do_without(browser: Client, owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(mail_opt_outs=sorted(MailKind.values))
+    on_page = token_in(make(browser, "on the page", may="read", days="30"))
+    body = {"email": owner.email, "password": PASSWORD, "name": "night job"}
+    by_password = Client().post("/api/v1/token/", body, content_type="application/json").json()["token"]
+    by_token = make_by(by_password, name="child").json()["token"]
+    mails = {mail.subject: mail for mail in Mail.objects.all()}
+    assert {(mail.recipient, mail.kind) for mail in mails.values()} == {(owner.email, "")}
+    assert sorted(mails) == [
+        f"A new API token of your account: {name}" for name in ("child", "night job", "on the page")
+    ]
+    texts = [mails[f"A new API token of your account: {name}"].body for name in ("on the page", "night job", "child")]
+    assert ["Access: read-only" in text for text in texts] == [True, False, False]
+    assert ["Valid until: it is revoked" in text for text in texts] == [False, True, True]
+    ways = ["on the site", "for your password, over the REST API", "by your API token night job"]
+    assert [way in text for way, text in zip(ways, texts, strict=True)] == [True] * 3
+    assert "from 127.0.0.1" in texts[0]
+    assert not [text for text in texts if any(one in text for one in (on_page, by_password, by_token))]
+    assert [mail_send(mail.pk) for mail in mails.values()] == [True] * 3
+
+
+def test_a_token_that_was_refused_is_told_to_nobody(browser: Client, owner: User) -> None:
+    make(browser, "laptop")
+    Mail.objects.all().delete()
+    make(browser, "laptop")
+    assert not Mail.objects.exists()
