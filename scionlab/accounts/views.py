@@ -7,20 +7,16 @@ programs open links by themselves; a button does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from axes.utils import reset as forget_failures
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, logout
-from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import PasswordResetConfirmView
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
@@ -29,7 +25,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from bandwidth_config import RuleError
 from scionlab.accounts.forms import EmailForm, NewAccountForm, NewEmailForm, PasswordForm, ProfileForm, TokenForm
 from scionlab.client_address import client_network
-from scionlab.models import AccountRequest, ApiToken, User, UserAS
+from scionlab.models import AccountRequest, ApiToken, UserAS
+from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.services.account import (
     TooManyRequestsError,
     account_create,
@@ -43,28 +40,10 @@ from scionlab.services.account import (
 from scionlab.services.api_token import MAX_TOKENS, api_token_create, api_token_revoke
 from scionlab.services.mail_links import read_unsubscribe, request_of
 
-View = Callable[..., HttpResponse]
 Purpose = AccountRequest.Purpose
 
 _LINK = "account_link"  # in the session
 enter = require_http_methods(["GET", "HEAD", "POST"])
-
-
-class PageRequest(HttpRequest):
-    """A request of somebody who is logged in."""
-
-    user: User
-
-
-def own_page(view: View) -> View:
-    """For who is logged in, kept by no cache, with times in their zone."""
-
-    @wraps(view)
-    def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        with timezone.override(request.user.tz):
-            return view(request, *args, **kwargs)
-
-    return never_cache(login_required(wrapped))
 
 
 def _show(request: HttpRequest, page: str, tab: str = "", status: int = 200, **context: Any) -> HttpResponse:
@@ -231,7 +210,7 @@ def mail_unsubscribe(request: HttpRequest, token: str) -> HttpResponse:
 @enter
 @own_page
 def profile(request: PageRequest) -> HttpResponse:
-    form = ProfileForm(request.POST or None, user=request.user)
+    form = ProfileForm(request.POST or taken_back(request), user=request.user)
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         profile_update(
@@ -249,7 +228,8 @@ def profile(request: PageRequest) -> HttpResponse:
 @own_page
 @sensitive_post_parameters()
 def email_change_page(request: PageRequest) -> HttpResponse:
-    form = NewEmailForm(request.POST or None)
+    typed = taken_back(request) or QueryDict()
+    form = NewEmailForm(request.POST or None, initial={"email": typed.get("email", "")})
     if request.method == "POST" and form.is_valid() and _is_own_password(request, form):
         try:
             email, network = form.cleaned_data["email"], client_network(request)
@@ -276,7 +256,7 @@ def _is_own_password(request: PageRequest, form: PasswordForm) -> bool:
 @own_page
 def api_tokens(request: PageRequest) -> HttpResponse:
     """A new token is shown in this very answer: no redirect, session or history ever has it."""
-    form, issued = TokenForm(request.POST or None), None
+    form, issued = TokenForm(request.POST or taken_back(request)), None
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         try:
@@ -296,6 +276,7 @@ def api_tokens(request: PageRequest) -> HttpResponse:
 
 @require_POST
 @own_page
+@form_on("api_tokens")
 def api_token_revoke_page(request: PageRequest, pk: int) -> HttpResponse:
     try:
         name = api_token_revoke(user_id=request.user.pk, token_id=pk)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Page
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -16,6 +16,7 @@ from scionlab.cockpit.choice import ChoiceForm
 from scionlab.cockpit.forms import OperationForm
 from scionlab.cockpit.paging import page_of
 from scionlab.models import BulkChange, Link
+from scionlab.own_pages import PageRequest, form_on, taken_back
 from scionlab.services.bulk import (
     BulkChangedError,
     bulk_apply,
@@ -26,7 +27,7 @@ from scionlab.services.bulk import (
     lines_of,
 )
 from scionlab.services.bulk_plan import Line
-from scionlab.views.common import PageRequest, gone_is_404
+from scionlab.views.common import gone_is_404
 
 ROWS = 50
 FORMER_SHOWN = 10
@@ -45,9 +46,9 @@ def choose(request: PageRequest) -> HttpResponse:
     """The filter stands in the address, also of the POST that asks for a preview."""
     choice = ChoiceForm(request.GET)
     links = choice.links()
-    form = OperationForm(request.POST if request.method == "POST" else None)
-    ticked = request.POST.getlist("link")
-    scope = request.POST.get("scope", "all")
+    typed = request.POST if request.method == "POST" else taken_back(request)
+    form = OperationForm(typed)
+    ticked, scope = (typed.getlist("link"), typed.get("scope", "all")) if typed else ([], "all")
     if request.method == "POST" and form.is_valid() and choice.is_valid():
         chosen = choice.choice(None if scope == "all" else ticked_ids(ticked))
         try:
@@ -89,7 +90,8 @@ def ticked_ids(ticked: list[str]) -> frozenset[int]:
 @staff_page
 @gone_is_404
 def show(request: PageRequest, pk: int) -> HttpResponse:
-    return _bulk_page(request, BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS))
+    change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS)
+    return _bulk_page(request, change, reason=(taken_back(request) or QueryDict()).get("reason", ""))
 
 
 def _bulk_page(request: PageRequest, change: BulkChange, **more: Any) -> HttpResponse:
@@ -119,6 +121,7 @@ def _rows(page: Page[Line], marked: set[int]) -> list[dict[str, Any]]:
 
 @require_POST
 @staff_page
+@form_on("cockpit_bulk", "pk")
 @gone_is_404
 def apply(request: PageRequest, pk: int) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()[:200]
@@ -141,6 +144,7 @@ def apply(request: PageRequest, pk: int) -> HttpResponse:
 
 @require_POST
 @staff_page
+@form_on("cockpit_bulk", "pk")
 @gone_is_404
 def put_back(request: PageRequest, pk: int) -> HttpResponse:
     """Leads to a preview like any other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -16,6 +16,7 @@ from scionlab.cockpit.bulk_views import FORMER_SHOWN, ROWS, ticked_ids
 from scionlab.cockpit.forms import DefaultOperationForm
 from scionlab.cockpit.paging import page_of
 from scionlab.models import AttachmentPoint, BulkChange
+from scionlab.own_pages import PageRequest, form_on, taken_back
 from scionlab.services.bulk import BulkChangedError
 from scionlab.services.bulk_defaults import (
     DEFAULTS,
@@ -28,7 +29,7 @@ from scionlab.services.bulk_defaults import (
     defaults_refresh,
 )
 from scionlab.services.default_plan import DefaultLine
-from scionlab.views.common import PageRequest, gone_is_404
+from scionlab.views.common import gone_is_404
 
 # --- choose -----------------------------------------------------------------------------------------------------
 
@@ -39,8 +40,9 @@ def choose(request: PageRequest) -> HttpResponse:
     """The filter stands in the address, also of the POST that asks for a preview."""
     q = request.GET.get("q", "").strip()[:100]
     found = _found(q)
-    form = DefaultOperationForm(request.POST if request.method == "POST" else None)
-    ticked, scope = request.POST.getlist("ap"), request.POST.get("scope", "all")
+    typed = request.POST if request.method == "POST" else taken_back(request)
+    form = DefaultOperationForm(typed)
+    ticked, scope = (typed.getlist("ap"), typed.get("scope", "all")) if typed else ([], "all")
     if request.method == "POST" and form.is_valid():
         only = ticked_ids(ticked)
         chosen = [ap for ap in found if scope == "all" or ap.pk in only]
@@ -90,7 +92,7 @@ def _words(q: str, scope: str) -> str:
 @staff_page
 @gone_is_404
 def show(request: PageRequest, pk: int) -> HttpResponse:
-    return _change_page(request, pk)
+    return _change_page(request, pk, reason=(taken_back(request) or QueryDict()).get("reason", ""))
 
 
 def _change_page(request: PageRequest, pk: int, **more: Any) -> HttpResponse:
@@ -125,6 +127,7 @@ def _row(line: DefaultLine, aps: dict[int, AttachmentPoint], affected: Affected,
 
 @require_POST
 @staff_page
+@form_on("cockpit_defaults_change", "pk")
 @gone_is_404
 def apply(request: PageRequest, pk: int) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()[:200]
@@ -143,6 +146,7 @@ def apply(request: PageRequest, pk: int) -> HttpResponse:
 
 @require_POST
 @staff_page
+@form_on("cockpit_defaults_change", "pk")
 @gone_is_404
 def put_back(request: PageRequest, pk: int) -> HttpResponse:
     """Leads to a preview like any other."""

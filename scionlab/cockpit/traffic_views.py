@@ -16,8 +16,8 @@ from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.forms import CostForm
 from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.traffic import Billed, bill_of, csv_lines
+from scionlab.own_pages import PageRequest, form_on, taken_back
 from scionlab.services.uplink import site_cost_set
-from scionlab.views.common import PageRequest
 
 TOP = 20
 POINTS_PER_PAGE = 25
@@ -27,7 +27,8 @@ MONTHS_OFFERED = 36
 @require_safe
 @staff_page
 def traffic(request: PageRequest) -> HttpResponse:
-    return _traffic_page(request)
+    typed = taken_back(request)
+    return _traffic_page(request, None if typed is None else CostForm(typed, policy=selectors.policy()))
 
 
 def _traffic_page(request: PageRequest, form: CostForm | None = None) -> HttpResponse:
@@ -75,6 +76,7 @@ def traffic_csv(request: PageRequest) -> HttpResponse:
 
 @require_POST
 @staff_page
+@form_on("cockpit_traffic")
 def cost(request: PageRequest) -> HttpResponse:
     form = CostForm(request.POST, policy=selectors.policy())
     if not form.is_valid():

@@ -32,10 +32,11 @@ from scionlab.cockpit.testbed import (
 )
 from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.models import AttachmentPoint, Link
+from scionlab.own_pages import PageRequest, form_on, taken_back
 from scionlab.selectors import USER_LINKS, LinkStatus
 from scionlab.services.uplink import uplink_set
 from scionlab.templatetags.scionlab_pages import STAGE_WORDS
-from scionlab.views.common import PageRequest, gone_is_404
+from scionlab.views.common import gone_is_404
 
 POINTS_PER_PAGE = 25
 LINKS_PER_PAGE = 40
@@ -135,8 +136,10 @@ class LinkRow:
 
 @require_safe
 @staff_page
+@gone_is_404
 def attachment_point(request: PageRequest, pk: int) -> HttpResponse:
-    return _ap_page(request, pk)
+    typed = taken_back(request)
+    return _ap_page(request, pk, None if typed is None else UplinkForm(typed, ap=AttachmentPoint.objects.get(pk=pk)))
 
 
 def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> HttpResponse:
@@ -192,6 +195,7 @@ def _owners(ap_id: int) -> list[Any]:
 
 @require_POST
 @staff_page
+@form_on("cockpit_ap", "pk")
 @gone_is_404
 def uplink(request: PageRequest, pk: int) -> HttpResponse:
     form = UplinkForm(request.POST, ap=AttachmentPoint.objects.get(pk=pk))

@@ -25,11 +25,11 @@ class Argon2Hasher(hashers.Argon2PasswordHasher):
     @sensitive_variables()
     def encode(self, password: str, salt: str) -> str:
         parameters = {name: getattr(self, name) for name in ("memory_cost", "time_cost", "parallelism")}
-        return str(_ask(self.algorithm, "encode", password, salt, **parameters))
+        return str(_ask("argon2", "encode", password, salt, **parameters))
 
     @sensitive_variables()
     def verify(self, password: str, encoded: str) -> bool:
-        return bool(_ask(self.algorithm, "verify", password, encoded))
+        return bool(_ask("argon2", "verify", password, encoded))
 
 
 class Pbkdf2Hasher(hashers.PBKDF2PasswordHasher):
@@ -37,11 +37,11 @@ class Pbkdf2Hasher(hashers.PBKDF2PasswordHasher):
 
     @sensitive_variables()
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        return str(_ask(self.algorithm, "encode", password, salt, iterations))
+        return str(_ask("pbkdf2_sha256", "encode", password, salt, iterations))
 
     @sensitive_variables()
     def verify(self, password: str, encoded: str) -> bool:
-        return bool(_ask(self.algorithm, "verify", password, encoded))
+        return bool(_ask("pbkdf2_sha256", "verify", password, encoded))
 
 
 @sensitive_variables()

@@ -143,6 +143,7 @@ REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
 
 LOGIN_URL = "login"
+CSRF_FAILURE_VIEW = "scionlab.own_pages.csrf_failure"
 LOGIN_REDIRECT_URL = "user_as_list"
 LOGOUT_REDIRECT_URL = "login"
 

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ObjectDoesNotExist
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
-from django.views.decorators.cache import never_cache
 
 from scionlab import selectors
 from scionlab.conflict import Conflict
 from scionlab.consequences import Snapshot, snapshot, surprises, what_happens_next
-from scionlab.local_time import zone_of
-from scionlab.models import Link, User, UserAS
-from scionlab.retry import retried
-
-View = Callable[..., HttpResponse]
-
-
-class PageRequest(HttpRequest):
-    """A request of somebody who is logged in."""
-
-    user: User
-
-
-def own_page(view: View) -> View:
-    """For who is logged in, never from a cache, with times in the zone of their profile. A page saves once."""
-
-    @wraps(view)
-    def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        with timezone.override(zone_of(request.user)):
-            return retried(view)(request, *args, **kwargs)
-
-    return never_cache(login_required(wrapped))
+from scionlab.models import Link, UserAS
+from scionlab.own_pages import PageRequest, View
 
 
 def gone_is_404(view: View) -> View:

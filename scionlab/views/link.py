@@ -19,13 +19,14 @@ from scionlab.consequences import Preview, preview_limits, snapshot
 from scionlab.forms import problems_of
 from scionlab.limit_forms import LimitsForm, preset_limits
 from scionlab.models import Link, UserAS
+from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.presenters import LinkPanel, history_of, is_live, policy_and_dates
 from scionlab.presets import offered
 from scionlab.selectors import LinkStatus
 from scionlab.services.link import link_update
 from scionlab.services.stale import StalePageError
 from scionlab.usage_panel import span_named, usage_panel
-from scionlab.views.common import PageRequest, gone_is_404, nothing_typed, own_page, say_saved
+from scionlab.views.common import gone_is_404, nothing_typed, say_saved
 
 HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
 HISTORY_ROWS = 50
@@ -48,11 +49,17 @@ def link_or_404(request: PageRequest, pk: int, link_id: int) -> tuple[UserAS, Li
 @own_page
 def link_detail(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
-    return _page(request, user_as, link, None)
+    typed = taken_back(request)
+    if typed is None:
+        return _page(request, user_as, link, None)
+    form = LimitsForm(typed, link=link, policy=selectors.policy())
+    form.check()
+    return _page(request, user_as, link, form)
 
 
 @require_POST
 @own_page
+@form_on("link_detail", "pk", "link_id")
 @gone_is_404
 def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     """The limits, changed on the page of their Link; or previewed, or filled in from a well-known link."""

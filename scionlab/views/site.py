@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
@@ -12,10 +12,28 @@ from django.urls import reverse_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from scionlab.forms import LoginForm
+from scionlab.own_pages import View, keep_typed, own_page
 
-login = LoginView.as_view(
-    authentication_form=LoginForm, redirect_authenticated_user=True, http_method_names=["get", "head", "post"]
-)
+
+class SiteLoginView(LoginView):
+    """Django's, which carries what was typed before the session expired, and hands it to the page that it came from."""
+
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+    http_method_names = ["get", "head", "post"]
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        typed, page = self.request.POST.get("typed", ""), self.get_redirect_url()
+        if typed and page:
+            keep_typed(self.request, page, typed)
+        return answer
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(typed=self.request.POST.get("typed", ""), **kwargs)
+
+
+login = SiteLoginView.as_view()
 
 
 class PasswordView(PasswordChangeView):
@@ -32,7 +50,7 @@ class PasswordView(PasswordChangeView):
         return super().form_valid(form)
 
 
-password = require_http_methods(["GET", "HEAD", "POST"])(PasswordView.as_view())
+password = require_http_methods(["GET", "HEAD", "POST"])(own_page(cast("View", PasswordView.as_view())))
 
 
 @require_safe

@@ -18,12 +18,13 @@ from scionlab.forms import problems_of
 from scionlab.limit_forms import TimedForm, preset_limits
 from scionlab.local_time import zone_of
 from scionlab.models import Link, UserAS
+from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.plots import profile_plot
 from scionlab.presenters import LinkPanel
 from scionlab.presets import offered
 from scionlab.profiles import Kind
 from scionlab.services.timed_limit import timed_limit_cancel, timed_limit_create
-from scionlab.views.common import PageRequest, gone_is_404, own_page
+from scionlab.views.common import gone_is_404
 from scionlab.views.link import link_or_404
 
 KINDS: dict[Kind, tuple[str, str]] = {
@@ -42,7 +43,8 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     user_as, link = link_or_404(request, pk, link_id)
     now = timezone.now()
     if request.method != "POST":
-        form = _form(request, link, None, request.GET.get("kind", "constant"), now)
+        typed = taken_back(request)
+        form = _form(request, link, typed, (typed or request.GET).get("kind", "constant"), now)
         return _page(request, user_as, link, form, now)
     data = request.POST.copy()
     limits = preset_limits(data.get("preset", ""))
@@ -77,6 +79,7 @@ def timed_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
 
 @require_POST
 @own_page
+@form_on("link_detail", "pk", "link_id")
 @gone_is_404
 def timed_cancel(request: PageRequest, pk: int, link_id: int, timed_id: int) -> HttpResponse:
     _, link = link_or_404(request, pk, link_id)

@@ -9,10 +9,10 @@ from django.views.decorators.http import require_safe
 
 from bandwidth_config import RuleError
 from scionlab import selectors
+from scionlab.own_pages import PageRequest, own_page
 from scionlab.usage.formats import file_name, usage_csv, usage_document
 from scionlab.usage.series import usage_of_link
 from scionlab.usage.span import read_span
-from scionlab.views.common import PageRequest, own_page
 
 
 class KindConverter(StringConverter):

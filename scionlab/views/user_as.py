@@ -19,6 +19,7 @@ from scionlab.consequences import snapshot
 from scionlab.editor import UserASEditor
 from scionlab.forms import AttachmentForm, Choice, Problem
 from scionlab.models import UserAS
+from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.presenters import LinkPanel, is_live, statuses_of
 from scionlab.services.render import user_download
 from scionlab.services.stale import StalePageError
@@ -30,7 +31,7 @@ from scionlab.services.user_as import (
     user_as_update,
 )
 from scionlab.usage_panel import sparks_of
-from scionlab.views.common import PageRequest, gone_is_404, nothing_typed, own_page, say_saved
+from scionlab.views.common import gone_is_404, nothing_typed, say_saved
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
 def user_as_new(request: PageRequest) -> HttpResponse:
     choices = _choices(None)
     if request.method != "POST":
-        return _editor(request, UserASEditor.blank(choices))
+        return _editor(request, _typed_before(request, choices, None) or UserASEditor.blank(choices))
     editor = _posted(request, choices, user_as=None)
     if "save" in request.POST and editor.is_valid():
         try:
@@ -93,7 +94,8 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)
     choices = _choices(user_as)
     if request.method != "POST":
-        return _editor(request, UserASEditor.stored(user_as, selectors.links_of(user_as), choices))
+        stored = UserASEditor.stored(user_as, selectors.links_of(user_as), choices)
+        return _editor(request, _typed_before(request, choices, user_as) or stored)
     editor = _posted(request, choices, user_as=user_as)
     if "save" not in request.POST:
         return _editor(request, editor)
@@ -129,6 +131,12 @@ def _choices(user_as: UserAS | None) -> list[Choice]:
     return [Choice.of(ap, policy, user_as=user_as) for ap in selectors.open_attachment_points()]
 
 
+def _typed_before(request: PageRequest, choices: list[Choice], user_as: UserAS | None) -> UserASEditor | None:
+    """What was typed before somebody had to log in again."""
+    typed = taken_back(request)
+    return None if typed is None else UserASEditor.rearranged(typed, choices, user_as=user_as)
+
+
 def _posted(request: PageRequest, choices: list[Choice], *, user_as: UserAS | None) -> UserASEditor:
     """The buttons that add or remove a row judge nothing and save nothing."""
     kind = UserASEditor.submitted if "save" in request.POST else UserASEditor.rearranged
@@ -145,6 +153,7 @@ def _editor(request: PageRequest, editor: UserASEditor) -> HttpResponse:
 
 @require_POST
 @own_page
+@form_on("user_as_detail", "pk")
 @gone_is_404
 def user_as_active(request: PageRequest, pk: int) -> HttpResponse:
     user_as = selectors.user_as_of(request.user, pk)

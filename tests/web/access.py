@@ -281,7 +281,7 @@ class Page(Rule):
         if method not in self.statuses:
             return {405}
         if caller.page_person is None:
-            return {302}
+            return {403 if method == "POST" else 302}  # the log-in page, which carries what was typed
         return {404} if self.own and not may_see(caller.page_person, world) else None
 
 
