@@ -121,7 +121,7 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         judge(page, "password")
         page.get_by_role("button", name="Log out").click()
 
-        ask_for_mail(page, "Forgotten password", "reset")
+        ask_for_mail(page, "Forgot your password?", "reset")
         page.goto(link_of_mail(stack, "Choose a new password"))
         assert page.url.endswith("/set-password/")
         judge(page, "new-password")
