@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import F, Prefetch, Q, QuerySet
+from django.db.models import Prefetch, Q, QuerySet
 from django.http import Http404
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError, format_kbit
@@ -32,7 +32,6 @@ SILENT_AFTER_S = 180  # the agent sends a receipt at least once a minute (docs/a
 
 STEP_GRACE_S = 5  # between the agent's decision and its look at the kernel, a step may have come
 
-AHEAD_FOR_S = 3600  # what hosts said of versions newer than ours is shown for so long after they last said it
 
 Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent"]
 
@@ -86,23 +85,12 @@ def host_named(written: str) -> Host | None:
     return chosen[0] if len(chosen) == 1 else None
 
 
-def hosts_ahead(*, now: datetime) -> QuerySet[Host]:
-    """Hosts that said lately, in a poll or a receipt, that they have something newer than we do.
+def hosts_ahead() -> QuerySet[Host]:
+    """Hosts that proved to have something newer than this database knows, or another thing of the same version.
 
-    That is so after a backup was restored, until the generation is raised: their agents refuse what is older.
+    That is so after a backup was restored, until the generation is raised above it: their agents refuse what is older.
     """
-    ours = generation()
-    since = now - timedelta(seconds=AHEAD_FOR_S)
-    polls = Q(ahead_at__gte=since) & _is_ahead("ahead_", ours)
-    receipts = Q(receipt__received_at__gte=since) & _is_ahead("receipt__", ours)
-    return Host.objects.filter(polls | receipts).order_by("pk")
-
-
-def _is_ahead(prefix: str, ours: int) -> Q:
-    """Of two versions the one with the higher G is newer; of one G, the one with a higher H or L."""
-    config = Q(**{f"{prefix}config_version__gt": F("config_version")})
-    limits = Q(**{f"{prefix}limits_version__gt": F("limits_version")})
-    return Q(**{f"{prefix}generation__gt": ours}) | Q(**{f"{prefix}generation": ours}) & (config | limits)
+    return Host.objects.filter(ahead_generation__gte=generation()).order_by("pk")
 
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
@@ -14,21 +12,21 @@ from scionlab.services.signing import near_end_of_last_key, unreadable_keys
 _MOST_NAMED = 5
 
 
-def notices(*, now: datetime) -> list[str]:
+def notices() -> list[str]:
     """Sentences, each with its remedy; five SQL statements at most."""
-    return [*_hosts_ahead(now), *_keys()]
+    return [*_hosts_ahead(), *_keys()]
 
 
-def _hosts_ahead(now: datetime) -> list[str]:
-    hosts = list(selectors.hosts_ahead(now=now).select_related("AS__isd")[: _MOST_NAMED + 1])
+def _hosts_ahead() -> list[str]:
+    hosts = list(selectors.hosts_ahead().select_related("AS__isd")[: _MOST_NAMED + 1])
     if not hosts:
         return []
-    count = len(hosts) if len(hosts) <= _MOST_NAMED else selectors.hosts_ahead(now=now).count()
-    have = "1 host has a newer configuration" if count == 1 else f"{count} hosts have newer configurations"
+    count = len(hosts) if len(hosts) <= _MOST_NAMED else selectors.hosts_ahead().count()
+    have = "1 host has a configuration" if count == 1 else f"{count} hosts have configurations"
     named = format_html_join(", ", "{}", ((link_to(host),) for host in hosts[:_MOST_NAMED]))
     text = (
-        "{} than this database: {}{}. Was a backup restored? Their agents keep what they have. Run "
-        "<code>manage.py raise_generation</code>, and they follow."
+        "{} that this service signed and this database does not know: {}{}. Was a backup restored? Their agents take "
+        "nothing older. Run <code>manage.py raise_generation</code>, and they follow."
     )
     return [format_html(text, have, named, " and others" if count > _MOST_NAMED else "")]
 

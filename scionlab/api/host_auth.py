@@ -11,16 +11,18 @@ import functools
 import hmac
 import re
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
-from django.db.models import IntegerField, QuerySet, Subquery, Value
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Aggregate, IntegerField, OuterRef, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Coalesce
+from django.db.models.sql.compiler import SQLCompiler
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from scionlab.api.errors import error_response
-from scionlab.models import Host, ServiceState
+from scionlab.models import Host, IssuedLimits, ServiceState
 from scionlab.models.host import secret_fits
 
 P = ParamSpec("P")
@@ -33,7 +35,7 @@ _NOBODY = "0" * 32  # compared with where there is no such host, so that an answ
 def host_endpoint(*methods: str) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
     """Decorate `view(request, host, ...)`; the route has a `uid`. Answers 405 and 401 itself.
 
-    The host comes with its AS, and the generation as `host.generation`, in one SQL statement.
+    The host comes with its AS and the annotations of `hosts_with_newest`, in one SQL statement.
     """
 
     def decorate(view: HostView[P]) -> Callable[..., HttpResponseBase]:
@@ -57,7 +59,7 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
     credentials = basic_credentials(request.headers.get("Authorization", ""))
     if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
         return None
-    host = hosts_with_generation().select_related("AS__isd").filter(uid=uid).first()
+    host = hosts_with_newest().select_related("AS__isd").filter(uid=uid).first()
     matches = secret_fits(
         credentials[1],
         secret=_NOBODY if host is None else host.secret,
@@ -68,10 +70,33 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
     return host if matches else None
 
 
-def hosts_with_generation() -> QuerySet[Host]:
-    """All hosts, each with the service's G as `generation`: what a poll is compared with, in one statement."""
-    generation = ServiceState.objects.filter(pk=1).values("generation")[:1]
-    return Host.objects.annotate(generation=Coalesce(Subquery(generation), Value(1), output_field=IntegerField()))
+def hosts_with_newest() -> QuerySet[Host]:
+    """All hosts, each with what a poll is compared with, in one statement.
+
+    `generation` is the service's G. `issued_digests` are those of the documents of limits that were issued for the
+    host's versions, separated by spaces, or None.
+    """
+    state = ServiceState.objects.filter(pk=1).values("generation")[:1]
+    generation = Coalesce(Subquery(state), Value(1), output_field=IntegerField())
+    issued = IssuedLimits.objects.filter(
+        host=OuterRef("pk"),
+        generation=generation,
+        config_version=OuterRef("config_version"),
+        limits_version=OuterRef("limits_version"),
+    )
+    digests = issued.order_by().values("host").annotate(all=_Joined("digest")).values("all")
+    return Host.objects.annotate(generation=generation, issued_digests=Subquery(digests))
+
+
+class _Joined(Aggregate):
+    """Texts joined by spaces."""
+
+    function = "STRING_AGG"
+    template = "%(function)s(%(expressions)s, ' ')"
+    output_field = TextField()
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **extra: Any) -> tuple[str, Any]:
+        return self.as_sql(compiler, connection, function="GROUP_CONCAT", **extra)
 
 
 def basic_credentials(header: str) -> tuple[bytes, bytes] | None:

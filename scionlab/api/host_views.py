@@ -15,9 +15,8 @@ from bandwidth_config import RuleError
 from scionlab.api.errors import error_response
 from scionlab.api.host_auth import host_endpoint
 from scionlab.api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, ReceiptError, parse_receipt
-from scionlab.api.versions import is_ahead, is_current, is_number, is_version, numbers
+from scionlab.api.versions import is_current, is_digest, is_number, is_version
 from scionlab.models import Host
-from scionlab.services.generation import host_note_ahead
 from scionlab.services.host import host_note_delivered, host_set_deployed_version
 from scionlab.services.receipt import deployment_note, receipt_store
 from scionlab.services.render import config_for
@@ -32,36 +31,25 @@ RETRY_AFTER_S = 60  # where somebody has to do something first
 def config(request: HttpRequest, host: Host) -> HttpResponse:
     """The configuration, unless the host has it already. A poll that is answered 304 costs one SQL statement.
 
-    `limits` is sent by our agent. `wait` is answered at once here: polls that may wait are held by `scionlab.polls`,
-    which asks here once there is something to deliver.
+    `limits` and `digest` are sent by our agent. `wait` is answered at once here: polls that may wait are held by
+    `scionlab.polls`, which asks here once there is something to deliver.
     """
     HEARD.note([host.pk])
-    version, limits = request.GET.get("version", ""), request.GET.get("limits", "")
+    version, limits, digest = (request.GET.get(name, "") for name in ("version", "limits", "digest"))
     if version and not is_version(version):
         return _version_invalid(version)
     if limits and not is_number(limits):
         return error_response(
             "limits_invalid", f'limits "{limits[:40]}" is not a number. Send L of what you have.', 400
         )
+    if digest and not is_digest(digest):
+        text = f'digest "{digest[:80]}" is not 64 hexadecimal digits. Send the SHA-256 of the link_info.json in force.'
+        return error_response("digest_invalid", text, 400)
     if host.AS_id is None:
         return HttpResponse(status=204)
-    if version and _is_current(host, version, limits):
+    if version and _is_current(host, version, limits, digest):
         return HttpResponse(status=304)
-    if version:
-        _note_if_ahead(host, version, limits)
     return _tarball(request, host)
-
-
-def _note_if_ahead(host: Host, version: str, limits: str) -> None:
-    """Administrators are told of hosts that have something newer than we do: a backup was restored."""
-    ours = {
-        "generation": host.generation,  # type: ignore[attr-defined]  # annotated by host_auth
-        "config_version": host.config_version,
-        "limits_version": host.limits_version,
-    }
-    claimed = numbers(version, limits)
-    if claimed is not None and is_ahead(claimed, **ours):
-        host_note_ahead(host_id=host.pk, generation=claimed[0], config_version=claimed[1], limits_version=claimed[2])
 
 
 def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
@@ -121,6 +109,8 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
     answer: dict[str, object] = {"stored": result.stored}
     if result.unknown_links:
         answer["ignored_links"] = [str(interface_id) for interface_id in result.unknown_links]
+    if result.evidence_wanted:
+        answer["evidence_wanted"] = True
     return JsonResponse(answer)
 
 
@@ -130,13 +120,15 @@ def gone(request: HttpRequest, rest: str = "") -> HttpResponse:  # noqa: ARG001 
     return error_response("gone", "This version of the host API is gone. Use /api/v4/host/, or a newer client.", 410)
 
 
-def _is_current(host: Host, version: str, limits: str) -> bool:
+def _is_current(host: Host, version: str, limits: str, digest: str) -> bool:
     return is_current(
         version,
         limits,
+        digest,
         generation=host.generation,  # type: ignore[attr-defined]  # annotated by host_auth
         config_version=host.config_version,
         limits_version=host.limits_version,
+        issued_digests=host.issued_digests,  # type: ignore[attr-defined]  # so is this
     )
 
 

@@ -5,6 +5,7 @@ All that is wrong is told at once, by its place in the document ("links.3.to_use
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from datetime import datetime
@@ -16,6 +17,7 @@ from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_INTERFACE_ID, Limits, RuleE
 from scionlab.api.document_reader import DocumentReader, no_constant
 from scionlab.api.errors import FieldErrors
 from scionlab.models import LinkEnforcement
+from scionlab.services.evidence import Evidence
 from scionlab.services.receipt import Direction, LinkReceipt, Receipt
 
 SCHEMA = 1
@@ -25,8 +27,14 @@ MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_VERSION = 2**31 - 1
 MAX_PROBLEMS = 1000
+# Of the text in the manifest; agents take no more (ap_agent/signed_text.py).
+MAX_SIGNED_CHARS = 1024 * 1024
+MAX_SIGNATURES = 32
+SIGNATURE_BYTES = 64  # Ed25519
 
 _VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
+_HEX_32 = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
+_HEX_64 = re.compile(r"[0-9a-f]{64}", flags=re.ASCII)
 _INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
 
 
@@ -66,6 +74,7 @@ def _load(content: bytes) -> Any:
 
 def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
     version, limits_version = _versions(reader, document)
+    run, number = _count(reader, document)
     reader.integer(document.get("writes"), "writes", MAX_COUNTER)
     links: dict[int, LinkReceipt] = {}
     for key, value in reader.mapping(document.get("links"), "links").items():
@@ -80,6 +89,11 @@ def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
         observed_at=_moment(reader, document.get("observed_at")),
         links=links,
         problems=_problems(reader, document.get("problems")),
+        limits_digest=_limits_digest(reader, document, has_bundle=version is not None),
+        run=run,
+        number=number,
+        clock_skew_ms=_clock_skew_ms(reader, document.get("clock_skew_ms")),
+        evidence=_evidence(reader, document.get("evidence")),
     )
 
 
@@ -93,6 +107,69 @@ def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[i
     if not reader.expect(parts is not None and max(parts) <= MAX_VERSION, "version", 'a version like "1.18", or null'):
         return None, None
     return parts, reader.integer(limits, "limits_version", MAX_VERSION)
+
+
+def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bundle: bool) -> str | None:
+    if "limits_digest" not in document:
+        return None  # an agent too old to say
+    digest = document["limits_digest"]
+    if digest is None or not has_bundle:
+        is_right = digest is None and not has_bundle
+        reader.expect(is_right, "limits_digest", 'null exactly if "version" is null')
+        return ""
+    is_digest = isinstance(digest, str) and _HEX_64.fullmatch(digest) is not None
+    return str(digest) if reader.expect(is_digest, "limits_digest", "64 hexadecimal digits in lower case") else ""
+
+
+def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int | None]:
+    """`run` and `number`, both or neither."""
+    run, number = document.get("run"), document.get("number")
+    if run is None or number is None:
+        reader.expect(run is number, "number", 'it exactly if there is a "run"')
+        return "", None
+    is_run = isinstance(run, str) and _HEX_32.fullmatch(run) is not None
+    reader.expect(is_run, "run", "32 hexadecimal digits in lower case")
+    count = reader.integer(number, "number", MAX_COUNTER)
+    reader.expect(number != 0, "number", "a count from 1 on")
+    return str(run) if is_run else "", count
+
+
+def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
+    """Within what the column holds, 24 days: a clock that is off by more is told of all the same."""
+    if value is None:
+        return None
+    is_right = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNTER
+    if not reader.expect(is_right, "clock_skew_ms", f"an integer from -{MAX_COUNTER} to {MAX_COUNTER}, or null"):
+        return None
+    assert isinstance(value, int)  # noqa: S101  for the type checker
+    return max(-MAX_VERSION, min(value, MAX_VERSION))
+
+
+def _evidence(reader: DocumentReader, value: object) -> Evidence | None:
+    if value is None:
+        return None
+    evidence = reader.mapping(value, "evidence")
+    listed = evidence.get("signatures")
+    is_list = isinstance(listed, list) and 1 <= len(listed) <= MAX_SIGNATURES
+    reader.expect(is_list, "evidence.signatures", f"a list of 1 to {MAX_SIGNATURES} signatures")
+    signatures: dict[str, bytes] = {}
+    for index, one in enumerate(listed if isinstance(listed, list) and is_list else []):
+        place = f"evidence.signatures.{index}"
+        entry = reader.mapping(one, place)
+        key_id = reader.text(entry.get("key_id"), f"{place}.key_id", 32)
+        reader.expect(_HEX_32.fullmatch(key_id) is not None, f"{place}.key_id", "32 hexadecimal digits in lower case")
+        written = reader.text(entry.get("signature"), f"{place}.signature", 88)
+        signatures[key_id] = _signature(reader, written, f"{place}.signature")
+    return Evidence(reader.text(evidence.get("signed"), "evidence.signed", MAX_SIGNED_CHARS), signatures)
+
+
+def _signature(reader: DocumentReader, written: str, place: str) -> bytes:
+    try:
+        signature = base64.b64decode(written, validate=True)
+    except ValueError:
+        signature = b""
+    reader.expect(len(signature) == SIGNATURE_BYTES, place, f"{SIGNATURE_BYTES} bytes in base64")
+    return signature
 
 
 def _moment(reader: DocumentReader, value: object) -> datetime:
@@ -138,9 +215,9 @@ def _direction(reader: DocumentReader, value: object, place: str) -> Direction |
     if value is None:
         return None
     direction = reader.mapping(value, place)
-    reader.text(direction.get("dev"), f"{place}.dev", 32)
     reader.integer(direction.get("backlog_bytes"), f"{place}.backlog_bytes", MAX_COUNTER)
     return Direction(
+        dev=reader.text(direction.get("dev"), f"{place}.dev", 32),
         rate_kbit=reader.integer(direction.get("rate_kbit"), f"{place}.rate_kbit", MAX_COUNTER),
         bytes=reader.integer(direction.get("bytes"), f"{place}.bytes", MAX_COUNTER),
         packets=reader.integer(direction.get("packets"), f"{place}.packets", MAX_COUNTER),

@@ -69,7 +69,8 @@ class Host(models.Model):
     delivered_limits_version = models.PositiveIntegerField("delivered L", default=0)
     delivered_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField("last seen", null=True, blank=True)
-    # What a poll said that the host has, noted only where it is newer than what we have: a restored backup.
+    # The version that the host proved to have, by a text that we signed, though this database does not know it: a
+    # backup was restored (services.evidence). It counts until the generation is above it.
     ahead_generation = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_config_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_limits_version = models.PositiveIntegerField(null=True, blank=True, editable=False)

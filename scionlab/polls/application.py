@@ -24,7 +24,7 @@ from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
 from scionlab.api.host_auth import UID, basic_credentials
-from scionlab.api.versions import is_current, is_number, is_version
+from scionlab.api.versions import is_current, is_digest, is_number, is_version
 from scionlab.metrics.ledger import LEDGER
 from scionlab.metrics.names import POLLS, WAITING, WAKES
 from scionlab.models.host import secret_fits
@@ -57,19 +57,22 @@ class Poll:
     password: bytes = field(repr=False)
     version: str
     limits: str
+    digest: str
     wait_s: int
 
     def is_up_to_date(self, state: HostState | None) -> bool:
-        """True where 304 is the answer: the credentials are the host's, and so are the versions."""
+        """True where 304 is the answer: the credentials are the host's, and so are the versions and the digest."""
         return (
             state is not None
             and state.as_id is not None
             and is_current(
                 self.version,
                 self.limits,
+                self.digest,
                 generation=state.generation,
                 config_version=state.config_version,
                 limits_version=state.limits_version,
+                issued_digests=state.issued_digests,
             )
             and secret_fits(
                 self.password,
@@ -96,11 +99,11 @@ def read_poll(scope: Scope) -> Poll | None:
         query = parse_qs(scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=20)
     except ValueError:
         return None
-    version, limits, wait = (query.get(name, [""])[-1] for name in ("version", "limits", "wait"))
-    if not is_version(version) or (limits and not is_number(limits)):
+    version, limits, digest, wait = (query.get(name, [""])[-1] for name in ("version", "limits", "digest", "wait"))
+    if not is_version(version) or (limits and not is_number(limits)) or (digest and not is_digest(digest)):
         return None
     wait_s = min(int(wait), MAX_WAIT_S) if _WAIT.fullmatch(wait) else 0
-    return Poll(path[1], credentials[1], version, limits, wait_s)
+    return Poll(path[1], credentials[1], version, limits, digest, wait_s)
 
 
 def _would_reach_a_view(headers: dict[bytes, bytes]) -> bool:

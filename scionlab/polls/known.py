@@ -16,7 +16,7 @@ from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from scionlab.api.host_auth import hosts_with_generation
+from scionlab.api.host_auth import hosts_with_newest
 from scionlab.polls.threads import Threads
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class HostState:
     generation: int
     config_version: int
     limits_version: int
+    issued_digests: str | None
 
 
 FIELDS = (
@@ -57,6 +58,7 @@ FIELDS = (
     "generation",
     "config_version",
     "limits_version",
+    "issued_digests",
 )
 
 
@@ -73,7 +75,7 @@ def read_states(uids: Collection[str]) -> dict[str, HostState]:
 
 
 def _read(uids: Collection[str]) -> dict[str, HostState]:
-    rows = hosts_with_generation().filter(uid__in=uids).values_list(*FIELDS)
+    rows = hosts_with_newest().filter(uid__in=uids).values_list(*FIELDS)
     return {row[1]: HostState(*row) for row in rows}
 
 

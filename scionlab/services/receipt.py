@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.conf import settings
@@ -15,20 +15,25 @@ from django.db import IntegrityError, transaction
 from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import Limits, format_kbit
+from bandwidth_config import Limits, RuleError, format_kbit
 from scionlab import selectors
 from scionlab.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind
 from scionlab.retry import retried
+from scionlab.services.evidence import Evidence, evidence_note, noted_version
+from scionlab.services.issued import is_issued
 from scionlab.services.mail import mails_create
+from scionlab.services.render import config_for
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a link as the kernel has it. Counters are those of the link's class since it was made."""
+    """One direction of a link as the kernel has it, on device `dev`. Counters are those of the link's class since it
+    was made."""
 
+    dev: str
     rate_kbit: int
     bytes: int
     packets: int
@@ -49,7 +54,12 @@ class LinkReceipt:
 
 @dataclass(frozen=True)
 class Receipt:
-    """`version` is (G, H), None with `limits_version` while the agent has no bundle. `links` by interface id."""
+    """`version` is (G, H), None with `limits_version` while the agent has no bundle. `links` by interface id.
+
+    `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle, None from
+    agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
+    receipts. `clock_skew_ms` is the agent's clock minus ours.
+    """
 
     agent_version: str
     version: tuple[int, int] | None
@@ -57,43 +67,106 @@ class Receipt:
     observed_at: datetime
     links: Mapping[int, LinkReceipt]
     problems: list[dict[str, str]] = field(default_factory=list)
+    limits_digest: str | None = None
+    run: str = ""
+    number: int | None = None
+    clock_skew_ms: int | None = None
+    evidence: Evidence | None = None
+
+    @property
+    def versions(self) -> tuple[int, int, int] | None:
+        """(G, H, L)."""
+        if self.version is None or self.limits_version is None:
+            return None
+        return *self.version, self.limits_version
 
 
 @dataclass(frozen=True)
 class Stored:
-    """`stored` is false for a receipt that is older than the newest one; `unknown_links` have no Link here."""
+    """`stored` is false for a receipt that is not newer than the newest one; `unknown_links` have no Link here.
+
+    `evidence_wanted`: the receipt names a document that we did not issue, and nothing proves yet that we signed it.
+    """
 
     stored: bool
-    unknown_links: list[int]
+    unknown_links: list[int] = field(default_factory=list)
+    evidence_wanted: bool = False
 
 
 @retried
 def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None) -> Stored:
     """Keep the receipt as the host's newest, one row for each of its Links, and the mails that follow. One transaction.
 
-    An agent whose clock is ahead counts as being at our time: else one wrong hour would silence it for an hour.
+    An agent whose clock is ahead counts as being at our time: else one wrong hour would silence one that does not count
+    its receipts for an hour. A receipt about another document than ours says nothing of any Link, and takes away what
+    was known. Evidence in it is noted in a transaction of its own: it needs the host's row.
     """
     received_at = now or timezone.now()
+    content = _content(host_id, receipt)
     try:
-        stored = _store(host_id, receipt, received_at)
+        stored = _store(host_id, receipt, content, received_at)
     except IntegrityError:
         # The host's first receipt came twice at once, or a Link was deleted meanwhile: both are settled by now.
-        stored = _store(host_id, receipt, received_at)
+        stored = _store(host_id, receipt, content, received_at)
     RECEIPTS.add("stored" if stored.stored else "older")
-    return stored
+    if not stored.stored or content != HostReceipt.Content.FOREIGN:
+        return stored
+    if receipt.evidence is not None:
+        evidence_note(host_id=host_id, evidence=receipt.evidence, now=received_at)
+        return stored
+    is_noted = noted_version(Host.objects.get(pk=host_id)) == receipt.versions
+    return replace(stored, evidence_wanted=not is_noted)
+
+
+def _content(host_id: int, receipt: Receipt) -> HostReceipt.Content:
+    """Whether the receipt is about a document that we issued for the versions that it names."""
+    if receipt.limits_digest is None:
+        return HostReceipt.Content.COUNTED
+    if receipt.versions is None:
+        return HostReceipt.Content.PROVEN  # that there is none
+    if is_issued(host_id=host_id, version=receipt.versions, digest=receipt.limits_digest):
+        return HostReceipt.Content.PROVEN
+    if _issue_newest(host_id) == (receipt.versions, receipt.limits_digest):
+        return HostReceipt.Content.PROVEN
+    return HostReceipt.Content.FOREIGN
+
+
+def _issue_newest(host_id: int) -> tuple[tuple[int, int, int], str] | None:
+    """Render what is newest: its document may be one that was issued before this service began to note them.
+
+    Returns its (G, H, L) and its digest, None where it cannot be made.
+    """
+    host = Host.objects.select_related("AS__isd").get(pk=host_id)
+    if host.AS_id is None:
+        return None
+    try:
+        newest = config_for(host)
+    except RuleError as exc:
+        logger.error("config.refused host=%s code=%s %s", host_id, exc.code, exc.message)
+        return None
+    generation = int(newest.version.partition(".")[0])
+    return (generation, newest.config_version, newest.limits_version), newest.limits_digest
+
+
+def _is_newer(receipt: Receipt, observed_at: datetime, newest: HostReceipt) -> bool:
+    """By the agent's count, which no clock disturbs; by `observed_at` from agents too old to count."""
+    if not receipt.run:
+        return observed_at > newest.observed_at
+    return receipt.run != newest.run or (receipt.number or 0) > (newest.number or 0)
 
 
 @transaction.atomic
-def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
+def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, received_at: datetime) -> Stored:
     # Not the host's row: services lock Links before hosts, and we are about to refer to Links.
     newest = HostReceipt.objects.select_for_update(of=("self",), no_key=True).filter(host_id=host_id).first()
     observed_at = min(receipt.observed_at, received_at)
-    if newest is not None and observed_at < newest.observed_at:
+    if newest is not None and not _is_newer(receipt, observed_at, newest):
         logger.info("receipt.older host=%s observed_at=%s newest=%s", host_id, observed_at, newest.observed_at)
-        return Stored(stored=False, unknown_links=[])
+        return Stored(stored=False)
     links = limited_links(host_id)
     old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=links.values())}
-    is_ours = receipt.version is not None and receipt.version[0] == selectors.generation()
+    is_generation = receipt.version is not None and receipt.version[0] == selectors.generation()
+    is_ours = is_generation and content != HostReceipt.Content.FOREIGN
     rows = [
         _row(link, receipt, receipt.links[interface_id], old.get(link.pk), received_at)
         for interface_id, link in links.items()
@@ -102,7 +175,7 @@ def _store(host_id: int, receipt: Receipt, received_at: datetime) -> Stored:
     _replace(rows, old)
     _note_delays(links.values(), {row.link_id: row for row in rows}, old)
     mails_create(_enforced_mails(links.values(), {row.link_id: row for row in rows}, old))
-    _save_host_receipt(newest, host_id, receipt, observed_at, received_at)
+    _save_host_receipt(newest or HostReceipt(host_id=host_id), receipt, content, observed_at, received_at)
     unknown = sorted(receipt.links.keys() - links.keys())
     if unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, unknown[:20])
@@ -153,6 +226,7 @@ def _row(
     )
     for name, direction in (("to_user", said.to_user), ("from_user", said.from_user)):
         if direction is not None:
+            setattr(row, f"{name}_dev", direction.dev)
             setattr(row, f"{name}_rate_kbit", direction.rate_kbit)
             setattr(row, f"{name}_bytes", direction.bytes)
             setattr(row, f"{name}_packets", direction.packets)
@@ -187,13 +261,15 @@ def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) ->
 
 
 def _save_host_receipt(
-    newest: HostReceipt | None, host_id: int, receipt: Receipt, observed_at: datetime, received_at: datetime
+    row: HostReceipt, receipt: Receipt, content: HostReceipt.Content, observed_at: datetime, received_at: datetime
 ) -> None:
-    row = newest or HostReceipt(host_id=host_id)
     row.agent_version = receipt.agent_version
     row.generation, row.config_version = receipt.version or (None, None)
     row.limits_version = receipt.limits_version
+    row.limits_digest, row.content = receipt.limits_digest or "", content
+    row.run, row.number = receipt.run, receipt.number
     row.observed_at, row.received_at = observed_at, received_at
+    row.clock_skew_ms = receipt.clock_skew_ms
     row.problems = receipt.problems
     row.save()
 

@@ -1,7 +1,7 @@
 """Hosts' configurations as bytes, rendered ahead of the poll and kept in the cache.
 
-A configuration is a function of (uid, G, H, L, secret, signing keys, address of this service): these name it in the
-cache, so there is nothing to invalidate.
+A configuration is a function of (uid, G, H, L, secret, signing keys, address of this service). The cache holds the
+newest one of each host, with a hash of these beside it: one that does not fit any more is not found, and is replaced.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ from config_tar import KeyRing
 from scionlab import selectors
 from scionlab.metrics.names import RENDERS
 from scionlab.models import Host, UserAS
+from scionlab.services.issued import digest_in, is_issued, issued_note
 from scionlab.services.signing import key_ring
 from scionlab.services.user_download import build_user_download
 
 logger = logging.getLogger(__name__)
 
-CACHE_TIMEOUT_S = 3600  # superseded ones fall out by themselves; a current one is rendered again when it did
-_FORMAT = "4"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+CACHE_TIMEOUT_S = 3600  # of hosts that are gone, or ask no more; a current one is rendered again when it fell out
+_FORMAT = "5"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """The tarball of one host at one version. `etag` is the quoted hash of the bytes."""
+    """The tarball of one host at one version. `etag` is the quoted hash of the bytes.
+
+    `identity` is a hash of everything that the bytes depend on. `limits_digest` is empty without link_info.json.
+    """
 
     content: bytes
     etag: str
@@ -39,6 +43,8 @@ class Rendered:
     version: str
     config_version: int
     limits_version: int
+    limits_digest: str
+    identity: str
 
 
 def config_for(host: Host) -> Rendered:
@@ -46,7 +52,11 @@ def config_for(host: Host) -> Rendered:
 
     Raises `RuleError` (`host_without_as`, `border_router_twice`, `signing_key_unreadable`).
     """
-    found = _cached(_key(host, selectors.generation(), key_ring()))
+    try:
+        found = _cached(host, selectors.generation(), key_ring())
+    except RedisError as exc:  # a cache that is down makes polls slower, not wrong
+        logger.warning("render.cache_unreachable error=%r", exc)
+        found = None
     if found is not None:
         RENDERS.add("cached")
         return found
@@ -55,8 +65,13 @@ def config_for(host: Host) -> Rendered:
 
 def render_ahead(host: Host) -> bool:
     """Have the configuration in the cache. False when it was there already, or the host has none."""
-    if host.AS_id is None or _is_cached(_key(host, selectors.generation(), key_ring())):
+    if host.AS_id is None:
         return False
+    try:
+        if _cached(host, selectors.generation(), key_ring()) is not None:
+            return False
+    except RedisError:
+        return False  # nowhere to put it
     _render(host.pk)
     return True
 
@@ -66,14 +81,9 @@ def user_download(user_as: UserAS) -> tuple[str, bytes]:
     key_ring()  # makes the first key, if there is none, before the host is locked
     with transaction.atomic():
         host = _locked_host(Host.objects.filter(AS_id=user_as.pk).order_by("pk").values_list("pk", flat=True)[0])
-        content = build_user_download(
-            host,
-            generation=selectors.generation(),
-            site_url=settings.SITE_URL,
-            keys=key_ring(),
-            as_hosts=_hosts_of_as(host),
-            in_virtual_machine=user_as.installation_type == UserAS.Installation.VM,
-        )
+        members = _issue(host, selectors.generation(), key_ring())
+        in_virtual_machine = user_as.installation_type == UserAS.Installation.VM
+        content = build_user_download(host, members, in_virtual_machine=in_virtual_machine)
     return config_tar.download_name(host), content
 
 
@@ -82,30 +92,45 @@ def _render(host_id: int) -> Rendered:
 
     The host's row is locked meanwhile: whoever changes something that it depends on raises its counters in the same
     transaction, so the Links and keys that are read are those of the version that is read. Of several that want the
-    same at the same time the first one renders, and the others find it in the cache when they get the lock.
+    same at the same time the first one renders, and the others find it in the cache when they get the lock. It is
+    stored under the lock too: else an older one could replace a newer one there.
     """
     with transaction.atomic():
         host = _locked_host(host_id)
         generation = selectors.generation()
         keys = key_ring()
-        key = _key(host, generation, keys)
-        found = _cached(key)
+        try:
+            found = _cached(host, generation, keys)
+        except RedisError:
+            found = None
         if found is not None:
             return found
-        content = config_tar.build_host_tar(
-            host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
+        members = _issue(host, generation, keys)
+        content = config_tar.pack(members)
+        rendered = Rendered(
+            content=content,
+            etag=f'"{hashlib.sha256(content).hexdigest()}"',
+            file_name=config_tar.host_tar_name(host),
+            version=config_tar.format_version(generation, host.config_version),
+            config_version=host.config_version,
+            limits_version=host.limits_version,
+            limits_digest=digest_in(members),
+            identity=_identity(host, generation, keys),
         )
+        _store(host, rendered)
     RENDERS.add("rendered")
-    rendered = Rendered(
-        content=content,
-        etag=f'"{hashlib.sha256(content).hexdigest()}"',
-        file_name=config_tar.host_tar_name(host),
-        version=config_tar.format_version(generation, host.config_version),
-        config_version=host.config_version,
-        limits_version=host.limits_version,
-    )
-    _store(key, rendered)
     return rendered
+
+
+def _issue(host: Host, generation: int, keys: KeyRing) -> dict[str, bytes]:
+    """The files of the host, which is locked, with a note of the limits that it is given by them."""
+    members = config_tar.host_members(
+        host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
+    )
+    digest = digest_in(members)
+    if digest:
+        issued_note(host=host, generation=generation, digest=digest)
+    return members
 
 
 def _locked_host(host_id: int) -> Host:
@@ -117,31 +142,30 @@ def _hosts_of_as(host: Host) -> list[Host]:
     return list(Host.objects.filter(AS_id=host.AS_id).order_by("pk"))
 
 
-def _key(host: Host, generation: int, keys: KeyRing) -> str:
+def _identity(host: Host, generation: int, keys: KeyRing) -> str:
     versions = (generation, host.config_version, host.limits_version)
     parts = (_FORMAT, host.uid, *versions, host.secret, keys.fingerprint, settings.SITE_URL)
-    return "config:" + hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()
+    return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()
 
 
-def _cached(key: str) -> Rendered | None:
-    """A cache that is down makes polls slower, not wrong."""
-    try:
-        found = cache.get(key)
-    except RedisError as exc:
-        logger.warning("render.cache_unreachable error=%r", exc)
+def _name(host: Host) -> str:
+    """In the cache; two versions of this service side by side do not replace each other's."""
+    return f"config:{_FORMAT}:{host.uid}"
+
+
+def _cached(host: Host, generation: int, keys: KeyRing) -> Rendered | None:
+    """Raises `RedisError`. A document that this database did not issue is from before a backup was restored."""
+    found = cache.get(_name(host))
+    if not isinstance(found, Rendered) or found.identity != _identity(host, generation, keys):
         return None
-    return found if isinstance(found, Rendered) else None
+    version = (generation, host.config_version, host.limits_version)
+    if found.limits_digest and not is_issued(host_id=host.pk, version=version, digest=found.limits_digest):
+        return None
+    return found
 
 
-def _is_cached(key: str) -> bool:
+def _store(host: Host, rendered: Rendered) -> None:
     try:
-        return cache.has_key(key)
-    except RedisError:
-        return True  # nowhere to put it
-
-
-def _store(key: str, rendered: Rendered) -> None:
-    try:
-        cache.set(key, rendered, CACHE_TIMEOUT_S)
+        cache.set(_name(host), rendered, CACHE_TIMEOUT_S)
     except RedisError as exc:
         logger.warning("render.cache_unreachable error=%r", exc)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import functools
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
@@ -21,7 +23,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from config_tar import KeyRing, Signer, key_id_of
+from config_tar import CONTEXT, KeyRing, Signer, key_id_of
 from scionlab.models import EnrolmentToken, Host, ServiceState, SigningKey, User
 from scionlab.retry import retried
 from scionlab.services.host import host_bump
@@ -80,6 +82,19 @@ def near_end_of_last_key() -> datetime | None:
 def unreadable_keys() -> list[SigningKey]:
     """Valid keys whose private part cannot be decrypted: with one of them nothing can be signed."""
     return [key for key in valid_keys() if not _is_readable(key)]
+
+
+def is_signed_here(text: str, signatures: Mapping[str, bytes]) -> bool:
+    """Whether one of the signatures (by key id) is right, by a key of this service that is not revoked; it may have
+    ended."""
+    message = CONTEXT + text.encode()
+    for key in SigningKey.objects.filter(key_id__in=signatures, revoked_at=None):
+        try:
+            Ed25519PublicKey.from_public_bytes(base64.b64decode(key.public_key)).verify(signatures[key.key_id], message)
+        except InvalidSignature:
+            continue
+        return True
+    return False
 
 
 def service_key_line(key: SigningKey) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from config_tar import (
@@ -14,33 +14,21 @@ from config_tar import (
     SUFFIX,
     ConfigHost,
     HostSnapshot,
-    KeyRing,
     download_name,
-    host_members,
     join_address,
     pack,
     snapshot,
 )
 
 
-def build_user_download(
-    host: ConfigHost,
-    *,
-    generation: int,
-    site_url: str,
-    keys: KeyRing,
-    as_hosts: Iterable[ConfigHost] | None = None,
-    in_virtual_machine: bool = False,
-) -> bytes:
-    """What a person downloads for a user AS: one folder with a README.md and the host's files.
+def build_user_download(host: ConfigHost, members: Mapping[str, bytes], *, in_virtual_machine: bool = False) -> bytes:
+    """What a person downloads for a user AS: one folder with a README.md and the `members` of the host's tarball.
 
-    Not for `scionlab-config --tar`, which wants the host's own tarball. Raises as `config_tar.build_host_tar`.
+    Not for `scionlab-config --tar`, which wants the host's own tarball.
     """
-    members = host_members(host, generation=generation, site_url=site_url, keys=keys, as_hosts=as_hosts)
-    manifest = json.loads(members[MANIFEST_NAME])
-    members["README.md"] = build_readme(snapshot(host), manifest, in_virtual_machine=in_virtual_machine)
+    readme = build_readme(snapshot(host), json.loads(members[MANIFEST_NAME]), in_virtual_machine=in_virtual_machine)
     folder = download_name(host).removesuffix(SUFFIX)
-    return pack({f"{folder}/{name}": content for name, content in members.items()})
+    return pack({f"{folder}/{name}": content for name, content in {**members, "README.md": readme}.items()})
 
 
 _VIRTUAL_MACHINE = (

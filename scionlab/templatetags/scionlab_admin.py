@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django import template
-from django.utils import timezone
 
 from scionlab.admin.notices import notices
 
@@ -13,4 +12,4 @@ register = template.Library()
 @register.simple_tag
 def testbed_notices() -> list[str]:
     """What administrators must know now."""
-    return notices(now=timezone.now())
+    return notices()

@@ -38,7 +38,7 @@ def links(owner: User) -> list[Link]:
 
 def receipt(host: Host, kbit: int, observed_at: datetime) -> Receipt:
     host.refresh_from_db()
-    both = Direction(rate_kbit=kbit, bytes=1, packets=1, drops=0)
+    both = Direction(dev="eth0", rate_kbit=kbit, bytes=1, packets=1, drops=0)
     entry = LinkReceipt(
         limits=Limits.both(kbit), state=LinkEnforcement.State.ENFORCED, problem="", to_user=both, from_user=both
     )

@@ -50,14 +50,14 @@ def render_while_somebody_saves(link: Link, owner: User, monkeypatch: pytest.Mon
             done.set()
 
     saver = threading.Thread(target=save)
-    original = config_tar.build_host_tar
+    original = config_tar.host_members
 
-    def build_after_the_save_tried(host: Any, **options: Any) -> bytes:
+    def build_after_the_save_tried(host: Any, **options: Any) -> dict[str, bytes]:
         saver.start()
         done.wait(0.5)  # with the lock the save cannot finish before us, however long we wait
         return original(host, **options)
 
-    monkeypatch.setattr(config_tar, "build_host_tar", build_after_the_save_tried)
+    monkeypatch.setattr(config_tar, "host_members", build_after_the_save_tried)
     rendered = render.config_for(Host.objects.get(pk=link.interface_a.host_id))
     saver.join(10)
     assert done.is_set()

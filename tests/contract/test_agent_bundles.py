@@ -22,7 +22,7 @@ from ap_agent.signed_text import TrustedKey, Version, parse_keys
 from ap_agent.store import Store
 from ap_agent.trust import Keyring, verify
 from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
-from config_tar import build_host_tar
+from config_tar import build_host_tar, host_members
 from scionlab.api.receipt_format import parse_receipt
 from scionlab.services.user_download import build_user_download
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
@@ -60,9 +60,10 @@ def test_largest_host_fits_the_agents_limits() -> None:
     assert len(bundle.links) == len(FULL_AP_HOST.link_ends)
 
 
-@pytest.mark.parametrize(
-    "data", [tar_of(USER_HOST), build_user_download(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)]
-)
+USER_MEMBERS = host_members(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)
+
+
+@pytest.mark.parametrize("data", [tar_of(USER_HOST), build_user_download(USER_HOST, USER_MEMBERS)])
 def test_tarball_of_a_user_as_is_no_order_to_remove_limits(data: bytes) -> None:
     with pytest.raises(BundleError) as refused:
         read_bundle(data, host_id=USER_HOST.uid)

@@ -18,6 +18,7 @@ from bandwidth_config import LinkInfo, RuleError
 from config_tar import (
     build_host_tar,
     download_name,
+    host_members,
     host_tar_name,
     pack,
 )
@@ -360,7 +361,8 @@ def test_today_s_tarball_is_the_published_sample() -> None:
 
 
 def download_of(host: SampleHost, **options: Any) -> dict[str, bytes]:
-    return contents(build_user_download(host, generation=1, site_url=SITE_URL, keys=KEYS, **options))
+    members = host_members(host, generation=1, site_url=SITE_URL, keys=KEYS)
+    return contents(build_user_download(host, members, **options))
 
 
 def test_download_is_one_folder_with_a_readme_and_the_files_of_the_host() -> None:
@@ -416,7 +418,8 @@ def test_file_names_have_underscores_for_colons() -> None:
 def test_same_download_gives_the_same_bytes() -> None:
     shuffled = replace(AP_HOST, link_ends=tuple(reversed(AP_HOST.link_ends)))
     first, second = (
-        build_user_download(host, generation=1, site_url=SITE_URL, keys=KEYS) for host in (AP_HOST, shuffled)
+        build_user_download(host, host_members(host, generation=1, site_url=SITE_URL, keys=KEYS))
+        for host in (AP_HOST, shuffled)
     )
     assert first == second
 

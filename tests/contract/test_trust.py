@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from ap_agent.bundle import Bundle
 from ap_agent.enrol import enrol, parse_token
 from ap_agent.errors import AgentError, TrustError
 from ap_agent.settings import Settings, load_settings
+from bandwidth_config import LINK_INFO_PATH
+from config_tar import MANIFEST_NAME
 from scionlab import selectors
 from scionlab.isd_as import parse_as_id
 from scionlab.models import Host, Link, SigningKey
@@ -25,6 +28,7 @@ from scionlab.services.link import link_set_bandwidth
 from scionlab.services.signing import signing_key_revoke, signing_key_rotate
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.test_host_api import basic, poll
+from tests.web.test_receipt import document, post
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +65,22 @@ class Agent:
         self.bundle = believe(self.offered(), self.settings, self.trust, lambda: None, timezone.now())
         self.trust = self.trust.after(self.bundle)
         return self.bundle
+
+    def proves(self, *, with_evidence: bool = False) -> Any:
+        """The answer to its receipt about what it has taken."""
+        assert self.bundle is not None
+        manifest = json.loads(self.bundle.members[MANIFEST_NAME])
+        evidence = {"evidence": {name: manifest[name] for name in ("signed", "signatures")}} if with_evidence else {}
+        body = document(
+            self.host,
+            {},
+            version=self.bundle.version,
+            limits_version=self.bundle.limits_version,
+            limits_digest=manifest["sha256"][LINK_INFO_PATH],
+            observed_at=timezone.now().isoformat(),
+            **evidence,
+        )
+        return json.loads(post(self.host, body).content)
 
     def refuses(self) -> str:
         """The code with which it refuses what the service offers."""
@@ -181,7 +201,10 @@ def test_restored_backup_is_refused_until_the_generation_is_raised(agent: Agent,
     call_command("loaddata", str(backup), verbosity=0)
     assert agent.refuses() == "version_older"
     assert agent.bundle is had, "what was enforced stays"
-    assert [host.uid for host in selectors.hosts_ahead(now=timezone.now())] == [agent.host.uid]
+    assert agent.proves() == {"stored": True, "evidence_wanted": True}
+    assert not selectors.hosts_ahead().exists(), "numbers alone are evidence of nothing"
+    assert agent.proves(with_evidence=True) == {"stored": True}
+    assert [host.uid for host in selectors.hosts_ahead()] == [agent.host.uid]
 
     # What is changed before that is kept here and refused there.
     for kbit in (600, 500):
@@ -192,7 +215,7 @@ def test_restored_backup_is_refused_until_the_generation_is_raised(agent: Agent,
     assert (raised.new, raised.ahead) == (2, 1)
     bundle = agent.take()
     assert (bundle.version.split(".")[0], limit_of(bundle)) == ("2", 500)
-    assert not selectors.hosts_ahead(now=timezone.now()).exists()
+    assert not selectors.hosts_ahead().exists()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -206,5 +229,6 @@ def test_generation_that_was_raised_since_the_backup_is_raised_above(agent: Agen
     call_command("flush", interactive=False, verbosity=0)
     call_command("loaddata", str(backup), verbosity=0)
     assert agent.refuses() == "version_older"
+    assert agent.proves(with_evidence=True) == {"stored": True}
     assert generation_raise().new == 5
     assert agent.take().version.split(".")[0] == "5"

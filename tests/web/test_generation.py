@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from io import StringIO
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,7 +13,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab import selectors
-from scionlab.models import EnrolmentToken, Host, HostReceipt, Link, LinkEnforcement, ServiceState, User
+from scionlab.models import EnrolmentToken, Host, HostReceipt, Link, LinkEnforcement, ServiceState, User, UserAS
 from scionlab.services.enrolment import enrolment_token_create, host_enrol
 from scionlab.services.generation import generation_raise
 from tests.factories import HostFactory
@@ -30,111 +29,63 @@ def host(link: Link) -> Host:
     return Host.objects.get(pk=link.interface_a.host_id)
 
 
-def ahead() -> list[Host]:
-    return list(selectors.hosts_ahead(now=timezone.now()))
+def prove(host: Host, generation: int, config_version: int = 18, limits_version: int = 7) -> None:
+    """As `services.evidence` notes it (test_evidence.py)."""
+    noted = {"ahead_generation": generation, "ahead_config_version": config_version}
+    Host.objects.filter(pk=host.pk).update(**noted, ahead_limits_version=limits_version, ahead_at=timezone.now())
 
 
-def claims(host: Host) -> tuple[int | None, int | None, int | None]:
-    host.refresh_from_db()
-    return host.ahead_generation, host.ahead_config_version, host.ahead_limits_version
-
-
-def report(host: Host, generation: int, config_version: int = 18, limits_version: int = 7) -> None:
+def claim(host: Host, generation: int) -> None:
+    """A receipt, which anybody with the host's credentials can write."""
     now = timezone.now()
     HostReceipt.objects.create(
-        host=host,
-        generation=generation,
-        config_version=config_version,
-        limits_version=limits_version,
-        observed_at=now,
-        received_at=now,
+        host=host, generation=generation, config_version=18, limits_version=7, observed_at=now, received_at=now
     )
-
-
-# --- hosts that have something newer ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("query", "noted"),
-    [
-        ("?version=1.19", (1, 19, None)),
-        ("?version=2.1", (2, 1, None)),
-        ("?version=2.1&limits=1", (2, 1, 1)),
-        ("?version=1.18&limits=8", (1, 18, 8)),
-        ("?version=1.17&limits=8", (1, 17, 8)),
-        ("?version=1.19&limits=6", (1, 19, 6)),
-        ("?version=01.0019&limits=007", (1, 19, 7)),
-        ("?version=1.17", None),
-        ("?version=1.17&limits=7", None),
-        ("?version=0.99&limits=99", None),
-        ("", None),
-        ("?limits=99", None),
-        (f"?version={2**31}.1", None),  # no column holds it, so it is nobody's
-        (f"?version=1.{'9' * 5000}", None),
-    ],
-)
-def test_poll_from_the_future_is_answered_and_noted(host: Host, query: str, noted: Any) -> None:
-    assert poll(host, query).status_code == 200
-    assert claims(host) == (noted or (None, None, None))
-    assert ahead() == ([host] if noted else [])
-
-
-def test_poll_from_the_future_writes_once_a_minute(host: Host) -> None:
-    poll(host, "?version=1.19")
-    first = Host.objects.get(pk=host.pk).ahead_at
-    poll(host, "?version=1.20")
-    assert claims(host) == (1, 19, None)
-    Host.objects.filter(pk=host.pk).update(ahead_at=timezone.now() - timedelta(seconds=61))
-    poll(host, "?version=1.20")
-    assert claims(host) == (1, 20, None)
-    assert host.ahead_at is not None
-    assert first is not None
-    assert host.ahead_at > first - timedelta(seconds=60)
-
-
-@pytest.mark.parametrize(
-    ("version", "is_ahead"),
-    [((1, 18, 7), False), ((1, 19, 7), True), ((1, 18, 8), True), ((2, 1, 1), True), ((1, 17, 6), False)],
-)
-def test_receipt_from_the_future_tells_the_same(host: Host, version: tuple[int, int, int], is_ahead: bool) -> None:
-    report(host, *version)
-    assert ahead() == ([host] if is_ahead else [])
-
-
-def test_what_was_said_long_ago_is_said_no_more(host: Host) -> None:
-    poll(host, "?version=1.19")
-    report(host, 2)
-    old = timezone.now() - timedelta(seconds=selectors.AHEAD_FOR_S + 1)
-    HostReceipt.objects.update(received_at=old)
-    assert ahead() == [host]
-    Host.objects.filter(pk=host.pk).update(ahead_at=old)
-    assert ahead() == []
 
 
 # --- raising ------------------------------------------------------------------------------------------------
 
 
-def test_raised_generation_is_above_whatever_was_reported(host: Host, host_b: Host) -> None:
-    report(host, 4)
-    poll(host_b, "?version=6.1")
+def test_generation_rises_by_one_whatever_was_claimed(host: Host, host_b: Host) -> None:
+    claim(host, 4)
+    poll(host_b, "?version=900.1")
     raised = generation_raise()
-    assert (raised.old, raised.new, raised.ahead, raised.ignored) == (1, 7, 2, {})
+    assert (raised.old, raised.new, raised.ahead, raised.unproven) == (1, 2, 0, {host.uid: 4})
+    assert selectors.generation() == 2
+
+
+def test_generation_rises_above_what_was_proven(host: Host, host_b: Host) -> None:
+    prove(host, 1, 19)
+    prove(host_b, 6, 1)
+    raised = generation_raise()
+    assert (raised.old, raised.new, raised.ahead, raised.unproven) == (1, 7, 2, {})
     assert selectors.generation() == 7
-    assert ahead() == []
+    assert not selectors.hosts_ahead().exists()
 
 
-@pytest.mark.parametrize(("claim", "new"), [(1001, 1002), (1002, 2), (2**31 - 1, 2)])
-def test_lying_agent_cannot_use_up_the_generations(host: Host, claim: int, new: int) -> None:
-    report(host, claim)
-    raised = generation_raise()
-    assert raised.new == new
-    assert raised.ignored == ({} if claim < new else {host.uid: claim})
+def test_host_of_a_user_as_is_not_even_named(user_as: UserAS) -> None:
+    claim(Host.objects.get(AS=user_as.pk), 900)
+    assert generation_raise().unproven == {}
 
 
-def test_operator_may_name_the_generation(host: Host) -> None:
-    report(host, 5000)
-    assert generation_raise(to=5001).ignored == {}
+def test_operator_who_knows_better_may_skip_generations(host: Host) -> None:
+    with pytest.raises(RuleError) as refused:
+        generation_raise(to=5001)
+    assert refused.value.code == "generation_unproven"
+    assert refused.value.message == (
+        "No host proved to have generation 5000. Raise to 2, or add --force if you know better."
+    )
+    assert selectors.generation() == 1
+    assert generation_raise(to=5001, force=True).new == 5001
     assert selectors.generation() == 5001
+
+
+def test_evidence_of_a_generation_that_was_raised_above_counts_no_more(host: Host) -> None:
+    prove(host, 6, 1)
+    assert generation_raise(to=3).new == 3
+    Host.objects.filter(pk=host.pk).update(ahead_generation=2)
+    assert not selectors.hosts_ahead().exists()
+    assert generation_raise().new == 4
 
 
 @pytest.mark.parametrize("to", [0, 1, -1, 2**31])
@@ -149,11 +100,11 @@ def test_raise_withdraws_what_was_said_of_older_generations(host: Host, link: Li
     client = Client()
     url = f"/api/v4/host/{host.uid}/deployed_config_version"
     assert client.post(url, {"version": "1.18"}, headers=credentials(host)).status_code == 200
-    poll(host, "?version=2.1")
+    prove(host, 1, 19)
     generation_raise()
     host.refresh_from_db()
     assert (host.config_version_deployed, host.delivered_config_version, host.delivered_limits_version) == (0, 0, 0)
-    assert claims(host) == (None, None, None)
+    assert (host.ahead_generation, host.ahead_at) == (None, None)
     assert not LinkEnforcement.objects.exists()
     # What the stock client had installed is of the old generation: its H names another configuration.
     assert client.post(url, {"version": "1.18"}, headers=credentials(host)).status_code == 304
@@ -185,18 +136,21 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_command_says_what_it_did_and_what_it_did_not_believe(host: Host, host_b: Host) -> None:
-    report(host, 3)
-    report(host_b, 9000)
+def test_command_says_what_it_did_and_what_nobody_proved(host: Host, host_b: Host) -> None:
+    prove(host, 3)
+    claim(host_b, 9000)
     HostFactory()
     said = run()
     assert "The generation was 1 and is 4 now. 4 hosts fetch" in said
-    assert "2 of them had newer versions than this database." in said
-    assert f"Host {host_b.uid} claims generation 9000, which is not believed. If it is true: --to 9001." in said
+    assert "1 of them proved to have what this database does not know." in said
+    assert (
+        f"Host {host_b.uid} reports generation 9000 and does not prove it: its agent may be too old to. If it is true: "
+        "--to 9001 --force."
+    ) in said
 
 
 def test_dry_run_changes_nothing(host: Host) -> None:
-    report(host, 3)
+    prove(host, 3)
     before = list(Host.objects.values())
     assert "The generation stays 1. It would become 4" in run("--dry-run").replace("Dry run: the", "The")
     assert list(Host.objects.values()) == before
@@ -206,6 +160,9 @@ def test_dry_run_changes_nothing(host: Host) -> None:
 def test_command_refuses_a_step_back() -> None:
     with pytest.raises(CommandError, match="Generation 1 is not above 1"):
         run("--to", "1")
+    with pytest.raises(CommandError, match="No host proved to have generation 8"):
+        run("--to", "9")
+    assert "is 9 now" in run("--to", "9", "--force")
 
 
 # --- what administrators see --------------------------------------------------------------------------------
@@ -219,9 +176,13 @@ def test_administrators_are_warned_until_the_generation_is_raised(
         return door.get(reverse(page)).content.decode()
 
     assert "raise_generation" not in text()
-    poll(host, "?version=1.19")
-    assert "1 host has a newer configuration than this database" in text()
-    poll(host_b, "?version=2.1")
-    assert "2 hosts have newer configurations than this database" in text()
+    poll(host, "?version=900.1")
+    claim(host, 900)
+    assert "raise_generation" not in text()
+    prove(host, 1, 19)
+    Host.objects.filter(pk=host.pk).update(ahead_at=timezone.now() - timedelta(days=400))
+    assert "1 host has a configuration that this service signed and this database does not know" in text()
+    prove(host_b, 2, 1)
+    assert "2 hosts have configurations that this service signed and this database does not know" in text()
     generation_raise()
     assert "raise_generation" not in text()

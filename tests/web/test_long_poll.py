@@ -269,14 +269,14 @@ def test_a_stampede_for_one_tarball_renders_it_once(
     server: WebServer, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered: list[object] = []
-    original = config_tar.build_host_tar
+    original = config_tar.host_members
 
-    def build(*args: Any, **options: Any) -> bytes:
+    def build(*args: Any, **options: Any) -> dict[str, bytes]:
         rendered.append(args)
         time.sleep(0.2)  # so that all four want it while it is made
         return original(*args, **options)
 
-    monkeypatch.setattr(config_tar, "build_host_tar", build)
+    monkeypatch.setattr(config_tar, "host_members", build)
     answers = [server._clients.submit(server.poll, host, limits=0) for _ in range(4)]
     bodies = {one.result(DEADLINE_S).body for one in answers}
     assert len(bodies) == 1

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -196,15 +197,53 @@ class Site:
     # --- hosts ------------------------------------------------------------------------------------------------
 
     def poll(
-        self, *, version: str, limits: int | None = None, wait_s: int = 0, host: int = 0, port: int | None = None
+        self,
+        *,
+        version: str,
+        limits: int | None = None,
+        digest: str = "",
+        wait_s: int = 0,
+        host: int = 0,
+        port: int | None = None,
     ) -> Answer:
         """The host of one of the attachment points asks."""
         uid, secret = self.facts["uids"][host], self.facts["secrets"][host]
         credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
         query = {"version": version} | ({} if limits is None else {"limits": str(limits)})
+        query |= {"digest": digest} if digest else {}
         query |= {"wait": str(wait_s)} if wait_s else {}
         path = f"/api/v4/host/{uid}/config?{urlencode(query)}"
         return self.request("GET", path, headers={"Authorization": f"Basic {credentials}"}, port=port)
+
+    def report(self, *, version: str, limits: int, links: dict[str, int], **values: Any) -> Answer:
+        """The agent of the first attachment point sends a receipt: the kernel has `links`, kbit/s by interface id."""
+        uid, secret = self.facts["uids"][0], self.facts["secrets"][0]
+        credentials = base64.b64encode(f"{uid}:{secret}".encode()).decode()
+        counters = {"bytes": 0, "packets": 0, "drops": 0, "backlog_bytes": 0}
+        entries = {
+            key: {
+                "kbit": kbit,
+                "state": "enforced",
+                "to_user": {"dev": "eth0", "rate_kbit": kbit, **counters},
+                "from_user": {"dev": "slbw0", "rate_kbit": kbit, **counters},
+            }
+            for key, kbit in links.items()
+        }
+        receipt = {
+            "schema": 1,
+            "agent_version": "0.1.0",
+            "version": version,
+            "limits_version": limits,
+            "observed_at": datetime.now(UTC).isoformat(),
+            "writes": 0,
+            "links": entries,
+            "problems": [],
+            **values,
+        }
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+        return self.request(
+            "POST", f"/api/v4/host/{uid}/enforcement", body=json.dumps(receipt).encode(), headers=headers
+        )
 
     def fetch(self, *, version: str, limits: int, **others: Any) -> Answer:
         """The answer with something newer: the web tier may believe for a second that there is nothing (ADR 0011)."""
