@@ -27,6 +27,28 @@ _DIRECTION = {
         **dict.fromkeys(("bytes", "packets", "drops", "backlog_bytes"), _COUNT),
     },
 }
+_DIGEST: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_EVIDENCE = {
+    "type": ["object", "null"],
+    "description": "Of the manifest in force, verbatim; in the receipt after an answer with evidence_wanted.",
+    "required": ["signed", "signatures"],
+    "properties": {
+        "signed": {"type": "string", "maxLength": 1024 * 1024},
+        "signatures": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 32,
+            "items": {
+                "type": "object",
+                "required": ["key_id", "signature"],
+                "properties": {
+                    "key_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+                    "signature": {"type": "string", "description": "64 bytes in base64.", "maxLength": 88},
+                },
+            },
+        },
+    },
+}
 _RECEIPT = {
     "type": "object",
     "required": ["schema", "agent_version", "version", "limits_version", "observed_at", "writes", "links", "problems"],
@@ -35,6 +57,19 @@ _RECEIPT = {
         "agent_version": {"type": "string"},
         "version": {"type": ["string", "null"], "description": "G.H of what is enforced."},
         "limits_version": {"type": ["integer", "null"], "minimum": 0},
+        "limits_digest": {
+            **_DIGEST,
+            "type": ["string", "null"],
+            "description": "SHA-256 of the link_info.json in force; null exactly if version is null.",
+        },
+        "run": {
+            "type": ["string", "null"],
+            "pattern": "^[0-9a-f]{32}$",
+            "description": "Names one start of the agent; with number, or not at all.",
+        },
+        "number": {"type": ["integer", "null"], "minimum": 1, "description": "Of this receipt within the run."},
+        "clock_skew_ms": {"type": ["integer", "null"], "description": "The agent's clock minus the service's."},
+        "evidence": _EVIDENCE,
         "observed_at": _MOMENT,
         "writes": _COUNT,
         "links": {
@@ -103,10 +138,14 @@ _CREDENTIALS = {
         "revoked": {"type": "array", "items": {"type": "string"}},
     },
 }
-_STORED = {
+_STORED: dict[str, Any] = {
     "type": "object",
     "required": ["stored"],
     "properties": {"stored": {"type": "boolean"}, "ignored_links": {"type": "array", "items": {"type": "string"}}},
+}
+_RECEIPT_STORED = {
+    **_STORED,
+    "properties": {**_STORED["properties"], "evidence_wanted": {"type": "boolean", "description": "Absent: false."}},
 }
 
 
@@ -128,13 +167,14 @@ def _config() -> Operation:
     parameters = [
         _query("version", {"type": "string", "pattern": r"^([0-9]+\.[0-9]+)?$"}, "G.H of what the host has."),
         _query("limits", {"type": "string", "pattern": "^[0-9]*$"}, "L of what the host has."),
+        _query("digest", {"type": "string", "pattern": "^([0-9a-f]{64})?$"}, "SHA-256 of the link_info.json in force."),
         _query("wait", {"type": "string"}, "Hold a 304 back for so many seconds; at most 60 count, others nothing."),
     ]
     tarball = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
     return _operation(
         "host_config",
         "Fetch the configuration of a host",
-        "304 if and only if the versions that were sent are the service's.",
+        "304 if and only if the versions sent are the service's, and the digest sent is of a document issued for them.",
         parameters=parameters,
         responses={
             "200": {
@@ -166,6 +206,10 @@ def _enforcement() -> Operation:
         "agent_version": "0.1.0",
         "version": "1.18",
         "limits_version": 7,
+        "limits_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "run": "5f0c9f0e6d6b4c0f8f1f3f6f1f0a9b7c",
+        "number": 12,
+        "clock_skew_ms": -20,
         "observed_at": "2026-11-21T06:00:00.123456Z",
         "writes": 0,
         "links": {},
@@ -175,7 +219,7 @@ def _enforcement() -> Operation:
         "host_enforcement",
         "Send a receipt: what the kernel really has",
         body=("application/json", _RECEIPT, example),
-        responses={"200": _json("What was done with it.", _STORED, {"stored": True})},
+        responses={"200": _json("What was done with it.", _RECEIPT_STORED, {"stored": True})},
         errors=(400, 413),
     )
 

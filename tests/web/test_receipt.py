@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import copy
 import json
@@ -108,6 +109,7 @@ def test_receipt_is_stored_as_it_was_sent(host: Host, link: Link) -> None:
         9,
         2,
     )
+    assert (row.to_user_dev, row.from_user_dev) == ("eth0", "slbw0")
     assert row.received_at == receipt.received_at
 
 
@@ -214,6 +216,13 @@ def drop(*path: str) -> Change:
     return change
 
 
+SIGNATURE = {"key_id": "c" * 32, "signature": base64.b64encode(bytes(64)).decode()}
+
+
+def signature(**values: Any) -> Change:
+    return put("evidence", "signatures", value=[SIGNATURE | values])
+
+
 @pytest.mark.parametrize(
     ("change", "code", "field"),
     [
@@ -262,12 +271,44 @@ def drop(*path: str) -> Change:
         (put("problems", value={}), "receipt_invalid", "problems"),
         (put("problems", value=["text"]), "receipt_invalid", "problems.0"),
         (put("problems", value=[{"code": "x", "subject": "y"}]), "receipt_invalid", "problems.0.message"),
+        (put("limits_digest", value="A" * 64), "receipt_invalid", "limits_digest"),
+        (put("limits_digest", value="a" * 63), "receipt_invalid", "limits_digest"),
+        (put("limits_digest", value="a" * 64 + "\n"), "receipt_invalid", "limits_digest"),
+        (put("limits_digest", value=7), "receipt_invalid", "limits_digest"),
+        (put("limits_digest", value=None), "receipt_invalid", "limits_digest"),  # though it has a bundle
+        (put("run", value="a" * 31), "receipt_invalid", "run"),
+        (put("run", value="G" * 32), "receipt_invalid", "run"),
+        (put("run", value=[]), "receipt_invalid", "run"),
+        (drop("run"), "receipt_invalid", "number"),
+        (put("number", value=None), "receipt_invalid", "number"),
+        (put("number", value=0), "receipt_invalid", "number"),
+        (put("number", value=True), "receipt_invalid", "number"),
+        (put("number", value="1"), "receipt_invalid", "number"),
+        (put("number", value=2**63), "receipt_invalid", "number"),
+        (put("clock_skew_ms", value=1.5), "receipt_invalid", "clock_skew_ms"),
+        (put("clock_skew_ms", value=False), "receipt_invalid", "clock_skew_ms"),
+        (put("clock_skew_ms", value=-(2**63)), "receipt_invalid", "clock_skew_ms"),
+        (put("evidence", value=[]), "receipt_invalid", "evidence"),
+        (put("evidence", "signed", value=1), "receipt_invalid", "evidence.signed"),
+        (put("evidence", "signed", value="x" * (1024 * 1024 + 1)), "receipt_invalid", "evidence.signed"),
+        (put("evidence", "signed", value="\ud800"), "receipt_invalid", "evidence.signed"),
+        (drop("evidence", "signed"), "receipt_invalid", "evidence.signed"),
+        (put("evidence", "signatures", value=[]), "receipt_invalid", "evidence.signatures"),
+        (put("evidence", "signatures", value={}), "receipt_invalid", "evidence.signatures"),
+        (put("evidence", "signatures", value=[SIGNATURE] * 33), "receipt_invalid", "evidence.signatures"),
+        (put("evidence", "signatures", value=["x"]), "receipt_invalid", "evidence.signatures.0"),
+        (signature(key_id="x" * 32), "receipt_invalid", "evidence.signatures.0.key_id"),
+        (signature(signature="AAAA"), "receipt_invalid", "evidence.signatures.0.signature"),
+        (signature(signature="\u00e4" * 88), "receipt_invalid", "evidence.signatures.0.signature"),
+        (signature(signature=None), "receipt_invalid", "evidence.signatures.0.signature"),
     ],
 )
 def test_wrong_value_is_400_at_its_place_and_nothing_is_stored(
     host: Host, link: Link, change: Change, code: str, field: str | None
 ) -> None:
-    body = copy.deepcopy(document(host, {"1": link_entry(1000)}))
+    newer: dict[str, Any] = {"limits_digest": "a" * 64, "run": "b" * 32, "number": 1, "clock_skew_ms": 0}
+    evidence = {"signed": "{}", "signatures": [SIGNATURE]}
+    body = copy.deepcopy(document(host, {"1": link_entry(1000)}, **newer, evidence=evidence))
     change(body)
     response = post(host, body)
     error = json.loads(response.content)
@@ -322,6 +363,40 @@ def test_example_of_the_contract_is_read() -> None:
 def test_keys_that_are_not_known_are_ignored(host: Host, link: Link) -> None:
     body = document(host, {"1": link_entry(1000, colour="blue")}, mood="good")
     assert json.loads(post(host, body).content) == {"stored": True}
+
+
+_NEWER = ["limits_digest", "run", "number", "clock_skew_ms", "evidence"]
+_ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.sampled_from(["a" * 32, "b" * 64, "A" * 86 + "=="]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["signed", "signatures", "key_id", "signature"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(values=st.dictionaries(st.sampled_from(_NEWER), _ANY))
+def test_what_newer_agents_say_is_refused_or_within_what_the_columns_hold(values: dict[str, Any]) -> None:
+    known = {"schema": 1, "agent_version": "0.1.0", "version": "1.18", "limits_version": 7, "writes": 0}
+    body = {**known, "observed_at": "2026-11-21T06:00:00Z", "links": {}, "problems": [], **values}
+    receipt = None
+    with contextlib.suppress(ReceiptError):
+        receipt = parse_receipt(json.dumps(body).encode())
+    if receipt is None:
+        return
+    assert receipt.limits_digest is None or len(receipt.limits_digest) == 64
+    assert (receipt.run == "") == (receipt.number is None)
+    assert len(receipt.run) in {0, 32}
+    assert receipt.number is None or 1 <= receipt.number < 2**63
+    assert receipt.clock_skew_ms is None or abs(receipt.clock_skew_ms) < 2**31
+    if receipt.evidence is not None:
+        assert {len(one) for one in receipt.evidence.signatures.values()} == {64}
 
 
 @settings(max_examples=200, deadline=None)
