@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from scionlab import selectors
 from scionlab.isd_as import format_isd_as
-from scionlab.models import Host, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries
+from scionlab.models import Host, HostReceipt, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries
 from scionlab.retry import retried
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
@@ -101,9 +101,13 @@ def _believable(batch: Batch, received_at_ms: int, host_id: int) -> Batch:
 
 
 def _series(host_id: int, batch: Batch) -> dict[int, UsageSeries]:
-    """The locked series that the batch's interface ids mean in its configuration, made where they are new."""
+    """The locked series that the batch's interface ids mean in its configuration, made where they are new.
+
+    None while the host enforces a document that is not ours: its interface ids may be those of other Links.
+    """
     generation, config_version = batch.version
-    newest = Host.objects.filter(pk=host_id).values_list("config_version", flat=True).first()
+    hosts = Host.objects.filter(pk=host_id).exclude(receipt__content=HostReceipt.Content.FOREIGN)
+    newest = hosts.values_list("config_version", flat=True).first()
     if newest is None or generation != selectors.generation() or config_version > newest:
         return {}
     ends = _ends(host_id)

@@ -16,6 +16,7 @@ from scionlab import tasks
 from scionlab.models import (
     AttachmentPoint,
     Host,
+    HostReceipt,
     Link,
     UsageBatch,
     UsageCounter,
@@ -173,6 +174,15 @@ def test_links_that_the_configuration_cannot_mean_are_told(host: Host, link: Lin
     assert store(host, body, T0) == Stored(stored=True, ignored_links=[1])
     assert not UsageSamples.objects.exists()
     assert not UsageSeries.objects.exists()
+
+
+def test_traffic_below_a_document_that_is_not_ours_is_nobodys(host: Host, link: Link, receipt: HostReceipt) -> None:
+    """After a restored backup interface 1 may be a lost AS's in the kernel, and somebody else's here."""
+    HostReceipt.objects.update(content=HostReceipt.Content.FOREIGN)
+    assert store(host, simple(host, T0, [1000]), T0 + MINUTE) == Stored(stored=True, ignored_links=[1])
+    assert not UsageSeries.objects.exists()
+    HostReceipt.objects.update(content=HostReceipt.Content.PROVEN)
+    assert store(host, simple(host, T0 + MINUTE, [2000]), T0 + MINUTE) == Stored(stored=True)
 
 
 def test_what_an_agent_sends_late_about_a_link_that_was_changed_meanwhile_counts(
