@@ -94,7 +94,7 @@ def api_token_create(
 
 def _still_good(made_by: ApiToken) -> ApiToken:
     """Locked: it is not revoked while it makes another. Raises `RuleError` (`token_gone`)."""
-    found = ApiToken.objects.select_for_update().filter(pk=made_by.pk).first()
+    found = ApiToken.objects.select_for_update(no_key=True).filter(pk=made_by.pk).first()
     if found is None or found.is_expired:
         raise RuleError("token_gone", "The API token of this request was revoked or has expired. Make one on the site.")
     return found

@@ -16,6 +16,6 @@ def forget(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 class Migration(migrations.Migration):
     short_lock = "writes the rows of hosts that claimed to be ahead of the database, a few at most"
 
-    dependencies = [("scionlab", "0003_content_of_receipts")]
+    dependencies = [("scionlab", "0005_tokens_made_by_tokens")]
 
     operations = [migrations.RunPython(forget, migrations.RunPython.noop)]
