@@ -586,8 +586,10 @@ def parse_link_info(document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024)
         raise LinkInfoError(
             "not_json", f"link_info.json is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}."
         ) from exc
-    except (ValueError, RecursionError) as exc:  # numbers of thousands of digits; nesting
-        raise LinkInfoError("not_json", f"link_info.json cannot be read: {type(exc).__name__}.") from exc
+    except RecursionError as exc:
+        raise LinkInfoError("not_json", "link_info.json cannot be read: it is nested too deeply.") from exc
+    except ValueError as exc:
+        raise LinkInfoError("not_json", "link_info.json cannot be read: a number has thousands of digits.") from exc
     return check_link_info(loaded)
 
 

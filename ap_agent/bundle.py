@@ -13,7 +13,6 @@ looked at. Whether it is newer than another is not asked here (`belief`).
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import zlib
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from ap_agent.credentials import check_secret
+from ap_agent.documents import parse_json
 from ap_agent.errors import BundleError
 from ap_agent.signed_text import Signed, Version
 from ap_agent.trust import read_signed
@@ -304,16 +304,10 @@ def _links(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
 
 
 def _manifest(data: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) != len(keys):
-            raise ValueError("a key stands in it twice")
-        return dict(pairs)
-
     try:
-        manifest = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as exc:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise BundleError(f"{MANIFEST} cannot be read: {type(exc).__name__}.", code="manifest_invalid") from exc
+        manifest = parse_json(data, allows_fractions=True)  # other keys than ours may have them
+    except ValueError as exc:
+        raise BundleError(f"{MANIFEST} cannot be read: {exc}.", code="manifest_invalid") from exc
     if not isinstance(manifest, dict):
         raise BundleError(f"{MANIFEST} is not an object.", code="manifest_invalid")
     return manifest

@@ -26,6 +26,7 @@ from ap_agent.belief import Acceptance, Trust, believe, trust_now
 from ap_agent.bundle import Bundle
 from ap_agent.credentials import DEFAULT_CREDENTIALS
 from ap_agent.cycle import Agent, Client
+from ap_agent.documents import read_plain
 from ap_agent.enforcing import Enforced, Engine, enforce_links
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError, StoreError
 from ap_agent.fetch import Have, NewBundle, NoAS
@@ -93,8 +94,7 @@ def exit_code_of(error: AgentError) -> int:
 def links_from_file(path: Path) -> Source:
     """Raises `InputError` with the file's name and the rule that it breaks."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_LINK_INFO_BYTES + 1)
+        data, _ = read_plain(path, _MAX_LINK_INFO_BYTES)
         return Source(parse_link_info(data, max_bytes=_MAX_LINK_INFO_BYTES), f"file {path}")
     except OSError as exc:
         raise InputError(f"{path} cannot be read: {exc.strerror}. Nothing was changed.") from exc
@@ -352,8 +352,12 @@ def status(settings: Settings, *, as_json: bool) -> Outcome:
                 NOT_DONE, err=f"The agent has not reported yet: there is no health file in {settings.run_dir}."
             )
         lines, enforced, delivered = describe(health, running=running, now=datetime.now(UTC))
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {type(exc).__name__}.")
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {why}.")
+    except (KeyError, TypeError):
+        text = "it is no health file of this agent"
+        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {text}.")
     code = NOT_DONE if not enforced else OK if delivered else NOTHING_NEW
     if as_json:
         return Outcome(code, json.dumps({**health, "is_running": running}, indent=1))

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ap_agent.documents import parse_json, read_plain
 from ap_agent.errors import SettingsError
-from ap_agent.signed_text import TrustedKey, parse_json, parse_keys
+from ap_agent.signed_text import TrustedKey, parse_keys
 
 DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
 _NONE = b"{}"
@@ -72,9 +73,7 @@ def _stands_for_none(path: Path) -> bool:
 def read_credentials(path: Path) -> Credentials:
     """Raises `SettingsError` with the remedy."""
     try:
-        with path.open("rb") as stream:
-            found = os.fstat(stream.fileno())
-            data = stream.read(_MAX_FILE_BYTES + 1)
+        data, found = read_plain(path, _MAX_FILE_BYTES)
     except FileNotFoundError:
         raise _refused(f"{path} does not exist. Enrol this host: `scionlab-bw-agent enrol URL`.") from None
     except OSError as exc:
@@ -99,11 +98,7 @@ def _refused(message: str) -> SettingsError:
 def _parse(data: bytes) -> Credentials:
     if len(data) > _MAX_FILE_BYTES:
         raise ValueError(f"it is larger than {_MAX_FILE_BYTES} bytes")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8") from None
-    document = parse_json(text)
+    document = parse_json(data)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"it is no credentials file of schema {SCHEMA}")
     return parse_credentials(document, check_url(document.get("url")))

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ap_agent.credentials import Credentials, check_transport, check_url, parse_credentials, read_credentials
+from ap_agent.documents import parse_json
 from ap_agent.errors import AgentError, FetchError, NotPermittedError, SettingsError
 from ap_agent.settings import Settings, set_by_hand
-from ap_agent.signed_text import parse_json, time_text
+from ap_agent.signed_text import time_text
 from ap_agent.web import Bounds, WebClient, error_of, read_body
 
 PATH = "/api/v4/enrol"
@@ -195,7 +196,7 @@ def _ask(url: str, token: Token, settings: Settings) -> Credentials:
     finally:
         client.close()
     try:
-        document = parse_json(body.decode("utf-8"))
+        document = parse_json(body)
         if not isinstance(document, Mapping):
             raise ValueError("it is no object")
         found = parse_credentials(document, url)

@@ -5,7 +5,6 @@ Not here: how a request is bounded (`web`), what a bundle must look like (`bundl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 import requests
 
+from ap_agent.documents import parse_json
 from ap_agent.errors import AgentError, AuthError, FetchError
 from ap_agent.settings import Settings
 from ap_agent.web import Bounds, WebClient, error_of, read_body, shown
@@ -168,8 +168,8 @@ class ServiceClient:
 def _message_of(body: bytes) -> str:
     """Of the service's error shape; of anything else a sign that it is something else."""
     try:
-        return shown(str(json.loads(body)["message"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return shown(str(parse_json(body, allows_fractions=True)["message"]))
+    except (ValueError, KeyError, TypeError):
         return "without saying why."
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ap_agent import __version__
 from ap_agent.cycle import Agent
+from ap_agent.documents import parse_json, read_plain
 from ap_agent.limits import next_change
 from ap_agent.lock import holder, lock_path
 from ap_agent.model import Problem
@@ -27,6 +28,7 @@ SCHEMA = 1
 AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well
 STALE_AFTER_INTERVALS = 3  # of the announced pause between cycles, before `status` calls the file old
 _GRACE_S = 30.0
+_MAX_HEALTH_BYTES = 64 * 1024 * 1024  # with thousands of links that are not enforced, each with its reason
 
 
 def health_path(run_dir: Path) -> Path:
@@ -102,11 +104,12 @@ def _iso(moment: datetime) -> str:
 def read_health(run_dir: Path) -> dict[str, Any] | None:
     """None where no agent ever wrote one. Raises `ValueError` for something that is no health file, `OSError`."""
     try:
-        document = json.loads(health_path(run_dir).read_bytes())
+        data, _ = read_plain(health_path(run_dir), _MAX_HEALTH_BYTES)
     except FileNotFoundError:
         return None
+    document = parse_json(data[:_MAX_HEALTH_BYTES], allows_fractions=True)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError("not a health file of this agent")
+        raise ValueError("it is no health file of this agent")
     return document
 
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from ap_agent.documents import parse_json, read_plain
 from ap_agent.errors import AgentError, LockHeldError, NotPermittedError
 
 SERVICE = "scionlab-bw-agent"
+_MAX_LOCK_BYTES = 4096
 _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 _OF_ANOTHER_USER = {errno.EACCES, errno.EPERM, errno.ELOOP}  # ELOOP: a symbolic link that somebody laid there
 
@@ -88,7 +90,8 @@ class AgentLock:
         if os.fstat(descriptor).st_uid == os.geteuid():
             os.fchmod(descriptor, 0o644)  # whoever asks for the status reads it, whatever umask the unit has
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "command": self._command}).encode())
+        mine = {"pid": os.getpid(), "started": _started(os.getpid()), "command": self._command}
+        os.write(descriptor, json.dumps(mine).encode())
         return descriptor
 
     def _is_still_the_file(self, descriptor: int) -> bool:
@@ -101,11 +104,20 @@ class AgentLock:
 def holder(path: Path) -> Holder | None:
     """The living process that wrote the lock file; None where there is none. Changes nothing."""
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(read_plain(path, _MAX_LOCK_BYTES)[0])
         found = Holder(int(document["pid"]), str(document["command"]))
+        return found if document["started"] == _started(found.pid) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if Path(f"/proc/{found.pid}").exists() else None
+
+
+def _started(pid: int) -> int:
+    """When a process began, in clock ticks since the boot: another process of the same pid began later.
+
+    Raises `OSError` where there is none.
+    """
+    after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
+    return int(after_name.split()[19])  # field 22 of proc_pid_stat(5); the name, field 2, may hold anything
 
 
 def _refusal(found: Holder | None, path: Path) -> str:

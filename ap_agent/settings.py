@@ -26,6 +26,7 @@ from ap_agent.credentials import (
     credentials_path,
     read_credentials,
 )
+from ap_agent.documents import read_plain
 from ap_agent.errors import SettingsError
 from ap_agent.model import EngineSettings
 from ap_agent.setting_kinds import (
@@ -187,9 +188,8 @@ def set_by_hand(settings: Settings) -> list[str]:
 def _read_file(path: Path | None) -> dict[str, Any]:
     file = path if path is not None else DEFAULT_CONFIG
     try:
-        with file.open("rb") as stream:
-            mode = stat.S_IMODE(file.stat().st_mode)
-            data = stream.read(_MAX_CONFIG_BYTES + 1)
+        data, found = read_plain(file, _MAX_CONFIG_BYTES)
+        mode = stat.S_IMODE(found.st_mode)
     except FileNotFoundError:
         if path is None:
             return {}
@@ -315,9 +315,8 @@ def _check_metrics(settings: Settings) -> None:
 
 def _read_secret(path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            mode = stat.S_IMODE(path.stat().st_mode)
-            data = stream.read(_MAX_SECRET_BYTES)
+        data, found = read_plain(path, _MAX_SECRET_BYTES)
+        mode = stat.S_IMODE(found.st_mode)
     except OSError as exc:
         raise SettingsError(
             f"host_secret_file = {path} cannot be read: {exc.strerror}; write the host secret into that file.",

@@ -13,13 +13,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, NoReturn
 
+from ap_agent.documents import parse_json
 from ap_agent.errors import BundleError
 
 SIGNED_TYPE = "scionlab-bandwidth-config"
@@ -30,7 +30,6 @@ MAX_KEYS = 32
 MAX_REVOKED = 1000
 _PUBLIC_KEY_BYTES = 32
 _SIGNATURE_BYTES = 64
-_MAX_DIGITS = 18
 _MAX_FILES = 1000
 _HEX_32 = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -188,33 +187,6 @@ def _hashes(listed: object) -> dict[str, str]:
     if not all(isinstance(value, str) and _HEX_64.fullmatch(value) for value in listed.values()):
         _invalid("signed text has a sha256 that is none")
     return listed
-
-
-def parse_json(text: str) -> Any:
-    """JSON of somebody else: no key twice, no long numbers, no fractions. Raises `ValueError` with the reason."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key stands in it twice")
-        return found
-
-    def whole(digits: str) -> int:
-        if len(digits) > _MAX_DIGITS:
-            raise ValueError(f"a number has more than {_MAX_DIGITS} digits")
-        return int(digits)
-
-    def no_fraction(_text: str) -> NoReturn:
-        raise ValueError("a number is not whole")
-
-    try:
-        return json.loads(
-            text, object_pairs_hook=unique, parse_int=whole, parse_float=no_fraction, parse_constant=no_fraction
-        )
-    except json.JSONDecodeError as exc:  # its text quotes nothing
-        raise ValueError(f"no JSON at character {exc.pos}") from exc
-    except RecursionError as exc:
-        raise ValueError("it is nested too deeply") from exc
 
 
 def parse_keys(listed: object) -> tuple[TrustedKey, ...]:

@@ -30,10 +30,10 @@ from typing import Any
 
 from ap_agent.belief import Acceptance, Trust, acceptance_of, trust_of
 from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, UNSIGNED, Bundle, check_members, check_name
+from ap_agent.documents import parse_json, read_plain
 from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
 from ap_agent.ownership import as_owner_of
-from ap_agent.signed_text import parse_json
-from bandwidth_config import check_bandwidth
+from ap_agent.setting_kinds import a_bandwidth
 
 KEPT_VERSIONS = 3
 _MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -185,9 +185,8 @@ class Store:
 
     def _read_json(self, path: Path, remedy: str) -> Any:
         try:
-            with path.open("rb") as stream:
-                data = stream.read(_MAX_JSON_BYTES)
-            return _unsealed(parse_json(data.decode("utf-8")))
+            data, _ = read_plain(path, _MAX_JSON_BYTES)
+            return _unsealed(parse_json(data))
         except FileNotFoundError:
             return None
         except OSError as exc:
@@ -215,15 +214,15 @@ class Store:
     def load_operator(self) -> Operator:
         """What `-b` and `-p` stored; nothing where they never did."""
         try:
-            document = json.loads(self.operator_file.read_bytes())
-            return _operator(document)
+            data, _ = read_plain(self.operator_file, _MAX_JSON_BYTES)
+            return _operator(parse_json(data))
         except FileNotFoundError:
             return Operator()
         except OSError as exc:
             raise _unreadable(self.operator_file, exc) from exc
-        except (ValueError, RecursionError) as exc:
+        except ValueError as exc:
             raise StoreError(
-                f"{self.operator_file} is damaged; delete it, and set -b and -p again if you used them."
+                f"{self.operator_file} cannot be used: {exc}. Delete it, and set -b and -p again if you used them."
             ) from exc
 
     def save_operator(self, operator: Operator) -> None:
@@ -238,14 +237,15 @@ class Store:
 
 def _operator(document: object) -> Operator:
     if not isinstance(document, dict) or not set(document) <= {"default_bandwidth_kbit", "link_info"}:
-        raise ValueError("unknown content")
+        raise ValueError("it holds something else than default_bandwidth_kbit and link_info")
     kbit, link_info = document.get("default_bandwidth_kbit"), document.get("link_info")
     if kbit is not None:
-        if type(kbit) is not int:
-            raise ValueError("no number")
-        check_bandwidth(kbit)  # RuleError is a ValueError
+        try:
+            a_bandwidth(kbit)
+        except ValueError as exc:
+            raise ValueError(f"default_bandwidth_kbit = {kbit!r}: {str(exc).rstrip('.')}") from exc
     if link_info is not None and not isinstance(link_info, str):
-        raise ValueError("no path")
+        raise ValueError("link_info is no path")
     return Operator(kbit, Path(link_info) if link_info is not None else None)
 
 

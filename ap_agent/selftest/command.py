@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from ap_agent.commands import Outcome
+from ap_agent.documents import parse_json
 from ap_agent.errors import AgentError
 from ap_agent.selftest import apart
 from ap_agent.selftest.capabilities import namespaces_refused, process_capabilities, unread
@@ -104,7 +105,7 @@ def _listen(process: subprocess.Popen[str], line: _Line) -> dict[str, Any]:
     for row in process.stdout or ():
         if not row.endswith("\n"):  # it was ended in the middle of a line
             break
-        said = json.loads(row)
+        said = parse_json(row, allows_fractions=True)
         if "step" in said:
             line.show(said["step"], said["left_s"])
     return said

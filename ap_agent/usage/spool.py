@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ap_agent.documents import parse_json
 from ap_agent.usage.batch import Batch, Rows, rows_of, sample_text
 from ap_agent.usage.lives import Row
 from ap_agent.usage.reading import Key
@@ -239,7 +240,10 @@ def _records_of(data: bytes) -> Iterator[Any]:
             unpacked = zlib.decompressobj().decompress(packed, _MAX_RECORD_BYTES)
         except zlib.error:
             return
-        yield json.loads(unpacked)
+        try:
+            yield parse_json(unpacked)
+        except ValueError:
+            return
         position += _RECORD.size + length
 
 

@@ -137,7 +137,17 @@ def test_stored_choices_that_cannot_be_read_stop_everything(host: Host) -> None:
 
     for code in (host.agent("once", "--link-info", host.link_info()), host.limiter("-l")):
         assert code == commands.NOT_DONE
-        assert "operator.json is damaged; delete it" in host.err
+        assert "operator.json cannot be used: no JSON at character 1. Delete it" in host.err
+    assert host.engine.calls == []
+
+
+def test_a_stored_default_of_0_is_refused_by_name_before_anything_is_blocked(host: Host) -> None:
+    host.state.mkdir(mode=0o700)
+    (host.state / "operator.json").write_text('{"default_bandwidth_kbit": 0}')
+
+    for code in (host.agent("once", "--link-info", host.link_info()), host.limiter("-l")):
+        assert code == commands.NOT_DONE
+        assert "default_bandwidth_kbit = 0: 0 would block all other traffic of this host, SSH included" in host.err
     assert host.engine.calls == []
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from ap_agent.errors import LockHeldError
+from ap_agent.health import is_running
 from ap_agent.lock import AgentLock, holder, lock_path
 
 
@@ -39,3 +41,20 @@ def test_a_lock_that_nobody_touched_is_not_written_again(tmp_path: Path) -> None
         before = lock_path(tmp_path).stat()
         lock.keep()
         assert lock_path(tmp_path).stat() == before
+
+
+def test_another_process_that_got_the_pid_of_a_dead_agent_is_no_agent(tmp_path: Path) -> None:
+    """Killed, and its number given to somebody else: this process, whose number it is, stands for that one."""
+    with AgentLock(tmp_path, "run"):
+        alive = json.loads(lock_path(tmp_path).read_bytes())
+        assert is_running(tmp_path)
+    lock_path(tmp_path).write_text(json.dumps(alive | {"started": alive["started"] - 1}))
+
+    assert holder(lock_path(tmp_path)) is None
+    assert not is_running(tmp_path)
+
+
+def test_a_lock_file_that_says_nothing_of_use_names_nobody(tmp_path: Path) -> None:
+    for content in ("", "[]", '{"pid": 1, "command": "run"}', '{"pid": 99999999, "started": 1, "command": "run"}'):
+        lock_path(tmp_path).write_text(content)
+        assert holder(lock_path(tmp_path)) is None

@@ -166,6 +166,7 @@ def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pyte
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("ap_agent.store.read_plain", refuse)
     with pytest.raises(NotPermittedError, match="Run as root"):
         store.load(host_id=HOST_ID)
     with pytest.raises(NotPermittedError, match="Run as root"):
@@ -351,13 +352,13 @@ def test_operators_choices_are_kept(store: Store) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", '{"default_bandwidth_kbit": "5"}', '{"default_bandwidth_kbit": -5}', '{"x": 1}', '{"link_info": 1}'],
+    ["", "[]", *(f'{{"default_bandwidth_kbit": {kbit}}}' for kbit in ('"5"', -5, 0)), '{"x": 1}', '{"link_info": 1}'],
 )
 def test_damaged_choices_are_named(store: Store, content: str) -> None:
     store.folder.mkdir()
     store.operator_file.write_text(content)
 
-    with pytest.raises(StoreError, match="delete it"):
+    with pytest.raises(StoreError, match="Delete it"):
         store.load_operator()
 
 

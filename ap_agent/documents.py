@@ -1,0 +1,80 @@
+"""Reading files and JSON that others wrote: bounded, never waiting, and with the reason where that fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, NoReturn
+
+_MAX_DIGITS = 18
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    """The content of a plain file, or of /dev/null, and what it was opened as. Never waits.
+
+    Returns one byte more than `max_bytes` of a larger file, for the caller to refuse. Raises `OSError`, whose
+    `strerror` says what else than a plain file it is.
+    """
+    _require_plain(path.stat(), path)  # before it is opened: opening a device may already do something
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123  # of a descriptor
+        found = os.fstat(descriptor)
+        _require_plain(found, path)
+        return stream.read(max_bytes + 1), found
+
+
+def _require_plain(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISREG(found.st_mode) or (
+        stat.S_ISCHR(found.st_mode) and os.path.samestat(found, Path(os.devnull).stat())
+    ):
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "no file")
+    raise OSError(errno.EINVAL, f"it is {kind}; name a plain file", str(path))
+
+
+def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
+    """JSON in UTF-8: no key twice, no number of more than 18 digits, no NaN, fractions only where they are allowed.
+
+    Raises `ValueError` with the reason, which quotes nothing.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key stands in it twice")
+        return found
+
+    def whole(digits: str) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise ValueError(f"a number has more than {_MAX_DIGITS} digits")
+        return int(digits)
+
+    def no_fraction(_text: str) -> NoReturn:
+        raise ValueError("a number is not whole")
+
+    try:
+        text = data.decode("utf-8") if isinstance(data, bytes) else data
+        return json.loads(
+            text,
+            object_pairs_hook=unique,
+            parse_int=whole,
+            parse_float=float if allows_fractions else no_fraction,
+            parse_constant=no_fraction,
+        )
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"it is not UTF-8 at byte {exc.start}") from exc
+    except json.JSONDecodeError as exc:  # its text quotes nothing
+        raise ValueError(f"no JSON at character {exc.pos}") from exc
+    except RecursionError as exc:
+        raise ValueError("it is nested too deeply") from exc

@@ -1,0 +1,142 @@
+"""Files and JSON that others wrote: whatever they are, the agent neither waits nor speaks of its own inside."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ap_agent import commands
+from ap_agent.documents import parse_json, read_plain
+from tests.agent_bundles import HOST_ID, PINNED
+from tests.agent_host import Host
+
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+
+
+@pytest.fixture
+def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(commands, "require_net_admin", lambda: None)  # the fake kernel lets everybody
+    return Host(tmp_path, capsys)
+
+
+def pipe_at(path: Path) -> Path:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+def socket_at(path: Path) -> Path:
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(path))
+    bound.close()
+    return path
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_file_is_read_with_one_byte_more_than_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+
+    assert read_plain(path, 5)[0] == b"12345"
+    assert read_plain(path, 3)[0] == b"1234"
+    assert read_plain(path, 3)[1].st_size == 5
+
+
+def test_dev_null_is_an_empty_file_and_other_devices_are_none() -> None:
+    assert read_plain(Path(os.devnull), 5)[0] == b""
+    with pytest.raises(OSError, match="it is a device; name a plain file"):
+        read_plain(Path("/dev/zero"), 5)
+
+
+@pytest.mark.parametrize(("make", "words"), [(pipe_at, "it is a named pipe"), (socket_at, "it is a socket")])
+def test_link_info_that_is_no_file_is_refused_at_once(host: Host, make: Callable[[Path], Path], words: str) -> None:
+    path = make(host.folder / "odd")
+
+    for command in ("once", "plan", "show"):
+        assert host.agent(command, "--link-info", path) == commands.NOT_DONE
+        assert f"{path} cannot be read: {words}; name a plain file. Nothing was changed." in host.err
+    assert host.limiter("-l", "-p", path) == commands.NOT_DONE
+    assert host.engine.calls == []
+
+
+def test_huge_link_info_is_refused_by_its_size(host: Host) -> None:
+    path = host.link_info("{}")
+    with path.open("r+b") as stream:
+        stream.truncate(1 << 40)  # sparse
+
+    assert host.agent("plan", "--link-info", path) == commands.NOT_DONE
+    assert "more than 16777216" in host.err
+
+
+@pytest.mark.parametrize("key", ["credentials_file", "host_secret_file"])
+def test_secrets_in_a_named_pipe_are_refused_at_once(host: Host, key: str) -> None:
+    path = pipe_at(host.folder / "secret")
+    by_hand = f'url = "https://service.example"\nhost_id = "{HOST_ID}"\n{PINNED}' if key == "host_secret_file" else ""
+    host.configure(f'{by_hand}{key} = "{path}"\n')
+
+    assert host.agent("plan") == commands.USAGE
+    assert f"{path} cannot be read: it is a named pipe; name a plain file" in host.err
+
+
+def test_a_configuration_in_a_named_pipe_is_refused_at_once(host: Host) -> None:
+    pipe_at(host.config)
+
+    assert host.agent("plan") == commands.USAGE
+    assert "cannot be read: it is a named pipe; name a plain file" in host.err
+
+
+def test_files_of_ours_that_became_pipes_are_named(host: Host) -> None:
+    host.store()
+    for name in ("operator.json", "trust.json", "accepted.json"):
+        pipe_at(host.state / name)
+    assert host.agent("show") == commands.NOT_DONE
+    assert "operator.json cannot be read: it is a named pipe" in host.err
+    (host.state / "operator.json").unlink()
+    host.run_dir.mkdir(exist_ok=True)
+    pipe_at(host.run_dir / "health.json")
+    assert host.agent("status") == commands.NOT_DONE
+    assert "it is a named pipe" in host.err
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (DEEP, "it is nested too deeply"),
+        ('{"a": 1, "a": 2}', "a key stands in it twice"),
+        ("1" * 19, "a number has more than 18 digits"),
+        ("0.5", "a number is not whole"),
+        ("NaN", "a number is not whole"),
+        ("{", "no JSON at character 1"),
+        (b"\xff", "it is not UTF-8 at byte 0"),
+    ],
+)
+def test_what_is_wrong_with_json_is_said(text: str | bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        parse_json(text)
+
+
+def test_fractions_are_read_where_they_are_allowed() -> None:
+    assert parse_json("[0.5, 1]", allows_fractions=True) == [0.5, 1]
+
+
+def test_nothing_names_the_interpreters_own_error_for_deep_nesting(host: Host) -> None:
+    host.run_dir.mkdir()
+    (host.run_dir / "health.json").write_text(DEEP)
+
+    assert host.agent("status") == commands.NOT_DONE
+    assert "nested too deeply" in host.err
+    assert host.agent("plan", "--link-info", host.link_info(DEEP)) == commands.NOT_DONE
+    assert "nested too deeply" in host.err
+    host.state.mkdir(mode=0o700)
+    (host.state / "operator.json").write_text(DEEP)
+    assert host.agent("plan", "--link-info", host.link_info()) == commands.NOT_DONE
+    assert "nested too deeply" in host.err
