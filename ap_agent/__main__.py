@@ -22,6 +22,7 @@ from ap_agent.lock import AgentLock
 from ap_agent.log import configure, get_logger
 from ap_agent.loop import Loop
 from ap_agent.model import Problem
+from ap_agent.places import check_places
 from ap_agent.progress import Progress, for_person, for_service
 from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings, settings_without_enrolment
 from ap_agent.store import Store
@@ -205,9 +206,11 @@ def _run(
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
     commands.require_net_admin()
+    check_places(settings)
 
     def reload() -> tuple[Settings, Client | None]:
         fresh = settings_in_force(config, environment)
+        check_places(fresh)
         configure(fresh.log_level, under_systemd=under_systemd)
         return fresh, make_client(fresh)
 

@@ -35,6 +35,7 @@ from ap_agent.limits import links_at
 from ap_agent.lock import SERVICE, AgentLock
 from ap_agent.log import get_logger
 from ap_agent.model import LinkState, Problem
+from ap_agent.places import check_places
 from ap_agent.problems import DELIVERY_CODES, no_as_problem, problem_of
 from ap_agent.receipt import link_fields
 from ap_agent.settings import Settings
@@ -135,6 +136,7 @@ def once(
 ) -> Outcome:
     """One cycle: of the service and the stored bundle, or of a file alone."""
     require_net_admin()
+    check_places(settings)
     with AgentLock(settings.run_dir, "once"):
         if link_info is not None:
             return enforce_source(settings, engine, links_from_file(link_info), verbose=verbose)

@@ -106,6 +106,11 @@ def _refuse_to_overwrite(path: Path, settings: Settings, *, replaces: bool) -> N
             "that from agent.toml first.",
             key=by_hand[0],
         )
+    if os.path.lexists(path) and not path.is_file():
+        raise SettingsError(
+            f"{path} is no plain file, and is not replaced. Move it away, or name a file with --credentials.",
+            key="credentials_file",
+        )
     if replaces or not os.path.lexists(path):
         return
     try:

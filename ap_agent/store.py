@@ -18,9 +18,12 @@ hash of its content.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -38,6 +41,10 @@ from ap_agent.setting_kinds import a_bandwidth
 KEPT_VERSIONS = 3
 _MAX_JSON_BYTES = 8 * 1024 * 1024
 _UNFINISHED = ".unfinished-"
+_VERSION = re.compile(r"[0-9]+\.[0-9]+-(none|[0-9]+)-[0-9a-f]{8}(-unsigned)?", re.ASCII)  # `Bundle.name`
+_OUR_NAME = re.compile(
+    r"(current|versions|usage|\.?(trust|accepted|operator|held)\.json)(\.new|\.scionlab-bw-new|\.aside-[0-9a-f]{8})?"
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,38 @@ class Store:
             with contextlib.suppress(OSError):  # what cannot be pruned now is pruned tomorrow; the bundle is stored
                 self._prune(bundle.name)
 
+    def check_place(self) -> None:
+        """Whether the folder is ours, or may become it: nothing in a folder of somebody else is written, deleted or
+        given another mode. Raises `StoreError` with the remedy, `OSError`."""
+        if not self.folder.is_dir():
+            return
+        names = {one.name for one in self.folder.iterdir()} - {"lost+found"}
+        foreign = sorted(name for name in names if not _OUR_NAME.fullmatch(name))
+        if foreign and not self._is_marked():
+            shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+            raise StoreError(
+                f"state_dir = {self.folder} holds what is not the agent's ({shown}). Choose a folder that does not "
+                "exist yet; the agent makes it.",
+                retryable=False,
+            )
+        mode = stat.S_IMODE(self.folder.stat().st_mode)
+        if not names and mode & 0o077:
+            raise StoreError(
+                f"state_dir = {self.folder} is empty and open to other users (mode {mode:04o}), so it may be "
+                f"somebody's. If it is the agent's, run `chmod 700 {self.folder}`; else choose a folder that does not "
+                "exist yet.",
+                retryable=False,
+            )
+
+    def _is_marked(self) -> bool:
+        """Whether an agent kept its state here, whatever somebody laid beside it."""
+        try:
+            return self._current.readlink().parent == Path("versions")
+        except OSError:
+            return self.trust_file.is_file() and self._versions.is_dir()
+
     def _prepare(self) -> None:
+        self.check_place()
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _sync(self.folder.parent)
@@ -131,15 +169,15 @@ class Store:
 
     def _switch(self, name: str) -> None:
         new = self.folder / "current.new"
-        _make_way(new)
-        _make_way(self._current)
+        for path in (new, self._current):
+            _set_aside(path)
         new.unlink(missing_ok=True)
         new.symlink_to(Path("versions") / name)
         new.replace(self._current)
         _sync(self.folder)
 
     def _prune(self, current: str) -> None:
-        stored = [one for one in self._versions.iterdir() if one.is_dir() and one.name != current]
+        stored = [one for one in self._versions.iterdir() if _VERSION.fullmatch(one.name) and one.name != current]
         stored.sort(key=lambda one: one.stat().st_mtime, reverse=True)
         for old in stored[KEPT_VERSIONS - 1 :]:
             shutil.rmtree(old)
@@ -203,6 +241,7 @@ class Store:
             raise StoreError(f"{path} cannot be written: {_said(exc)}.") from exc
 
     def _write_json(self, path: Path, document: Any) -> None:
+        _set_aside(path)
         write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
 
     # --- what the operator set by hand ------------------------------------------------------------------------------
@@ -275,19 +314,20 @@ def _hash_of(document: dict[str, Any]) -> str:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
-    """Readers see the old content or the new, also after a power cut. Raises `OSError`."""
-    new = path.with_name(f"{path.name}.new")
-    _make_way(new)
-    _make_way(path)
+    """Readers see the old content or the new, also after a power cut. Raises `OSError`, also for a folder of that
+    name: it is somebody's."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    new = path.with_name(f".{path.name}.scionlab-bw-new")  # a name that nobody else gives
     _write_file(new, data, mode)
     new.replace(path)
     _sync(path.parent)
 
 
-def _make_way(path: Path) -> None:
-    """A folder where a file of ours belongs was made by nobody of ours, and would stand in the way for ever."""
+def _set_aside(path: Path) -> None:
+    """Rename a folder that has the name of a file of ours in our own folder; whoever made it finds it beside."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        path.rename(path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
 
 
 def _write_tree(folder: Path, bundle: Bundle) -> None:

@@ -205,6 +205,15 @@ def test_damaged_credentials_too_are_replaced_only_on_demand(person: Person, ser
     assert person.enrols(service.url, "--replace") == commands.OK
 
 
+def test_a_folder_in_the_place_of_the_credentials_costs_no_token_and_stays(person: Person, service: Service) -> None:
+    (person.file / "x").mkdir(parents=True)
+
+    assert person.enrols(service.url, "--replace") == commands.USAGE
+    assert f"{person.file} is no plain file, and is not replaced. Move it away" in person.err
+    assert service.seen == []
+    assert (person.file / "x").is_dir()
+
+
 def test_enrolment_by_hand_in_the_configuration_is_in_the_way(person: Person, service: Service) -> None:
     person.configure(f'host_id = "{HOST_ID}"\n')
 

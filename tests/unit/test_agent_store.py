@@ -51,8 +51,8 @@ def test_stored_bundle_is_read_back_equal(store: Store) -> None:
 
 
 def test_nobody_else_may_read_what_holds_the_secret(store: Store) -> None:
-    store.folder.mkdir(mode=0o755)
-    store.folder.chmod(0o755)
+    store.save(bundle(500))
+    store.folder.chmod(0o755)  # ours all the same
     store.save(bundle(500))
 
     for path in [store.folder, *store.folder.rglob("*")]:
@@ -382,7 +382,7 @@ def of_the_service() -> Iterator[Store]:
         pytest.skip("only root can give files away")
     with tempfile.TemporaryDirectory(prefix="slbw-owner-") as name:
         store = Store(Path(name) / "state")
-        store.folder.mkdir()
+        store.folder.mkdir(mode=0o700)
         store.folder.parent.chmod(0o755)
         os.chown(store.folder, NOBODY, NOBODY)
         yield store
@@ -407,14 +407,19 @@ def test_a_link_in_the_services_folder_leads_root_nowhere(of_the_service: Store,
     assert os.geteuid() == 0
 
 
-def test_folder_in_the_place_of_a_file_stands_in_nobodys_way(store: Store) -> None:
-    for name in ("current", "current.new", "operator.json", "operator.json.new"):
+def test_folder_in_the_place_of_a_file_of_ours_is_set_aside_with_all_it_holds(store: Store) -> None:
+    for name in ("current", "current.new", "operator.json"):
         (store.folder / name / "x").mkdir(parents=True)
+    store.folder.chmod(0o700)
     store.save(bundle(500))
     store.save_operator(Operator(default_bandwidth_kbit=700))
 
     assert loaded_kbit(store) == 500
     assert store.load_operator() == Operator(default_bandwidth_kbit=700)
+    aside = sorted(path.parent.name for path in store.folder.glob("*.aside-*/x"))
+    assert [name.partition(".aside-")[0] for name in aside] == ["current", "current.new", "operator.json"]
+    store.save(bundle(501))  # what was set aside is no reason to take the folder for somebody else's
+    assert loaded_kbit(store) == 501
 
 
 def test_whether_a_start_would_find_a_bundle(store: Store) -> None:
