@@ -39,6 +39,7 @@ _COMMANDS = {
     "status": "say in words how the running agent is",
     "selftest": "measure in throw-away networks whether this kernel keeps limits; touches nothing of this host",
     "enrol": "fetch this host's credentials with a one-time token, which is asked for (or read from stdin)",
+    "accept": "take the configuration that is held back because links vanished; also while the agent runs",
     "accept-older": "take the given version once, although a newer one is installed; also while the agent runs",
 }
 _MAX_TOKEN_CHARS = 1024
@@ -60,8 +61,8 @@ def main(
         if given.command == "selftest":
             return print_outcome(_selftest(given))
         settings, broken = _settings_for(given.command, given.config, environment)
-        if given.command == "accept-older":
-            return print_outcome(commands.accept_older(settings, given.version))
+        if given.command in {"accept", "accept-older"}:
+            return print_outcome(_accept(given, settings))
         progress = for_service(environment) if given.command == "run" else for_person()
         used = engine if engine is not None else real_engine(progress)
         if given.command == "run":
@@ -145,6 +146,12 @@ def _parser() -> argparse.ArgumentParser:
 def _enrol(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome:
     settings = settings_without_enrolment(given.config, environment)
     return commands.enrol(settings, given.url, _ask_for_token, given.credentials, replaces=given.replace)
+
+
+def _accept(given: argparse.Namespace, settings: Settings) -> Outcome:
+    if given.command == "accept":
+        return commands.accept(settings)
+    return commands.accept_older(settings, given.version)
 
 
 def _selftest(given: argparse.Namespace) -> Outcome:

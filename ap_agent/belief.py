@@ -36,6 +36,7 @@ EXPIRES_SOON = timedelta(days=30)
 # Codes of `TrustError`, which are also those of the problem.
 TRUST_CODES = frozenset(
     {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
+    | {"links_vanished"}
 )
 
 
@@ -130,8 +131,7 @@ def believe(
     newest = trust.newest
     if newest is None or not bundle.order.is_older_than(newest):
         return bundle
-    acceptance = accepted()
-    if acceptance is not None and acceptance.covers(bundle, newest):
+    if is_accepted(bundle, newest, accepted()):
         return bundle
     raise TrustError(
         f"The service offers configuration {bundle.order}; {newest} is installed here, and nothing older is taken. If "
@@ -139,6 +139,11 @@ def believe(
         f"same, run `scionlab-bw-agent accept-older {bundle.version}` here.",
         code="version_older",
     )
+
+
+def is_accepted(offered: Bundle, newest: Version | None, acceptance: Acceptance | None) -> bool:
+    """Whether the operator wants this one in place of what is installed."""
+    return acceptance is not None and newest is not None and acceptance.covers(offered, newest)
 
 
 def lost_enrolment(settings: Settings, trust: Trust) -> Problem | None:

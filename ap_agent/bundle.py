@@ -85,6 +85,16 @@ class Bundle:
         limits = "none" if self.limits_version is None else self.limits_version
         return f"{self.version}-{limits}-{digest(self.members)[:8]}{'' if self.signed is not None else UNSIGNED}"
 
+    @cached_property
+    def limits_digest(self) -> str:
+        """SHA-256 of link_info.json, in hexadecimal: names the limits themselves, as a counter cannot."""
+        return hashlib.sha256(self.members[LINK_INFO_PATH]).hexdigest()
+
+    def evidence(self) -> dict[str, Any] | None:
+        """The signed text and its signatures as they came; None where there are none."""
+        manifest = _manifest(self.members[MANIFEST])
+        return {key: manifest[key] for key in ("signed", "signatures")} if "signed" in manifest else None
+
     def unsigned(self) -> Bundle:
         """The same without what is said of keys and secret: nobody's signature over it was asked for."""
         return replace(self, signed=None, host_secret=None)

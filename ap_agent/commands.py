@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ap_agent import enrol as enrolment
-from ap_agent.belief import Acceptance, Trust, believe, trust_now
+from ap_agent.belief import Acceptance, Trust, believe, is_accepted, trust_now
 from ap_agent.bundle import Bundle
 from ap_agent.credentials import DEFAULT_CREDENTIALS
 from ap_agent.cycle import Agent, Client
@@ -43,6 +43,7 @@ from ap_agent.store import Store
 from ap_agent.text import links_table, op_lines, problem_lines, timed_lines
 from ap_agent.usage.spool import FOLDER
 from ap_agent.usage.table import read_report, table
+from ap_agent.vanished import hold_for, uptime
 from bandwidth_config import LinkInfo, LinkInfoError, parse_link_info
 
 if TYPE_CHECKING:
@@ -213,6 +214,22 @@ def enrol(
     return Outcome(OK, "\n".join(enrolment.words(enrolment.enrol(url, token, settings, path, replaces=replaces))))
 
 
+def accept(settings: Settings) -> Outcome:
+    """Let the agent, also one that runs, take the configuration that it holds back because links vanished."""
+    store = Store(settings.state_dir)
+    bundle, hold = store.load(host_id=settings.host_id), store.load_hold()
+    newest = _trust(store, settings, bundle).newest
+    if bundle is None or newest is None or hold is None or hold.in_force != bundle.name:
+        return Outcome(NOT_DONE, err="There is nothing to accept: no configuration is held back here.")
+    store.save_acceptance(Acceptance(hold.offered, newest))
+    return Outcome(
+        OK,
+        f"Configuration {hold.offered}, which lacks {hold.missing} of the {hold.limited} limited links in force, will "
+        f"be taken when the service offers it next (within {settings.backoff_max_s:g} s; `systemctl reload {SERVICE}` "
+        "asks at once).",
+    )
+
+
 def accept_older(settings: Settings, version: str) -> Outcome:
     """Let the agent, also one that runs, take configuration `version` (G.H) once, although a newer one is installed."""
     match = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", version, flags=re.ASCII)
@@ -282,10 +299,12 @@ def _newest(settings: Settings, make_client: MakeClient, problems: list[Problem]
     if client is not None:
         client.use_secret(bundle.host_secret if bundle is not None else None)
         try:
-            answer = client.fetch_config(Have(bundle.version, bundle.limits_version) if bundle is not None else None)
+            answer = client.fetch_config(Have.of(bundle))
             if isinstance(answer, NewBundle):
                 trust = _trust(store, settings, bundle)
-                bundle = believe(answer.data, settings, trust, store.load_acceptance, datetime.now(UTC))
+                offered = believe(answer.data, settings, trust, store.load_acceptance, datetime.now(UTC))
+                _refuse_if_held(store, bundle, offered, trust)
+                bundle = offered
                 problems.clear()
             elif isinstance(answer, NoAS):
                 problems.append(no_as_problem(settings))
@@ -294,6 +313,17 @@ def _newest(settings: Settings, make_client: MakeClient, problems: list[Problem]
         finally:
             client.close()
     return source_of(bundle) if bundle is not None else None
+
+
+def _refuse_if_held(store: Store, in_force: Bundle | None, offered: Bundle, trust: Trust) -> None:
+    """Raises `TrustError` for what the agent would hold back now."""
+
+    def accepted() -> bool:
+        return is_accepted(offered, trust.newest, store.load_acceptance())
+
+    hold = hold_for(in_force, offered, store.load_hold(), uptime(), is_accepted=accepted)
+    if hold is not None:
+        raise hold.error
 
 
 def _trust(store: Store, settings: Settings, bundle: Bundle | None) -> Trust:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from ap_agent.backoff import POLL_JITTER, Backoff
 from ap_agent.cycle import Agent, Letter, Pulled
 from ap_agent.errors import AgentError, AuthError, FetchError
-from ap_agent.fetch import FetchResult
+from ap_agent.fetch import FetchResult, ReceiptAnswer
 from ap_agent.log import Logger
 from ap_agent.model import Problem
 from ap_agent.waiting import Errands
@@ -125,6 +125,8 @@ class Correspondence:
             pulled = self._agent.take_up(_expected(answer))
         now = self._monotonic()
         self.next_poll = now + self.backoff.end(pulled, now)
+        if self._agent.hold_left_s > 0:  # what is held back is taken as soon as it may be
+            self.next_poll = min(self.next_poll, now + self._agent.hold_left_s)
         # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
         self.is_reachable = not isinstance(pulled.error, FetchError | AuthError)
         if self.is_reachable:
@@ -169,12 +171,14 @@ class Correspondence:
             self.letters.send(self._agent.delivery(letter), partial(self._delivered, letter))
             self.letters.finish()
 
-    def _delivered(self, letter: Letter, outcome: Exception | None) -> None:
+    def _delivered(self, letter: Letter, outcome: ReceiptAnswer | Exception) -> None:
         error: AgentError | None = AgentError("The agent has a bug; the log has its traceback.")
         with loudly(self._agent, self._log, "tell"):
             error = self._agent.delivered(letter, _expected(outcome))
         now = self._monotonic()
         delay_s = self._letter_backoff.end(Pulled("none", error), now)
         self._next_letter = now
-        if error is not None:
+        if error is None:
+            self._may_tell = self._may_tell or self._agent.owes_evidence
+        else:
             self._may_tell, self._next_letter = True, now + delay_s

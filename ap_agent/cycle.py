@@ -9,6 +9,8 @@ from what the kernel says now.
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,11 +18,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ap_agent.belief import Trust, believe, key_problem, lost_enrolment, trust_now
+from ap_agent.belief import Trust, believe, is_accepted, key_problem, lost_enrolment, trust_now
+from ap_agent.clock import skew_problem
 from ap_agent.enforcing import Enforced, Engine, enforce_links, log_enforced
 from ap_agent.errors import AgentError
 from ap_agent.events import Interest, Prefixes
-from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, ServiceClient
+from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, ReceiptAnswer, ServiceClient
 from ap_agent.limits import Timetable
 from ap_agent.log import Logger
 from ap_agent.model import IFB_NAME, Problem
@@ -29,6 +32,7 @@ from ap_agent.problems import no_as_problem, problem_of
 from ap_agent.receipt import build_receipt, news, unread_links
 from ap_agent.settings import Settings
 from ap_agent.store import Store
+from ap_agent.vanished import Hold, Moment, hold_for, uptime
 from bandwidth_config import LinkInfo
 
 if TYPE_CHECKING:
@@ -38,9 +42,11 @@ if TYPE_CHECKING:
 class Client(Protocol):
     """The service, as `ServiceClient` offers it."""
 
+    @property
+    def clock_skew_ms(self) -> int | None: ...
     def use_secret(self, secret: str | None) -> None: ...
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult: ...
-    def send_receipt(self, receipt: Mapping[str, Any]) -> None: ...
+    def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer: ...
     def confirm_config(self, version: str) -> None: ...
     def send_usage(self, data: bytes) -> None: ...
     def close(self) -> None: ...
@@ -77,12 +83,15 @@ class Agent:
         logger: Logger,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        uptime: Callable[[], Moment] = uptime,
     ) -> None:
         self.settings = settings
         self.store = Store(settings.state_dir)
         self.bundle: Bundle | None = None
         self.trust: Trust = trust_now(settings, None, None)
         self.now = now  # for the keys' ends and timed limits: what has dates, not pauses
+        self._uptime = uptime
+        self._hold: Hold | None = None  # what keeps the service's configuration from being taken now
         self._timetable: tuple[Bundle | None, Timetable] = (None, Timetable({}))
         self._enforced_links: tuple[Bundle | None, Mapping[int, LinkInfo]] = (None, {})
         self.enforced: Enforced | None = None
@@ -96,6 +105,10 @@ class Agent:
         self._told: object = None
         self._told_of: Enforced | None = None
         self._confirmed: str | None = None
+        self._run = secrets.token_hex(16)
+        self._receipts = 0  # built in this run
+        self._evidence_wanted = False
+        self.owes_evidence = False  # the service asked for it, and no receipt with it was sent yet
         self._prefixes: tuple[Bundle | None, Prefixes] = (None, Prefixes(()))
 
     @property
@@ -107,8 +120,14 @@ class Agent:
         """Everything that is wrong now: on the way from the service, and in the kernel."""
         kernel = self.enforced.problems if self.enforced is not None else ()
         ending = key_problem(self.settings, self.trust, self.now())
-        keys = () if ending is None else (ending,)
-        return (*self._delivery.values(), *kernel, *self.extra.values(), *keys)
+        skew = skew_problem(self.clock_skew_ms)
+        warnings = [one for one in (ending, skew) if one is not None]
+        return (*self._delivery.values(), *kernel, *self.extra.values(), *warnings)
+
+    @property
+    def clock_skew_ms(self) -> int | None:
+        """This host's clock minus the service's; None: not measured."""
+        return self._client.clock_skew_ms if self._client is not None else None
 
     def use(self, settings: Settings, client: Client | None) -> None:
         """Go on with other settings (SIGHUP). The state directory must be the same."""
@@ -132,6 +151,7 @@ class Agent:
         except AgentError as exc:
             self._delivery["store"] = problem_of(exc, str(self.settings.state_dir))
         self._load_trust()
+        self._hold = self.store.load_hold()
         self._use_secret()
         if self.bundle is not None:
             self._log.info("bundle.loaded", **self._versions())
@@ -193,7 +213,8 @@ class Agent:
         """
         if self._client is None:
             return None
-        have = Have(self.bundle.version, self.bundle.limits_version) if self.bundle is not None else None
+        # Held back: the service shall say all of what it has, whatever it or a proxy thinks that we have.
+        have = Have.of(self.bundle) if self._hold is None else None
         self._asked_at = time.monotonic()
         return partial(self._client.fetch_config, have, wait_s=wait_s)
 
@@ -222,6 +243,7 @@ class Agent:
     def _take(self, data: bytes) -> bool:
         """Check and store; False for what we have already, from a service that never answers 304."""
         bundle = believe(data, self.settings, self.trust, self.store.load_acceptance, self.now())
+        self._hold_back(bundle)
         if bundle == self.bundle:
             return False
         trust = self.trust.after(bundle)
@@ -231,6 +253,31 @@ class Agent:
         self.store.drop_acceptance()
         self._use_secret()
         return True
+
+    def _hold_back(self, bundle: Bundle) -> None:
+        """Raises `TrustError` for a configuration that must not be taken yet."""
+        newest = self.trust.newest
+        hold = hold_for(
+            self.bundle,
+            bundle,
+            self._hold,
+            self._uptime(),
+            is_accepted=lambda: is_accepted(bundle, newest, self.store.load_acceptance()),
+        )
+        former, self._hold = self._hold, hold
+        if hold is None:
+            if former is not None:
+                self.store.drop_hold()
+            return
+        if hold != former:
+            with contextlib.suppress(AgentError):  # a full disk: then the hold begins anew with the next start
+                self.store.save_hold(hold)
+        raise hold.error
+
+    @property
+    def hold_left_s(self) -> int:
+        """How long a configuration is still held back; 0 where none is, or it is to be taken now."""
+        return self._hold.left_s(self._uptime()) if self._hold is not None else 0
 
     def _versions(self) -> dict[str, object]:
         if self.bundle is None:
@@ -324,10 +371,16 @@ class Agent:
 
     def receipt(self) -> dict[str, Any]:
         """What there is to tell now."""
-        enforced = self.enforced
+        enforced, bundle = self.enforced, self.bundle
+        self._receipts += 1
         return build_receipt(
-            version=self.bundle.version if self.bundle else None,
-            limits_version=self.bundle.limits_version if self.bundle else None,
+            version=bundle.version if bundle else None,
+            limits_version=bundle.limits_version if bundle else None,
+            limits_digest=bundle.limits_digest if bundle else None,
+            run=self._run,
+            number=self._receipts,
+            clock_skew_ms=self.clock_skew_ms,
+            evidence=bundle.evidence() if bundle is not None and self._evidence_wanted else None,
             observed_at=enforced.observed_at if enforced else datetime.now(UTC),
             writes=enforced.writes if enforced else 0,
             links=enforced.links if enforced else (),
@@ -341,10 +394,12 @@ class Agent:
         if letter is None:
             return None
         try:
-            self.delivery(letter)()
+            error = self.delivered(letter, self.delivery(letter)())
         except AgentError as exc:
             return self.delivered(letter, exc)
-        return self.delivered(letter, None)
+        if self.owes_evidence:
+            return self.tell(even_if_old=False)
+        return error
 
     def letter(self, *, even_if_old: bool) -> Letter | None:
         """What there is to send now; None where there is no service, or nothing that it does not know."""
@@ -355,22 +410,24 @@ class Agent:
         has_written = enforced is not None and enforced.writes > 0 and enforced is not self._told_of
         if enforced is not None and enforced.is_step:
             has_written = False
-        if not even_if_old and not has_written and news(receipt) == self._told:
+        if not (even_if_old or has_written or self.owes_evidence) and news(receipt) == self._told:
             return None
+        self.owes_evidence = False
         # Only an AP without the stock client: whoever installs SCION's files says so (docs/operations.md).
         version = self.bundle.version if self.settings.confirm_config and self.bundle is not None else None
         return Letter(receipt, self.enforced, version if version != self._confirmed else None)
 
-    def delivery(self, letter: Letter) -> Callable[[], None]:
+    def delivery(self, letter: Letter) -> Callable[[], ReceiptAnswer]:
         """Sending it, as a call that touches nothing of this agent: any thread may make it."""
         client = self._client
 
-        def send() -> None:
+        def send() -> ReceiptAnswer:
             if client is None:
-                return
-            client.send_receipt(letter.receipt)
+                return ReceiptAnswer()
+            answer = client.send_receipt(letter.receipt)
             if letter.version is not None:
                 client.confirm_config(letter.version)
+            return answer
 
         return send
 
@@ -378,8 +435,15 @@ class Agent:
         """What sends a batch of usage; touches nothing of this agent: any thread may call it."""
         return self._client.send_usage if self._client is not None else None
 
-    def delivered(self, letter: Letter, error: AgentError | None) -> AgentError | None:
+    def delivered(self, letter: Letter, outcome: ReceiptAnswer | AgentError) -> AgentError | None:
         """How sending it went; returns the error."""
+        error = outcome if isinstance(outcome, AgentError) else None
+        if isinstance(outcome, ReceiptAnswer):
+            self._evidence_wanted = outcome.evidence_wanted
+            # At once only where this one had none: a service that always asks must not be told without a pause.
+            wanted = outcome.evidence_wanted and "evidence" not in letter.receipt
+            self.owes_evidence = wanted and self.bundle is not None and self.bundle.evidence() is not None
+            error = None if outcome.is_stored else _not_stored(letter)
         if error is not None:
             self._told = None
             self._delivery["receipt"] = Problem("receipt_failed", self.settings.url or "", error.message)
@@ -391,6 +455,15 @@ class Agent:
         self._delivery.pop("receipt", None)
         self._log.debug("receipt.sent", writes=letter.receipt["writes"])
         return None
+
+
+def _not_stored(letter: Letter) -> AgentError:
+    return AgentError(
+        f"The service did not store the receipt of {letter.receipt['observed_at']}, because it has a newer one of this "
+        "host. If this host's clock was set back, correct it; if another host uses these credentials, enrol that one "
+        "with a token of its own.",
+        retryable=True,
+    )
 
 
 def make_client(settings: Settings) -> ServiceClient | None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import requests
 
+from ap_agent.clock import ClockComparison
 from ap_agent.documents import parse_json
 from ap_agent.errors import AgentError, AuthError, FetchError
 from ap_agent.settings import Settings
 from ap_agent.web import Bounds, WebClient, error_of, read_body, shown
+
+if TYPE_CHECKING:
+    from ap_agent.bundle import Bundle
 
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
 _MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle
@@ -23,10 +27,25 @@ _MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle
 
 @dataclass(frozen=True)
 class Have:
-    """What this host has already: `version` is G.H, and L beside it where the manifest had one."""
+    """What this host has already: `version` is G.H, L beside it where the manifest had one, and the digest of the
+    limits themselves."""
 
     version: str
     limits_version: int | None
+    limits_digest: str
+
+    @classmethod
+    def of(cls, bundle: Bundle | None) -> Have | None:
+        return cls(bundle.version, bundle.limits_version, bundle.limits_digest) if bundle is not None else None
+
+
+@dataclass(frozen=True)
+class ReceiptAnswer:
+    """What the service did with a receipt: a receipt that is not stored renews nothing there. With `evidence_wanted` it
+    does not know the limits that the receipt names, and asks for the signed text that is in force."""
+
+    is_stored: bool = True
+    evidence_wanted: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,9 +92,15 @@ class ServiceClient:
         self._enrolled_secret = settings.host_secret
         self._secrets: tuple[str, ...] = (settings.host_secret,)
         bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
-        self._polls = WebClient(settings.url, bounds, ca_file=settings.ca_file)
-        self._letters = WebClient(settings.url, bounds, ca_file=settings.ca_file)
-        self._uploads = WebClient(settings.url, bounds, ca_file=settings.ca_file)
+        self._clock = ClockComparison()
+        self._polls = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+        self._letters = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+        self._uploads = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+
+    @property
+    def clock_skew_ms(self) -> int | None:
+        """This host's clock minus the service's, by the newest answer that tells; None: not measured yet."""
+        return self._clock.skew_ms
 
     def use_secret(self, secret: str | None) -> None:
         """Try this one first: that of the current bundle, which the service may have changed since the enrolment. The
@@ -97,6 +122,7 @@ class ServiceClient:
         query: dict[str, str] = {}
         if have is not None:
             query["version"] = have.version
+            query["digest"] = have.limits_digest
             if have.limits_version is not None:
                 query["limits"] = str(have.limits_version)
             if wait_s > 0:
@@ -111,12 +137,12 @@ class ServiceClient:
                 return NoAS()
             raise self._error_of(answer)
 
-    def send_receipt(self, receipt: Mapping[str, Any]) -> None:
+    def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
         """POST one enforcement receipt (docs/api.md). Raises `AuthError`, `FetchError`."""
         with self._request(self._letters, "POST", "/enforcement", json=receipt) as answer:
             if answer.status_code != 200:
                 raise self._error_of(answer)
-            read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
+            return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball"))
 
     def confirm_config(self, version: str) -> None:
         """Tell the service that `version` (G.H) is installed here. 304 means it knew. Raises as above."""
@@ -163,6 +189,19 @@ class ServiceClient:
                 "and the host secret with the host's page in the admin."
             )
         return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
+
+
+def _receipt_answer(body: bytes) -> ReceiptAnswer:
+    try:
+        said = parse_json(body, allows_fractions=True)
+        if not isinstance(said, dict):
+            raise ValueError("it is no object")
+    except ValueError as exc:
+        raise FetchError(
+            f"The answer to the receipt cannot be read ({exc}); something else than the Coordination Service answers "
+            "there, check url."
+        ) from exc
+    return ReceiptAnswer(said.get("stored") is not False, said.get("evidence_wanted") is True)
 
 
 def _message_of(body: bytes) -> str:

@@ -35,6 +35,7 @@ PASSING_CODES = frozenset(
     {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
     | {"usage_failed", "usage_unread", "usage_unwritable", "usage_dropped"}  # the limits do not depend on it
     | {"key_expires_soon"}  # nothing is wrong yet
+    | {"clock_skewed", "links_vanished"}  # all limits are in force
     | {"foreign_filter_in_front", "whole_datagrams_unavailable"}  # the engine's warnings: all limits are in force
 )
 # Problems of the way from the service to us; while they last, the last good state is enforced.

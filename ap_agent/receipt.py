@@ -26,9 +26,16 @@ def build_receipt(
     writes: int,
     links: Iterable[LinkState],
     problems: Iterable[Problem],
+    limits_digest: str | None,
+    run: str,
+    number: int,
+    clock_skew_ms: int | None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One receipt. `version` and `limits_version` are those of the bundle that is enforced, None where none is."""
-    return {
+    """One receipt. `version`, `limits_version` and `limits_digest` are those of the bundle that is enforced, None where
+    none is. `run` names the start of the agent and `number` counts its receipts from 1, so that the service knows the
+    newest whatever the clock does. `evidence` is the bundle's signed text, where the service asked for it."""
+    receipt = {
         "schema": SCHEMA,
         "agent_version": __version__,
         "version": version,
@@ -37,7 +44,12 @@ def build_receipt(
         "writes": writes,
         "links": {str(link.interface_id): _link(link) for link in links},
         "problems": [_problem(problem) for problem in list(problems)[:_MAX_PROBLEMS]],
+        "limits_digest": limits_digest,
+        "run": run,
+        "number": number,
+        "clock_skew_ms": clock_skew_ms,
     }
+    return receipt if evidence is None else {**receipt, "evidence": dict(evidence)}
 
 
 def _problem(problem: Problem) -> dict[str, str]:
@@ -84,7 +96,7 @@ def news(receipt: Mapping[str, Any]) -> object:
     """
     links = {interface_id: _said(link) for interface_id, link in receipt["links"].items()}
     problems = sorted((one["code"], one["subject"]) for one in receipt["problems"])
-    return receipt["version"], receipt["limits_version"], links, problems
+    return receipt["version"], receipt["limits_version"], receipt["limits_digest"], links, problems
 
 
 def _said(link: Mapping[str, Any]) -> tuple[object, ...]:

@@ -5,7 +5,8 @@
         versions/1.18-7-0f3a9b2c/scionlab-config.json
         versions/1.18-7-0f3a9b2c/etc/scion/link_info.json
         trust.json              the keys that count, and the newest version that was taken (`belief`)
-        accepted.json           what `accept-older` stored, until it is taken
+        accepted.json           what `accept` or `accept-older` stored, until it is taken
+        held.json               the configuration that is held back (`vanished`)
         operator.json           what `scionlab_bw_limiter -b` and `-p` stored
 
 A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed; then
@@ -37,6 +38,7 @@ from ap_agent.documents import parse_json, read_plain
 from ap_agent.errors import AgentError, BundleError, NotPermittedError, StoreError
 from ap_agent.ownership import as_owner_of
 from ap_agent.setting_kinds import a_bandwidth
+from ap_agent.vanished import Hold, hold_of
 
 KEPT_VERSIONS = 3
 _MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -220,6 +222,26 @@ class Store:
         """Best effort: once another bundle is installed, an acceptance that is left over covers nothing."""
         with as_owner_of(self.folder), contextlib.suppress(OSError):
             self.acceptance_file.unlink(missing_ok=True)
+
+    @property
+    def hold_file(self) -> Path:
+        return self.folder / "held.json"
+
+    def load_hold(self) -> Hold | None:
+        """The configuration that is held back, if one is. A damaged file is none: then the hold begins anew."""
+        try:
+            document = self._read_json(self.hold_file, "the agent replaces it")
+            return hold_of(document) if document is not None else None
+        except (StoreError, ValueError):
+            return None
+
+    def save_hold(self, hold: Hold) -> None:
+        self._save_json(self.hold_file, _sealed(hold.to_json()))
+
+    def drop_hold(self) -> None:
+        """Best effort: a hold that is left over is of another configuration in force, and holds nothing."""
+        with as_owner_of(self.folder), contextlib.suppress(OSError):
+            self.hold_file.unlink(missing_ok=True)
 
     def _read_json(self, path: Path, remedy: str) -> Any:
         try:

@@ -17,6 +17,7 @@ import errno
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ap_agent import __version__, threads
+from ap_agent.clock import ClockComparison
 from ap_agent.errors import AgentError, FetchError
 
 _CHUNK_BYTES = 64 * 1024
@@ -63,8 +65,11 @@ class Bounds:
 class WebClient:
     """Requests to one address. One client serves one thread; `close` may come from any."""
 
-    def __init__(self, url: str, bounds: Bounds, *, ca_file: Path | None = None) -> None:
+    def __init__(
+        self, url: str, bounds: Bounds, *, ca_file: Path | None = None, clock: ClockComparison | None = None
+    ) -> None:
         self._url = url
+        self._clock = clock if clock is not None else ClockComparison()
         self._bounds = bounds
         self._connections = _Connections()
         self._session = _Session()
@@ -92,6 +97,7 @@ class WebClient:
         bounds = self._bounds
         allowed = Bounds(bounds.connect_timeout_s, bounds.read_timeout_s + wait_s, bounds.deadline_s + wait_s)
         with self._connections.deadline(allowed.deadline_s) as is_overdue:
+            began = time.monotonic()
             try:
                 answer = self._session.request(
                     method,
@@ -101,6 +107,7 @@ class WebClient:
                     stream=True,
                     **options,
                 )
+                self._clock.note(_parse_date(answer.headers.get("Date")), time.monotonic() - began)
                 with answer:
                     yield answer
                     if is_overdue():  # a body without a length ends like a complete one when its socket is shut

@@ -9,12 +9,13 @@ from typing import Any
 
 from ap_agent.bundle import read_bundle
 from ap_agent.cycle import Agent
-from ap_agent.fetch import FetchResult, Have
+from ap_agent.fetch import FetchResult, Have, ReceiptAnswer
 from ap_agent.log import get_logger
 from ap_agent.loop import Loop
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier
+from ap_agent.vanished import Moment
 from ap_agent.waiting import Errands
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
@@ -63,6 +64,8 @@ class FakeClient:
     waits: list[int] = field(default_factory=list)  # how long each question might be held open
     secrets: list[str | None] = field(default_factory=list)
     closed: bool = False
+    receipt_answers: list[ReceiptAnswer] = field(default_factory=lambda: [ReceiptAnswer()])  # likewise
+    clock_skew_ms: int | None = None
 
     def use_secret(self, secret: str | None) -> None:
         self.secrets.append(secret)
@@ -75,8 +78,9 @@ class FakeClient:
             raise answer
         return answer
 
-    def send_receipt(self, receipt: Mapping[str, Any]) -> None:
+    def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
         self.receipts.append((self.clock.now, receipt))
+        return self.receipt_answers.pop(0) if len(self.receipt_answers) > 1 else self.receipt_answers[0]
 
     def confirm_config(self, version: str) -> None:
         raise AssertionError("not asked for")
@@ -97,7 +101,7 @@ class AtOnce(Errands):
 
 
 def loop_of(settings: Settings, engine: FakeEngine, client: FakeClient | None, clock: Clock, **options: Any) -> Loop:
-    agent = Agent(settings, engine, client, get_logger())
+    agent = Agent(settings, engine, client, get_logger(), uptime=lambda: Moment("boot", int(clock.now)))
     options.setdefault("notifier", Notifier({}))
     options.setdefault("uniform", middle)
     options.setdefault("errands", AtOnce)

@@ -42,7 +42,7 @@ class Wire:
     def ask(self, wait_s: int) -> object:
         settings = Settings(url="http://192.0.2.2:8000", host_id="h", host_secret="s")
         client = ServiceClient(settings)
-        return self.client.call(lambda: client.fetch_config(Have("1.18", 7), wait_s=wait_s))
+        return self.client.call(lambda: client.fetch_config(Have("1.18", 7, "d" * 64), wait_s=wait_s))
 
 
 @pytest.fixture

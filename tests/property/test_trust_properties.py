@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ap_agent.belief import Trust, trust_now
 from ap_agent.bundle import Bundle, read_bundle
+from ap_agent.documents import parse_json
 from ap_agent.errors import BundleError
 from ap_agent.settings import Settings
-from ap_agent.signed_text import Signed, Version, parse_json
+from ap_agent.signed_text import Signed, Version
 from ap_agent.trust import verify
 from tests.agent_bundles import HOST_ID, KEYRING, SigningKey, bundle_bytes, entry, files_of, signed_manifest
 

@@ -96,6 +96,31 @@ def test_nothing_to_accept_is_said(host: Host) -> None:
     assert "1.18 with limits 7 is installed here" in host.err
 
 
+# --- accept -----------------------------------------------------------------------------------------------------------
+
+
+def test_configuration_that_lacks_most_links_is_held_back_until_it_is_accepted(host: Host, service: Service) -> None:
+    many = {str(number): entry(500, f"192.0.2.{number}") for number in range(1, 13)}
+    host.use(service)
+    host.store(bundle_bytes(many))
+    service.answers["/config"] = svc.tarball(bundle_bytes({"1": many["1"]}, version="1.19", limits_version=8))
+
+    assert host.agent("accept") == commands.NOT_DONE
+    assert "There is nothing to accept: no configuration is held back here." in host.err
+    for command in ("plan", "once", "plan"):
+        assert host.agent(command) == commands.NOTHING_NEW
+        assert "links_vanished" in host.err
+        assert "1.19, which lacks 11 of the 12 limited links in force" in host.err
+    assert len(host.engine.kernel) == 12
+    with AgentLock(host.run_dir, "run"):  # works while the agent runs
+        assert host.agent("accept") == commands.OK
+    assert "Configuration 1.19, which lacks 11 of the 12 limited links in force, will be taken" in host.out
+    assert host.agent("plan") == commands.OK
+    assert host.agent("once") == commands.OK
+    assert host.engine.kernel == {1: 500}
+    assert sorted(path.name for path in host.state.iterdir()) == ["current", "trust.json", "versions"]
+
+
 def test_once_near_the_end_of_the_keys_warns_and_is_done(host: Host, service: Service) -> None:
     soon = SigningKey(1, not_after=datetime.now(UTC).replace(microsecond=0) + timedelta(days=3))
     host.use(service)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
+import json
 import os
+import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +21,14 @@ from ap_agent.errors import AgentError, ApplyError, ForeignStateError, VerifyErr
 from ap_agent.fetch import ServiceClient
 from ap_agent.log import configure, get_logger
 from ap_agent.settings import Settings
+from bandwidth_config import LINK_INFO_PATH
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, OTHER_KEY, SECRET, SERVICE_KEYS, bundle_bytes, entry, zipped
+from tests.agent_bundles import HOST_ID, OTHER_KEY, SECRET, SERVICE_KEYS, bundle_bytes, entry, files_of, zipped
 from tests.agent_engine import FakeEngine
 from tests.agent_service import Answer, Service, like_the_service, reply, status
 
-V7 = bundle_bytes({"1": entry(500), "2": entry(1000, "192.0.2.12"), "9": entry(10, "192.0.2.99", is_user_as=False)})
+V7_LINKS = {"1": entry(500), "2": entry(1000, "192.0.2.12"), "9": entry(10, "192.0.2.99", is_user_as=False)}
+V7 = bundle_bytes(V7_LINKS)
 V8 = bundle_bytes({"1": entry(900), "3": entry(0, "2001:db8::7")}, version="1.19", limits_version=8)
 
 
@@ -87,7 +96,8 @@ def test_second_cycle_asks_with_both_versions_and_writes_nothing(
 
     assert cycle(agent) == "unchanged"
 
-    assert service.asked("/config")[1].query == {"version": "1.18", "limits": "7"}
+    digest = hashlib.sha256(files_of(V7_LINKS)[LINK_INFO_PATH]).hexdigest()
+    assert service.asked("/config")[1].query == {"version": "1.18", "limits": "7", "digest": digest}
     assert agent.enforced is not None
     assert agent.enforced.writes == 0
     assert engine.kernel == {1: 500, 2: 1000}
@@ -395,3 +405,131 @@ def test_log_has_one_canonical_line_per_cycle_and_one_per_write(
     assert len([line for line in lines if line.startswith("<6>kernel.write ")]) == 2 + 3
     assert capsys.readouterr().out == ""  # nothing changed: nothing above DEBUG
     assert SECRET not in "".join(lines)
+
+
+# --- what a receipt proves --------------------------------------------------------------------------------------------
+
+
+def answered(**said: bool) -> Answer:
+    return reply(200, json.dumps({"stored": True, **said}).encode(), Content_Type="application/json")
+
+
+def manifest_in(data: bytes) -> dict[str, Any]:
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(data))) as archive:
+        member = archive.extractfile("scionlab-config.json")
+        assert member is not None
+        found: dict[str, Any] = json.loads(member.read())
+    return found
+
+
+def test_receipt_names_its_content_its_run_and_its_number(
+    agent: Agent, settings: Settings, engine: FakeEngine, service: Service
+) -> None:
+    agent.tell(even_if_old=True)
+    cycle(agent)
+    agent.tell(even_if_old=True)
+
+    first, second, third = service.receipts()
+    assert first["limits_digest"] is None
+    assert second["limits_digest"] == hashlib.sha256(files_of(V7_LINKS)[LINK_INFO_PATH]).hexdigest()
+    assert first["run"] == second["run"] == third["run"]
+    assert len(bytes.fromhex(first["run"])) == 16
+    assert 1 == first["number"] < second["number"] < third["number"]
+    other = Agent(settings, engine, ServiceClient(settings), get_logger())
+    other.tell(even_if_old=True)
+    assert (service.receipts()[-1]["run"] != first["run"], service.receipts()[-1]["number"]) == (True, 1)
+
+
+def test_receipt_that_is_not_stored_is_a_problem_until_one_is(agent: Agent, service: Service) -> None:
+    service.answers["/enforcement"] = reply(200, b'{"stored": false}', Content_Type="application/json")
+    cycle(agent)
+
+    assert codes(agent) == ["receipt_failed"]
+    assert "did not store the receipt" in agent.problems[0].message
+    service.answers["/enforcement"] = svc.stored()
+    cycle(agent)
+    assert codes(agent) == []
+
+
+@pytest.mark.parametrize("body", [b"<html>Please log in</html>", b"[]", b"", b"\xff"])
+def test_answer_that_no_service_gives_is_no_stored_receipt(agent: Agent, service: Service, body: bytes) -> None:
+    service.answers["/enforcement"] = reply(200, body)
+    cycle(agent)
+
+    assert codes(agent) == ["receipt_failed"]
+
+
+def test_evidence_is_sent_at_once_when_it_is_wanted_and_only_then(agent: Agent, service: Service) -> None:
+    asked = []
+
+    def wants_until_it_has(handler: svc.Handler) -> None:
+        has_evidence = "evidence" in json.loads(handler.request_seen.body)
+        asked.append(has_evidence)
+        answered(evidence_wanted=not has_evidence)(handler)
+
+    service.answers["/enforcement"] = wants_until_it_has
+    cycle(agent)
+    agent.tell(even_if_old=True)
+
+    assert asked == [False, True, False, True]
+    manifest = manifest_in(V7)
+    evidence = {"signed": manifest["signed"], "signatures": manifest["signatures"]}
+    assert [one.get("evidence") for one in service.receipts()] == [None, evidence, None, evidence]
+
+
+def test_service_that_is_never_content_with_evidence_gets_it_with_each_receipt_and_no_flood(
+    agent: Agent, service: Service
+) -> None:
+    service.answers["/enforcement"] = answered(evidence_wanted=True)
+    for _ in range(3):
+        agent.pull()
+        agent.enforce()
+        agent.tell(even_if_old=True)
+
+    assert ["evidence" in one for one in service.receipts()] == [False, True, True, True]
+
+
+def test_configuration_of_the_same_version_with_other_content_is_taken(
+    agent: Agent, engine: FakeEngine, service: Service
+) -> None:
+    """A service that was restored from a backup counts the same numbers again."""
+    cycle(agent)
+    before = service.receipts()[-1]["limits_digest"]
+    service.answers["/config"] = svc.tarball(bundle_bytes({"1": entry(700), "2": entry(1000, "192.0.2.12")}))
+
+    assert cycle(agent) == "new"
+    assert engine.kernel == {1: 700, 2: 1000}
+    assert service.receipts()[-1]["limits_digest"] != before
+    stored = agent.store.load(host_id=HOST_ID)
+    assert stored is not None
+    assert stored.limits_digest == service.receipts()[-1]["limits_digest"]
+
+
+def dated(ahead_s: float) -> Answer:
+    """A service whose clock is so much ahead of ours."""
+
+    def answer(handler: svc.Handler) -> None:
+        moment = datetime.now(UTC) + timedelta(seconds=ahead_s)
+        handler.date_time_string = lambda timestamp=None: f"{moment:%a, %d %b %Y %H:%M:%S} GMT"  # type: ignore[method-assign]  # noqa: ARG005
+        svc.stored()(handler)
+
+    return answer
+
+
+@pytest.mark.parametrize(("ahead_s", "direction"), [(60.0, "behind"), (-60.0, "ahead of")])
+def test_clock_that_differs_from_the_services_is_measured_named_and_told(
+    agent: Agent, service: Service, ahead_s: float, direction: str
+) -> None:
+    service.answers["/enforcement"] = dated(ahead_s)
+    agent.tell(even_if_old=True)
+
+    assert codes(agent) == ["clock_skewed"]
+    assert f"60 s {direction} the service's" in agent.problems[0].message
+    agent.tell(even_if_old=True)
+    told = service.receipts()[-1]
+    assert abs(told["clock_skew_ms"] + ahead_s * 1000) <= 1000
+    assert [(one["code"], one["subject"]) for one in told["problems"]] == [("clock_skewed", "clock")]
+    service.answers["/enforcement"] = dated(0.0)
+    agent.tell(even_if_old=True)
+    assert codes(agent) == []
+    assert abs(agent.clock_skew_ms or 9999) <= 1000

@@ -25,7 +25,7 @@ from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes
 from tests.agent_service import Answer, Service, reply, status
 
 TARBALL = bundle_bytes()
-HAVE = Have("1.18", 7)
+HAVE = Have("1.18", 7, "d" * 64)
 
 
 @pytest.fixture
@@ -64,8 +64,11 @@ def test_later_requests_say_both_versions(service: Service, client: ServiceClien
     service.answers["/config"] = status(304)
 
     assert client.fetch_config(HAVE) == NotModified()
-    assert client.fetch_config(Have("1.18", None)) == NotModified()
-    assert [one.query for one in service.seen] == [{"version": "1.18", "limits": "7"}, {"version": "1.18"}]
+    assert client.fetch_config(Have("1.18", None, "d" * 64)) == NotModified()
+    assert [one.query for one in service.seen] == [
+        {"version": "1.18", "limits": "7", "digest": "d" * 64},
+        {"version": "1.18", "digest": "d" * 64},
+    ]
 
 
 def test_service_below_a_path_is_reached(service: Service) -> None:
@@ -273,7 +276,7 @@ def test_question_that_may_wait_says_how_long_and_outlives_the_usual_timeouts(se
     service.answers["/config"] = after(0.6, status(304))
     client = ServiceClient(settings_for(service, read_timeout_s=0.2, fetch_deadline_s=0.3))
     assert client.fetch_config(HAVE, wait_s=1) == NotModified()
-    assert service.seen[0].query == {"version": "1.18", "limits": "7", "wait": "1"}
+    assert service.seen[0].query == {"version": "1.18", "limits": "7", "digest": "d" * 64, "wait": "1"}
     with pytest.raises(FetchError):
         client.fetch_config(HAVE)
     assert "wait" not in service.seen[1].query

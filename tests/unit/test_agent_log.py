@@ -188,11 +188,16 @@ def test_counters_and_times_are_no_news_but_rates_and_problems_are() -> None:
             "writes": 0,
             "links": [state],
             "problems": [],
+            "limits_digest": "d" * 64,
+            "run": "a" * 32,
+            "number": 1,
+            "clock_skew_ms": None,
             **changes,
         }
         return build_receipt(**values)
 
-    assert news(receipt()) == news(receipt(writes=7))
+    assert news(receipt()) == news(receipt(writes=7, number=2, clock_skew_ms=30))
+    assert news(receipt()) != news(receipt(limits_digest="e" * 64))
     assert news(receipt()) != news(receipt(limits_version=2))
     assert news(receipt()) != news(receipt(problems=[Problem("a", "b", "c")]))
     assert news(receipt()) != news(receipt(links=[LinkState(1, Limits.both(500), "error", "x", None, None)]))

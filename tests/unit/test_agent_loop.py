@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.bundle import read_bundle
 from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
-from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified
+from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
 from ap_agent.log import configure
 from ap_agent.loop import Loop
 from ap_agent.settings import Settings
+from tests.agent_bundles import HOST_ID
 from tests.agent_clock import V7, V8, Clock, FakeClient, loop_of, run_for, settings_in, store_v7
 from tests.agent_engine import FakeEngine
 
@@ -49,7 +51,7 @@ def test_disk_is_enforced_before_the_network_is_asked(settings: Settings, engine
     assert engine.kernel == {1: 500}
     assert client.asked == []
     loop.step()
-    assert client.asked == [(1000.0, Have("1.18", 7))]
+    assert client.asked == [(1000.0, Have.of(read_bundle(V7, host_id=HOST_ID)))]
 
 
 def test_new_bundle_reaches_the_kernel_and_the_service_hears_in_the_same_cycle(
@@ -335,3 +337,30 @@ def test_stop_during_a_cycle_lets_it_finish_and_leaves_the_limits(
     assert engine.kernel == {1: 500}
     assert len(client.receipts) == 1
     assert 'agent.stop limits="stay in the kernel"' in capsys.readouterr().out
+
+
+def test_evidence_leaves_at_once_although_a_minute_is_between_receipts(
+    settings: Settings, engine: FakeEngine, clock: Clock
+) -> None:
+    store_v7(settings)
+    client = FakeClient([NotModified()], clock)
+    client.receipt_answers = [ReceiptAnswer(evidence_wanted=True), ReceiptAnswer()]
+    loop = loop_of(settings, engine, client, clock)
+    loop.start()
+    run_for(loop, clock, 30)
+
+    assert [(round(at), "evidence" in receipt) for at, receipt in client.receipts] == [(1000, False), (1000, True)]
+
+
+def test_service_that_stores_no_receipt_is_asked_ever_more_rarely(
+    settings: Settings, engine: FakeEngine, clock: Clock
+) -> None:
+    store_v7(settings)
+    client = FakeClient([NotModified()], clock)
+    client.receipt_answers = [ReceiptAnswer(is_stored=False)]
+    loop = loop_of(settings, engine, client, clock)
+    loop.start()
+    run_for(loop, clock, 600)
+
+    assert 5 <= len(client.receipts) <= 20
+    assert [one.code for one in loop.agent.problems] == ["receipt_failed"]

@@ -12,7 +12,7 @@ import pytest
 
 from ap_agent.errors import FetchError, LockHeldError
 from ap_agent.events import Change, Heard, Interest
-from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified
+from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified, ReceiptAnswer
 from ap_agent.health import read_health
 from ap_agent.log import configure
 from ap_agent.loop import Loop
@@ -390,7 +390,7 @@ def test_a_receipt_that_failed_is_not_sent_again_and_again(settings: Settings) -
     class Deaf(FakeClient):
         tries = 0
 
-        def send_receipt(self, receipt: Mapping[str, Any]) -> None:
+        def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
             self.tries += 1
             raise FetchError("The service answered 500.")
 

@@ -1,0 +1,195 @@
+"""A configuration that lacks most of the limited links is held back for ten minutes, and no other one ever is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ap_agent.bundle import Bundle, read_bundle
+from ap_agent.fetch import Have, NewBundle, NoAS
+from ap_agent.settings import Settings
+from ap_agent.store import Store
+from ap_agent.vanished import HOLD_S, Hold, Moment, hold_for, hold_of
+from tests.agent_bundles import HOST_ID, bundle_bytes, entry
+from tests.agent_clock import Clock, FakeClient, loop_of, run_for, settings_in
+from tests.agent_engine import FakeEngine
+
+
+def document(numbers: range, *, kbit: int = 500) -> dict[str, Any]:
+    return {str(number): entry(kbit, f"192.0.2.{number}") for number in numbers}
+
+
+def data_of(numbers: range, version: str = "1.18", **links: Any) -> bytes:
+    return bundle_bytes({**document(numbers), **links}, version=version, limits_version=int(version.partition(".")[2]))
+
+
+def bundle_of(limited: int, lost: int = 0, *, others: int = 0, version: str = "1.18") -> Bundle:
+    """Of the links 1 to `limited` the first `lost` are not there; `others` are listed and not limited."""
+    links = document(range(lost + 1, limited + 1)) | {
+        str(number): entry(500, f"192.0.2.{number}", is_user_as=False) for number in range(201, 201 + others)
+    }
+    return read_bundle(bundle_bytes(links, version=version), host_id=HOST_ID)
+
+
+def held(limited: int, lost: int, **options: Any) -> Hold | None:
+    return hold_for(
+        bundle_of(limited, **options), bundle_of(limited, lost), None, Moment("b", 0), is_accepted=lambda: False
+    )
+
+
+# --- which one --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limited", "lost", "is_held"),
+    [(10, 10, False), (11, 5, False), (11, 6, True), (12, 6, False), (12, 7, True), (11, 11, True), (1, 1, False)],
+)
+def test_more_than_half_of_more_than_ten_links_is_the_bound(limited: int, lost: int, is_held: bool) -> None:
+    assert (held(limited, lost) is not None) == is_held
+
+
+@given(limited=st.integers(1, 60), share=st.floats(0, 1))
+def test_it_is_held_exactly_beyond_the_bound(limited: int, share: float) -> None:
+    lost = round(limited * share)
+    hold = held(limited, lost)
+
+    assert (hold is not None) == (limited >= 11 and lost >= limited // 2 + 1)
+    if hold is not None:
+        assert (hold.missing, hold.limited) == (lost, limited)
+
+
+def test_links_that_nobody_limits_do_not_count() -> None:
+    assert held(10, 10, others=30) is None
+
+
+def test_a_link_that_is_no_longer_limited_has_vanished_and_one_with_another_number_too() -> None:
+    in_force = bundle_of(11)
+    unlimited = {key: {**value, "IsUserAS": False} for key, value in document(range(1, 12)).items()}
+    renumbered = {str(int(key) + 100): value for key, value in document(range(1, 12)).items()}
+
+    for links in (unlimited, renumbered):
+        offered = read_bundle(bundle_bytes(links), host_id=HOST_ID)
+        hold = hold_for(in_force, offered, None, Moment("b", 0), is_accepted=lambda: False)
+        assert hold is not None
+        assert (hold.missing, hold.limited) == (11, 11)
+
+
+# --- how long ---------------------------------------------------------------------------------------------------------
+
+
+@given(began=st.integers(0, 10**9), held_s=st.integers(0, 2000))
+def test_it_lasts_ten_minutes_of_one_boot(began: int, held_s: int) -> None:
+    in_force, offered = bundle_of(11), bundle_of(11, 11)
+    first = hold_for(in_force, offered, None, Moment("b", began), is_accepted=lambda: False)
+    assert first is not None
+    assert hold_of(first.to_json()) == first
+
+    now = Moment("b", began + held_s)
+    assert (hold_for(in_force, offered, first, now, is_accepted=lambda: False) is None) == (held_s >= HOLD_S)
+    assert hold_for(in_force, offered, first, now, is_accepted=lambda: True) is None
+    after_reboot = hold_for(in_force, offered, first, Moment("c", 5), is_accepted=lambda: False)
+    assert after_reboot == replace(first, boot="c", since_s=5)
+
+
+def test_another_configuration_in_force_begins_another_hold() -> None:
+    former = hold_for(bundle_of(11), bundle_of(11, 6), None, Moment("b", 0), is_accepted=lambda: False)
+    found = hold_for(bundle_of(13), bundle_of(13, 8), former, Moment("b", 900), is_accepted=lambda: False)
+
+    assert found is not None
+    assert found.since_s == 900
+
+
+# --- in the running agent ---------------------------------------------------------------------------------------------
+
+ALL, FEW = data_of(range(1, 13)), data_of(range(1, 4), "1.19")
+KERNEL = dict.fromkeys(range(1, 13), 500)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    found = replace(settings_in(tmp_path), backoff_max_s=120.0)
+    Store(found.state_dir).save(read_bundle(ALL, host_id=HOST_ID))
+    return found
+
+
+def codes(loop: Any) -> list[str]:
+    return [one.code for one in loop.agent.problems]
+
+
+def test_the_limits_stay_for_ten_minutes_and_go_if_the_service_still_says_so(settings: Settings) -> None:
+    clock, engine = Clock(), FakeEngine()
+    client = FakeClient([NewBundle(FEW)], clock)
+    loop = loop_of(settings, engine, client, clock)
+    loop.start()
+    run_for(loop, clock, HOLD_S - 1)
+
+    assert engine.kernel == KERNEL
+    assert codes(loop) == ["links_vanished"]
+    assert "lacks 9 of the 12 limited links in force" in loop.agent.problems[0].message
+    assert client.receipts[-1][1]["version"] == "1.18"
+    assert [one["code"] for one in client.receipts[-1][1]["problems"]] == ["links_vanished"]
+    assert client.asked[0][1] == Have.of(read_bundle(ALL, host_id=HOST_ID))
+    assert {have for _, have in client.asked[1:]} == {None}  # without a version
+    assert len(client.asked) < 30
+    run_for(loop, clock, 2)
+    assert engine.kernel == dict.fromkeys(range(1, 4), 500)
+    assert codes(loop) == []
+    assert not loop.agent.store.hold_file.exists()
+    run_for(loop, clock, 60)
+    assert client.asked[-1][1] == Have.of(read_bundle(FEW, host_id=HOST_ID))
+
+
+def test_service_that_corrects_itself_is_followed_at_once_and_the_next_mistake_waits_anew(settings: Settings) -> None:
+    clock, engine = Clock(), FakeEngine()
+    client = FakeClient([NewBundle(FEW)], clock)
+    loop = loop_of(settings, engine, client, clock)
+    loop.start()
+    run_for(loop, clock, HOLD_S - 100)
+    client.answers = [NewBundle(data_of(range(1, 12), "1.20"))]
+    run_for(loop, clock, 99)
+    assert sorted(engine.kernel) == list(range(1, 12))
+    assert codes(loop) == []
+    client.answers = [NewBundle(data_of(range(1, 3), "1.21"))]
+    run_for(loop, clock, HOLD_S - 100)
+    assert sorted(engine.kernel) == list(range(1, 12))
+    assert codes(loop) == ["links_vanished"]
+
+
+def test_an_answer_that_is_none_neither_ends_the_hold_nor_takes_anything(settings: Settings) -> None:
+    clock, engine = Clock(), FakeEngine()
+    client = FakeClient([NewBundle(FEW), NoAS()], clock)
+    loop = loop_of(settings, engine, client, clock)
+    loop.start()
+    run_for(loop, clock, 3 * HOLD_S)
+    assert engine.kernel == KERNEL
+    client.answers = [NewBundle(FEW)]
+    run_for(loop, clock, 130)
+    assert sorted(engine.kernel) == [1, 2, 3]
+
+
+def test_a_restart_neither_shortens_nor_repeats_the_ten_minutes(settings: Settings) -> None:
+    clock, engine = Clock(), FakeEngine()
+    for lasts_s in (200.0, 200.0, 199.0):
+        loop = loop_of(settings, engine, FakeClient([NewBundle(FEW)], clock), clock)
+        loop.start()
+        run_for(loop, clock, lasts_s)
+        assert engine.kernel == KERNEL
+    run_for(loop, clock, 2)
+    assert sorted(engine.kernel) == [1, 2, 3]
+
+
+def test_a_damaged_record_of_the_hold_begins_it_anew(settings: Settings) -> None:
+    clock, engine = Clock(), FakeEngine()
+    for _ in range(2):
+        loop = loop_of(settings, engine, FakeClient([NewBundle(FEW)], clock), clock)
+        loop.start()
+        run_for(loop, clock, HOLD_S - 1)
+        assert engine.kernel == KERNEL
+        loop.agent.store.hold_file.write_text("{")
+    run_for(loop, clock, 2)
+    assert sorted(engine.kernel) == [1, 2, 3]

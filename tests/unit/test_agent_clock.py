@@ -1,0 +1,75 @@
+"""How far this host's clock is from the service's: what a Date header and a round trip tell, at the bounds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ap_agent.clock import ClockComparison, skew_problem
+
+DATE = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
+
+
+def compared(ours_s: float, round_trip_s: float) -> int | None:
+    """Ours is so many seconds after DATE when the answer has arrived."""
+    clock = ClockComparison(lambda: DATE.timestamp() + ours_s)
+    clock.note(DATE, round_trip_s)
+    return clock.skew_ms
+
+
+def test_half_the_round_trip_and_half_a_second_are_subtracted() -> None:
+    assert compared(0.5, 0.0) == 0
+    assert compared(1.5, 2.0) == 0
+    assert compared(10.5, 1.0) == 9500
+    assert compared(-9.5, 0.0) == -10_000
+
+
+def test_nothing_is_measured_by_a_slow_answer_or_one_without_a_date() -> None:
+    assert compared(0.5, 2.001) is None
+    clock = ClockComparison(lambda: 0.0)
+    clock.note(None, 0.1)
+    assert clock.skew_ms is None
+
+
+def test_the_newest_measurement_counts() -> None:
+    now = [DATE.timestamp() + 7.5]
+    clock = ClockComparison(lambda: now[0])
+    clock.note(DATE, 0.0)
+    assert clock.skew_ms == 7000
+    now[0] -= 7
+    clock.note(DATE, 0.0)
+    assert clock.skew_ms == 0
+
+
+def test_a_clock_of_another_century_fits_into_a_receipt() -> None:
+    assert compared(10.0**10, 0.0) == 2**31 - 1
+    assert compared(-(10.0**9), 0.0) == -(2**31 - 1)
+
+
+@pytest.mark.parametrize("skew_ms", [None, 0, 5000, -5000])
+def test_up_to_5_seconds_are_no_problem(skew_ms: int | None) -> None:
+    assert skew_problem(skew_ms) is None
+
+
+@pytest.mark.parametrize(("skew_ms", "words"), [(5001, "5 s ahead of"), (-600_000, "600 s behind")])
+def test_more_than_5_seconds_are_named_with_direction_and_remedy(skew_ms: int, words: str) -> None:
+    problem = skew_problem(skew_ms)
+
+    assert problem is not None
+    assert (problem.code, problem.subject) == ("clock_skewed", "clock")
+    assert words in problem.message
+    assert "run an NTP client" in problem.message
+
+
+@given(skew_s=st.floats(-1e6, 1e6), there_s=st.floats(0, 1), back_s=st.floats(0, 1), second=st.floats(0, 0.999))
+def test_the_error_is_at_most_half_a_second_and_half_the_round_trip(
+    skew_s: float, there_s: float, back_s: float, second: float
+) -> None:
+    clock = ClockComparison(lambda: DATE.timestamp() + second + back_s + skew_s)
+    clock.note(DATE, there_s + back_s)
+
+    assert clock.skew_ms is not None
+    assert abs(clock.skew_ms / 1000 - skew_s) <= 0.5 + (there_s + back_s) / 2 + 0.001
