@@ -34,7 +34,7 @@ _COMMANDS = {
     "once": "one cycle: fetch, enforce, tell; with --link-info FILE enforce that file, without a service",
     "plan": "print what `once` would change, and touch nothing",
     "show": "print what the kernel has now for each limited link",
-    "reset": "remove everything of ours from the kernel; what is stored stays",
+    "reset": "remove all limits from the kernel and tell the service; what is stored stays",
     "usage": "print what each link used lately, against its limit",
     "status": "say in words how the running agent is",
     "selftest": "measure in throw-away networks whether this kernel keeps limits; touches nothing of this host",
@@ -68,7 +68,7 @@ def main(
         if given.command == "run":
             return _run(given.config, settings, environment, used, broken)
         configure("error", under_systemd=False)  # the commands by hand say everything themselves
-        outcome = _outcome(given, settings, used)
+        outcome = _outcome(given, settings, used, broken)
     except AgentError as exc:
         print(f"{given.command}: {exc.message}", file=sys.stderr)
         return commands.exit_code_of(exc)
@@ -138,6 +138,8 @@ def _parser() -> argparse.ArgumentParser:
             )
         if name == "accept-older":
             sub.add_argument("version", metavar="G.H", help="the version that the problem names, for example 1.18")
+        if name == "reset":
+            sub.add_argument("--reason", metavar="TEXT", help="what the service is told as the reason")
         if name in {"once", "plan", "reset"}:
             sub.add_argument("-v", "--verbose", action="store_true", help="each filter on a line of its own")
     return parser
@@ -171,13 +173,13 @@ def _ask_for_token() -> str:
     return sys.stdin.readline(_MAX_TOKEN_CHARS)
 
 
-def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine) -> Outcome:
+def _outcome(given: argparse.Namespace, settings: Settings, engine: Engine, broken: SettingsError | None) -> Outcome:
     if given.command == "once":
         return commands.once(settings, engine, given.link_info, make_client, verbose=given.verbose)
     if given.command == "plan":
         return commands.plan(settings, engine, given.link_info, make_client, as_json=given.json, verbose=given.verbose)
     if given.command == "reset":
-        return commands.reset(settings, engine, verbose=given.verbose)
+        return commands.reset(settings, engine, make_client, reason=given.reason, broken=broken, verbose=given.verbose)
     if given.command == "status":
         return commands.status(settings, as_json=given.json)
     if given.command == "usage":

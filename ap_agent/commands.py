@@ -38,6 +38,7 @@ from ap_agent.model import LinkState, Problem
 from ap_agent.places import check_places
 from ap_agent.problems import DELIVERY_CODES, no_as_problem, problem_of
 from ap_agent.receipt import link_fields
+from ap_agent.removal import OPERATOR, send_removed
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.text import links_table, op_lines, problem_lines, timed_lines
@@ -188,18 +189,39 @@ def _changes(result: CycleResult, heading: str, nothing: str, *, verbose: bool) 
     return [heading, *(f"  {line}" for line in op_lines(result.plan.ops, verbose=verbose))]
 
 
-def reset(settings: Settings, engine: Engine, *, verbose: bool = False) -> Outcome:
-    """Remove everything of ours from the kernel; what is stored on disk stays."""
+def reset(
+    settings: Settings,
+    engine: Engine,
+    make_client: MakeClient,
+    *,
+    reason: str | None = None,
+    broken: SettingsError | None = None,
+    verbose: bool = False,
+) -> Outcome:
+    """Remove everything of ours from the kernel, and tell the service; what is stored on disk stays."""
     require_net_admin()
     with AgentLock(settings.run_dir, "reset"):
-        return reset_locked(settings, engine, verbose=verbose)
+        return reset_locked(settings, engine, make_client, reason=reason, broken=broken, verbose=verbose)
 
 
-def reset_locked(settings: Settings, engine: Engine, *, verbose: bool = False) -> Outcome:
-    """The same for a caller who holds the lock."""
+def reset_locked(
+    settings: Settings,
+    engine: Engine,
+    make_client: MakeClient,
+    *,
+    reason: str | None = None,
+    broken: SettingsError | None = None,
+    verbose: bool = False,
+) -> Outcome:
+    """The same for a caller who holds the lock. `broken` says why the credentials cannot be used, if they cannot."""
     result = engine.reset(settings.engine())
     lines = _changes(result, "Removed from the kernel:", "There was nothing of ours in the kernel.", verbose=verbose)
-    return Outcome(OK if result.ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(result.problems)))
+    errors = problem_lines(result.problems)
+    if result.ok:  # else something may still be enforced
+        untold = broken.message if broken is not None else send_removed(settings, make_client, reason or OPERATOR)
+        if untold is not None:
+            errors.append(f"The service was not told that the limits are removed: {untold}")
+    return Outcome(OK if result.ok else NOT_DONE, "\n".join(lines), "\n".join(errors))
 
 
 # --- what the service may say ---------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 from ap_agent import commands
 from ap_agent.__main__ import print_outcome, real_engine, settings_in_force
 from ap_agent.commands import STOCK_LINK_INFO, Source
+from ap_agent.cycle import make_client
 from ap_agent.enforcing import Engine
 from ap_agent.errors import AgentError, SettingsError
 from ap_agent.lock import SERVICE, AgentLock
@@ -50,7 +51,7 @@ def main(
             settings = settings_in_force(given.config, environment)
             used = engine if engine is not None else real_engine(for_person())
             if given.reset:
-                return print_outcome(commands.reset_locked(settings, used))
+                return print_outcome(commands.reset_locked(settings, used, make_client))
             return print_outcome(commands.enforce_source(settings, used, _source(settings)))
     except AgentError as exc:
         print(f"{_COMMAND}: {exc.message}", file=sys.stderr)

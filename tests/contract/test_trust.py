@@ -13,14 +13,16 @@ from django.utils import timezone
 
 from ap_agent.belief import Trust, believe, trust_now
 from ap_agent.bundle import Bundle
+from ap_agent.cycle import make_client
 from ap_agent.enrol import enrol, parse_token
 from ap_agent.errors import AgentError, TrustError
+from ap_agent.removal import send_removed
 from ap_agent.settings import Settings, load_settings
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
 from scionlab import selectors
 from scionlab.isd_as import parse_as_id
-from scionlab.models import Host, Link, SigningKey
+from scionlab.models import Host, HostReceipt, Link, SigningKey
 from scionlab.services.enrolment import enrolment_token_create
 from scionlab.services.generation import generation_raise
 from scionlab.services.host import host_rotate_secret
@@ -129,6 +131,23 @@ def test_agent_enrols_at_the_real_service_and_believes_its_first_bundle(
     read = load_settings(None, {"SCIONLAB_BW_CREDENTIALS_FILE": str(file)})
     bundle = Agent(host, read).take()
     assert {link.bandwidth_kbit for link in bundle.links.values() if link.is_user_as} == {1000}
+
+
+def test_the_last_receipt_of_a_host_is_stored_by_the_real_service(
+    link: Link, live_server: Any, settings: Any, tmp_path: Path
+) -> None:
+    settings.SITE_URL = live_server.url
+    host = link.interface_a.host
+    file = tmp_path / "credentials.json"
+    token = parse_token(enrolment_token_create(host_id=host.pk, actor=None).text)
+    enrol(live_server.url, token, Settings(**START), file, replaces=False)
+    read = load_settings(
+        None, {"SCIONLAB_BW_CREDENTIALS_FILE": str(file), "SCIONLAB_BW_STATE_DIR": str(tmp_path / "state")}
+    )
+
+    assert send_removed(read, make_client, "The package was removed.") is None
+    receipt = HostReceipt.objects.get(host=host)
+    assert receipt.problems == [{"code": "limits_removed", "subject": "agent", "message": "The package was removed."}]
 
 
 # --- keys ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,15 @@ import pytest
 
 from ap_agent import commands
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
+from ap_agent.fetch import NoAS, ReceiptAnswer
 from ap_agent.lock import AgentLock, holder, lock_path
 from ap_agent.loop import Loop
+from ap_agent.removal import send_removed
+from ap_agent.settings import Settings
 from ap_agent.store import Operator, Store
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, SigningKey, bundle_bytes, entry
+from tests.agent_clock import Clock, FakeClient
 from tests.agent_host import ROOT, V7, Host
 from tests.agent_service import Service, like_the_service, status
 
@@ -358,6 +364,90 @@ def test_reset_removes_from_the_kernel_and_keeps_the_disk(host: Host) -> None:
     assert Store(host.state).load(host_id=HOST_ID) is not None
     assert host.agent("reset") == commands.OK
     assert "nothing of ours" in host.out
+
+
+# --- the last receipt -------------------------------------------------------------------------------------------------
+
+
+def test_reset_tells_the_service_that_nothing_is_enforced_any_more(host: Host, service: Service) -> None:
+    host.use(service)
+    host.store(bundle_bytes(host_secret="second"))
+    host.engine.kernel = {1: 500, 2: 0}
+
+    assert host.agent("reset") == commands.OK
+    (request,) = service.asked("/enforcement")
+    assert request.credentials == f"{HOST_ID}:second"
+    (told,) = service.receipts()
+    assert (told["version"], told["limits_version"], told["limits_digest"], told["links"]) == (None, None, None, {})
+    assert (told["number"], len(told["run"])) == (1, 32)
+    assert told["problems"] == [
+        {"code": "limits_removed", "subject": "agent", "message": "The operator of this host removed the limits."}
+    ]
+    assert host.agent("reset", "--reason", "The package was removed.") == commands.OK
+    assert service.receipts()[1]["problems"][0]["message"] == "The package was removed."
+    assert service.receipts()[1]["run"] != told["run"]
+    assert host.limiter("-r") == commands.OK
+    assert len(service.receipts()) == 3
+
+
+@pytest.mark.parametrize("answer", [status(503), status(401), svc.never(), svc.garbage(), svc.endless(), None])
+def test_service_that_cannot_be_told_costs_a_few_seconds_and_no_exit_code(
+    host: Host, service: Service, answer: svc.Answer | None
+) -> None:
+    host.use(service)
+    if answer is None:
+        host.config.write_text(host.config.read_text().replace(service.url, f"http://127.0.0.1:{svc.free_port()}"))
+    else:
+        service.answers["/enforcement"] = answer
+    host.engine.kernel = {1: 500}
+    began = time.monotonic()
+
+    assert host.agent("reset") == commands.OK
+    assert time.monotonic() - began < 6.0
+    assert "The service was not told that the limits are removed: " in host.err
+    assert host.engine.kernel == {}
+
+
+def test_name_that_nobody_resolves_in_time_is_not_waited_for(host: Host, service: Service) -> None:
+    """The resolver of C has timeouts of its own, of half a minute; a thread that hangs stands for it."""
+    host.use(service)
+    hangs = threading.Event()
+
+    class Hanging(FakeClient):
+        def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
+            hangs.wait(20)
+            return super().send_receipt(receipt)
+
+    began = time.monotonic()
+    why = send_removed(Settings(), lambda _settings: Hanging([NoAS()], Clock()), "It was removed.")
+    hangs.set()
+
+    assert why == "There was no answer within 5 s."
+    assert time.monotonic() - began < 6.0
+
+
+def test_without_a_service_nobody_is_told_and_nothing_is_said(host: Host) -> None:
+    host.engine.kernel = {1: 500}
+
+    assert host.agent("reset") == commands.OK
+    assert host.err == ""
+
+
+def test_reset_without_usable_credentials_says_why_nobody_was_told(host: Host) -> None:
+    host.configure(f'credentials_file = "{host.folder}/none.json"\n')
+    host.engine.kernel = {1: 500}
+
+    assert host.agent("reset") == commands.OK
+    assert "The service was not told that the limits are removed: " in host.err
+    assert "none.json does not exist" in host.err
+
+
+def test_limits_that_could_not_be_removed_are_not_said_to_be(host: Host, service: Service) -> None:
+    host.use(service)
+    host.engine.error = ApplyError("eth0: delete class 1:1", errno.EBUSY)
+
+    assert host.agent("reset") == commands.NOT_DONE
+    assert service.receipts() == []
 
 
 def test_status_without_a_report(host: Host) -> None:
