@@ -30,13 +30,13 @@ from ap_agent.systemd import Notifier, is_under_systemd
 from ap_agent.usage.recorder import CountsLoss, UsageRecorder
 
 _COMMANDS = {
-    "run": "stay: enforce what is stored, then follow the service",
+    "run": "run as a daemon: enforce what is stored, then follow the service",
     "once": "one cycle: fetch, enforce, tell; with --link-info FILE enforce that file, without a service",
     "plan": "print what `once` would change, and touch nothing",
     "show": "print what the kernel has now for each limited link",
     "reset": "remove all limits from the kernel and tell the service; what is stored stays",
     "usage": "print what each link used lately, against its limit",
-    "status": "say in words how the running agent is",
+    "status": "show the status of the running agent",
     "selftest": "measure in throw-away networks whether this kernel keeps limits; touches nothing of this host",
     "enrol": "fetch this host's credentials with a one-time token, which is asked for (or read from stdin)",
     "accept": "take the configuration that is held back because links vanished; also while the agent runs",
