@@ -65,7 +65,7 @@ def credentials_path(named: Path | None, environment: Mapping[str, str]) -> Path
 def _stands_for_none(path: Path) -> bool:
     """Whether this is the unit's `SetCredential=scionlab-bw:{}`: what systemd copies where there is no file."""
     try:
-        return path.stat().st_size <= len(_NONE) and path.read_bytes() == _NONE
+        return read_plain(path, len(_NONE))[0] == _NONE
     except OSError:
         return False  # said by who reads it
 

@@ -32,7 +32,7 @@ from ap_agent.problems import no_as_problem, problem_of
 from ap_agent.receipt import build_receipt, news, unread_links
 from ap_agent.settings import Settings
 from ap_agent.store import Store
-from ap_agent.vanished import Hold, Moment, hold_for, uptime
+from ap_agent.vanished import Hold, hold_for, uptime
 from bandwidth_config import LinkInfo
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Agent:
         logger: Logger,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        uptime: Callable[[], Moment] = uptime,
+        uptime: Callable[[], int] = uptime,
     ) -> None:
         self.settings = settings
         self.store = Store(settings.state_dir)

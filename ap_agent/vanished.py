@@ -3,7 +3,7 @@ service, and taking it frees every link that it lacks (ADR 0004). Pure, but for 
 
 It is held for ten minutes. Meanwhile the agent asks without naming a version, and takes it then if the service still
 offers fewer than half of the links, or at once when the operator runs `accept`. The hold is kept in the state directory
-(`store`, held.json), so that a restart of the agent neither shortens nor repeats it; it begins anew with a reboot.
+(`store`, held.json), so that a restart of the agent neither shortens nor repeats it; after a reboot it may begin anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ap_agent.bundle import Bundle
@@ -19,37 +18,28 @@ from ap_agent.errors import TrustError
 
 HOLD_S = 600
 _FEW = 10  # of so many links all may go at once: an operator who removes some by hand is no accident
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True)
-class Moment:
-    """Whole seconds since a boot, and which boot: no correction of the wall clock shortens or lengthens a hold."""
-
-    boot: str
-    seconds: int
-
-
-def uptime() -> Moment:
-    return Moment(_BOOT_ID.read_text(encoding="ascii").strip(), int(time.clock_gettime(time.CLOCK_BOOTTIME)))
+def uptime() -> int:
+    """Whole seconds since the boot, sleep included: no correction of the wall clock shortens or lengthens a hold."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 @dataclass(frozen=True)
 class Hold:
     """`offered` (G.H) lacks `missing` of the `limited` links of the configuration that is in force (`Bundle.name`), and
-    the service has offered such a one since `boot` and `since_s`."""
+    the service has offered such a one since `since_s` (`uptime`)."""
 
     in_force: str
     offered: str
     missing: int
     limited: int
-    boot: str
     since_s: int
 
-    def left_s(self, now: Moment) -> int:
-        """How long it still lasts; 0 when it is over."""
-        held_s = now.seconds - self.since_s if now.boot == self.boot else 0
-        return max(0, HOLD_S - held_s)
+    def left_s(self, now_s: int) -> int:
+        """How long it still lasts; 0 when it is over. After a reboot less has passed since the boot than since the hold
+        began, so that no reboot shortens it."""
+        return max(0, HOLD_S - (now_s - self.since_s))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,7 +56,7 @@ class Hold:
 
 def hold_of(document: object) -> Hold:
     """The inverse of `Hold.to_json`. Raises `ValueError`."""
-    kinds = {"in_force": str, "offered": str, "missing": int, "limited": int, "boot": str, "since_s": int}
+    kinds = {"in_force": str, "offered": str, "missing": int, "limited": int, "since_s": int}
     if not isinstance(document, dict) or {key: type(value) for key, value in document.items()} != kinds:
         raise ValueError("it is no hold")
     return Hold(**document)
@@ -80,7 +70,7 @@ def missing_links(in_force: Bundle, offered: Bundle) -> tuple[int, int]:
 
 
 def hold_for(
-    in_force: Bundle | None, offered: Bundle, former: Hold | None, now: Moment, *, is_accepted: Callable[[], bool]
+    in_force: Bundle | None, offered: Bundle, former: Hold | None, now_s: int, *, is_accepted: Callable[[], bool]
 ) -> Hold | None:
     """The hold that keeps `offered` from being taken now; None where nothing does. `former` is the hold that was in
     force when the service was asked; `is_accepted` says whether the operator wants this configuration."""
@@ -89,8 +79,8 @@ def hold_for(
     missing, limited = missing_links(in_force, offered)
     if limited <= _FEW or 2 * missing <= limited or is_accepted():
         return None
-    if former is None or former.in_force != in_force.name or former.boot != now.boot:
-        return Hold(in_force.name, offered.version, missing, limited, now.boot, now.seconds)
-    if former.left_s(now) == 0:
+    if former is None or former.in_force != in_force.name or former.since_s > now_s:
+        return Hold(in_force.name, offered.version, missing, limited, now_s)
+    if former.left_s(now_s) == 0:
         return None
     return replace(former, offered=offered.version, missing=missing, limited=limited)

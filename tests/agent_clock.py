@@ -15,7 +15,6 @@ from ap_agent.loop import Loop
 from ap_agent.settings import Settings
 from ap_agent.store import Store
 from ap_agent.systemd import Notifier
-from ap_agent.vanished import Moment
 from ap_agent.waiting import Errands
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
@@ -101,7 +100,7 @@ class AtOnce(Errands):
 
 
 def loop_of(settings: Settings, engine: FakeEngine, client: FakeClient | None, clock: Clock, **options: Any) -> Loop:
-    agent = Agent(settings, engine, client, get_logger(), uptime=lambda: Moment("boot", int(clock.now)))
+    agent = Agent(settings, engine, client, get_logger(), uptime=lambda: int(clock.now))
     options.setdefault("notifier", Notifier({}))
     options.setdefault("uniform", middle)
     options.setdefault("errands", AtOnce)

@@ -14,7 +14,7 @@ from ap_agent.bundle import Bundle, read_bundle
 from ap_agent.fetch import Have, NewBundle, NoAS
 from ap_agent.settings import Settings
 from ap_agent.store import Store
-from ap_agent.vanished import HOLD_S, Hold, Moment, hold_for, hold_of
+from ap_agent.vanished import HOLD_S, Hold, hold_for, hold_of
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient, loop_of, run_for, settings_in
 from tests.agent_engine import FakeEngine
@@ -37,9 +37,7 @@ def bundle_of(limited: int, lost: int = 0, *, others: int = 0, version: str = "1
 
 
 def held(limited: int, lost: int, **options: Any) -> Hold | None:
-    return hold_for(
-        bundle_of(limited, **options), bundle_of(limited, lost), None, Moment("b", 0), is_accepted=lambda: False
-    )
+    return hold_for(bundle_of(limited, **options), bundle_of(limited, lost), None, 0, is_accepted=lambda: False)
 
 
 # --- which one --------------------------------------------------------------------------------------------------------
@@ -74,7 +72,7 @@ def test_a_link_that_is_no_longer_limited_has_vanished_and_one_with_another_numb
 
     for links in (unlimited, renumbered):
         offered = read_bundle(bundle_bytes(links), host_id=HOST_ID)
-        hold = hold_for(in_force, offered, None, Moment("b", 0), is_accepted=lambda: False)
+        hold = hold_for(in_force, offered, None, 0, is_accepted=lambda: False)
         assert hold is not None
         assert (hold.missing, hold.limited) == (11, 11)
 
@@ -83,22 +81,33 @@ def test_a_link_that_is_no_longer_limited_has_vanished_and_one_with_another_numb
 
 
 @given(began=st.integers(0, 10**9), held_s=st.integers(0, 2000))
-def test_it_lasts_ten_minutes_of_one_boot(began: int, held_s: int) -> None:
+def test_it_lasts_ten_minutes(began: int, held_s: int) -> None:
     in_force, offered = bundle_of(11), bundle_of(11, 11)
-    first = hold_for(in_force, offered, None, Moment("b", began), is_accepted=lambda: False)
+    first = hold_for(in_force, offered, None, began, is_accepted=lambda: False)
     assert first is not None
     assert hold_of(first.to_json()) == first
 
-    now = Moment("b", began + held_s)
+    now = began + held_s
     assert (hold_for(in_force, offered, first, now, is_accepted=lambda: False) is None) == (held_s >= HOLD_S)
     assert hold_for(in_force, offered, first, now, is_accepted=lambda: True) is None
-    after_reboot = hold_for(in_force, offered, first, Moment("c", 5), is_accepted=lambda: False)
-    assert after_reboot == replace(first, boot="c", since_s=5)
+
+
+@given(began=st.integers(0, 2000), up_s=st.integers(0, 3000))
+def test_a_reboot_never_shortens_it(began: int, up_s: int) -> None:
+    """The other boot has lasted `up_s`, so at least so much has passed since the hold began."""
+    in_force, offered = bundle_of(11), bundle_of(11, 11)
+    first = hold_for(in_force, offered, None, began, is_accepted=lambda: False)
+
+    found = hold_for(in_force, offered, first, up_s, is_accepted=lambda: False)
+
+    assert (found is None) == (up_s >= began + HOLD_S)
+    if found is not None:
+        assert found.left_s(up_s) <= HOLD_S  # nor does it last for days
 
 
 def test_another_configuration_in_force_begins_another_hold() -> None:
-    former = hold_for(bundle_of(11), bundle_of(11, 6), None, Moment("b", 0), is_accepted=lambda: False)
-    found = hold_for(bundle_of(13), bundle_of(13, 8), former, Moment("b", 900), is_accepted=lambda: False)
+    former = hold_for(bundle_of(11), bundle_of(11, 6), None, 0, is_accepted=lambda: False)
+    found = hold_for(bundle_of(13), bundle_of(13, 8), former, 900, is_accepted=lambda: False)
 
     assert found is not None
     assert found.since_s == 900
