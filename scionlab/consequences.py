@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep, format_limits
-from scionlab.models import HostReceipt, Interface, Link, UserAS
-from scionlab.selectors import SILENT_AFTER_S, LinkStatus, link_status, links_of
+from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.models import Interface, Link, UserAS
+from scionlab.selectors import links_of
 from scionlab.units import format_bandwidth, limits_warning
 
 NOTHING_RESTARTS = "nothing restarts"
@@ -30,12 +32,15 @@ def takes_effect(link: Link, *, now: datetime) -> str:
     """When the attachment point enforces what is saved now, other things staying as they are: `takes effect in …`."""
     if not link.active:
         return "counts once the link is activated"
-    receipt: HostReceipt | None = getattr(link.interface_a.host, "receipt", None)
-    if receipt is None:
+    agent = agent_of(link.interface_a.host, link.interface_a.AS.isd_as, now=now)
+    if agent.is_stock_client:
+        return "takes effect with the attachment point's next SCION configuration (no agent there fetches limits)"
+    if agent.reported_at is None:
         return "takes effect when the attachment point next fetches its limits (no agent there has reported yet)"
-    if now - receipt.received_at > timedelta(seconds=SILENT_AFTER_S):
-        heard = local(receipt.received_at)
-        return f"takes effect when the attachment point is heard again (its agent was last heard at {heard})"
+    if agent.removed_at is not None:
+        return "takes effect when the attachment point's agent runs again (its operator removed the limits)"
+    if agent.is_silent:
+        return f"takes effect when the attachment point reports again (no report since {local(agent.reported_at)})"
     return "takes effect in about a second"
 
 

@@ -10,14 +10,22 @@ from django.db.models import Q, QuerySet, Subquery
 
 from bandwidth_config import Limits
 from scionlab.consequences import duration
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import BandwidthChange, BandwidthPolicy, Interface, Link, LinkEnforcement, TimedLimit
 from scionlab.plots import ProfilePlot, UsagePlot, profile_plot
-from scionlab.selectors import LinkStatus, link_status, observed, policy
+from scionlab.selectors import policy
 from scionlab.units import limits_warning
 
 UNSETTLED = {"waiting", "delivered"}  # something is under way: such a page keeps itself up to date
 
-_TONES = {"enforced": "good", "failed": "bad", "silent": "warn", "not_verified": "warn", "inactive": "quiet"}
+_TONES = {
+    "enforced": "good",
+    "clamped": "good",
+    "blocked": "good",
+    "failed": "bad",
+    "no_report": "warn",
+    "inactive": "quiet",
+}
 
 
 @dataclass(frozen=True)
@@ -107,11 +115,6 @@ class LinkPanel:
         return getattr(self.link, "enforcement", None)
 
     @property
-    def read_at(self) -> datetime | None:
-        """When the attachment point's agent read its kernel."""
-        return None if self.enforcement is None else observed(self.enforcement)
-
-    @property
     def directions(self) -> list[Direction]:
         found = self.enforcement
         if found is None or self.status.stage == "inactive":
@@ -146,7 +149,14 @@ class LinkPanel:
 
     @property
     def tone(self) -> str:
-        return _TONES.get(self.status.stage, "info")
+        remark, state = self.status.remark, self.status.state
+        is_warned = remark is not None and remark.is_warning and _TONES.get(state) == "good"
+        return "warn" if is_warned else _TONES.get(state, "info")
+
+    @property
+    def is_plain(self) -> bool:
+        """The figures say all that there is to say."""
+        return self.status.stage == "enforced" and self.status.remark is None
 
     @property
     def is_delivered(self) -> bool:
@@ -167,13 +177,9 @@ class LinkPanel:
 
     @property
     def not_enforced(self) -> str:
-        words = {
-            "inactive": "Not to be enforced",
-            "failed": "Not enforced",
-            "waiting": "Not yet",
-            "delivered": "Not yet",
-        }
-        return words.get(self.status.stage, "Not known")
+        if self.status.stage in UNSETTLED:
+            return "Not yet"
+        return {"inactive": "Not to be enforced", "failed": "Not enforced"}.get(self.status.stage, "Not known")
 
     @property
     def delivered_class(self) -> str:
@@ -181,7 +187,7 @@ class LinkPanel:
 
     @property
     def enforced_class(self) -> str:
-        return {"enforced": "good", "failed": "bad"}.get(self.status.stage, "pending")
+        return {"good": "good", "warn": "warned", "bad": "bad"}.get(self.tone, "pending")
 
     @property
     def your_end(self) -> str:

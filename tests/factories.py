@@ -160,6 +160,7 @@ class HostReceiptFactory(DjangoModelFactory):
 
     host = factory.SubFactory(HostFactory)
     agent_version = "0.1.0"
+    content = HostReceipt.Content.PROVEN
     generation = 1
     config_version = factory.SelfAttribute("host.config_version")
     limits_version = factory.SelfAttribute("host.limits_version")

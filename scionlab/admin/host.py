@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +15,6 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
     ServiceForm,
@@ -28,46 +27,55 @@ from scionlab.admin.base import (
     table,
 )
 from scionlab.admin.host_access import HostAccess
-from scionlab.admin.link import stage_badge, with_status_rows
+from scionlab.admin.link import state_badge, with_status_rows
 from scionlab.admin.records import problem_list
 from scionlab.admin.search import search_query
+from scionlab.enforcement.agents import SILENT_AFTER, agent_of
+from scionlab.enforcement.remarks import clock_words
+from scionlab.enforcement.sentences import no_report_since
+from scionlab.enforcement.status import link_status
 from scionlab.models import AS, Host, HostReceipt, Link
 from scionlab.services.host import host_create, host_set_addresses
 
 MOST_NAMED = 5  # problems in the title of a badge: a receipt may hold a thousand long ones
 MOST_LINKS = 100  # listed on the page of a host; an attachment point may have thousands
-SILENT_AFTER = timedelta(seconds=selectors.SILENT_AFTER_S)
 
 
 def receipt_of(host: Host) -> HostReceipt | None:
     return getattr(host, "receipt", None)
 
 
-def last_seen(host: Host, *, now: datetime) -> SafeString:
-    """A badge that tells at a glance whether somebody should look, and when the host was last heard.
+def last_seen(host: Host, as_: AS | None, *, now: datetime) -> SafeString:
+    """A badge that tells at a glance whether somebody should look, and the last contact.
 
     Where an agent reports, its receipts count: a host whose agent died may go on polling (a stock client beside it).
     """
-    receipt = receipt_of(host)
-    at = host.last_seen_at if receipt is None else receipt.received_at
+    agent = agent_of(host, "" if as_ is None else as_.isd_as, now=now)
+    at = agent.reported_at or host.last_seen_at
     if at is None:
         title = "This host has not asked for its configuration. A first poll shows here within two minutes."
-        return badge("idle", "never seen", title)
-    if now - at > SILENT_AFTER:
-        shown = badge("bad", "silent", "Its agent stopped reporting." if receipt else "It stopped polling.")
-    elif receipt is None and hasattr(host, "attachment_point"):
-        shown = badge("wait", "no agent", "It polls, but no agent reports what is enforced.")
+        return badge("idle", "never connected", title)
+    if agent.removed_at is not None:
+        shown = badge("bad", "limits removed", "Its operator removed the limits.")
+    elif agent.is_silent:
+        shown = badge("bad", "no report", f"{no_report_since(agent)}.")
+    elif now - at > SILENT_AFTER:
+        shown = badge("bad", "no contact", "It stopped fetching.")
+    elif agent.receipt is None and hasattr(host, "attachment_point"):
+        shown = badge("wait", "no agent", "It fetches, but no agent reports what is enforced.")
     else:
-        shown = badge("good", "seen")
+        shown = badge("good", "connected")
+    if agent.clock_off is not None:
+        shown = format_html("{} {}", shown, badge("wait", "clock off", f"{clock_words(agent)}."))
     return format_html("{} {}", shown, ago(at, now=now))
 
 
 class SeenFilter(admin.SimpleListFilter):
-    title = "heard of"
+    title = "last contact"
     parameter_name = "seen"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [("live", "lately"), ("silent", "silent"), ("never", "never")]
+        return [("live", "lately"), ("silent", "no report"), ("never", "never")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
         since = timezone.now() - SILENT_AFTER
@@ -245,9 +253,9 @@ class HostAdmin(HostAccess):
     def routers(self, obj: Host) -> str:
         return format_html_join(", ", "{}", ((link_to(one, one.name),) for one in obj.border_routers.all())) or NOTHING
 
-    @admin.display(description="last seen", ordering="last_seen_at")
+    @admin.display(description="last contact", ordering="last_seen_at")
     def seen(self, obj: Host) -> str:
-        return last_seen(obj, now=timezone.now())
+        return last_seen(obj, obj.AS, now=timezone.now())
 
     @admin.display(description="newest H / L", ordering="config_version")
     def versions(self, obj: Host) -> str:
@@ -296,11 +304,11 @@ class HostAdmin(HostAccess):
         rows: list[tuple[int, str, str, str, str]] = []
         for link in shown[:MOST_LINKS]:
             own = link.interface_a if link.interface_a.host_id == obj.pk else link.interface_b
-            status = selectors.link_status(link, now=timezone.now())
+            status = link_status(link, now=timezone.now())
             enforced = kbit(status.enforced_kbit) if link.is_limited else NOTHING
-            stage = stage_badge(status) if link.is_limited else "not limited"
-            rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), enforced, stage))
-        listed = table(["Interface", "Link", "Requested", "Enforced", "Stage"], sorted(rows, key=itemgetter(0)))
+            state = state_badge(status) if link.is_limited else "not limited"
+            rows.append((own.interface_id, link_to(link), kbit(link.bandwidth_kbit), enforced, state))
+        listed = table(["Interface", "Link", "Requested", "Enforced", "State"], sorted(rows, key=itemgetter(0)))
         if len(shown) <= MOST_LINKS or obj.AS is None:
             return listed
         return format_html("{}{}", listed, link_to_list(Link, "all of them", kind="all", q=obj.AS.isd_as))

@@ -29,6 +29,9 @@ from scionlab.admin.base import (
     link_to_list,
 )
 from scionlab.admin.search import search_query
+from scionlab.enforcement.census import take_census
+from scionlab.enforcement.judgement import STATE_WORDS, State
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
 from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_update
@@ -37,14 +40,15 @@ USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
 _MAXIMUM = F("interface_a__AS__attachment_point__maximum_kbit")
 CLAMPED = USER_LINKS & (Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM))
 
-STAGES = {  # stage of selectors.LinkStatus: colour, what the filter says
-    "enforced": ("good", "enforced"),
-    "delivered": ("wait", "delivered, not enforced yet"),
-    "waiting": ("wait", "waiting to be fetched"),
-    "not_verified": ("wait", "delivered, not verified"),
-    "failed": ("bad", "failed"),
-    "silent": ("bad", "agent is silent"),
-    "inactive": ("idle", "inactive"),
+_TONES: dict[State, str] = {
+    "enforced": "good",
+    "clamped": "good",
+    "blocked": "good",
+    "delivered": "wait",
+    "waiting": "wait",
+    "failed": "bad",
+    "no_report": "bad",
+    "inactive": "idle",
 }
 
 
@@ -53,9 +57,13 @@ def with_status_rows(queryset: QuerySet[Link]) -> QuerySet[Link]:
     return selectors.with_relations(queryset).select_related("interface_b__AS__useras__owner")
 
 
-def stage_badge(status: selectors.LinkStatus) -> str:
-    kind, words = STAGES[status.stage]
-    return badge(kind, words, status.text)
+def state_badge(status: LinkStatus) -> str:
+    tone, words = _TONES[status.state], STATE_WORDS[status.state].lower()
+    remark = status.remark
+    if remark is None or not remark.is_warning:
+        return badge(tone, words, status.text)
+    shown = badge("wait" if tone == "good" else tone, words, status.text)
+    return format_html('{} <span class="slb-remark">{}</span>', shown, remark.text)
 
 
 class AttachmentPointFilter(admin.SimpleListFilter):
@@ -94,22 +102,18 @@ class KindFilter(admin.SimpleListFilter):
         return queryset.exclude(USER_LINKS) if self.value() == "infrastructure" else queryset.filter(USER_LINKS)
 
 
-class StageFilter(admin.SimpleListFilter):
-    """Asks `selectors.link_status` about every Link, because a stage depends on clocks and on several receipts."""
-
-    title = "stage"
-    parameter_name = "stage"
+class StateFilter(admin.SimpleListFilter):
+    title = "state"
+    parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(stage, words) for stage, (_, words) in STAGES.items()]
+        return [(state, words.lower()) for state, words in STATE_WORDS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
-        if self.value() is None:
+        state = next((state for state in STATE_WORDS if state == self.value()), None)
+        if state is None:
             return queryset
-        now = timezone.now()
-        links = with_status_rows(queryset.filter(USER_LINKS).order_by().prefetch_related(None))
-        wanted = [link.pk for link in links if selectors.link_status(link, now=now).stage == self.value()]
-        return queryset.filter(pk__in=wanted)
+        return take_census(now=timezone.now()).only(queryset.filter(USER_LINKS), state=state)
 
 
 class LimitFilter(admin.SimpleListFilter):
@@ -172,14 +176,14 @@ class LinkAdmin(ServiceAdmin):
         "requested",
         "maximum",
         "enforced",
-        "stage",
+        "state",
         "since",
         "owner",
         "underlay",
         "is_active",
     ]
     list_display_links = ["customer"]
-    list_filter = [KindFilter, AttachmentPointFilter, StageFilter, LimitFilter, "active"]
+    list_filter = [KindFilter, AttachmentPointFilter, StateFilter, LimitFilter, "active"]
     list_per_page = 100
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, IP address, label"
@@ -197,7 +201,7 @@ class LinkAdmin(ServiceAdmin):
     )
     fieldsets = [
         (None, {"fields": ["bandwidth_kbit", "active", "reason"]}),
-        ("What is enforced", {"fields": ["requested", "maximum", "enforced", "stage", "status_text", "since"]}),
+        ("What is enforced", {"fields": ["requested", "maximum", "enforced", "state", "status_text", "since"]}),
         ("Ends", {"fields": ["provider", "customer", "owner", "underlay", "local_underlay", "mtu", "changes"]}),
         ("Counters of the newest receipt", {"fields": ["to_user", "from_user", "received"]}),
     ]
@@ -205,7 +209,7 @@ class LinkAdmin(ServiceAdmin):
         "requested",
         "maximum",
         "enforced",
-        "stage",
+        "state",
         "status_text",
         "since",
         "provider",
@@ -293,11 +297,11 @@ class LinkAdmin(ServiceAdmin):
         state = "active" if active else "inactive"
         apply_to_each(self, request, queryset.order_by("pk"), service, f"{{count}} Links are {state}.")
 
-    def _status(self, obj: Link) -> selectors.LinkStatus:
+    def _status(self, obj: Link) -> LinkStatus:
         """Worked out once per row and page."""
         if not hasattr(obj, "_status"):
-            obj._status = selectors.link_status(obj, now=timezone.now())  # type: ignore[attr-defined]
-        status: selectors.LinkStatus = obj._status  # type: ignore[attr-defined]
+            obj._status = link_status(obj, now=timezone.now())  # type: ignore[attr-defined]
+        status: LinkStatus = obj._status  # type: ignore[attr-defined]
         return status
 
     @admin.display(description="attachment point", ordering="interface_a__AS__as_id")
@@ -345,9 +349,9 @@ class LinkAdmin(ServiceAdmin):
     def enforced(self, obj: Link) -> str:
         return kbit(self._status(obj).enforced_kbit) if obj.is_limited else "not limited"
 
-    @admin.display(description="stage")
-    def stage(self, obj: Link) -> str:
-        return stage_badge(self._status(obj)) if obj.is_limited else NOTHING
+    @admin.display(description="state")
+    def state(self, obj: Link) -> str:
+        return state_badge(self._status(obj)) if obj.is_limited else NOTHING
 
     @admin.display(description="in words")
     def status_text(self, obj: Link) -> str:

@@ -241,7 +241,7 @@ class AttachmentPointAdmin(ServiceAdmin):
     @admin.display(description="agent", ordering="host__last_seen_at")
     def agent(self, obj: AttachmentPoint) -> str:
         host: Host = obj.host
-        return last_seen(host, now=timezone.now())
+        return last_seen(host, obj.AS, now=timezone.now())
 
     @admin.display(description="Changes")
     def changes(self, obj: AttachmentPoint) -> str:

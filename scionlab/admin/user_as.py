@@ -13,8 +13,9 @@ from django.utils.html import format_html
 
 from scionlab import selectors
 from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each, kbit, link_to, table
-from scionlab.admin.link import stage_badge
+from scionlab.admin.link import state_badge
 from scionlab.admin.search import search_query
+from scionlab.enforcement.status import link_status
 from scionlab.models import UserAS
 from scionlab.services.user_as import user_as_delete, user_as_set_active
 
@@ -93,10 +94,10 @@ class UserASAdmin(ServiceAdmin):
         now = timezone.now()
         rows = []
         for link in selectors.links_of(obj):
-            status = selectors.link_status(link, now=now)
+            status = link_status(link, now=now)
             limits = (kbit(status.requested_kbit), kbit(status.maximum_kbit), kbit(status.enforced_kbit))
-            rows.append((link_to(link), link_to(link.attachment_point), *limits, stage_badge(status)))
-        return table(["Link", "Attachment point", "Requested", "Maximum", "Enforced", "Stage"], rows)
+            rows.append((link_to(link), link_to(link.attachment_point), *limits, state_badge(status)))
+        return table(["Link", "Attachment point", "Requested", "Maximum", "Enforced", "State"], rows)
 
     @admin.display(description="edit")
     def edit(self, obj: UserAS) -> str:

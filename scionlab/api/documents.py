@@ -10,9 +10,10 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.status import link_status
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, TimedLimit, User, UserAS
 from scionlab.models.user import MailKind
-from scionlab.selectors import Stage, link_status
 
 
 class LimitsDocument(serializers.Serializer[Any]):
@@ -66,20 +67,31 @@ def timed_state(timed: TimedLimit, *, now: datetime) -> str:
     return "running" if now < timed.ends_at else "ended"
 
 
+class RemarkDocument(serializers.Serializer[Any]):
+    """What a reader must know beside the state."""
+
+    code = serializers.CharField(help_text="Of an agent's problem, or clock, foreign_content, unproven.")
+    text = serializers.CharField()
+
+
 class LinkStatusDocument(serializers.Serializer[Any]):
     """From the limits that were asked for to what the attachment point's kernel has."""
 
     stage = serializers.ChoiceField(choices=get_args(Stage))
+    state = serializers.ChoiceField(choices=get_args(State), help_text="As pages and mails say it.")
+    remark = RemarkDocument(allow_null=True)
     maximum_kbit = serializers.IntegerField(help_text="The default in force at the attachment point, as carried out.")
     requested = LimitsDocument()
     wanted = LimitsDocument(help_text="What is to be enforced now: a timed limit that runs, else what was requested.")
-    enforced = LimitsDocument(allow_null=True, help_text="What the kernel was last seen to have; null: not known.")
+    enforced = LimitsDocument(allow_null=True, help_text="What the kernel has; null: not known now, or not as wanted.")
+    last_known = LimitsDocument(allow_null=True, help_text="What the newest receipt says that the kernel has.")
+    read_at = serializers.DateTimeField(allow_null=True, help_text="When that receipt came.")
     requested_kbit = serializers.IntegerField(help_text="The lower of both directions, as the next two.")
     wanted_kbit = serializers.IntegerField()
     enforced_kbit = serializers.IntegerField(allow_null=True)
     since = serializers.DateTimeField(allow_null=True)
     delivered_at = serializers.DateTimeField(allow_null=True)
-    text = serializers.CharField(help_text="One sentence for people.")
+    text = serializers.CharField(help_text="For people: the state and the remark.")
     running = TimedBriefDocument(allow_null=True, help_text="The timed limit that runs now.")
     upcoming = TimedBriefDocument(many=True, help_text="Those that begin later.")
 

@@ -18,7 +18,8 @@ from scionlab.api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, Rece
 from scionlab.api.versions import is_current, is_digest, is_number, is_version
 from scionlab.models import Host
 from scionlab.services.host import host_note_delivered, host_set_deployed_version
-from scionlab.services.receipt import deployment_note, receipt_store
+from scionlab.services.receipt import receipt_store
+from scionlab.services.receipt_mails import deployment_note
 from scionlab.services.render import config_for
 from scionlab.services.seen import HEARD
 

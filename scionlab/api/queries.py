@@ -10,7 +10,7 @@ from django.http import QueryDict
 from rest_framework import serializers
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
-from scionlab.selectors import Stage
+from scionlab.enforcement.judgement import Stage, State
 from scionlab.usage.series import Step
 
 MAX_ID = 2**63 - 1  # what a key of the database can be
@@ -69,6 +69,7 @@ class LinkQuery(PageQuery):
     attachment_point_id = _key("Links to this attachment point.")
     active = serializers.BooleanField(required=False)
     stage = serializers.ChoiceField(choices=get_args(Stage), required=False, help_text="How far the limit got.")
+    state = serializers.ChoiceField(choices=get_args(State), required=False, help_text="The same, as pages say it.")
     min_kbit = _kbit("Requested towards the user AS: at least this.")
     max_kbit = _kbit("Requested towards the user AS: at most this.")
     owner = serializers.EmailField(required=False, help_text="For administrators, who see everybody's.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from django.core.paginator import Page, Paginator
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest
 
 Row = TypeVar("Row")
@@ -15,11 +15,16 @@ Row = TypeVar("Row")
 class Order(Generic[Row]):
     """The orders that a table offers, by name; the first one counts where none is asked for, or one that there is not.
 
-    Columns in `highest_first` begin with the highest value; asked for with a `-`, an order is the other way round.
+    A key is a function of a row (`sorted`), or the columns by which the database sorts (`ordered`). Columns in
+    `highest_first` begin with the highest value; asked for with a `-`, an order is the other way round.
     """
 
     def __init__(
-        self, request: HttpRequest, keys: Mapping[str, Callable[[Row], Any]], *, highest_first: Collection[str] = ()
+        self,
+        request: HttpRequest,
+        keys: Mapping[str, Callable[[Row], Any] | Sequence[str]],
+        *,
+        highest_first: Collection[str] = (),
     ) -> None:
         asked = request.GET.get("sort", "")
         self.name = asked.removeprefix("-")
@@ -30,9 +35,24 @@ class Order(Generic[Row]):
         self._key = keys[self.name]
 
     def sorted(self, rows: Sequence[Row]) -> list[Row]:
+        assert callable(self._key)  # noqa: S101  for the type checker
         return sorted(rows, key=self._key, reverse=self.is_descending)
 
+    def ordered(self, rows: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+        """What is equal, by key; what has no value comes last."""
+        assert not callable(self._key)  # noqa: S101  for the type checker
+        keys = [
+            F(name).desc(nulls_last=True) if self.is_descending else F(name).asc(nulls_last=True) for name in self._key
+        ]
+        return rows.order_by(*keys, "pk")
 
-def page_of(request: HttpRequest, rows: Sequence[Row] | QuerySet[Any, Row], size: int) -> Page[Row]:
-    """The page that the address asks for (`?page=`); the nearest one for a number that there is not."""
-    return Paginator(rows, size).get_page(request.GET.get("page"))
+
+def page_of(
+    request: HttpRequest, rows: Sequence[Row] | QuerySet[Any, Row], size: int, *, count: int | None = None
+) -> Page[Row]:
+    """The page that the address asks for (`?page=`); the nearest one for a number that there is not. `count`: of the
+    rows, where it is known."""
+    paginator = Paginator(rows, size)
+    if count is not None:
+        paginator.count = count
+    return paginator.get_page(request.GET.get("page"))

@@ -1,40 +1,29 @@
-"""The whole testbed in a handful of SQL statements, whatever its size: each attachment point with its Links judged.
+"""The whole testbed in a handful of SQL statements, whatever its size: each attachment point with its Links counted.
 
-`selectors.link_status` judges Links, as everywhere. To have ten thousand within a page, those that are plainly enforced
-are counted by the database, and of the others only what is looked at is read: the Link's own row and its receipt; what
-all Links of an attachment point share is one object.
+`enforcement.census` judges Links, as everywhere; here they are summed up.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db.models import BooleanField, Case, Count, Exists, F, OuterRef, Q, QuerySet, Sum, When
+from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 
 from bandwidth_config import Limits
-from scionlab import selectors
-from scionlab.cockpit.problems import Reported, in_short, reported
-from scionlab.models import (
-    AttachmentPoint,
-    Host,
-    HostReceipt,
-    Interface,
-    Link,
-    LinkEnforcement,
-    TimedLimit,
-    UsageCounter,
-    UserAS,
-)
-from scionlab.selectors import USER_LINKS, LinkStatus
+from scionlab.enforcement.agents import SILENT_AFTER, Agent
+from scionlab.enforcement.census import Census, Group, attachment_points, take_census
+from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS, State
+from scionlab.enforcement.problems import in_short
+from scionlab.enforcement.remarks import clock_words
+from scionlab.enforcement.sentences import no_report_since
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, UsageCounter
 from scionlab.usage.report import NOW, traffic_now
 
 SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; what waits longer is worth a look
-STAGES = ("failed", "silent", "waiting", "delivered", "not_verified", "enforced", "inactive")
-NOT_ENFORCED = ("failed", "silent", "waiting", "delivered", "not_verified")
 
 
 class Rate(NamedTuple):
@@ -57,58 +46,51 @@ class Trouble:
     words: str
 
 
-@dataclass
 class ApState:
     """An attachment point as the cockpit shows it. `standing` sums what active Links may carry when all are used."""
 
-    ap: AttachmentPoint
-    now: datetime
-    statuses: list[LinkStatus] = field(default_factory=list)
-    used: Rate | None = None  # through all Links together; None while there are no fresh samples
-
-    def __post_init__(self) -> None:
-        self.host: Host = self.ap.host
-        self.receipt: HostReceipt | None = getattr(self.host, "receipt", None)
-        self.problems: list[Reported] = reported(self.receipt.problems) if self.receipt else []
-        self.stages: Counter[str] = Counter()
+    def __init__(self, ap: AttachmentPoint, agent: Agent, *, is_behind: bool, now: datetime) -> None:
+        self.ap, self.agent, self.now = ap, agent, now
+        self.host: Host = ap.host
+        self.receipt: HostReceipt | None = agent.receipt
+        self.problems = agent.problems
+        self.is_behind = self.heard_at is not None and is_behind  # it was heard, and has not what it should have by now
+        self.states: Counter[State] = Counter()
         self.clamped = 0
         self.standing = Limits(0, 0)
         self.waiting_since: datetime | None = None
+        self.used: Rate | None = None  # through all Links together; None while there are no fresh samples
 
-    def add(self, status: LinkStatus) -> None:
-        link = status.link
-        self.statuses.append(status)
-        self.stages[status.stage] += 1
-        if not link.active:
+    def add(self, group: Group) -> None:
+        state = group.verdict.state
+        self.states[state] += group.count
+        if state == "inactive":
             return
-        enforced = status.wanted if status.running is None else link.enforced
-        self.clamped += enforced != link.requested
-        self.standing = Limits(
-            self.standing.to_user_kbit + enforced.to_user_kbit, self.standing.from_user_kbit + enforced.from_user_kbit
-        )
-        if status.stage in {"waiting", "delivered"}:
-            self.waiting_since = min(self.waiting_since or link.changed_at, link.changed_at)
-
-    def add_enforced(self, count: int, kbit: int) -> None:
-        """So many Links of which there is nothing to say but that they are enforced, `kbit` in each direction."""
-        self.stages["enforced"] += count
-        self.standing = Limits(self.standing.to_user_kbit + kbit, self.standing.from_user_kbit + kbit)
+        self.clamped += group.clamped
+        self.standing = Limits(*(sum(both) for both in zip(self.standing, group.standing, strict=True)))
+        if group.verdict.stage in {"waiting", "delivered"}:
+            self.waiting_since = min(self.waiting_since or group.changed_at, group.changed_at)
 
     @property
     def name(self) -> str:
-        return self.ap.AS.isd_as
+        return self.agent.name
+
+    @property
+    def currency(self) -> str:
+        found: str | None = getattr(self.ap, "site_currency", None)
+        return BandwidthPolicy().currency if found is None else found
 
     @property
     def active_links(self) -> int:
-        return self.stages.total() - self.stages["inactive"]
+        return self.states.total() - self.states["inactive"]
 
     @property
     def not_enforced(self) -> int:
-        return sum(self.stages[stage] for stage in NOT_ENFORCED)
+        return sum(self.states[state] for state in NOT_IN_FORCE)
 
     @property
-    def stage_counts(self) -> list[tuple[str, int]]:
-        return [(stage, self.stages[stage]) for stage in STAGES if self.stages[stage]]
+    def state_counts(self) -> list[tuple[State, int]]:
+        return counts_of(self.states)
 
     # --- the uplink ---------------------------------------------------------------------------------------
 
@@ -128,46 +110,41 @@ class ApState:
 
     @property
     def heard_at(self) -> datetime | None:
-        return self.receipt.received_at if self.receipt is not None else self.host.last_seen_at
+        return self.agent.reported_at or self.host.last_seen_at
 
     @property
     def is_silent(self) -> bool:
-        heard = self.heard_at
-        return heard is not None and self.now - heard > timedelta(seconds=selectors.SILENT_AFTER_S)
+        if self.receipt is not None:
+            return self.agent.is_silent
+        return self.heard_at is not None and self.now - self.heard_at > SILENT_AFTER
 
     @property
-    def agent(self) -> str:
-        """One of "reports", "silent", "no agent", "never heard"."""
+    def contact(self) -> str:
+        """One of "reports", "no report", "limits removed", "no agent", "never connected"."""
+        if self.agent.removed_at is not None:
+            return "limits removed"
         if self.heard_at is None:
-            return "never heard"
+            return "never connected"
         if self.is_silent:
-            return "silent"
+            return "no report"
         return "reports" if self.receipt is not None else "no agent"
 
     @property
-    def wanted(self) -> str:
-        return f"H {self.host.config_version}, L {self.host.limits_version}"
+    def clock(self) -> str:
+        """By how much the agent's clock is off, empty within bounds."""
+        return "" if self.agent.clock_off is None else clock_words(self.agent)
 
     @property
-    def has(self) -> str | None:
-        """The versions that the agent enforces by its receipt; without one, those that were handed out."""
+    def has(self) -> str:
+        """The versions that the agent enforces by its receipt; without one, those that were fetched."""
         if self.receipt is None:
-            return f"H {self.host.delivered_config_version}, L {self.host.delivered_limits_version} delivered"
+            return (
+                f"fetched configuration {self.host.delivered_config_version}, "
+                f"limits {self.host.delivered_limits_version}"
+            )
         if self.receipt.config_version is None:
-            return None
-        return f"H {self.receipt.config_version}, L {self.receipt.limits_version}"
-
-    @property
-    def is_behind(self) -> bool:
-        """It was heard of, and has not what it should have by now."""
-        if self.heard_at is None:
-            return False
-        host, receipt = self.host, self.receipt
-        if receipt is None:
-            has = (host.delivered_config_version, host.delivered_limits_version)
-        else:
-            has = (receipt.config_version or 0, receipt.limits_version or 0)
-        return has[0] < host.config_version or has[1] < host.limits_version
+            return "reports none"
+        return f"reports configuration {self.receipt.config_version}, limits {self.receipt.limits_version}"
 
     # --- trouble ------------------------------------------------------------------------------------------
 
@@ -182,16 +159,15 @@ class ApState:
         return sum(trouble.weight for trouble in self.troubles)
 
     def _of_the_agent(self) -> Iterable[Trouble]:
-        if self.agent == "silent" and self.active_links:
-            yield Trouble(100, "bad", "agent is silent")
-        elif self.agent == "never heard" and self.active_links:
-            yield Trouble(70, "bad", "never heard of, and has links")
-        elif self.agent == "no agent" and self.active_links:
-            yield Trouble(20, "warn", "no agent: nobody verifies")
+        if self.active_links:
+            yield from self._of_contact()
         bad = [one for one in self.problems if not one.explanation.is_warning]
         for words in in_short(bad):
             yield Trouble(80, "bad", words)
-        for words in dict.fromkeys(one.in_words for one in self.problems if one.explanation.is_warning):
+        if self.clock:
+            yield Trouble(50, "warn", self.clock)
+        warnings = [one for one in self.problems if one.explanation.is_warning and one.code != "clock_skewed"]
+        for words in dict.fromkeys(one.in_words for one in warnings):
             yield Trouble(15, "warn", words)
         if (
             self.is_behind
@@ -201,8 +177,19 @@ class ApState:
         ):
             yield Trouble(40, "warn", "behind: has not taken the newest limits")
 
+    def _of_contact(self) -> Iterable[Trouble]:
+        links = f"{self.active_links} link{'' if self.active_links == 1 else 's'}"
+        if self.contact == "no report" and self.receipt is not None:
+            yield Trouble(100, "bad", no_report_since(self.agent))
+        elif self.contact == "no report":
+            yield Trouble(100, "bad", "no agent, and its client has stopped fetching")
+        elif self.contact == "never connected":
+            yield Trouble(70, "bad", f"agent has never connected ({links} depend{'s' * (links == '1 link')} on it)")
+        elif self.contact == "no agent":
+            yield Trouble(20, "warn", "no agent: limits are not verified")
+
     def _of_links(self) -> Iterable[Trouble]:
-        if failed := self.stages["failed"]:
+        if failed := self.states["failed"]:
             yield Trouble(90, "bad", f"{failed} link{'' if failed == 1 else 's'} not enforced")
 
     def _of_the_uplink(self) -> Iterable[Trouble]:
@@ -212,101 +199,38 @@ class ApState:
             yield Trouble(5, "warn", f"limits are {self.oversubscription:.1f} times the uplink")
 
 
+def counts_of(states: Counter[State]) -> list[tuple[State, int]]:
+    """What there is of each state, what needs somebody first."""
+    return [(state, states[state]) for state in STATE_WORDS if states[state]]
+
+
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> list[ApState]:
-    """All attachment points, or the one, in the order of their ISD-ASes. Four SQL statements, for one point three.
+@dataclass(frozen=True)
+class Testbed:
+    """All attachment points, or one, in the order of their ISD-ASes."""
 
-    Of all of them, the Links that are plainly enforced are only counted: then `statuses` has the others, on which there
-    is something to say. Of one, `statuses` has every Link.
-    """
-    rows = AttachmentPoint.objects.select_related("AS__isd", "host__receipt")
-    links = Link.objects.filter(USER_LINKS)
+    states: list[ApState]
+    census: Census
+
+
+def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Testbed:
+    """Two SQL statements; two more where Links have timed limits."""
+    currency = Subquery(BandwidthPolicy.objects.filter(pk=1).values("currency"))
+    aps = attachment_points().annotate(site_currency=currency).order_by("AS__isd__isd_id", "AS__as_id")
+    of = None
     if attachment_point_id is not None:
-        rows = rows.filter(pk=attachment_point_id)
-        links = links.filter(interface_a__AS__attachment_point=attachment_point_id)
-    states = {ap.pk: ApState(ap, now) for ap in rows.order_by("AS__isd__isd_id", "AS__as_id")}
-    if attachment_point_id is None:
-        is_plain = Case(When(_plainly_enforced(now), then=True), default=False, output_field=BooleanField())
-        links = links.alias(is_plain=is_plain)
-        _count(links.filter(is_plain=True), states)
-        links = links.filter(is_plain=False)
-    _judge(links, states, _timed_limits(attachment_point_id), now)
-    return list(states.values())
-
-
-def _plainly_enforced(now: datetime) -> Q:
-    """Links of which `selectors.link_status` says "enforced", as the database can tell: those without a timed limit,
-    with one number for both directions that is not above the maximum. All others are judged one by one."""
-    host, kbit = "interface_a__host", F("bandwidth_kbit")
-    timed = TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None)
-    said = Q(enforcement__state=LinkEnforcement.State.ENFORCED, enforcement__kbit=kbit)
-    for end in ("to_user", "from_user"):
-        said &= Q(**{f"enforcement__{end}_kbit": None}) | Q(**{f"enforcement__{end}_kbit": kbit})
-        said &= Q(**{f"enforcement__{end}_rate_kbit": kbit})
-    covers = Q(
-        enforcement__config_version__gte=F("wanted_config_version"),
-        enforcement__config_version__lte=F(f"{host}__config_version"),
-        enforcement__limits_version__gte=F("wanted_limits_version"),
-        enforcement__limits_version__lte=F(f"{host}__limits_version"),
-    )
-    fresh = Q(
-        **{f"{host}__receipt__received_at__gte": now - timedelta(seconds=selectors.SILENT_AFTER_S)},
-        enforcement__received_at__gte=F(f"{host}__receipt__received_at"),
-    )
-    plain = Q(
-        active=True, from_user_kbit=None, bandwidth_kbit__lte=F("interface_a__AS__attachment_point__maximum_kbit")
-    )
-    return plain & said & covers & fresh & ~Q(Exists(timed))
-
-
-def _count(links: QuerySet[Link], states: Mapping[int, ApState]) -> None:
-    by_ap = links.values(ap_key=F("interface_a__AS__attachment_point")).annotate(
-        n=Count("pk"), kbit=Sum("bandwidth_kbit")
-    )
-    for row in by_ap.order_by():
-        if row["ap_key"] in states:
-            states[row["ap_key"]].add_enforced(row["n"], row["kbit"])
-
-
-def _judge(
-    links: QuerySet[Link], states: Mapping[int, ApState], timed: Mapping[int, QuerySet[TimedLimit]], now: datetime
-) -> None:
-    ends = {key: _near_end(state.ap) for key, state in states.items()}
-    far, none = Interface(AS=UserAS()), _read([])
-    rows = links.select_related("enforcement").order_by("pk")
-    for link in rows.annotate(ap_key=F("interface_a__AS__attachment_point"), far_as_id=F("interface_b__AS__as_id")):
-        if link.ap_key in states:
-            link._state.fields_cache.update(interface_a=ends[link.ap_key], interface_b=far)
-            link._prefetched_objects_cache = {"timed_limits": timed.get(link.pk, none)}  # type: ignore[attr-defined]
-            states[link.ap_key].add(selectors.link_status(link, now=now))
-
-
-def _timed_limits(attachment_point_id: int | None) -> dict[int, QuerySet[TimedLimit]]:
-    """By Link; most have none, so this is quicker than asking for those of ten thousand Links by their keys."""
-    rows = TimedLimit.objects.filter(cancelled_at=None, retired_at=None)
-    if attachment_point_id is not None:
-        rows = rows.filter(link__interface_a__AS__attachment_point=attachment_point_id)
-    found: dict[int, list[TimedLimit]] = {}
-    for one in rows:
-        found.setdefault(one.link_id, []).append(one)
-    return {link_id: _read(timed) for link_id, timed in found.items()}
-
-
-def _read(timed: list[TimedLimit]) -> QuerySet[TimedLimit]:
-    """As `prefetch_related` leaves them behind: a queryset that asks no more."""
-    rows = TimedLimit.objects.none()
-    rows._result_cache = timed
-    return rows
-
-
-def _near_end(ap: AttachmentPoint) -> Interface:
-    """Stands for the near ends of all Links there: what judging a Link asks of them is the same."""
-    near = Interface(AS=ap.AS, host=ap.host)
-    ap.AS._state.fields_cache["attachment_point"] = ap
-    ap.host.AS = ap.AS
-    return near
+        aps, of = aps.filter(pk=attachment_point_id), Q(interface_a__AS__attachment_point=attachment_point_id)
+    rows = list(aps)
+    census = take_census(now=now, aps=rows, of=of)
+    states = {}
+    for ap in rows:
+        agent = census.agents[ap.pk]
+        states[ap.pk] = ApState(ap, agent, is_behind=agent.is_behind(census.generation), now=now)
+    for group in census.groups:
+        states[group.ap_id].add(group)
+    return Testbed(list(states.values()), census)
 
 
 def load_use(states: Iterable[ApState], *, now: datetime) -> None:
@@ -333,11 +257,3 @@ def load_talkers(state: ApState, *, now: datetime) -> dict[int, Rate]:
     if rates:
         state.used = Rate(*(sum(one) for one in zip(*rates.values(), strict=True)))
     return rates
-
-
-def load_ends(statuses: Iterable[LinkStatus]) -> None:
-    """Give the Links of one page their far ends, with the AS and its owner; one SQL statement."""
-    links = {status.link.pk: status.link for status in statuses}
-    ends = Interface.objects.filter(link_as_b__in=links).select_related("AS__isd", "AS__useras__owner", "link_as_b")
-    for end in ends:
-        links[end.link_as_b.pk]._state.fields_cache["interface_b"] = end

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Count, F, Sum
+from django.core.paginator import Page
+from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from bandwidth_config import format_limits
 from scionlab import selectors
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.forms import UplinkForm
 from scionlab.cockpit.paging import Order, page_of
-from scionlab.cockpit.testbed import (
-    NOT_ENFORCED,
-    STAGES,
-    ApState,
-    Rate,
-    load_ends,
-    load_talkers,
-    load_use,
-    read_testbed,
-)
+from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
 from scionlab.cockpit.uplink_plot import uplink_plot
+from scionlab.enforcement.agents import Agent
+from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS, State
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import AttachmentPoint, Link
 from scionlab.own_pages import PageRequest, form_on, taken_back
-from scionlab.selectors import USER_LINKS, LinkStatus
+from scionlab.selectors import USER_LINKS
 from scionlab.services.uplink import uplink_set
-from scionlab.templatetags.scionlab_pages import STAGE_WORDS
 from scionlab.views.common import gone_is_404
 
 POINTS_PER_PAGE = 25
@@ -48,7 +42,7 @@ _EARLIEST = datetime.min.replace(tzinfo=timezone.get_fixed_timezone(0))
 SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
     "": ("all", lambda _state: True),
     "trouble": ("with trouble", lambda state: bool(state.troubles)),
-    "silent": ("silent or never heard", lambda state: state.agent in {"silent", "never heard"}),
+    "silent": ("no report, or never connected", lambda state: state.contact in {"no report", "never connected"}),
     "behind": ("behind", lambda state: state.is_behind),
     "problems": ("agent reports problems", lambda state: bool(state.problems)),
     "foreign": ("foreign qdiscs or filters", lambda state: any(one.is_foreign for one in state.problems)),
@@ -65,7 +59,7 @@ SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
 @staff_page
 def overview(request: PageRequest) -> HttpResponse:
     now = timezone.now()
-    states = read_testbed(now=now)
+    states = read_testbed(now=now).states
     load_use(states, now=now)
     order = Order[ApState](
         request,
@@ -89,7 +83,7 @@ def overview(request: PageRequest) -> HttpResponse:
         "order": order,
         "page": page_of(request, order.sorted(found), POINTS_PER_PAGE),
         "totals": _totals(states),
-        "settled": {"enforced", "inactive"},
+        "not_in_force": NOT_IN_FORCE,
         "policy": selectors.policy(),
         "q": q,
         "show": show,
@@ -107,17 +101,17 @@ class Totals:
     links: int
     points: int
     clamped: int
-    stages: list[tuple[str, int]]
+    states: list[tuple[State, int]]
 
 
 def _totals(states: Iterable[ApState]) -> Totals:
     states = list(states)
-    stages = sum((state.stages for state in states), Counter[str]())
+    counts = sum((state.states for state in states), Counter[State]())
     return Totals(
-        links=stages.total(),
+        links=counts.total(),
         points=len(states),
         clamped=sum(state.clamped for state in states),
-        stages=[(stage, stages[stage]) for stage in STAGES if stages[stage]],
+        states=counts_of(counts),
     )
 
 
@@ -127,11 +121,23 @@ def _totals(states: Iterable[ApState]) -> Totals:
 @dataclass(frozen=True)
 class LinkRow:
     status: LinkStatus
-    used: Rate | None
+    used: Rate | None = None
 
     @property
     def is_clamped(self) -> bool:
         return self.status.link.active and self.status.link.enforced != self.status.requested
+
+
+def _rows(keys: Iterable[int], agents: Mapping[int, Agent], now: datetime) -> list[LinkRow]:
+    """The Links of these keys, in their order, judged; two statements."""
+    links = selectors.with_relations(Link.objects.filter(pk__in=keys))
+    found = {link.pk: link for link in links.select_related("interface_b__AS__useras__owner")}
+    in_order = [found[key] for key in keys if key in found]
+    return [LinkRow(link_status(link, now=now, agent=agents[_ap_of(link)])) for link in in_order]
+
+
+def _ap_of(link: Link) -> int:
+    return int(link.interface_a.AS.attachment_point.pk)
 
 
 @require_safe
@@ -144,27 +150,40 @@ def attachment_point(request: PageRequest, pk: int) -> HttpResponse:
 
 def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> HttpResponse:
     now = timezone.now()
-    states = read_testbed(now=now, attachment_point_id=pk)
-    if not states:
+    testbed = read_testbed(now=now, attachment_point_id=pk)
+    if not testbed.states:
         raise Http404("There is no such attachment point.")
-    state = states[0]
+    state = testbed.states[0]
     rates = load_talkers(state, now=now)
+    ranks = [*STATE_WORDS]
+    links = testbed.census.judged(
+        Link.objects.filter(USER_LINKS, interface_a__AS__attachment_point=pk),
+        lambda verdict: str(ranks.index(verdict.state)),
+        "rank",
+    )
     order = Order[LinkRow](
         request,
         {
-            "stage": lambda row: (STAGES.index(row.status.stage), row.status.link.far_as_id),  # type: ignore[attr-defined]  # annotated
-            "as": lambda row: row.status.link.far_as_id,  # type: ignore[attr-defined]  # annotated by read_testbed
-            "requested": lambda row: row.status.requested,
-            "enforced": lambda row: row.status.enforced or (-1, -1),
-            "used": lambda row: row.used.highest_kbit if row.used else -1,
+            "stage": ["rank", "interface_b__AS__as_id"],
+            "as": ["interface_b__AS__as_id"],
+            "requested": ["bandwidth_kbit", "from_user_kbit"],
+            "enforced": ["enforcement__to_user_rate_kbit", "enforcement__from_user_rate_kbit"],
+            "used": [],
         },
         highest_first=("requested", "enforced", "used"),
     )
-    rows = [LinkRow(status, rates.get(status.link.pk)) for status in state.statuses]
-    page = page_of(request, order.sorted(rows), LINKS_PER_PAGE)
-    by_link = {row.status.link.pk: row for row in rows}
-    top = [by_link[link_id] for link_id in rates if link_id in by_link][:TALKERS_SHOWN]
-    load_ends(row.status for row in [*page, *top])
+    keys: Any = order.ordered(links).values_list("pk", flat=True)
+    if order.name == "used":
+        keys = sorted(
+            keys, key=lambda key: rates[key].highest_kbit if key in rates else -1, reverse=order.is_descending
+        )
+    page: Page[Any] = page_of(request, keys, LINKS_PER_PAGE, count=state.states.total())
+    talkers = list(rates)[:TALKERS_SHOWN]
+    shown = list(page.object_list)
+    rows = {row.status.link.pk: row for row in _rows([*shown, *talkers], testbed.census.agents, now)}
+    rows = {key: replace(row, used=rates.get(key)) for key, row in rows.items()}
+    page.object_list = [rows[key] for key in shown if key in rows]
+    top = [rows[key] for key in talkers if key in rows]
     owners = _owners(pk)
     context = {
         "tab": "overview",
@@ -177,7 +196,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
         "problems": state.problems[:PROBLEMS_SHOWN],
         "hidden_problems": len(state.problems) - PROBLEMS_SHOWN,
         "form": form or UplinkForm(ap=state.ap),
-        "currency": selectors.policy().currency,
+        "currency": state.currency,
         "owners": owners[:OWNERS_SHOWN],
         "more_owners": len(owners) > OWNERS_SHOWN,
     }
@@ -209,71 +228,64 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
 # --- requested, but not enforced ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A Link whose owner asked for something that is not enforced: because of its stage, of the maximum, or of both."""
-
-    state: ApState
-    status: LinkStatus
-
-    @property
-    def is_clamped(self) -> bool:
-        return self.status.link.active and self.status.link.enforced != self.status.requested
-
-    @property
-    def reasons(self) -> list[str]:
-        stage = [self.status.stage] if self.status.stage in NOT_ENFORCED else []
-        return [*stage, "clamped"] if self.is_clamped else [*stage]
-
-    @property
-    def since(self) -> datetime | None:
-        if self.status.stage in {"waiting", "delivered"}:
-            return self.status.link.changed_at
-        return self.status.since
-
-    @property
-    def words(self) -> str:
-        """Why, of which the stage's own sentence is the first part."""
-        held = f"Held at {format_limits(self.status.link.enforced)}, the maximum there." if self.is_clamped else ""
-        stage = self.status.text if self.status.stage in NOT_ENFORCED else ""
-        return f"{stage} {held}".strip()
-
-
-REASONS = {**{stage: STAGE_WORDS[stage] for stage in NOT_ENFORCED}, "clamped": "Held at a maximum"}
+REASONS = {**{state: STATE_WORDS[state] for state in NOT_IN_FORCE}, "clamped": "Above a maximum"}
 
 
 @require_safe
 @staff_page
 def not_enforced(request: PageRequest) -> HttpResponse:
-    states = read_testbed(now=timezone.now())
+    """Links whose owners asked for something that is not enforced: because of the state, of the maximum, or of both."""
+    now = timezone.now()
+    testbed = read_testbed(now=now)
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
-    ap = next((state for state in states if str(state.ap.pk) == asked), None)
-    missing = [row for state in states if ap is None or state is ap for row in _missing(state)]
-    counts = Counter(reason for row in missing for reason in row.reasons)
-    order = Order[Missing](
+    ap = next((state for state in testbed.states if str(state.ap.pk) == asked), None)
+    counts = Counter[str]()
+    for state in testbed.states if ap is None else [ap]:
+        counts.update({one: state.states[one] for one in NOT_IN_FORCE})
+        counts["clamped"] += state.clamped
+    why = why if why in REASONS else ""
+    links = testbed.census.judged(Link.objects.filter(USER_LINKS), lambda verdict: verdict.state, "state")
+    links = _with_since(_missing(links, why))
+    if ap is not None:
+        links = links.filter(interface_a__AS__attachment_point=ap.ap)
+    order = Order[LinkRow](
         request,
         {
-            "since": lambda row: row.since or _EARLIEST,
-            "ap": lambda row: (row.state.name, row.status.link.far_as_id),  # type: ignore[attr-defined]  # annotated
-            "as": lambda row: row.status.link.far_as_id,  # type: ignore[attr-defined]  # annotated by read_testbed
-            "requested": lambda row: row.status.requested,
+            "since": ["shown_since"],
+            "ap": ["interface_a__AS__isd__isd_id", "interface_a__AS__as_id", "interface_b__AS__as_id"],
+            "as": ["interface_b__AS__as_id"],
+            "requested": ["bandwidth_kbit", "from_user_kbit"],
         },
         highest_first=("requested",),
     )
-    found = [row for row in missing if why in row.reasons] if why in REASONS else missing
-    page = page_of(request, order.sorted(found), LINKS_PER_PAGE)
-    load_ends(row.status for row in page)
+    page: Page[Any] = page_of(request, order.ordered(links).values_list("pk", flat=True), LINKS_PER_PAGE)
+    page.object_list = _rows(list(page.object_list), testbed.census.agents, now)
     context = {
         "tab": "not_enforced",
         "nav": "cockpit",
         "order": order,
         "page": page,
         "ap": ap,
-        "why": why if why in REASONS else "",
+        "why": why,
         "reasons": [(name, words, counts[name]) for name, words in REASONS.items() if counts[name]],
     }
     return render(request, "cockpit/not_enforced.html", context)
 
 
-def _missing(state: ApState) -> Iterable[Missing]:
-    return (row for status in state.statuses if (row := Missing(state, status)).reasons)
+def _missing(links: QuerySet[Link], why: str) -> QuerySet[Link]:
+    """`links` with the column `state`; for one reason, or for any."""
+    clamped = Q(active=True, fact_is_clamped=True)
+    if why:
+        return links.filter(clamped if why == "clamped" else Q(state=why))
+    return links.filter(Q(state__in=NOT_IN_FORCE) | clamped)
+
+
+def _with_since(links: QuerySet[Link]) -> QuerySet[Link]:
+    """Since when it is so, as a column."""
+    reported = F("interface_a__host__receipt__received_at")
+    since = Case(
+        When(state__in=["waiting", "delivered"], then=F("changed_at")),
+        When(state="no_report", then=reported),
+        default=Coalesce(F("enforcement__since"), reported, F("changed_at")),
+    )
+    return links.annotate(shown_since=since)

@@ -1,33 +1,39 @@
-"""Figures that are read from the database when somebody asks: four statements, shared for 5 s by all who ask."""
+"""Figures that are read from the database when somebody asks: seven statements, shared for 5 s by all who ask."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import datetime
+from typing import Final, get_args
 
 from django.core.cache import cache
-from django.db.models import Case, Count, F, Min, Q, Value, When
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Min, Q
 from django.utils import timezone
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from redis.exceptions import RedisError
 
-from scionlab.models import Host, Link, LinkEnforcement, Mail, SigningKey
-from scionlab.selectors import SILENT_AFTER_S
+from scionlab.enforcement.agents import Agent
+from scionlab.enforcement.census import take_census
+from scionlab.enforcement.judgement import Stage, State
+from scionlab.models import Mail, SigningKey
 
 KEPT_S: Final = 5
 _KEY: Final = "scionlab.metrics.figures"
-STAGES: Final = ("inactive", "waiting", "delivered", "enforced", "failed", "silent", "not_verified")
+STAGES: Final = get_args(Stage)
+STATES: Final = get_args(State)
+HOST_STATES: Final = ("current", "behind", "removed", "silent", "never")
 
 # name -> (help, labels)
 FIGURES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "scionlab_links": ("Links of user ASes to attachment points, by how far their limits got.", ("stage",)),
+    "scionlab_links_by_state": ("The same Links by the state that pages show.", ("state",)),
     "scionlab_attachment_point_hosts": (
-        "Hosts of attachment points: enforcing what is newest, behind, silent, or never heard of.",
+        "Hosts of attachment points: enforcing what is newest, behind, limits removed, no report, never a report.",
         ("state",),
     ),
+    "scionlab_attachment_point_hosts_clock_off": ("Of these, those whose clock differs from the service's.", ()),
     "scionlab_mails_waiting": ("Mails that are to be sent.", ()),
     "scionlab_mails_failing": ("Of these, those that a mail server refused at least once.", ()),
     "scionlab_mail_oldest_timestamp_seconds": ("When the oldest mail that waits was written; 0: none waits.", ()),
@@ -61,10 +67,17 @@ def _kept() -> Values | None:
 
 
 def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    stages = _links_by_stage(now)
-    yield from (("scionlab_links", (stage,), float(stages.get(stage, 0))) for stage in STAGES)
-    for state, number in _hosts(now).items():
-        yield "scionlab_attachment_point_hosts", (state,), float(number or 0)
+    census = take_census(now=now)
+    stages, states = Counter[str](), Counter[str]()
+    for group in census.groups:
+        stages[group.verdict.stage] += group.count
+        states[group.verdict.state] += group.count
+    yield from (("scionlab_links", (stage,), float(stages[stage])) for stage in STAGES)
+    yield from (("scionlab_links_by_state", (state,), float(states[state])) for state in STATES)
+    agents = census.agents.values()
+    hosts = Counter(_host_state(agent, census.generation) for agent in agents)
+    yield from (("scionlab_attachment_point_hosts", (state,), float(hosts[state])) for state in HOST_STATES)
+    yield "scionlab_attachment_point_hosts_clock_off", (), float(sum(one.clock_off is not None for one in agents))
     mails = Mail.objects.filter(sent_at=None).aggregate(
         waiting=Count("pk"), failing=Count("pk", filter=Q(attempts__gt=0) & ~Q(last_error="")), oldest=Min("created_at")
     )
@@ -75,57 +88,14 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
     yield "scionlab_signing_key_end_timestamp_seconds", (), _seconds(keys.values_list("not_after", flat=True).first())
 
 
-def _links_by_stage(now: datetime) -> dict[str, int]:
-    """As `selectors.link_status` judges, in one statement; only whether the rates are those of this very moment is left
-    to the agent, which says so in its receipt."""
-    host = "interface_a__host__"
-    received = F(f"{host}receipt__received_at")
-    is_delivered = Q(
-        **{
-            f"{host}delivered_config_version__gte": F("wanted_config_version"),
-            f"{host}delivered_limits_version__gte": F("wanted_limits_version"),
-        }
-    )
-    is_covered = Q(
-        enforcement__received_at__gte=received,
-        enforcement__config_version__gte=F("wanted_config_version"),
-        enforcement__config_version__lte=F(f"{host}config_version"),
-        enforcement__limits_version__gte=F("wanted_limits_version"),
-        enforcement__limits_version__lte=F(f"{host}limits_version"),
-    )
-    is_deployed = Q(**{f"{host}config_version_deployed__gte": F("wanted_config_version")})
-    is_silent = Q(**{f"{host}receipt__received_at__lt": now - timedelta(seconds=SILENT_AFTER_S)})
-    has_no_agent = Q(**{f"{host}receipt__isnull": True})
-    stage = Case(
-        When(active=False, then=Value("inactive")),
-        When(has_no_agent & is_deployed & is_delivered, then=Value("not_verified")),
-        When(is_silent, then=Value("silent")),
-        When(is_covered & Q(enforcement__state=LinkEnforcement.State.ENFORCED), then=Value("enforced")),
-        When(is_covered, then=Value("failed")),
-        When(is_delivered, then=Value("delivered")),
-        default=Value("waiting"),
-    )
-    links = Link.objects.filter(
-        type=Link.Type.PROVIDER, interface_a__AS__attachment_point__isnull=False, interface_b__AS__useras__isnull=False
-    )
-    rows = links.order_by().annotate(stage=stage).values_list("stage").annotate(Count("pk"))
-    return dict(rows)
-
-
-def _hosts(now: datetime) -> dict[str, Any]:
-    hosts = Host.objects.filter(attachment_point__isnull=False)
-    never = Q(receipt__isnull=True)
-    silent = Q(receipt__received_at__lt=now - timedelta(seconds=SILENT_AFTER_S))
-    behind = Q(config_version__gt=Coalesce(F("receipt__config_version"), Value(0))) | Q(
-        limits_version__gt=Coalesce(F("receipt__limits_version"), Value(0))
-    )
-    speaks = ~never & ~silent
-    return hosts.aggregate(
-        current=Count("pk", filter=speaks & ~behind, distinct=True),
-        behind=Count("pk", filter=speaks & behind, distinct=True),
-        silent=Count("pk", filter=silent, distinct=True),
-        never=Count("pk", filter=never, distinct=True),
-    )
+def _host_state(agent: Agent, generation: int) -> str:
+    if agent.receipt is None:
+        return "never"
+    if agent.removed_at is not None:
+        return "removed"
+    if agent.is_silent:
+        return "silent"
+    return "behind" if agent.is_behind(generation) else "current"
 
 
 def _seconds(moment: datetime | None) -> float:

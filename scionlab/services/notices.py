@@ -1,6 +1,6 @@
 """Mails about what needs somebody: found by looking, once a minute, at how things are (not at what happened).
 
-    away      the agent of an attachment point said nothing for more than an hour; and that it is back
+    away      no report from an attachment point's agent for more than an hour; and that it reports again
     clamped   the maximum of an attachment point is below what a link asks for; and that it is free again
     failed    a limit is not enforced for more than 10 minutes
 
@@ -20,16 +20,17 @@ from typing import Final
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Coalesce
 from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit, format_limits
+from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.census import take_census
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import (
     Host,
     HostReceipt,
     Link,
-    LinkEnforcement,
     Mail,
     MailKind,
     Notice,
@@ -38,7 +39,7 @@ from scionlab.models import (
     User,
 )
 from scionlab.retry import retried
-from scionlab.selectors import link_status, with_relations
+from scionlab.selectors import with_relations
 from scionlab.services.mail import mail_of, mails_create
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class State:
     began_at: datetime
     value: int | None = None
     links: list[Link] = field(default_factory=list)
-    why: dict[int, str] = field(default_factory=dict)  # by link
+    statuses: dict[int, LinkStatus] = field(default_factory=dict)  # by link, where a sentence on its state is told
 
     def requested(self) -> list[list[int]]:
         return [[link.pk, *link.requested] for link in self.links]
@@ -126,11 +127,19 @@ def _group(kind: MailKind, links: Iterable[Link], make: Callable[[Link, User, Ho
 
 
 def _away(now: datetime) -> dict[Place, State]:
-    """Where an agent reported once and is silent now. An attachment point that never had one is not away."""
+    """Where an agent reported once and has stopped. An attachment point that never had one is not away."""
     silent = HostReceipt.objects.filter(received_at__lt=now - AWAY_AFTER, host__attachment_point__isnull=False)
-    since = dict(silent.values_list("host_id", "received_at"))
-    links = _links().filter(interface_a__host__in=since) if since else ()
-    return _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
+    receipts = silent.select_related("host__AS__isd")
+    since = {
+        one.host_id: one.received_at
+        for one in receipts
+        if one.host.AS is not None and agent_of(one.host, one.host.AS.isd_as, now=now).is_silent
+    }
+    links = with_relations(_links().filter(interface_a__host__in=since)) if since else ()
+    found = _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
+    for state in found.values():
+        state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
+    return found
 
 
 def _clamped(now: datetime) -> dict[Place, State]:
@@ -145,22 +154,14 @@ def _clamped(now: datetime) -> dict[Place, State]:
 
 
 def _failed(now: datetime) -> dict[Place, State]:
-    """What the pages call "failed" (`selectors.link_status`), long enough."""
-    rows = LinkEnforcement.objects.filter(since__lte=now - FAILED_AFTER).alias(
-        wanted_to=Coalesce("to_user_kbit", "kbit"), wanted_from=Coalesce("from_user_kbit", "kbit")
-    )
-    suspect = rows.filter(
-        ~Q(state=LinkEnforcement.State.ENFORCED)
-        | ~Q(wanted_to=Coalesce("to_user_rate_kbit", -1))
-        | ~Q(wanted_from=Coalesce("from_user_rate_kbit", -1))
-    )
-    ids = list(suspect.values_list("link_id", flat=True))
-    links = with_relations(_links().filter(pk__in=ids)) if ids else ()
-    why = {link: status.text for link in links if (status := link_status(link, now=now)).stage == "failed"}
-    found = _group(MailKind.FAILED, why, lambda _link, user, host: State(user, host, now))
+    """What the pages call "failed", long enough."""
+    links = take_census(now=now).only(_links(), state="failed")
+    statuses = {link: link_status(link, now=now) for link in with_relations(links)}
+    lasting = {link: one for link, one in statuses.items() if one.since is not None and now - one.since >= FAILED_AFTER}
+    found = _group(MailKind.FAILED, lasting, lambda _link, user, host: State(user, host, now))
     for state in found.values():
-        state.why = {link.pk: why[link] for link in state.links}
-        state.began_at = min(link.enforcement.since for link in state.links)
+        state.statuses = {link.pk: lasting[link] for link in state.links}
+        state.began_at = min(one.since for one in state.statuses.values() if one.since is not None)
     return found
 
 
@@ -241,17 +242,8 @@ def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now:
 def _mail(
     template: str, user: User, host: Host, links: list[Link], state: State, *, at: datetime, now: datetime
 ) -> Mail:
-    rows = [
-        {
-            "isd_as": link.interface_b.AS.isd_as,
-            "label": link.interface_b.AS.label,
-            "requested": format_limits(link.requested),
-            "enforced": format_limits(link.enforced),
-            "why": state.why.get(link.pk, ""),
-            "page": settings.SITE_URL + reverse("user_as_detail", args=[link.interface_b.AS_id]),
-        }
-        for link in links
-    ]
+    with timezone.override(user.tz):  # of the sentences on states
+        rows = [_row(link, state) for link in links]
     context: dict[str, object] = {
         "ap": links[0].interface_a.AS.isd_as,
         "links": rows[:_LINKS_NAMED],
@@ -265,6 +257,18 @@ def _mail(
     key = f"{template}:{user.pk}:{host.pk}:{moment.isoformat()}"
     kind = template.removesuffix("_over")
     return mail_of(template, context, key=key, recipient=user.email, kind=kind, user=user)
+
+
+def _row(link: Link, state: State) -> dict[str, str]:
+    status = state.statuses.get(link.pk)
+    return {
+        "isd_as": link.interface_b.AS.isd_as,
+        "label": link.interface_b.AS.label,
+        "requested": format_limits(link.requested),
+        "enforced": format_limits(link.enforced),
+        "why": "" if status is None else status.text,
+        "page": settings.SITE_URL + reverse("user_as_detail", args=[link.interface_b.AS_id]),
+    }
 
 
 def local_time(at: datetime, zone: tzinfo) -> str:

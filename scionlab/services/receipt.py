@@ -1,4 +1,4 @@
-"""Receipts: what an attachment point says that its kernel enforces, and the mails to the owners that follow from it.
+"""Receipts: what an attachment point reports that its kernel enforces.
 
 The document itself is read by `scionlab.api.receipt_format`; here it is a value. docs/api.md is the contract.
 """
@@ -10,19 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import Limits, RuleError, format_kbit
+from bandwidth_config import Limits, RuleError
 from scionlab import selectors
+from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.metrics.names import RECEIPTS, SAVE_TO_KERNEL
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement
 from scionlab.retry import retried
 from scionlab.services.evidence import Evidence, evidence_note, noted_version
 from scionlab.services.issued import is_issued
 from scionlab.services.mail import mails_create
+from scionlab.services.receipt_mails import enforced_mails
 from scionlab.services.render import config_for
 
 logger = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
     if newest is not None and not _is_newer(receipt, observed_at, newest):
         logger.info("receipt.older host=%s observed_at=%s newest=%s", host_id, observed_at, newest.observed_at)
         return Stored(stored=False)
-    links = limited_links(host_id)
+    links = selectors.limited_links(host_id)
     old = {row.link_id: row for row in LinkEnforcement.objects.filter(link__in=links.values())}
     is_generation = receipt.version is not None and receipt.version[0] == selectors.generation()
     is_ours = is_generation and content != HostReceipt.Content.FOREIGN
@@ -174,27 +174,12 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
     ]
     _replace(rows, old)
     _note_delays(links.values(), {row.link_id: row for row in rows}, old)
-    mails_create(_enforced_mails(links.values(), {row.link_id: row for row in rows}, old))
-    _save_host_receipt(newest or HostReceipt(host_id=host_id), receipt, content, observed_at, received_at)
+    saved = _save_host_receipt(newest or HostReceipt(host_id=host_id), receipt, content, observed_at, received_at)
+    mails_create(enforced_mails(saved, links.values(), {row.link_id: row for row in rows}, old))
     unknown = sorted(receipt.links.keys() - links.keys())
     if unknown:
         logger.warning("receipt.unknown_links host=%s interface_ids=%s", host_id, unknown[:20])
     return Stored(stored=True, unknown_links=unknown)
-
-
-def limited_links(host_id: int) -> dict[int, Link]:
-    """The Links of user ASes that this host limits, by its interface ids, in the order of their keys. Two
-    statements."""
-    links = Link.objects.filter(
-        type=Link.Type.PROVIDER,
-        interface_a__host_id=host_id,
-        interface_a__AS__attachment_point__isnull=False,
-        interface_b__AS__useras__isnull=False,
-    )
-    related = ("interface_a__AS__attachment_point", "interface_a__AS__isd", "interface_a__host")
-    owner = ("interface_b__AS__isd", "interface_b__AS__useras__owner")
-    rows = links.select_related(*related, *owner).prefetch_related(selectors.TIMED_LIMITS).order_by("pk")
-    return {link.interface_a.interface_id: link for link in rows}
 
 
 def _knows(receipt: Receipt, link: Link) -> bool:
@@ -238,14 +223,14 @@ def _row(
 
 def _is_as_before(link: Link, row: LinkEnforcement, old: LinkEnforcement) -> bool:
     """The kernel has the same, and for the Link as it is now: where that changed since, it counts from now."""
-    if (row.state, _is_covered(link, row)) != (old.state, _is_covered(link, old)):
+    if (row.state, is_about(link, row)) != (old.state, is_about(link, old)):
         return False
     if row.state != LinkEnforcement.State.ENFORCED:
         return row.wanted == old.wanted
     if (row.wanted, row.in_kernel) == (old.wanted, old.in_kernel):
         return True
     # Other numbers, because a timed limit began, made a step or ended between the two: as was wanted all the time.
-    return all(_is_covered(link, one) and selectors.is_as_wanted(one, link) for one in (row, old))
+    return shows_wanted(link, row) and shows_wanted(link, old)
 
 
 def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) -> None:
@@ -262,7 +247,7 @@ def _replace(rows: list[LinkEnforcement], old: Mapping[int, LinkEnforcement]) ->
 
 def _save_host_receipt(
     row: HostReceipt, receipt: Receipt, content: HostReceipt.Content, observed_at: datetime, received_at: datetime
-) -> None:
+) -> HostReceipt:
     row.agent_version = receipt.agent_version
     row.generation, row.config_version = receipt.version or (None, None)
     row.limits_version = receipt.limits_version
@@ -272,28 +257,7 @@ def _save_host_receipt(
     row.clock_skew_ms = receipt.clock_skew_ms
     row.problems = receipt.problems
     row.save()
-
-
-# --- mails --------------------------------------------------------------------------------------------------
-
-
-def is_carried_out(link: Link, row: LinkEnforcement | None) -> bool:
-    """True if the receipt `row` shows exactly what the Link wants now, in both directions and at its versions.
-
-    A version from the future (a restored backup) is not ours, so it proves nothing.
-    """
-    if row is None or not link.active or row.state != LinkEnforcement.State.ENFORCED:
-        return False
-    return _is_covered(link, row) and selectors.is_as_wanted(row, link)
-
-
-def _is_covered(link: Link, row: LinkEnforcement) -> bool:
-    """The receipt is about a configuration that has what the Link wants now."""
-    host = link.interface_a.host
-    return (
-        link.wanted_config_version <= (row.config_version or 0) <= host.config_version
-        and link.wanted_limits_version <= (row.limits_version or 0) <= host.limits_version
-    )
+    return row
 
 
 def _note_delays(
@@ -303,84 +267,5 @@ def _note_delays(
     a silence, the kernel has what was wanted long before.)"""
     for link in links:
         row, former = rows.get(link.pk), old.get(link.pk)
-        if row is not None and is_carried_out(link, row) and (former is None or not _is_covered(link, former)):
+        if row is not None and shows_wanted(link, row) and (former is None or not is_about(link, former)):
             SAVE_TO_KERNEL.observe((row.received_at - link.changed_at).total_seconds())
-
-
-def _enforced_mails(
-    links: Iterable[Link], rows: Mapping[int, LinkEnforcement], old: Mapping[int, LinkEnforcement]
-) -> list[Mail]:
-    """For each Link whose wish this receipt is the first to show enforced, but for those that a bulk change told of."""
-    return [
-        _mail(
-            link,
-            subject=f"{_what(link)} at {link.interface_a.AS.isd_as}",
-            news=f"{link.interface_a.AS.isd_as} has confirmed that its kernel enforces this, in both directions.",
-        )
-        for link in links
-        if not link.is_told and is_carried_out(link, rows.get(link.pk)) and not is_carried_out(link, old.get(link.pk))
-    ]
-
-
-@transaction.atomic
-def deployment_note(*, host_id: int) -> int:
-    """For an attachment point without our agent: mail the owners whose change its stock client has confirmed.
-
-    Returns the number of new mails; none where the agent ever sent a receipt, because that says more.
-    """
-    if HostReceipt.objects.filter(host_id=host_id).exists():
-        return 0
-    host = Host.objects.get(pk=host_id)
-    confirmed = min(host.config_version_deployed, host.delivered_config_version)
-    return mails_create(
-        _mail(
-            link,
-            subject=f"{_what(link)} at {link.interface_a.AS.isd_as}: delivered, not verified",
-            news=f"{link.interface_a.AS.isd_as} has installed the configuration with it: delivered, not verified. It "
-            "has no agent that could say what its kernel enforces.",
-        )
-        for link in limited_links(host_id).values()
-        if link.active
-        and not link.is_told
-        and link.wanted_config_version <= confirmed
-        and link.wanted_limits_version <= host.delivered_limits_version
-    )
-
-
-def _mail(link: Link, *, subject: str, news: str) -> Mail:
-    user_as = link.interface_b.AS.useras
-    page = settings.SITE_URL + reverse("user_as_detail", args=[user_as.pk])
-    clamped = ""
-    if link.requested != link.enforced:
-        maximum = format_kbit(max(link.enforced))
-        clamped = (
-            f"You asked for {link.requested}; the administrators allow at most {maximum} there. Your choice is kept."
-            "\n\n"
-        )
-    body = (
-        f"Hello,\n\nthe link of your AS {link.interface_b.AS.isd_as} to the attachment point "
-        f"{link.interface_a.AS.isd_as}: {_what(link)}.\n\n{news}\n\n{clamped}{_for_a_time(link)}"
-        f"What is enforced now: {page}\n"
-    )
-    return Mail(
-        key=f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}",
-        recipient=user_as.owner.email,
-        user=user_as.owner,
-        kind=MailKind.ENFORCED,
-        subject=subject.replace("\N{NO-BREAK SPACE}", " "),
-        body=body.replace("\N{NO-BREAK SPACE}", " "),
-    )
-
-
-def _for_a_time(link: Link) -> str:
-    zone = link.interface_b.AS.useras.owner.tz
-    timed = [f"  {one.said(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
-    if not timed:
-        return ""
-    return "\n".join(["Other limits hold for a time, and then this one again by itself:", *timed]) + "\n\n"
-
-
-def _what(link: Link) -> str:
-    if link.enforced == (0, 0):
-        return "Link blocked (0 kbit/s)"
-    return f"Link limited to {link.enforced}"

@@ -11,7 +11,6 @@ from datetime import datetime
 
 from scionlab import selectors
 from scionlab.models import Host, Link
-from scionlab.services.receipt import limited_links
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.ingest import usage_store
 from scionlab.usage.months import compute_due
@@ -32,7 +31,7 @@ def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
     for host in Host.objects.filter(attachment_point__isnull=False).order_by("pk"):
         links = {
             interface_id: link
-            for interface_id, link in limited_links(host.pk).items()
+            for interface_id, link in selectors.limited_links(host.pk).items()
             if link.interface_b.AS_id in user_as_ids
         }
         if links:

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scionlab.cockpit.paging import Order
-from scionlab.templatetags.scionlab_pages import STAGE_WORDS
+from scionlab.enforcement.judgement import STATE_WORDS, State
 
 register = template.Library()
 
@@ -48,8 +48,8 @@ def percent(share: float | None) -> str:
 
 
 @register.filter
-def stage_word(stage: str) -> str:
-    return STAGE_WORDS.get(stage, stage)
+def state_word(state: State) -> str:
+    return STATE_WORDS[state]
 
 
 @register.simple_tag

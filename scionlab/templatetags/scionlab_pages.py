@@ -12,29 +12,18 @@ from django.utils.safestring import SafeString
 
 from bandwidth_config import Limits, format_kbit, format_limits, format_number
 from scionlab.consequences import duration, in_words
+from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS
+from scionlab.enforcement.status import LinkStatus
 from scionlab.local_time import said_locally
-from scionlab.selectors import LinkStatus
 
 register = template.Library()
 
-STAGE_WORDS = {
-    "inactive": "Inactive",
-    "waiting": "Waiting",
-    "delivered": "Delivered",
-    "enforced": "Enforced",
-    "not_verified": "Not verified",
-    "failed": "Not enforced",
-    "silent": "No news",
-}
-
 
 @register.inclusion_tag("parts/stage.html")
-def stage(status: LinkStatus) -> dict[str, str]:
-    """A word, a colour and a shape: none of them is needed to understand the others."""
-    words = STAGE_WORDS[status.stage]
-    if status.stage == "enforced" and status.enforced is not None and max(status.enforced) == 0:
-        words = "Enforced: blocked"
-    return {"stage": status.stage, "words": words}
+def stage(status: LinkStatus) -> dict[str, object]:
+    """The state: a word, a colour and a shape, none of which is needed to understand the others."""
+    is_warned = status.remark is not None and status.remark.is_warning and status.state not in NOT_IN_FORCE
+    return {"state": status.state, "words": STATE_WORDS[status.state], "is_warned": is_warned}
 
 
 @register.filter

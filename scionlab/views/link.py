@@ -16,13 +16,13 @@ from bandwidth_config import RuleError
 from scionlab import selectors
 from scionlab.conflict import conflict_of
 from scionlab.consequences import Preview, preview_limits, snapshot
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.forms import problems_of
 from scionlab.limit_forms import LimitsForm, preset_limits
 from scionlab.models import Link, UserAS
 from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.presenters import LinkPanel, history_of, is_live, policy_and_dates
 from scionlab.presets import offered
-from scionlab.selectors import LinkStatus
 from scionlab.services.link import link_update
 from scionlab.services.stale import StalePageError
 from scionlab.usage_panel import span_named, usage_panel
@@ -102,7 +102,7 @@ def link_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     form = LimitsForm(request.GET, link=link, policy=selectors.policy())
     form.check()
     now = timezone.now()
-    context = {"form": form, "preview": _preview(form, selectors.link_status(link, now=now))}
+    context = {"form": form, "preview": _preview(form, link_status(link, now=now))}
     return render(request, "user_as/preview.html", context)
 
 
@@ -128,7 +128,7 @@ def _page(
     policy, since = policy_and_dates(link)
     form = LimitsForm(link=link, policy=policy) if form is None else form
     span = span_named(request.GET.get("span", ""))
-    status = selectors.link_status(link, now=now)
+    status = link_status(link, now=now)
     possible, too_fast = offered(form.maximum_kbit)
     context: dict[str, Any] = {
         "nav": "ases",

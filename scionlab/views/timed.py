@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from bandwidth_config import RuleError
 from scionlab import selectors
 from scionlab.consequences import local, preview_timed, takes_effect
+from scionlab.enforcement.status import link_status
 from scionlab.forms import problems_of
 from scionlab.limit_forms import TimedForm, preset_limits
 from scionlab.local_time import zone_of
@@ -105,7 +106,7 @@ def _preview(form: TimedForm, link: Link, now: datetime) -> dict[str, Any]:
     if not form.is_bound or not form.is_valid():
         return {}
     steps, duration_s = form.profile.steps, form.profile.duration_s
-    status = selectors.link_status(link, now=now)
+    status = link_status(link, now=now)
     return {
         "preview": preview_timed(status, steps, begins_at=form.beginning(), duration_s=duration_s, now=now),
         "plot": profile_plot(steps, duration_s, standing=link.enforced),
@@ -121,7 +122,7 @@ def _page(
         "nav": "ases",
         "user_as": user_as,
         "link": link,
-        "row": LinkPanel(selectors.link_status(link, now=now), now),
+        "row": LinkPanel(link_status(link, now=now), now),
         "form": form,
         "kinds": [(key, *words) for key, words in KINDS.items()],
         "kind_text": KINDS[form.kind][1],

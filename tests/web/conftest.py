@@ -144,7 +144,7 @@ def receipt(link: Link, host_a: Host) -> HostReceipt:
         to_user_drops=3,
         **versions,
     )
-    return HostReceipt.objects.create(host=host_a, agent_version="0.1.0", observed_at=now, **versions)
+    return HostReceipt.objects.create(host=host_a, agent_version="0.1.0", content="proven", observed_at=now, **versions)
 
 
 # --- the web server (tests/web/polling.py) ----------------------------------------------------------------------

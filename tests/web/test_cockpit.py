@@ -17,6 +17,9 @@ from django.utils import timezone
 from bandwidth_config import Limits
 from scionlab.cockpit.testbed import ApState, read_testbed
 from scionlab.cockpit.uplink_plot import SLOT, slot_of
+from scionlab.enforcement.census import take_census
+from scionlab.enforcement.judgement import Verdict
+from scionlab.enforcement.status import link_status
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -30,7 +33,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.selectors import link_status, with_relations
+from scionlab.selectors import with_relations
 from scionlab.services.policy import ap_default_set, fan_out
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page
@@ -42,7 +45,7 @@ OVERVIEW = "/cockpit/"
 
 
 def state_of(ap: AttachmentPoint) -> ApState:
-    return next(state for state in read_testbed(now=timezone.now()) if state.ap == ap)
+    return next(state for state in read_testbed(now=timezone.now()).states if state.ap == ap)
 
 
 def troubles(ap: AttachmentPoint) -> list[str]:
@@ -58,32 +61,19 @@ def get(door: Client, url: str, **query: str) -> Page:
 # --- what is judged -------------------------------------------------------------------------------------------
 
 
-def test_links_are_judged_as_on_every_other_page(owner: User, ap: AttachmentPoint, receipt: HostReceipt) -> None:
-    attach(owner, spec(ap, public_port=50_010, bandwidth_kbit=300))
-    Link.objects.filter(bandwidth_kbit=300).update(active=False)
-    attach(owner, spec(ap, public_port=50_011, bandwidth_kbit=200))
-    now = timezone.now()
-    expected = {link.pk: link_status(link, now=now) for link in with_relations(Link.objects.all())}
-    found = {status.link.pk: status for status in read_testbed(now=now, attachment_point_id=ap.pk)[0].statuses}
-    assert found.keys() == expected.keys()
-    for pk, status in expected.items():
-        other = found[pk]
-        assert (other.stage, other.text, other.wanted, other.enforced, other.since) == (
-            status.stage,
-            status.text,
-            status.wanted,
-            status.enforced,
-            status.since,
-        )
-    assert sorted(status.stage for status in found.values()) == ["enforced", "inactive", "waiting"]
-
-
 EARLIER = timedelta(seconds=-1)
 # Each makes of a link that is plainly enforced one that is not, or is so in another way.
 ODDITIES: list[tuple[type[Model], dict[str, Any]]] = [
     (Link, {}),
     (Link, {"active": False}),
     (Link, {"bandwidth_kbit": 999}),
+    (Link, {"bandwidth_kbit": 2000}),
+    (Link, {"from_user_kbit": 2000}),
+    (Link, {"from_user_kbit": 0}),
+    (LinkEnforcement, {"generation": 2}),
+    (LinkEnforcement, {"generation": None}),
+    (HostReceipt, {"content": "foreign"}),
+    (HostReceipt, {"problems": [{"code": "limits_removed", "subject": "agent", "message": "reset"}]}),
     (Link, {"from_user_kbit": 1000}),
     (Link, {"from_user_kbit": 64}),
     (Link, {"wanted_config_version": 99}),
@@ -112,10 +102,8 @@ ODDITIES: list[tuple[type[Model], dict[str, Any]]] = [
 ]
 
 
-def test_links_that_are_only_counted_are_judged_the_same(
-    owner: User, ap: AttachmentPoint, receipt: HostReceipt
-) -> None:
-    """What the database finds plainly enforced is what `link_status` finds enforced, whatever is odd about a link."""
+def test_links_that_are_only_counted_are_judged_the_same(ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    """What the database knows of a link is what its rows say, whatever is odd about it."""
     link = Link.objects.get()
     begins_at = timezone.now() - timedelta(days=1)
     TimedLimit.objects.create(
@@ -128,22 +116,20 @@ def test_links_that_are_only_counted_are_judged_the_same(
         highest_kbit=0,
         cancelled_at=begins_at,
     )
-    stages = set()
+    found = set[Verdict]()
     for model, odd in ODDITIES:
         with transaction.atomic():
             model._default_manager.update(**odd)
             now = timezone.now()
-            counted, judged = read_testbed(now=now)[0], read_testbed(now=now, attachment_point_id=ap.pk)[0]
-            assert (+counted.stages, counted.standing, counted.clamped) == (
-                +judged.stages,
-                judged.standing,
-                judged.clamped,
-            ), (model, odd)
-            stages |= set(+judged.stages)
-            if not odd:
-                assert counted.statuses == []  # it was counted and not judged, or this test shows nothing
+            (judged,) = [link_status(one, now=now) for one in with_relations(Link.objects.all())]
+            (group,) = take_census(now=now).groups
+            assert group.verdict == judged.verdict, (model, odd)
+            column = take_census(now=now).only(Link.objects.all(), stage=judged.stage, state=judged.state)
+            assert list(column) == [link], (model, odd)
+            found.add(judged.verdict)
             transaction.set_rollback(True)
-    assert stages == {"enforced", "failed", "inactive", "waiting", "delivered", "silent"}
+    states = {"enforced", "clamped", "failed", "inactive", "waiting", "delivered", "no_report"}
+    assert {one.state for one in found} == states
 
 
 def test_the_sum_of_limits_is_of_active_links_as_they_are_clamped(owner: User, ap: AttachmentPoint, link: Link) -> None:
@@ -160,19 +146,20 @@ def test_the_sum_of_limits_is_of_active_links_as_they_are_clamped(owner: User, a
 
 def test_an_enforced_link_is_no_trouble(ap: AttachmentPoint, receipt: HostReceipt) -> None:
     assert troubles(ap) == []
-    assert (state_of(ap).agent, state_of(ap).is_behind, state_of(ap).not_enforced) == ("reports", False, 0)
+    assert (state_of(ap).contact, state_of(ap).is_behind, state_of(ap).not_enforced) == ("reports", False, 0)
 
 
 def test_a_silent_agent_is_trouble_and_one_without_links_is_not(
     ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: HostReceipt
 ) -> None:
-    HostReceipt.objects.update(received_at=timezone.now() - timedelta(seconds=181))
-    assert troubles(ap) == ["agent is silent"]
+    at = timezone.now() - timedelta(seconds=181)
+    HostReceipt.objects.update(received_at=at, observed_at=at)
+    assert troubles(ap) == [f"No report since {at:%Y-%m-%d %H:%M:%S} UTC"]
     assert troubles(ap_b) == []
 
 
 def test_an_agent_that_was_never_heard_is_trouble_where_links_wait(ap: AttachmentPoint, link: Link) -> None:
-    assert troubles(ap) == ["never heard of, and has links"]
+    assert troubles(ap) == ["agent has never connected (1 link depends on it)"]
 
 
 def test_an_agent_is_behind_that_has_not_taken_a_change_within_a_minute(
@@ -194,7 +181,7 @@ def test_reported_problems_are_explained_with_their_remedy(
             {"code": "repeatedly_changed", "subject": "eth1", "message": "3 times in a minute"},
         ]
     )
-    assert troubles(ap) == ["cannot make the kernel agree", "has something foreign in the way"]
+    assert troubles(ap) == ["the kernel rejects the limits", "something foreign is in the way"]
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     for words in (
         "A foreign root qdisc is where ours belongs",
@@ -236,7 +223,7 @@ def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
         "Not enforced: no_route: nothing leads to 198.51.100.7",
     ):
         assert words in text
-    assert "Everything" in get(door, url, why="silent").text
+    assert "Everything" in get(door, url, why="no_report").text
     assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
 
 
@@ -253,7 +240,7 @@ def test_what_a_maximum_holds_back_is_listed_as_such(
     )
     HostReceipt.objects.update(received_at=now, **versions)
     text = get(door, reverse("cockpit_not_enforced"), why="clamped").text
-    assert "Held at 600 kbit/s, the maximum there." in text
+    assert "Clamped: enforced at the maximum of 600 kbit/s since" in text
 
 
 def test_uplink_and_cost_are_entered_with_units(door: Client, ap: AttachmentPoint) -> None:

@@ -26,7 +26,8 @@ from scionlab.services.bulk import BulkChangedError, bulk_apply, bulk_preview, b
 from scionlab.services.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Operation
 from scionlab.services.link import link_update
 from scionlab.services.policy import ap_default_set, fan_out, site_default_set
-from scionlab.services.receipt import Direction, LinkReceipt, Receipt, deployment_note, receipt_store
+from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.services.receipt_mails import deployment_note
 from tests.factories import UserFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page

@@ -24,6 +24,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bandwidth_config import Limits
 from scionlab import redis_client, selectors
+from scionlab.enforcement.status import link_status
 from scionlab.metrics import figures, names
 from scionlab.metrics.ledger import LEDGER
 from scionlab.models import Host, HostReceipt, Link, Mail, User
@@ -171,7 +172,7 @@ def test_links_are_counted_as_their_pages_show_them(
 ) -> None:
     def page_says() -> dict[str, float]:
         fresh = selectors.with_relations(Link.objects.filter(pk=link.pk)).get()
-        return {selectors.link_status(fresh, now=timezone.now()).stage: 1}
+        return {link_status(fresh, now=timezone.now()).stage: 1}
 
     assert stages() == page_says() == {"enforced": 1}
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=700, actor=owner)

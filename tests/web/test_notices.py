@@ -85,15 +85,15 @@ def test_silent_attachment_point_is_one_mail_after_an_hour_and_one_when_it_is_ba
     assert look(T0 + AWAY_AFTER) == []
     (mail,) = look(T0 + timedelta(hours=30))
     assert (mail.recipient, mail.kind, mail.user) == (owner.email, "away", owner)
-    assert mail.subject == "17-ffaa:0:1107 does not answer"
-    assert "was last heard on 2026-11-21 06:00 UTC" in mail.body
+    assert mail.subject == "No report from 17-ffaa:0:1107 since 2026-11-21 06:00 UTC"
+    assert "No report since 2026-11-21 06:00:00 UTC. The limit at that time was 1" in mail.body
     assert mail.body.count("/ases/") == 2, "one mail with all links"
     heard(host_a, T0 + timedelta(hours=30))
     (mail,) = look(T0 + timedelta(hours=30, minutes=1))
-    assert (mail.subject, mail.kind) == ("17-ffaa:0:1107 is back", "away")
+    assert (mail.subject, mail.kind) == ("17-ffaa:0:1107 reports again", "away")
     assert not Notice.objects.exists()
     (mail,) = look(T0 + timedelta(hours=32))
-    assert mail.subject == "17-ffaa:0:1107 does not answer", "another outage"
+    assert mail.subject == "No report from 17-ffaa:0:1107 since 2026-11-22 12:00 UTC", "another outage"
 
 
 def test_times_in_mails_are_those_of_the_reader(reporting: HostReceipt, owner: User) -> None:
@@ -146,7 +146,7 @@ def test_large_attachment_point_is_a_mail_for_each_person_and_a_few_statements(
     with django_assert_max_num_queries(20):
         notices_find(now=T0 + AWAY_AFTER + MINUTE)
     assert Mail.objects.count() == 7
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(15):
         assert notices_find(now=T0 + AWAY_AFTER + 2 * MINUTE) == 0
 
 
@@ -164,14 +164,14 @@ def test_lowered_maximum_is_told_once_and_again_when_it_changes_or_ends(
     assert look(T0) == []
     set_maximum(ap, 300, staff)
     (mail,) = look(T0 + timedelta(minutes=30))
-    assert (mail.kind, mail.subject) == ("clamped", "Your limit at 17-ffaa:0:1107 is held at 300 kbit/s")
-    assert "you ask for 1 000 kbit/s, and get 300 kbit/s" in mail.body
+    assert (mail.kind, mail.subject) == ("clamped", "Your limit at 17-ffaa:0:1107 is clamped to 300 kbit/s")
+    assert "you requested 1 000 kbit/s; 300 kbit/s is enforced" in mail.body
     set_maximum(ap, 200, staff)
     (mail,) = look(T0 + timedelta(minutes=40))
-    assert mail.subject == "Your limit at 17-ffaa:0:1107 is held at 200 kbit/s"
+    assert mail.subject == "Your limit at 17-ffaa:0:1107 is clamped to 200 kbit/s"
     set_maximum(ap, None, staff)
     (mail,) = look(T0 + timedelta(minutes=60))
-    assert (mail.kind, mail.subject) == ("clamped", "Your limit at 17-ffaa:0:1107 counts again")
+    assert (mail.kind, mail.subject) == ("clamped", "Your limit at 17-ffaa:0:1107 is back to 1 000 kbit/s")
     assert not Notice.objects.exists()
 
 
@@ -243,7 +243,7 @@ def test_many_that_are_not_enforced_cost_no_more_statements(
     heard(host_a, T0 + FAILED_AFTER)
     LinkEnforcement.objects.update(state="error", problem="eth0 is gone.", since=T0)
     NoticeWatch.objects.update(looked_at=T0 + FAILED_AFTER)
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(18):
         notices_find(now=T0 + FAILED_AFTER)
     (mail,) = Mail.objects.all()
     assert mail.body.count("eth0 is gone.") == 4

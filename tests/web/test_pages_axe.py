@@ -114,6 +114,14 @@ def silent(link: Link, ap: AttachmentPoint) -> None:
     HostReceipt.objects.filter(host=ap.host).update(received_at=timezone.now() - timedelta(hours=1))
 
 
+def foreign_filter(link: Link, ap: AttachmentPoint) -> None:
+    confirm(link)
+    problems = [
+        {"code": "foreign_filter_in_front", "subject": "eth0", "message": "eth0 has filters that are not ours."}
+    ]
+    HostReceipt.objects.filter(host=ap.host).update(problems=problems)
+
+
 def inactive(link: Link, ap: AttachmentPoint) -> None:
     Link.objects.filter(pk=link.pk).update(active=False)
 
@@ -141,12 +149,13 @@ STATES: dict[str, tuple[Callable[[Link, AttachmentPoint], None], str]] = {
     "waiting": (waiting, "Waiting"),
     "delivered": (delivered, "Delivered"),
     "enforced": (enforced, "Enforced"),
-    "not verified": (not_verified, "Not verified"),
-    "failed": (failed, "Not enforced"),
-    "silent": (silent, "No news"),
+    "not verified": (not_verified, "Delivered"),
+    "failed": (failed, "Failed"),
+    "silent": (silent, "No report"),
+    "a foreign filter in front": (foreign_filter, "Enforced"),
     "inactive": (inactive, "Inactive"),
-    "blocked": (blocked, "Enforced: blocked"),
-    "clamped": (clamped, "Enforced"),
+    "blocked": (blocked, "Blocked"),
+    "clamped": (clamped, "Clamped"),
     "divided": (divided, "Enforced"),
     "timed": (timed, "Waiting"),
 }

@@ -165,7 +165,7 @@ def running(link: Link) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (silent, "takes effect when the attachment point is heard again (its agent was last heard at "),
+        (silent, "takes effect when the attachment point reports again (no report since "),
         (inactive, "counts once the link is activated; nothing restarts."),
         (no_agent, "takes effect when the attachment point next fetches its limits (no agent there has reported yet);"),
         (running, "takes effect when the timed limit ends, at "),
@@ -246,7 +246,7 @@ def test_each_time_on_a_page_is_that_of_the_readers_clock(
     HostReceipt.objects.update(received_at=now - timedelta(hours=1))
     page = Page(client.get(url_of(link)))
     begins_at = made.begins_at.astimezone(ZoneInfo("Asia/Tokyo"))
-    assert f"was last heard at {now.astimezone(ZoneInfo('Asia/Tokyo')) - timedelta(hours=1):%Y-%m-%d %H:%M:%S} JST" in (
+    assert f"No report since {now.astimezone(ZoneInfo('Asia/Tokyo')) - timedelta(hours=1):%Y-%m-%d %H:%M:%S} JST" in (
         page.text
     )
     assert f"created: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in page.text, "as the audit says it"

@@ -184,7 +184,7 @@ def test_a_changed_number_shows_what_holds_until_it_arrived(
 def test_a_direction_without_limit_is_never_shown_as_enforced(client: Client, user_as: UserAS, link: Link) -> None:
     confirm(link, from_user_rate_kbit=None)
     page = detail(client, user_as)
-    assert stage_words(page) == "Not enforced"
+    assert stage_words(page) == "Failed"
     assert steps(page)[2] == "Enforced Not enforced"
     assert "the kernel has 1 000 kbit/s to the user AS and no limit from it." in page.text
     kernel = link_page(client, link).root.one("table", class_="stack kernel")
@@ -200,9 +200,9 @@ def test_a_problem_of_the_ap_is_shown_in_its_words_once(client: Client, user_as:
 def test_an_agent_that_fell_silent_is_not_trusted(client: Client, user_as: UserAS, link: Link) -> None:
     confirm(link, at=timezone.now() - timedelta(seconds=181))
     page = detail(client, user_as)
-    assert stage_words(page) == "No news"
+    assert stage_words(page) == "No report"
     assert "What the attachment point's kernel had read" in link_page(client, link).text
-    assert steps(page)[2] == "Enforced Not known"
+    assert steps(page)[2].startswith("Enforced 1 000 kbit/s last known, at ")
 
 
 def test_without_an_agent_delivered_is_said_to_be_not_verified(
@@ -210,14 +210,16 @@ def test_without_an_agent_delivered_is_said_to_be_not_verified(
 ) -> None:
     host = deliver(ap)
     Host.objects.filter(pk=host.pk).update(config_version_deployed=host.config_version)
-    assert stage_words(detail(client, user_as)) == "Not verified"
+    page = detail(client, user_as)
+    assert stage_words(page) == "Delivered"
+    assert "Delivered, not verified: 17-ffaa:0:1107 has no agent that reports" in page.text
 
 
 def test_a_blocked_link_says_so(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=0, actor=owner)
     confirm(link)
     page = detail(client, user_as)
-    assert stage_words(page) == "Enforced: blocked"
+    assert stage_words(page) == "Blocked"
     assert "0 blocks the link: nothing passes in either direction." in page.text
 
 
@@ -228,9 +230,9 @@ def test_a_lowered_default_shows_the_choice_and_what_holds(
     fan_out()
     confirm(link, kbit=400)
     page = detail(client, user_as)
-    assert stage_words(page) == "Enforced"
+    assert stage_words(page) == "Clamped"
     first, _, last = steps(page)
-    assert first == "Requested 1 000 kbit/s Held at 400 kbit/s: the maximum at this attachment point."
+    assert first == "Requested 1 000 kbit/s Clamped to 400 kbit/s: the maximum at this attachment point."
     assert last.startswith("Enforced 400 kbit/s")
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
+from scionlab.enforcement.status import link_status
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
-from scionlab.selectors import link_status
 from scionlab.services.generation import generation_raise
 from scionlab.services.link import link_set_active, link_set_bandwidth
 from scionlab.services.policy import ap_default_set, fan_out

@@ -12,8 +12,9 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from scionlab import selectors
+from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import AttachmentPoint, Host, Link, LinkEnforcement, User, UserAS
-from scionlab.selectors import LinkStatus, link_status, links_of, user_as_of, user_ases_of
+from scionlab.selectors import links_of, user_as_of, user_ases_of
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import (
     host_note_delivered,
@@ -144,7 +145,9 @@ def test_a_silent_agent_proves_nothing(link: Link, user_as: UserAS) -> None:
     found = status(user_as, now=NOW + timedelta(seconds=1))
     assert (found.stage, found.enforced_kbit) == ("silent", None)
     assert found.since == NOW - timedelta(seconds=180)
-    assert found.text == "Unknown: the agent of 17-ffaa:0:1107 was last heard at 2026-11-21 11:57:00 UTC."
+    assert found.last_known == (1000, 1000)
+    text = found.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert text == "No report since 2026-11-21 11:57:00 UTC. The limit at that time was 1 000 kbit/s."
 
 
 def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link: Link, user_as: UserAS) -> None:
@@ -156,7 +159,9 @@ def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link
     assert (found.stage, found.enforced_kbit) == ("not_verified", None)
     assert found.text.startswith("Delivered, not verified: 17-ffaa:0:1107 has no agent")
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)
-    assert status(user_as).stage == "waiting", "the stock client looks at H alone: it does not know of this number"
+    found = status(user_as)
+    assert found.stage == "failed", "the stock client looks at H alone: it does not know of this number"
+    assert found.text.startswith("Not enforced: no agent of 17-ffaa:0:1107 fetches limits.")
 
 
 def test_an_inactive_link_says_so_whatever_the_receipt(link: Link, user_as: UserAS) -> None:

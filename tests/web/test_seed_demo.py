@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError, generate_link_info
 from scionlab import selectors
+from scionlab.enforcement.status import link_status
 from scionlab.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
 from scionlab.services import seed
 from scionlab.services.infrastructure import (
@@ -324,4 +325,4 @@ def test_the_first_status_of_the_demos_links_is_that_they_wait() -> None:
     run("seed_demo")
     now = timezone.now()
     links = [link for link in Link.objects.select_related(*selectors.LINK_RELATIONS) if link.is_limited]
-    assert {selectors.link_status(link, now=now).stage for link in links} == {"waiting"}
+    assert {link_status(link, now=now).stage for link in links} == {"waiting"}

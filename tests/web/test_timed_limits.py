@@ -10,6 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import MAX_STEPS_PER_HOST, Limits, generate_link_info, parse_link_info
 from scionlab import profiles
+from scionlab.enforcement.status import link_status
 from scionlab.models import (
     AttachmentPoint,
     BandwidthChange,
@@ -21,7 +22,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.selectors import link_status, links_of
+from scionlab.selectors import links_of
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.link import link_set_active, link_set_bandwidth, link_update
 from scionlab.services.policy import ap_default_set, fan_out
@@ -352,7 +353,7 @@ def test_enforced_stays_true_over_all_steps_and_one_mail_says_so(link: Link, hos
         assert (status.stage, status.enforced) == ("enforced", Limits(*kernel))
         assert status.since == at(seconds - 1), "the step"
     mail = Mail.objects.get()
-    assert "and then this one again by itself:\n  square wave from 2026-10-25 00:01:00 UTC until" in mail.body
+    assert "after which this one holds again by itself:\n  square wave from 2026-10-25 00:01:00 UTC until" in mail.body
 
 
 @pytest.mark.parametrize(
@@ -384,10 +385,26 @@ def test_steps_shorter_than_the_grace_are_not_called_failures(link: Link, host: 
     assert link_status(fresh(link), now=at(66)).stage == "failed"
 
 
-def test_agent_whose_clock_is_an_hour_ahead_is_judged_by_its_clock(link: Link, host: Host) -> None:
+def test_agent_whose_clock_is_ten_minutes_behind_is_not_believed_that_a_step_came(link: Link, host: Host) -> None:
+    """It wants 1000 by its clock, has 1000, and calls that enforced; by ours a limit of 200 and 100 has begun."""
+    create(link, begins_at=at(60))
+    store(host, {"1": entry_of((1000, 1000))}, now=at(50), observed_at=(at(50) - timedelta(minutes=10)).isoformat())
+    assert link_status(fresh(link), now=at(55)).stage == "enforced"
+    found = link_status(fresh(link), now=at(81))  # no receipt shows the step, and one should have by now
+    assert (found.stage, found.enforced) == ("delivered", Limits(1000, 1000))
+    assert "has not confirmed the newest step of the temporary limit yet" in found.text
+    store(host, {"1": entry_of((1000, 1000))}, now=at(110), observed_at=(at(110) - timedelta(minutes=10)).isoformat())
+    found = link_status(fresh(link), now=at(111))
+    assert (found.stage, found.enforced, found.wanted) == ("failed", Limits(1000, 1000), Limits(200, 100))
+    assert "the kernel has 1\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s to the user AS" in found.text
+    assert found.text.endswith("The clock of 17-ffaa:0:1107 is 10 min behind.")
+
+
+def test_agent_whose_clock_is_an_hour_ahead_is_judged_by_ours(link: Link, host: Host) -> None:
     create(link, begins_at=T0 + HOUR)
     store(host, {"1": entry_of((200, 100))}, now=at(10), observed_at=(T0 + HOUR + timedelta(seconds=10)).isoformat())
-    assert link_status(fresh(link), now=at(11)).stage == "enforced"
+    found = link_status(fresh(link), now=at(11))
+    assert (found.stage, found.enforced, found.wanted) == ("failed", Limits(200, 100), Limits(1000, 1000))
 
 
 def test_receipt_of_an_agent_that_knows_one_limit(link: Link, host: Host) -> None:

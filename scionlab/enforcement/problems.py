@@ -5,30 +5,61 @@ The agent's own message stays beside it: it names the device, the version or the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 SERVICE, TRUST, KERNEL, FOREIGN, LINK, USAGE = "service", "trust", "kernel", "foreign", "link", "usage"
+REMOVED = "removed"
 
 KINDS: Final = {
+    REMOVED: "its operator removed the limits",
     SERVICE: "does not get or take the newest configuration",
-    TRUST: "does not believe the configuration",
-    KERNEL: "cannot make the kernel agree",
-    FOREIGN: "has something foreign in the way",
+    TRUST: "does not trust the configuration",
+    KERNEL: "the kernel rejects the limits",
+    FOREIGN: "something foreign is in the way",
     LINK: "cannot limit single links",
-    USAGE: "cannot report all of the use",
+    USAGE: "cannot report all traffic",
 }
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`kind` is one of `KINDS`; `is_warning`: the limits are in force all the same."""
+    """`kind` is one of `KINDS`; `is_warning`: the limits are in force all the same.
+
+    `beside` is what stands beside the state of each Link that the problem concerns, with {name} for the attachment
+    point; empty where the limits do not depend on it, or where the Link itself is in error.
+    """
 
     kind: str
     meaning: str
     remedy: str
     is_warning: bool = False
+    beside: str = ""
+
+    @property
+    def remark(self) -> str:
+        return self.beside or ("" if self.is_warning else _BESIDE.get(self.kind, ""))
+
+
+_BESIDE: Final = {
+    SERVICE: "The agent of {name} does not get or take the newest configuration",
+    TRUST: "The agent of {name} does not trust the newest configuration",
+    KERNEL: "The agent of {name} cannot make its kernel agree with all limits",
+    FOREIGN: "Something foreign is in the way at {name}",
+}
+# Their subject is the device, where all others concern the whole host.
+_OF_A_DEVICE: Final = frozenset(
+    {
+        "foreign_root",
+        "foreign_in_root",
+        "foreign_filter",
+        "foreign_filter_in_front",
+        "foreign_device",
+        "foreign_uses_ifb",
+        "interface_missing",
+    }
+)
 
 
 EXPLANATIONS: Final[dict[str, Explanation]] = {
@@ -117,7 +148,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "repeatedly_changed": Explanation(
         KERNEL,
-        "Another program keeps changing what the agent puts right (drift).",
+        "Another program keeps changing what the agent repairs (drift).",
         "Find that program, the message names the device, and keep it off.",
     ),
     "not_permitted": Explanation(
@@ -218,6 +249,25 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "A foreign filter stands in front of ours: what it catches is not limited.",
         "Move it behind preference 160 on the host.",
         is_warning=True,
+        beside="A foreign filter stands in front at {name}: what it catches is not limited",
+    ),
+    "limits_removed": Explanation(
+        REMOVED,
+        "The operator removed the limits: nothing is enforced any more.",
+        "If it is not meant: install and start the agent on the host again.",
+    ),
+    "clock_skewed": Explanation(
+        SERVICE,
+        "The host's clock differs from this service's by more than 5 s: temporary limits begin and end by it.",
+        "Let the host keep its time by NTP (timedatectl set-ntp true).",
+        is_warning=True,
+    ),
+    "links_vanished": Explanation(
+        SERVICE,
+        "The newest configuration lacks more than half of the host's links, so the agent keeps the one before.",
+        "If it is meant: wait ten minutes, or accept it on the host. Else restore the links here.",
+        is_warning=True,
+        beside="The agent of {name} holds back a configuration that lacks most of its links",
     ),
     "foreign_device": Explanation(FOREIGN, "A device named like ours is not ours.", "Rename or remove it."),
     "foreign_uses_ifb": Explanation(FOREIGN, "Somebody redirects traffic to our device.", "Remove that redirect."),
@@ -245,6 +295,13 @@ class Reported:
     def in_words(self) -> str:
         """The meaning, as one of several things in a list."""
         return self.explanation.meaning[0].lower() + self.explanation.meaning[1:].rstrip(".")
+
+    def concerns(self, devices: Collection[str]) -> bool:
+        """Whether it is about a Link with classes on these devices; none: they are not known."""
+        is_changed_device = self.code == "repeatedly_changed" and self.subject != "routing"
+        if self.code in _OF_A_DEVICE or is_changed_device:
+            return not devices or self.subject in devices
+        return not self.subject.startswith("link ")
 
     @property
     def is_foreign(self) -> bool:

@@ -1,0 +1,86 @@
+"""What is known of the agent of an attachment point: judged once for all of its Links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from scionlab.enforcement.problems import Reported, reported
+from scionlab.models import Host, HostReceipt
+
+SILENT_AFTER_S: Final = 180  # the agent sends a receipt at least once a minute (docs/api.md)
+SILENT_AFTER: Final = timedelta(seconds=SILENT_AFTER_S)
+
+# An agent's clock that differs by more is named on the pages. A receipt without a measured skew shows it by
+# `observed_at`, and may itself have been under way for some seconds.
+CLOCK_OFF: Final = timedelta(seconds=5)
+CLOCK_OFF_UNMEASURED: Final = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Agent:
+    """The agent of one host, by its newest receipt. `name` is the ISD-AS of the attachment point.
+
+    `clock_off` is by how much its clock is ahead of ours (negative: behind), None while that is within bounds.
+    """
+
+    name: str
+    host: Host
+    receipt: HostReceipt | None
+    is_silent: bool
+    removed_at: datetime | None
+    clock_off: timedelta | None
+    problems: tuple[Reported, ...]
+
+    @property
+    def reported_at(self) -> datetime | None:
+        return None if self.receipt is None else self.receipt.received_at
+
+    @property
+    def is_foreign(self) -> bool:
+        """Its newest receipt is about a document that this service did not issue, so the receipt counts for nothing."""
+        return self.receipt is not None and self.receipt.content == HostReceipt.Content.FOREIGN
+
+    @property
+    def is_stock_client(self) -> bool:
+        """A client there confirmed a SCION configuration, and none ever sent a receipt: nobody fetches limits."""
+        return self.receipt is None and self.host.config_version_deployed > 0
+
+    def is_behind(self, generation: int) -> bool:
+        """It reports, or fetched, something older than the newest configuration and limits of `generation`."""
+        host, receipt = self.host, self.receipt
+        if receipt is None:
+            has = (host.delivered_config_version, host.delivered_limits_version)
+        elif receipt.generation != generation:
+            return True
+        else:
+            has = (receipt.config_version or 0, receipt.limits_version or 0)
+        return has[0] < host.config_version or has[1] < host.limits_version
+
+
+def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
+    """Reads the host and its receipt; no statement where the receipt was read along."""
+    receipt: HostReceipt | None = getattr(host, "receipt", None)
+    if receipt is None:
+        return Agent(name, host, None, is_silent=False, removed_at=None, clock_off=None, problems=())
+    problems = tuple(reported(receipt.problems))
+    is_removed = any(one.code == "limits_removed" for one in problems)
+    return Agent(
+        name,
+        host,
+        receipt,
+        is_silent=not is_removed and now - receipt.received_at > SILENT_AFTER,
+        removed_at=receipt.received_at if is_removed else None,
+        clock_off=clock_off(receipt),
+        problems=problems,
+    )
+
+
+def clock_off(receipt: HostReceipt) -> timedelta | None:
+    """By how much the agent's clock is ahead of ours, None while that is within bounds or not known."""
+    if receipt.clock_skew_ms is not None:
+        found, bound = timedelta(milliseconds=receipt.clock_skew_ms), CLOCK_OFF
+    else:
+        found, bound = receipt.observed_at - receipt.received_at, CLOCK_OFF_UNMEASURED
+    return found if abs(found) > bound else None

@@ -1,0 +1,187 @@
+"""What is known of one Link, as the judgement asks for it: read from the Link's rows, or by the database of all Links.
+
+Each fact stands here twice, in Python and in SQL, and nowhere else. The database cannot read the steps of timed limits:
+Links that have some are read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple
+
+from django.db.models import BooleanField, Case, Exists, F, OuterRef, Q, Value, When
+from django.db.models.expressions import Expression
+from django.db.models.functions import Coalesce, Least
+
+from bandwidth_config import Limits, limits_at
+from scionlab import selectors
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, TimedLimit
+
+# A receipt arrives a moment after the kernel was read, by a clock that may be a little off: so near to a step of a
+# timed limit the limits of both sides are what is wanted.
+STEP_GRACE: Final = timedelta(seconds=5)
+# Agents send at most one receipt for steps in 10 s (their `STEP_RECEIPT_S`); twice that, because one may be lost.
+STEP_REPORTED_WITHIN: Final = timedelta(seconds=20)
+
+# What the kernel was found to have: what is wanted now; what was wanted then, before a step that no receipt shows yet;
+# something else.
+Kernel = Literal["wanted", "before", "other"]
+
+
+class Facts(NamedTuple):
+    """Of one Link. `is_covered`: the newest receipt is about a configuration that has what the Link wants."""
+
+    is_active: bool
+    is_delivered: bool
+    is_config_delivered: bool
+    is_deployed: bool
+    is_covered: bool
+    is_as_wanted: bool
+    is_step_open: bool
+    is_clamped: bool
+    is_blocked: bool
+
+
+def newest_of(link: Link, receipt: HostReceipt | None) -> LinkEnforcement | None:
+    """What the newest receipt says of the Link, None where it does not speak of it."""
+    row: LinkEnforcement | None = getattr(link, "enforcement", None)
+    return row if row is not None and receipt is not None and row.received_at >= receipt.received_at else None
+
+
+def facts_of(
+    link: Link,
+    host: Host,
+    row: LinkEnforcement | None,
+    *,
+    asked: Limits,
+    wanted: Limits,
+    generation: int,
+    now: datetime,
+) -> Facts:
+    """`row` is what the newest receipt says; `asked` and `wanted` are the limits of now, before and after the clamp."""
+    is_config_delivered = host.delivered_config_version >= link.wanted_config_version
+    is_covered = row is not None and covers(row, link, host, generation)
+    found = kernel_found(row, link, now=now) if row is not None and is_covered else "other"
+    return Facts(
+        is_active=link.active,
+        is_delivered=is_config_delivered and host.delivered_limits_version >= link.wanted_limits_version,
+        is_config_delivered=is_config_delivered,
+        is_deployed=host.config_version_deployed >= link.wanted_config_version,
+        is_covered=is_covered,
+        is_as_wanted=found != "other",
+        is_step_open=found == "before",
+        is_clamped=asked != wanted,
+        is_blocked=max(wanted) == 0,
+    )
+
+
+def covers(row: LinkEnforcement, link: Link, host: Host, generation: int) -> bool:
+    """The receipt is about a configuration that has what the Link wants. One of another generation, or from the future
+    (after a restored backup), is about something that we do not know."""
+    return (
+        row.generation == generation
+        and link.wanted_config_version <= (row.config_version or 0) <= host.config_version
+        and link.wanted_limits_version <= (row.limits_version or 0) <= host.limits_version
+    )
+
+
+def is_about(link: Link, row: LinkEnforcement) -> bool:
+    """`covers`, of a Link of `selectors.with_relations` or `limited_links`."""
+    return covers(row, link, link.interface_a.host, selectors.generation_beside(link))
+
+
+def shows_wanted(link: Link, row: LinkEnforcement) -> bool:
+    """When this receipt came, the kernel had exactly what the Link wants, in both directions and at its versions."""
+    return link.active and is_about(link, row) and kernel_found(row, link, now=row.received_at) == "wanted"
+
+
+def is_in_kernel(row: LinkEnforcement) -> bool:
+    """The kernel has in both directions what the agent wanted."""
+    return row.state == LinkEnforcement.State.ENFORCED and row.in_kernel == row.wanted
+
+
+def kernel_found(row: LinkEnforcement, link: Link, *, now: datetime) -> Kernel:
+    """What the kernel had when the receipt came, compared with what the Link wants; all by this service's clock."""
+    found = row.in_kernel
+    if found is None or not is_in_kernel(row):
+        return "other"
+    timed = link.timed_in_configuration
+    if not timed:
+        return "wanted" if found == link.enforced else "other"
+    at = row.received_at
+    if found not in _limits_between(link, timed, at - STEP_GRACE, at + STEP_GRACE):
+        return "other"
+    is_open = found not in _limits_between(link, timed, now - STEP_REPORTED_WITHIN, now + STEP_GRACE)
+    return "before" if is_open else "wanted"
+
+
+def _limits_between(link: Link, timed: Sequence[TimedLimit], begins: datetime, ends: datetime) -> Iterator[Limits]:
+    """What is wanted at any moment from `begins` until `ends`."""
+    yield link.limits_at(begins)
+    for one in timed:
+        moment = one.limits.next_change(begins)
+        while moment is not None and moment <= ends:
+            yield link.limits_at(moment)
+            moment = one.limits.next_change(moment)
+
+
+def asked_at(link: Link, timed: Sequence[TimedLimit], when: datetime) -> Limits:
+    """What the user chose for this moment, before the maximum is applied."""
+    return limits_at(link.requested, (one.limits for one in timed), when) if timed else link.requested
+
+
+# --- the same in SQL ----------------------------------------------------------------------------------------------
+
+_HOST: Final = "interface_a__host__"
+_MAXIMUM: Final = F("interface_a__AS__attachment_point__maximum_kbit")
+_ASKED: Final = {"to_user": F("bandwidth_kbit"), "from_user": Coalesce("from_user_kbit", "bandwidth_kbit")}
+IS_TIMED: Final = Exists(TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None))
+
+
+def standing_column(direction: str) -> Expression:
+    """What the attachment point is told to enforce while no timed limit runs [kbit/s]."""
+    return Least(_ASKED[direction], _MAXIMUM)
+
+
+def fact_columns(generation: int) -> dict[str, Expression]:
+    """`Facts` of Links of user ASes that have no timed limit, by the names of its fields."""
+    is_config_delivered = Q(**{f"{_HOST}delivered_config_version__gte": F("wanted_config_version")})
+    found = {
+        "is_active": Q(active=True),
+        "is_delivered": is_config_delivered
+        & Q(**{f"{_HOST}delivered_limits_version__gte": F("wanted_limits_version")}),
+        "is_config_delivered": is_config_delivered,
+        "is_deployed": Q(**{f"{_HOST}config_version_deployed__gte": F("wanted_config_version")}),
+        "is_covered": _is_covered(generation),
+        "is_as_wanted": _is_covered(generation) & _is_as_wanted(),
+        "is_clamped": Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM),
+        "is_blocked": Q(bandwidth_kbit=0) & (Q(from_user_kbit=None) | Q(from_user_kbit=0))
+        | Q(interface_a__AS__attachment_point__maximum_kbit=0),
+    }
+    columns: dict[str, Expression] = {name: _boolean(which) for name, which in found.items()}
+    return {name: columns.get(name) or Value(False) for name in Facts._fields}
+
+
+def _boolean(which: Q) -> Expression:
+    return Case(When(which, then=Value(True)), default=Value(False), output_field=BooleanField())
+
+
+def _is_covered(generation: int) -> Q:
+    return Q(
+        enforcement__received_at__gte=F(f"{_HOST}receipt__received_at"),
+        enforcement__generation=generation,
+        enforcement__config_version__gte=F("wanted_config_version"),
+        enforcement__config_version__lte=F(f"{_HOST}config_version"),
+        enforcement__limits_version__gte=F("wanted_limits_version"),
+        enforcement__limits_version__lte=F(f"{_HOST}limits_version"),
+    )
+
+
+def _is_as_wanted() -> Q:
+    said = Q(enforcement__state=LinkEnforcement.State.ENFORCED)
+    for direction in ("to_user", "from_user"):
+        rate: Any = f"enforcement__{direction}_rate_kbit"
+        agents_wish = Coalesce(f"enforcement__{direction}_kbit", "enforcement__kbit")
+        said &= Q(**{rate: agents_wish}) & Q(**{rate: standing_column(direction)})
+    return said

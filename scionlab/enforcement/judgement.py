@@ -1,0 +1,73 @@
+"""The judgement: how far a Link's limits got. Nothing else decides what counts as enforced."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from scionlab.enforcement.agents import Agent
+from scionlab.enforcement.facts import Facts
+
+# As scripts know them (docs/api.md): these words stay.
+Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent"]
+# As people read them, on every page, in every mail, in the CLI.
+State = Literal["inactive", "waiting", "delivered", "enforced", "clamped", "blocked", "failed", "no_report"]
+
+STATE_WORDS: Final[dict[State, str]] = {
+    "failed": "Failed",
+    "no_report": "No report",
+    "waiting": "Waiting",
+    "delivered": "Delivered",
+    "clamped": "Clamped",
+    "blocked": "Blocked",
+    "enforced": "Enforced",
+    "inactive": "Inactive",
+}
+NOT_IN_FORCE: Final[tuple[State, ...]] = ("failed", "no_report", "waiting", "delivered")
+
+
+class Verdict(NamedTuple):
+    stage: Stage
+    state: State
+
+
+def judge(agent: Agent, facts: Facts) -> Verdict:
+    """Of a Link that the attachment point of `agent` limits."""
+    stage = _stage(agent, facts)
+    return Verdict(stage, _state(stage, facts))
+
+
+def _stage(agent: Agent, facts: Facts) -> Stage:
+    if not facts.is_active:
+        return "inactive"
+    if agent.receipt is None:
+        return _without_receipts(agent, facts)
+    if agent.removed_at is not None:
+        return "failed"
+    if agent.is_silent:
+        return "silent"
+    return _by_receipt(facts) if facts.is_covered and not agent.is_foreign else _on_its_way(facts)
+
+
+def _by_receipt(facts: Facts) -> Stage:
+    if not facts.is_as_wanted:
+        return "failed"
+    return "delivered" if facts.is_step_open else "enforced"
+
+
+def _on_its_way(facts: Facts) -> Stage:
+    return "delivered" if facts.is_delivered else "waiting"
+
+
+def _without_receipts(agent: Agent, facts: Facts) -> Stage:
+    if facts.is_delivered:
+        return "not_verified" if facts.is_deployed else "delivered"
+    # The stock client fetches when H rises and at no other time: these limits will reach nobody.
+    return "failed" if agent.is_stock_client and facts.is_config_delivered else "waiting"
+
+
+def _state(stage: Stage, facts: Facts) -> State:
+    if stage == "enforced":
+        return "blocked" if facts.is_blocked else "clamped" if facts.is_clamped else "enforced"
+    if stage == "silent":
+        return "no_report"
+    return "delivered" if stage == "not_verified" else stage

@@ -1,0 +1,106 @@
+"""How a Link's state is said, in the same words on every page, in mails, over REST and in the CLI.
+
+Made when it is shown: to judge a Link formats nothing. Times are in the zone of whoever reads (`local_time`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bandwidth_config import Limits, format_kbit, format_limits
+from scionlab.local_time import say_time
+from scionlab.models import LinkEnforcement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scionlab.enforcement.agents import Agent
+    from scionlab.enforcement.judgement import Stage
+    from scionlab.enforcement.status import LinkStatus
+
+
+def text_of(status: LinkStatus) -> str:
+    """The state, and the remark where there is one."""
+    remark = status.remark
+    state = _state(status)
+    return state if remark is None else f"{state} {remark.text}."
+
+
+def no_report_since(agent: Agent) -> str:
+    """`No report since 2026-11-22 07:29:00 CET`; only of an agent that reported once."""
+    assert agent.reported_at is not None  # noqa: S101  for the type checker
+    return f"No report since {say_time(agent.reported_at)}"
+
+
+def _state(status: LinkStatus) -> str:
+    if status.agent is None:
+        return "Not limited: no attachment point provides this link to a user AS."
+    return _SAID[status.stage](status, status.agent)
+
+
+def _inactive(_status: LinkStatus, _agent: Agent) -> str:
+    return "Inactive: the link is in no configuration."
+
+
+def _waiting(_status: LinkStatus, agent: Agent) -> str:
+    return f"Waiting until {agent.name} fetches its configuration."
+
+
+def _delivered(status: LinkStatus, agent: Agent) -> str:
+    if status.facts is not None and status.facts.is_step_open:
+        return f"Delivered to {agent.name}, which has not confirmed the newest step of the temporary limit yet."
+    return f"Delivered to {agent.name}, which has not confirmed it yet."
+
+
+def _not_verified(_status: LinkStatus, agent: Agent) -> str:
+    return f"Delivered, not verified: {agent.name} has no agent that reports what its kernel enforces."
+
+
+def _silent(status: LinkStatus, agent: Agent) -> str:
+    known = "is not known" if status.last_known is None else f"was {format_limits(status.last_known)}"
+    return f"{no_report_since(agent)}. The limit at that time {known}."
+
+
+def _failed(status: LinkStatus, agent: Agent) -> str:
+    row = status.row
+    if agent.removed_at is not None:
+        return f"Not enforced: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
+    if row is None:
+        return (
+            f"Not enforced: no agent of {agent.name} fetches limits. Its client fetches the SCION configuration alone."
+        )
+    if row.state != LinkEnforcement.State.ENFORCED:
+        return f"Not enforced: {row.problem or 'the agent gave no reason.'}"
+    found = [row.to_user_rate_kbit, row.from_user_rate_kbit]
+    to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
+    return f"Not enforced: the kernel has {to_user} to the user AS and {from_user} from it."
+
+
+def _enforced(status: LinkStatus, _agent: Agent) -> str:
+    since = "" if status.since is None else f" since {say_time(status.since)}"
+    if status.state == "clamped":
+        return f"Clamped: enforced at the maximum of {format_kbit(status.maximum_kbit)}{since}."
+    return f"{_ENFORCED_WORDS[_blocked(status.last_known or status.wanted)]}{since}."
+
+
+_ENFORCED_WORDS = {
+    (False, False): "Enforced in both directions",
+    (True, False): "Blocked to the user AS, and enforced from it,",
+    (False, True): "Enforced to the user AS, and blocked from it,",
+    (True, True): "Blocked in both directions",
+}
+
+
+def _blocked(limits: Limits) -> tuple[bool, bool]:
+    return limits.to_user_kbit == 0, limits.from_user_kbit == 0
+
+
+_SAID: dict[Stage, Callable[[LinkStatus, Agent], str]] = {
+    "inactive": _inactive,
+    "waiting": _waiting,
+    "delivered": _delivered,
+    "not_verified": _not_verified,
+    "silent": _silent,
+    "failed": _failed,
+    "enforced": _enforced,
+}

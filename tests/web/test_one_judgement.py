@@ -1,0 +1,366 @@
+"""One judgement: each case that a Link can be in, as every door tells it. A door that judges by itself fails here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from scionlab.enforcement.status import link_status
+from scionlab.metrics.page import exposition
+from scionlab.models import (
+    AttachmentPoint,
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    Mail,
+    NoticeWatch,
+    TimedLimit,
+    User,
+)
+from scionlab.selectors import with_relations
+from scionlab.services.notices import notices_find
+from scionlab_bw import commands, tables
+from tests.web.html import Page
+
+pytestmark = pytest.mark.django_db
+
+KBIT = "\N{NO-BREAK SPACE}kbit/s"
+AP = "17-ffaa:0:1107"
+LONG_AGO = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is changed of a Link that is plainly enforced at 1000 kbit/s, and what every door says then."""
+
+    stage: str
+    state: str
+    words: str  # part of the sentence
+    changes: Callable[[datetime], None] = lambda _now: None
+    remark: str | None = None
+    mail: str | None = None  # kind of the mail that is sent after a while
+
+
+def problem(code: str, subject: str) -> Callable[[datetime], None]:
+    found = [{"code": code, "subject": subject, "message": "as the agent says it"}]
+    return lambda _now: update(HostReceipt, problems=found)
+
+
+def update(model: Any, **values: Any) -> None:
+    model.objects.update(**values)
+
+
+def reported(**values: Any) -> Callable[[datetime], None]:
+    return lambda _now: update(LinkEnforcement, **values)
+
+
+def heard(ago: timedelta, **values: Any) -> Callable[[datetime], None]:
+    def change(now: datetime) -> None:
+        update(HostReceipt, received_at=now - ago, observed_at=now - ago, **values)
+        update(LinkEnforcement, received_at=now - ago)
+
+    return change
+
+
+def limit(kbit: int, *, maximum: int = 1000, kernel: int | None = None) -> Callable[[datetime], None]:
+    def change(_now: datetime) -> None:
+        update(Link, bandwidth_kbit=kbit)
+        update(AttachmentPoint, maximum_kbit=maximum)
+        found = min(kbit, maximum) if kernel is None else kernel
+        update(LinkEnforcement, kbit=found, to_user_rate_kbit=found, from_user_rate_kbit=found)
+
+    return change
+
+
+def without_agent(**host: Any) -> Callable[[datetime], None]:
+    def change(_now: datetime) -> None:
+        HostReceipt.objects.all().delete()
+        LinkEnforcement.objects.all().delete()
+        update(Host, **host)
+
+    return change
+
+
+def stepped(seconds_ago: float, kernel: int, *, receipt_s_ago: float = 1) -> Callable[[datetime], None]:
+    """A temporary limit of 200 kbit/s began so long ago; the newest receipt shows `kernel`."""
+
+    def change(now: datetime) -> None:
+        begins_at = (now - timedelta(seconds=seconds_ago)).replace(microsecond=0)
+        TimedLimit.objects.create(
+            link=Link.objects.get(),
+            kind="constant",
+            begins_at=begins_at,
+            ends_at=begins_at + timedelta(hours=1),
+            steps=[[0, 200, 200]],
+            step_count=1,
+            highest_kbit=200,
+        )
+        at = now - timedelta(seconds=receipt_s_ago)
+        update(HostReceipt, received_at=at, observed_at=at)
+        update(LinkEnforcement, received_at=at, kbit=kernel, to_user_rate_kbit=kernel, from_user_rate_kbit=kernel)
+
+    return change
+
+
+def all_of(*changes: Callable[[datetime], None]) -> Callable[[datetime], None]:
+    def change(now: datetime) -> None:
+        for one in changes:
+            one(now)
+
+    return change
+
+
+FILTER = problem("foreign_filter_in_front", "eth0")
+ON_ETH0 = reported(to_user_dev="eth0", from_user_dev="slbw0")
+OLD = reported(since=timezone.now() - LONG_AGO)
+UNFETCHED = {"wanted_limits_version": 99}
+
+CASES: dict[str, Case] = {
+    "enforced": Case("enforced", "enforced", "Enforced in both directions since"),
+    "enforced, and the agent is too old to prove content": Case(
+        "enforced",
+        "enforced",
+        "The agent is too old to prove content.",
+        lambda _now: update(HostReceipt, content="counted"),
+        "unproven",
+    ),
+    "clamped": Case("enforced", "clamped", f"Clamped: enforced at the maximum of 400{KBIT}", limit(900, maximum=400)),
+    "blocked": Case("enforced", "blocked", "Blocked in both directions since", limit(0)),
+    "failed by the agent's word": Case(
+        "failed",
+        "failed",
+        "Not enforced: no route",
+        all_of(OLD, reported(state="error", problem="no route")),
+        None,
+        "failed",
+    ),
+    "failed by the kernel's": Case(
+        "failed",
+        "failed",
+        f"the kernel has 64{KBIT} to the user AS and 1\N{NO-BREAK SPACE}000{KBIT} from it.",
+        all_of(OLD, reported(to_user_rate_kbit=64)),
+        None,
+        "failed",
+    ),
+    "what the agent wants is something else than the Link": Case(
+        "failed",
+        "failed",
+        f"the kernel has 64{KBIT} to the user AS",
+        all_of(OLD, limit(1000, kernel=64)),
+        None,
+        "failed",
+    ),
+    "foreign content": Case(
+        "delivered",
+        "delivered",
+        "reports limits that this service did not issue.",
+        lambda _now: update(HostReceipt, content="foreign"),
+        "foreign_content",
+    ),
+    "older generation": Case("delivered", "delivered", "has not confirmed it yet", reported(generation=0)),
+    "no word of the Link": Case(
+        "delivered",
+        "delivered",
+        "has not confirmed it yet",
+        lambda _now: LinkEnforcement.objects.all().delete() and None,
+    ),
+    "waiting": Case("waiting", "waiting", f"Waiting until {AP} fetches", lambda _now: update(Link, **UNFETCHED)),
+    "no report": Case(
+        "silent",
+        "no_report",
+        f"UTC. The limit at that time was 1\N{NO-BREAK SPACE}000{KBIT}.",
+        heard(timedelta(hours=2)),
+        None,
+        "away",
+    ),
+    "inactive": Case("inactive", "inactive", "Inactive:", lambda _now: update(Link, active=False)),
+    "limits removed": Case(
+        "failed",
+        "failed",
+        f"Not enforced: the operator of {AP} removed the limits at",
+        all_of(
+            heard(timedelta(hours=2), problems=[{"code": "limits_removed", "subject": "agent", "message": "reset"}]),
+            lambda _now: LinkEnforcement.objects.all().delete() and None,
+        ),
+        None,
+        "failed",
+    ),
+    "foreign filter on its device": Case(
+        "enforced",
+        "enforced",
+        f"A foreign filter stands in front at {AP}: what it catches is not limited.",
+        all_of(ON_ETH0, FILTER),
+        "foreign_filter_in_front",
+    ),
+    "foreign filter on another device": Case(
+        "enforced",
+        "enforced",
+        "Enforced in both directions",
+        all_of(ON_ETH0, problem("foreign_filter_in_front", "eth7")),
+    ),
+    "a problem of the whole host": Case(
+        "enforced",
+        "enforced",
+        f"The agent of {AP} cannot make its kernel agree with all limits.",
+        all_of(ON_ETH0, problem("verify_failed", "kernel")),
+        "verify_failed",
+    ),
+    "skewed clock, as measured": Case(
+        "enforced",
+        "enforced",
+        f"The clock of {AP} is 10 min behind.",
+        lambda _now: update(HostReceipt, clock_skew_ms=-600_000),
+        "clock",
+    ),
+    "skewed clock, as its receipts show": Case(
+        "enforced",
+        "enforced",
+        f"The clock of {AP} is 2 min behind.",
+        lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2)),
+        "clock",
+    ),
+    "step of a temporary limit that the agent has made": Case(
+        "enforced", "enforced", "Enforced in both directions", stepped(60, 200)
+    ),
+    "step of a moment ago": Case("enforced", "enforced", "Enforced in both directions", stepped(3, 1000)),
+    "step that no receipt shows yet": Case(
+        "delivered",
+        "delivered",
+        "has not confirmed the newest step of the temporary limit yet",
+        stepped(25, 1000, receipt_s_ago=40),
+    ),
+    "step that the agent has not made": Case(
+        "failed", "failed", "the kernel has 1\N{NO-BREAK SPACE}000", all_of(OLD, stepped(60, 1000)), None, "failed"
+    ),
+    "delivered, not verified": Case(
+        "not_verified",
+        "delivered",
+        f"Delivered, not verified: {AP} has no agent",
+        without_agent(config_version_deployed=99),
+    ),
+    "nobody there fetches limits": Case(
+        "failed",
+        "failed",
+        f"Not enforced: no agent of {AP} fetches limits.",
+        all_of(
+            without_agent(config_version_deployed=99),
+            lambda now: update(Link, wanted_limits_version=99, changed_at=now - LONG_AGO),
+        ),
+        None,
+        "failed",
+    ),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, receipt: HostReceipt) -> Case:
+    found = CASES[request.param]
+    found.changes(timezone.now())
+    return found
+
+
+def judged(link: Link) -> Any:
+    return link_status(with_relations(Link.objects.filter(pk=link.pk)).get(), now=timezone.now())
+
+
+def test_the_judgement_itself(case: Case, link: Link) -> None:
+    status = judged(link)
+    remark = None if status.remark is None else status.remark.code
+    assert (status.stage, status.state, remark) == (case.stage, case.state, case.remark)
+    assert case.words in status.text
+
+
+def plain(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def states_on(page: Page) -> set[str]:
+    """Of the badges in the page's cards, not of the chips that count and filter."""
+    found = [span.attrs.get("class", "").split() for span in page.root.all("span")]
+    return {classes[1].removeprefix("stage-") for classes in found if classes[:1] == ["stage"]}
+
+
+def test_owners_pages_say_it(case: Case, link: Link, client: Client, owner: User) -> None:
+    client.force_login(owner)
+    as_id, text = link.interface_b.AS_id, plain(judged(link).text)
+    for url in (reverse("link_detail", args=[as_id, link.pk]), reverse("user_as_detail", args=[as_id])):
+        page = Page(client.get(url))
+        assert states_on(page) == {case.state}, url
+        assert (text in page.text) == (case.stage != "enforced" or case.remark is not None)
+    listed = Page(client.get(reverse("user_as_list")))
+    assert states_on(listed) == {case.state}
+    assert (judged(link).remark or ("", "Status"))[1] in listed.text
+
+
+def test_rest_says_it_and_filters_by_it(case: Case, link: Link, client: Client, owner: User) -> None:
+    client.force_login(owner)
+    status = client.get(f"/api/v1/links/{link.pk}/").json()["status"]
+    assert (status["stage"], status["state"], status["text"]) == (case.stage, case.state, judged(link).text)
+    assert (status["remark"] or {}).get("code") == case.remark
+    for query in ({"stage": case.stage}, {"state": case.state}, {"stage": case.stage, "state": case.state}):
+        assert client.get("/api/v1/links/", query).json()["count"] == 1, query
+    for query in ({"stage": other} for other in ("waiting", "enforced", "failed", "silent") if other != case.stage):
+        assert client.get("/api/v1/links/", query).json()["count"] == 0, query
+
+
+def test_the_client_of_the_command_line_says_it(case: Case, link: Link, client: Client, owner: User) -> None:
+    client.force_login(owner)
+    document = client.get(f"/api/v1/links/{link.pk}/").json()
+    shown = plain(commands._described(document))
+    assert f"State       {tables.STATES[case.state]} since" in shown
+    assert plain(judged(link).text) in shown
+
+
+def test_metrics_count_it(case: Case, link: Link) -> None:
+    cache.delete("scionlab.metrics.figures")
+    lines = exposition().decode().splitlines()
+    for name, label, word in (
+        ("scionlab_links", "stage", case.stage),
+        ("scionlab_links_by_state", "state", case.state),
+    ):
+        counted = [line for line in lines if line.startswith(f"{name}{{") and not line.endswith(" 0.0")]
+        assert counted == [f'{name}{{{label}="{word}"}} 1.0']
+
+
+def test_the_cockpit_says_it(case: Case, link: Link, ap: AttachmentPoint, client: Client, staff: User) -> None:
+    client.force_login(staff)
+    overview = client.get(reverse("cockpit")).content.decode()
+    assert f'class="stage stage-{case.state}"' in overview
+    assert states_on(Page(client.get(reverse("cockpit_ap", args=[ap.pk])))) == {case.state}
+    missing = Page(client.get(reverse("cockpit_not_enforced")))
+    is_missing = case.state in {"failed", "no_report", "waiting", "delivered", "clamped"}
+    assert states_on(missing) == ({case.state} if is_missing else set())
+    assert (plain(judged(link).text) in missing.text) == is_missing
+
+
+def test_django_admin_says_it_and_filters_by_it(case: Case, link: Link, client: Client, staff: User) -> None:
+    client.force_login(staff)
+    changelist = reverse("admin:scionlab_link_changelist")
+    found = client.get(changelist, {"state": case.state})
+    assert [one.pk for one in found.context["cl"].result_list] == [link.pk]
+    other = "failed" if case.state != "failed" else "enforced"
+    assert list(client.get(changelist, {"state": other}).context["cl"].result_list) == []
+    page = client.get(reverse("admin:scionlab_link_change", args=[link.pk])).content.decode()
+    assert f">{case.state.replace('_', ' ')}</span>" in page
+
+
+def test_mails_say_it(case: Case, link: Link) -> None:
+    """An hour without a break in which somebody looked; what lasts is told by its kind and in the page's sentence."""
+    Mail.objects.all().delete()
+    now = timezone.now()
+    NoticeWatch.objects.update_or_create(pk=1, defaults={"since": now - timedelta(days=1), "looked_at": now})
+    sentence = plain(judged(link).text)
+    notices_find(now=now)
+    mails = [mail for mail in Mail.objects.all() if mail.kind in {"away", "failed"}]
+    assert [mail.kind for mail in mails] == ([] if case.mail is None else [case.mail])
+    for mail in mails:
+        assert sentence in plain(mail.body)
