@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from scionlab_bw import VERSION, account, commands, credentials
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
-from scionlab_bw.tables import STAGES, clean
+from scionlab_bw.tables import STATES, clean
 
 EPILOG = """\
 LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one Link, or AS@ATTACHMENT-POINT.
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     name.add_argument("label", metavar="LABEL")
     name.set_defaults(run=commands.rename)
     every = sub.add_parser("links", help="your Links", parents=[shared])
-    every.add_argument("--stage", choices=list(STAGES), help="only those at this stage")
+    every.add_argument("--state", choices=list(STATES), help="only those in this state")
     every.set_defaults(run=commands.list_links)
     sub.add_parser("show", help="one Link", parents=[of_link]).set_defaults(run=commands.show)
     _add_set(sub.add_parser("set", help="limit a Link, for ever or for a time", parents=[of_link]))

@@ -30,14 +30,14 @@ def ases(service: Service, arguments: Namespace) -> int:
     if arguments.json:
         _print_json(found)
         return 0
-    rows = [(one["id"], one["isd_as"], one["label"], len(one["links"]), _stages(one["links"])) for one in found]
-    print(tables.table(["ID", "AS", "LABEL", "LINKS", "STAGES"], rows, right=(0, 3)) if rows else "You have no AS.")
+    rows = [(one["id"], one["isd_as"], one["label"], len(one["links"]), _states(one["links"])) for one in found]
+    print(tables.table(["ID", "AS", "LABEL", "LINKS", "STATES"], rows, right=(0, 3)) if rows else "You have no AS.")
     return 0
 
 
-def _stages(found: list[dict[str, Any]]) -> str:
-    stages = [tables.STAGES.get(one["status"]["stage"], "?") for one in found]
-    return ", ".join(f"{stages.count(name)} {name}" for name in dict.fromkeys(stages))
+def _states(found: list[dict[str, Any]]) -> str:
+    states = [tables.state(one["status"]) for one in found]
+    return ", ".join(f"{states.count(name)} {name}" for name in dict.fromkeys(states))
 
 
 def rename(service: Service, arguments: Namespace) -> int:
@@ -49,7 +49,7 @@ def rename(service: Service, arguments: Namespace) -> int:
 
 
 def list_links(service: Service, arguments: Namespace) -> int:
-    found = list(service.all_of("links/", stage=arguments.stage))
+    found = list(service.all_of("links/", state=arguments.state))
     if arguments.json:
         _print_json(found)
         return 0
@@ -61,11 +61,12 @@ def list_links(service: Service, arguments: Namespace) -> int:
             format_kbit(one["to_user_kbit"]),
             format_kbit(one["from_user_kbit"]),
             _enforced(one["status"]),
-            tables.STAGES.get(one["status"]["stage"], one["status"]["stage"]),
+            tables.state(one["status"]),
+            (one["status"].get("remark") or {}).get("text", ""),
         )
         for one in found
     ]
-    headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "KERNEL HAS", "STAGE"]
+    headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "KERNEL HAS", "STATE", "REMARK"]
     print(tables.table(headers, rows, right=(0, 3, 4, 5)) if rows else "There is no Link.")
     if rows:
         print(
@@ -109,9 +110,11 @@ def _described(link: dict[str, Any]) -> str:
         (f"{'Next' if index == 0 else 'Then'}", f"{one['kind']} from {tables.moment(one['begins_at'])}")
         for index, one in enumerate(status["upcoming"])
     ]
+    kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
+    read = f", read {tables.moment(status['read_at'])}" if status.get("read_at") else ""
     rows += [
-        ("Kernel has", tables.limits(status["enforced"])),
-        ("Stage", f"{tables.STAGES.get(status['stage'], status['stage'])} since {tables.moment(status['since'])}"),
+        (kernel, tables.limits(status.get("last_known", status["enforced"])) + read),
+        ("State", f"{tables.state(status)} since {tables.moment(status['since'])}"),
         ("", status["text"]),
     ]
     return tables.facts(rows)
@@ -336,7 +339,7 @@ def watch(service: Service, arguments: Namespace) -> int:
     shown = None
     for found in _versions(service, link["id"], until=lambda: False):
         status = found["status"]
-        line = f"{tables.STAGES.get(status['stage'], '?')}: {tables.limits(status['wanted'])}. {status['text']}"
+        line = f"{tables.state(status)}: {tables.limits(status['wanted'])}. {status['text']}"
         if arguments.json:
             print(json.dumps(found, ensure_ascii=False), flush=True)
         elif line != shown:

@@ -8,15 +8,22 @@ from typing import Any
 
 from scionlab_bw.units import format_kbit
 
-STAGES = {
+STATES = {
     "inactive": "inactive",
     "waiting": "waiting",
     "delivered": "delivered",
-    "enforced": "ENFORCED",
-    "not_verified": "not verified",
-    "failed": "NOT ENFORCED",
-    "silent": "unknown",
+    "enforced": "enforced",
+    "clamped": "clamped",
+    "blocked": "blocked",
+    "failed": "FAILED",
+    "no_report": "no report",
 }
+
+
+def state(status: dict[str, Any]) -> str:
+    """The state, in one or two words; what is not known here as it was sent."""
+    found = str(status.get("state") or status["stage"])  # an older service has only the stage
+    return STATES.get(found, found)
 
 
 def clean(value: Any) -> str:

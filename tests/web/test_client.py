@@ -100,13 +100,13 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     """Every command, each output as a stranger reads it."""
     name, one = "17-ffaa:1:1", str(link.pk)
     code, out, _ = run("ases")
-    assert (code, out.splitlines()[0].split()) == (0, ["ID", "AS", "LABEL", "LINKS", "STAGES"])
-    assert out.splitlines()[1].split() == [str(link.interface_b.AS_id), name, "Owner's", "AS", "1", "1", "ENFORCED"]
-    assert run("links")[1].splitlines()[1].split() == [one, name, "17-ffaa:0:1107", *["1", "000"] * 3, "ENFORCED"]
-    assert run("links", "--stage", "failed")[1] == "There is no Link.\n"
+    assert (code, out.splitlines()[0].split()) == (0, ["ID", "AS", "LABEL", "LINKS", "STATES"])
+    assert out.splitlines()[1].split() == [str(link.interface_b.AS_id), name, "Owner's", "AS", "1", "1", "enforced"]
+    assert run("links")[1].splitlines()[1].split() == [one, name, "17-ffaa:0:1107", *["1", "000"] * 3, "enforced"]
+    assert run("links", "--state", "failed")[1] == "There is no Link.\n"
     shown = run("show", f"{name}@17-ffaa:0:1107")[1]
     assert "Requested   1 000 kbit/s\n" in shown
-    assert "Stage       ENFORCED since 20" in shown
+    assert "State       enforced since 20" in shown
     assert run("wait", one)[:2] == (0, run("wait", name)[1])
 
     assert run("set", one, "0.5M")[1].startswith("Saved. 500 kbit/s. ")
