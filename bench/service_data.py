@@ -1,7 +1,8 @@
 """The data of the service's measurements, made and changed in a process of its own with the service's settings.
 
     python -m bench.service_data fill HOSTS LINKS    prints JSON: the hosts, then the attachment point with its Links
-    python -m bench.service_data people ASES         prints JSON: who may look at which pages, see `people`
+    python -m bench.service_data people ASES [POINTS]  prints JSON: who may look at which pages, see `people`
+    python -m bench.service_data turn CONDITION      healthy, silent or clamped: see `turn`
     python -m bench.service_data change              for each host id on stdin: saves, prints the moment of the commit
 
 Moments are of the monotonic clock, which all processes of a machine share.
@@ -76,9 +77,10 @@ def _attach(ap_host: Host, ases: Sequence[AS], hosts: Sequence[Host], owner_ids:
     )
 
 
-def people(ases: int) -> None:
-    """`ases` user ASes of one Link each, at 20 attachment points whose agents have just said that all is enforced; five
-    belong to each person. Prints the cookies of the first of them and of an administrator, and keys of their pages.
+def people(ases: int, points: int = POINTS) -> None:
+    """`ases` user ASes of one Link each, at `points` attachment points whose agents have just said that all is
+    enforced; five belong to each person. Prints the cookies of the first of them and of an administrator, and keys of
+    their pages.
     """
     from django.db import transaction
     from django.utils import timezone
@@ -94,8 +96,8 @@ def people(ases: int) -> None:
         owners = User.objects.bulk_create(
             [User(email=f"person-{number}@example.org") for number in range(-(-ases // ASES_EACH))], batch_size=BATCH
         )
-        for point in range(POINTS):
-            numbers = range(point, ases, POINTS)
+        for point in range(points):
+            numbers = range(point, ases, points)
             ap_as = AS.objects.create(isd=isd, as_id=FIRST_AP_ID + point)
             ap_host = Host.objects.create(AS=ap_as, public_ipv4="192.0.2.1")
             AttachmentPoint.objects.create(AS=ap_as, host=ap_host, maximum_kbit=100_000)
@@ -134,6 +136,24 @@ def _say_enforced(ap_host: Host) -> None:
     LinkEnforcement.objects.bulk_create(rows)
 
 
+def turn(condition: str) -> None:
+    """What all agents said last: now ("healthy", and "clamped" with maxima below what everybody asked for), or an hour
+    ago ("silent")."""
+    from datetime import timedelta
+
+    from django.db.models import OuterRef, Subquery
+    from django.utils import timezone
+
+    from scionlab.models import AttachmentPoint, HostReceipt, Link, LinkEnforcement
+
+    at = timezone.now() - timedelta(hours=condition == "silent")
+    AttachmentPoint.objects.update(maximum_kbit=50 if condition == "clamped" else 100_000)
+    asked = Subquery(Link.objects.filter(pk=OuterRef("link")).values("bandwidth_kbit"))
+    kbit = 50 if condition == "clamped" else asked
+    LinkEnforcement.objects.update(kbit=kbit, to_user_rate_kbit=kbit, from_user_rate_kbit=kbit, received_at=at)
+    HostReceipt.objects.update(received_at=at, observed_at=at)
+
+
 def _session(user: User) -> str:
     """The cookie of somebody who has logged in."""
     from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
@@ -166,7 +186,9 @@ def main(argv: list[str]) -> None:
     if argv[0] == "fill":
         fill(int(argv[1]), int(argv[2]))
     elif argv[0] == "people":
-        people(int(argv[1]))
+        people(*(int(one) for one in argv[1:]))
+    elif argv[0] == "turn":
+        turn(argv[1])
     else:
         change()
 

@@ -25,6 +25,7 @@ NAME = "pages"
 TITLE = "Pages with 10 000 user ASes"
 FEW = 10
 MAX_STATEMENTS, MAX_BYTES = 10, 100_000
+MAX_RATIO = 1.5  # of what a page costs while no agent reports, or maxima clamp, to its healthy cost
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,48 @@ PAGES = (
 )
 
 
+# Links at one attachment point, and what their pages cost in each condition.
+CONDITIONS = ("healthy", "silent", "clamped")
+JUDGED = tuple(page for page in PAGES if page.path.startswith("/cockpit/") and page.name in {
+    "cockpit", "an attachment point", "not enforced",
+})  # fmt: skip
+
+
 def steps(scale: Scale) -> list[Step]:
     many, rounds = scale.pick((10_000, 100), (200, 5))
     return [
         Step(f"pages with {ases} ASes", 20 + ases / 100 + rounds, partial(_measure, ases, rounds))
         for ases in (FEW, many)
-    ]
+    ] + [_conditions_step(*scale.pick((4000, 30), (200, 5)))]
+
+
+def _conditions_step(links: int, rounds: int) -> Step:
+    title = f"an attachment point with {links} links, healthy, silent and clamped"
+    return Step(title, 20 + links / 100 + rounds, partial(_measure_conditions, links, rounds))
+
+
+def _measure_conditions(links: int, rounds: int, outcome: Outcome) -> None:
+    """All at one attachment point: the page of it then shows as many as it ever does."""
+    with world.site("postgresql", hosts=0, links=0) as site:
+        facts = json.loads(site.run(["-m", "bench.service_data", "people", str(links), "1"]).splitlines()[-1])
+        with site.serve(OURS) as server:
+            line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            for _ in range(3):  # the conditions take turns, so that a busy machine harms none more than another
+                for condition in CONDITIONS:
+                    site.run(["-m", "bench.service_data", "turn", condition])
+                    for page in JUDGED:
+                        add = partial(outcome.add, what="condition", page=page.name, condition=condition)
+                        _repeat(server, partial(_get, line, page, facts), rounds, add)
+            line.close()
+
+
+def _repeat(server: WebServer, ask: Callable[[], object], rounds: int, add: Callable[..., None]) -> None:
+    ask()
+    before, began = server.cpu_s(), time.perf_counter()
+    for _ in range(rounds):
+        ask()
+    add((time.perf_counter() - began) * 1000 / rounds, "ms", kind="time")
+    add((server.cpu_s() - before) * 1000 / rounds, "ms", kind="cpu")
 
 
 def _measure(ases: int, rounds: int, outcome: Outcome) -> None:
@@ -140,7 +177,32 @@ def tables(outcome: Outcome) -> list[Table]:
         "pages bring their own. Statements are counted in PostgreSQL's log; one of them only asks whether the "
         "connection is still there (CONN_HEALTH_CHECKS), and does not count against the limit."
     )
-    return [Table("Time of a page", [*header, "kB with style and script"], rows, remark)]
+    return [Table("Time of a page", [*header, "kB with style and script"], rows, remark), *_conditions_table(outcome)]
+
+
+def _conditions_table(outcome: Outcome) -> list[Table]:
+    rows = []
+    for page in JUDGED:
+        found = {
+            (condition, kind): outcome.median(what="condition", page=page.name, condition=condition, kind=kind)
+            for condition in CONDITIONS
+            for kind in ("cpu", "time")
+        }
+        if None in found.values():
+            continue
+        row = [page.name]
+        for kind in ("cpu", "time"):
+            healthy = found["healthy", kind] or 0.0
+            others = [found[condition, kind] or 0.0 for condition in CONDITIONS[1:]]
+            row += [figure(healthy), *(f"{figure(one)} ({one / healthy:.2f}x)" for one in others)]
+        rows.append(row)
+    header = ["page", *(f"{condition}, ms {kind}" for kind in ("CPU", "in all") for condition in CONDITIONS)]
+    remark = (
+        "Thousands of links at one attachment point, whose agent reports that all is enforced, has not reported for an "
+        "hour, or enforces a maximum below what everybody asked for. CPU is that of the web process; in all includes "
+        f"PostgreSQL. Limit: {MAX_RATIO} times the healthy page."
+    )
+    return [Table("The same page when something is wrong", header, rows, remark)] if rows else []
 
 
 def _figure(outcome: Outcome, what: str, page: str, ases: int, scale: int) -> str:
