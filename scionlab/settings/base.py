@@ -71,11 +71,13 @@ DATABASES = {"default": env.database("DATABASE_URL", str(VAR_DIR / "scionlab.sql
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.redis_address("REDIS_URL", "")
+# A Redis of its own may throw away what was not used for longest; the one of REDIS_URL has messages, and must not.
+CACHE_URL = env.redis_address("CACHE_URL", REDIS_URL)
 if REDIS_URL:
     CACHES = {
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
-            "LOCATION": REDIS_URL,
+            "LOCATION": CACHE_URL,
             "OPTIONS": {**redis_client.options(), "serializer": "scionlab.signed_cache.SignedSerializer"},
         }
     }
@@ -259,7 +261,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 STATIC_URL = "static/"
-STATIC_ROOT = str(VAR_DIR / "static")
+STATIC_ROOT = env.text("STATIC_ROOT", str(VAR_DIR / "static"))
 STATICFILES_DIRS: list[str] = []
 
 LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

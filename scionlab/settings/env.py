@@ -1,18 +1,37 @@
-"""Reads settings from environment variables; an error names the variable, the value and the remedy."""
+"""Reads settings from environment variables; an error names the variable, the value and the remedy.
+
+Any variable can be given as a file: `SECRET_KEY_FILE=/run/secrets/secret_key` stands for the content of that file.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 
+def given(name: str) -> str | None:
+    """The variable, or the content of the file that `<name>_FILE` names, without the line break at its end."""
+    path = os.environ.get(f"{name}_FILE")
+    if not path:
+        return os.environ.get(name)
+    if os.environ.get(name):
+        raise ImproperlyConfigured(f"Both {name} and {name}_FILE are set. Unset one of them.")
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = getattr(exc, "strerror", None) or "it is not UTF-8 text"
+        raise ImproperlyConfigured(f'{name}_FILE is "{path}", which cannot be read: {reason}. Correct it.') from exc
+
+
 def text(name: str, default: str | None = None) -> str:
     """Raises `ImproperlyConfigured` when the variable is not set and there is no default."""
-    value = os.environ.get(name, default)
+    value = given(name)
+    value = default if value is None else value
     if value is None or (value == "" and default is None):
         raise ImproperlyConfigured(f"The environment variable {name} is not set, and it has no default. Set it.")
     return value
@@ -30,7 +49,7 @@ def secret(name: str, *, unlike: str | None = None) -> str:
 
 def optional_secret(name: str) -> str:
     """A `secret`, or "" where the variable is not set or empty."""
-    return secret(name) if os.environ.get(name) else ""
+    return secret(name) if given(name) else ""
 
 
 def networks(name: str) -> list[IPv4Network | IPv6Network]:
@@ -42,7 +61,7 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
 
 
 def one_of(name: str, default: str, *known: str) -> str:
-    written = os.environ.get(name, default)
+    written = text(name, default)
     if written not in known:
         raise ImproperlyConfigured(f'{name} is "{written}". Set it to one of {", ".join(known)}.')
     return written
@@ -50,7 +69,7 @@ def one_of(name: str, default: str, *known: str) -> str:
 
 def rate(name: str, default: str) -> str:
     """Requests per time: `600/min`."""
-    written = os.environ.get(name, default)
+    written = text(name, default)
     if not re.fullmatch(r"[1-9][0-9]{0,8}/(s|sec|m|min|h|hour|d|day)", written, flags=re.ASCII):
         raise ImproperlyConfigured(f'{name} is "{written}". Set it to a number per s, min, hour or day, like 600/min.')
     return written
@@ -73,7 +92,7 @@ def redis_address(name: str, default: str | None = None) -> str:
 
 
 def integer(name: str, default: int, *, low: int = 0, high: int = 2**31 - 1) -> int:
-    written = os.environ.get(name)
+    written = given(name)
     if written is None:
         return default
     if not (written.isascii() and written.isdigit()) or not low <= int(written) <= high:
@@ -82,7 +101,7 @@ def integer(name: str, default: int, *, low: int = 0, high: int = 2**31 - 1) -> 
 
 
 def boolean(name: str, default: bool) -> bool:
-    written = os.environ.get(name)
+    written = given(name)
     if written is None:
         return default
     known = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -93,7 +112,7 @@ def boolean(name: str, default: bool) -> bool:
 
 def words(name: str, default: str = "") -> list[str]:
     """A comma-separated list."""
-    return [word.strip() for word in os.environ.get(name, default).split(",") if word.strip()]
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
 def host_names(name: str) -> list[str]:
@@ -105,8 +124,11 @@ def host_names(name: str) -> list[str]:
 
 
 def database(name: str, embedded_file: str) -> dict[str, object]:
-    """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`."""
-    url = os.environ.get(name, "")
+    """`postgres://user:password@host:port/name` (`?host=/folder` for a socket), or SQLite in `embedded_file`.
+
+    POSTGRES_PASSWORD is the password of an address that has none.
+    """
+    url = text(name, "")
     if not url:
         return {
             "ENGINE": "django.db.backends.sqlite3",
@@ -137,7 +159,7 @@ def database(name: str, embedded_file: str) -> dict[str, object]:
         "ENGINE": "django.db.backends.postgresql",
         "NAME": parts.path.strip("/"),
         "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
+        "PASSWORD": unquote(parts.password or "") or text("POSTGRES_PASSWORD", ""),
         "HOST": host,
         "PORT": str(port or ""),
         "CONN_MAX_AGE": 60,

@@ -2,6 +2,7 @@
 
 from scionlab.settings import env
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
+from scionlab.settings.collect import STORAGES as STORAGES
 
 DEBUG = False  # whatever the environment says: its error pages show settings and local variables
 SECRET_KEY = env.secret("SECRET_KEY")
@@ -23,7 +24,3 @@ SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"\A(healthz|livez|readyz|metrics)\Z"]
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31_536_000)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.boolean("SECURE_HSTS_SUBDOMAINS", True)
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
-}
