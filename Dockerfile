@@ -8,6 +8,9 @@ RUN pip install --no-cache-dir --require-hashes -r requirements/web.lock && user
 COPY bandwidth_config.py config_tar.py manage.py ./
 COPY scionlab scionlab
 COPY templates templates
-ENV SCIONLAB_VAR=/var/lib/scionlab PYTHONUNBUFFERED=1
+# Each image has the static files of its version, and the list of their names.
+ENV SCIONLAB_VAR=/var/lib/scionlab STATIC_ROOT=/srv/scionlab/collected PYTHONUNBUFFERED=1
+RUN SCIONLAB_VAR=/tmp/collect DJANGO_SETTINGS_MODULE=scionlab.settings.collect python manage.py collectstatic --no-input && rm -r /tmp/collect && \
+    install --directory --owner scionlab /srv/nginx/static
 USER scionlab
 EXPOSE 8000

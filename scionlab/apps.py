@@ -3,6 +3,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
+from scionlab import request_ids
 from scionlab.append_only import guard_audit
 from scionlab.metrics import work
 
@@ -15,3 +16,4 @@ class ScionlabConfig(AppConfig):
     def ready(self) -> None:
         post_migrate.connect(guard_audit, sender=self)
         work.connect()
+        request_ids.connect()

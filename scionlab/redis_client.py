@@ -27,10 +27,14 @@ def options() -> dict[str, Any]:
     return {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S, "retry": once_more}
 
 
-@lru_cache(maxsize=1)
 def client() -> Redis:
-    """The process's client; only where `REDIS_URL` is set. Its pool notices a fork."""
-    return Redis.from_url(settings.REDIS_URL, **options())
+    """The process's client of the broker; only where `REDIS_URL` is set. Its pool notices a fork."""
+    return client_of(settings.REDIS_URL)
+
+
+@lru_cache(maxsize=2)  # the broker, and the cache where it has a server of its own
+def client_of(url: str) -> Redis:
+    return Redis.from_url(url, **options())
 
 
 class Rest:

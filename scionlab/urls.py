@@ -7,6 +7,7 @@ from django.urls.converters import IntConverter
 
 from scionlab import health
 from scionlab.metrics.page import metrics
+from scionlab.security_txt import security_txt
 from scionlab.views import link, site, timed, usage, user_as
 
 
@@ -29,6 +30,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
+    path(".well-known/security.txt", security_txt, name="security_txt"),
     path("login/", site.login, name="login"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),

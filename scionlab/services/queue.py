@@ -54,11 +54,17 @@ def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
 
 
 def redis_problems() -> list[str]:
-    """For the health check: a line that says how Redis is missing, none where it answers or is not used."""
-    if not settings.REDIS_URL:
-        return []
+    """For the health check: a line for each server that does not answer, none where they answer or are not used."""
+    lost = {
+        settings.CACHE_URL: "cache: {}; configurations are rendered for each poll, and API requests are not counted"
+    }
+    lost[settings.REDIS_URL] = "redis: {}; saves are accepted, and carried out by the sweep once it is back"
+    return [line.format(problem) for url, line in lost.items() if url and (problem := _problem(url))]
+
+
+def _problem(url: str) -> str:
     try:
-        redis_client.client().ping()
+        redis_client.client_of(url).ping()
     except RedisError as exc:
-        return [f"redis: {type(exc).__name__}; saves are accepted, and carried out by the sweep once it is back"]
-    return []
+        return type(exc).__name__
+    return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF
 
-from scionlab import redis_client
+from scionlab import log_lines, redis_client
 from scionlab.settings import env
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -33,7 +33,8 @@ INSTALLED_APPS = [
     "scionlab",
 ]
 MIDDLEWARE = [
-    "scionlab.metrics.requests.MetricsMiddleware",  # first: it times all others
+    "scionlab.request_ids.RequestIdMiddleware",  # first: what the others log has the id
+    "scionlab.metrics.requests.MetricsMiddleware",  # it times all others
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "scionlab.middleware.HeadersMiddleware",
@@ -109,6 +110,9 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker as long as it takes
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
+CELERY_BEAT_SCHEDULER = "scionlab.beat:Scheduler"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 30  # seconds; the health check of docker-compose.yml takes 2 minutes for too long
+BEAT_HEARTBEAT = str(VAR_DIR / "beat-heartbeat")
 SWEEP_INTERVAL_S = env.integer("SWEEP_INTERVAL_S", 30, low=1)
 # Each finds its work in the database, so that one left out is made up for by the next: one that no worker has begun
 # when the next is due is dropped.
@@ -252,6 +256,8 @@ USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660
 MAIL_KEEP_DAYS = env.integer("MAIL_KEEP_DAYS", 90, low=1, high=3660)
 USED_KEEP_DAYS = env.integer("USED_KEEP_DAYS", 30, low=1, high=3660)
 
+SECURITY_CONTACT = env.contacts("SECURITY_CONTACT")  # in /.well-known/security.txt; none: there is no such file
+
 # Who may read /metrics: nobody, unless one of these says so.
 METRICS_TOKEN = env.optional_secret("METRICS_TOKEN")
 METRICS_NETWORKS = env.networks("METRICS_NETWORKS")
@@ -268,7 +274,7 @@ LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "INFO", "WARNING", "ERROR",
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"class": "scionlab.log_lines.Line", "format": "%(levelname)s %(name)s %(message)s"}},
+    "formatters": {"line": {"class": "scionlab.log_lines.Line", "format": log_lines.FORMAT}},
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
     "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
     "loggers": {"axes": {"level": "ERROR"}},  # LoginGuard says the same in lines of ours, without accounts

@@ -115,6 +115,17 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
+def contacts(name: str) -> list[str]:
+    """A comma-separated list of `mailto:`, `https:` and `tel:` addresses."""
+    found = words(name)
+    for contact in found:
+        if not re.fullmatch(r"(mailto:[^\s@]+@[^\s@]+|https://\S+|tel:\+[0-9-]+)", contact, flags=re.ASCII):
+            raise ImproperlyConfigured(
+                f'{name} has "{contact}". Set it to addresses like mailto:security@example.org or https://example.org/report.'
+            )
+    return found
+
+
 def host_names(name: str) -> list[str]:
     """At least one, and not every one: a request's Host header stands in redirects."""
     found = words(name) or [text(name)]

@@ -1,8 +1,7 @@
 """For production: nothing secret has a default, and the insecure choices must be made in words (docs/operations.md)."""
 
-from scionlab.settings import env
+from scionlab.settings import collect, env
 from scionlab.settings.base import *  # noqa: F403  settings are layered by design
-from scionlab.settings.collect import STORAGES as STORAGES
 
 DEBUG = False  # whatever the environment says: its error pages show settings and local variables
 SECRET_KEY = env.secret("SECRET_KEY")
@@ -24,3 +23,4 @@ SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"\A(healthz|livez|readyz|metrics)\Z"]
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31_536_000)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.boolean("SECURE_HSTS_SUBDOMAINS", True)
+STORAGES = collect.STORAGES

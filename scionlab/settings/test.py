@@ -20,4 +20,4 @@ WHITENOISE_AUTOREFRESH = True
 _process = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
 if REDIS_URL and _process:
     REDIS_URL = f"{REDIS_URL}?db={int(_process) + 1}"
-    CACHES["default"]["LOCATION"] = REDIS_URL
+    CACHES["default"]["LOCATION"] = CACHE_URL = REDIS_URL

@@ -23,7 +23,7 @@ def services() -> dict[str, Any]:
 
 
 def test_production_shape_has_every_part_with_a_health_check(services: dict[str, Any]) -> None:
-    assert {"postgres", "redis", "web", "worker", "beat"} <= services.keys()
+    assert {"postgres", "redis", "cache", "nginx", "web", "worker", "beat"} <= services.keys()
     without = [name for name, service in services.items() if "healthcheck" not in service]
     assert without == ["migrate"]  # it ends by itself
 
@@ -33,9 +33,33 @@ def test_postgres_runs_with_the_options_of_the_tests(services: dict[str, Any]) -
     assert [option for option in POSTGRES_OPTIONS if f"-c {option}" not in command] == []
 
 
-def test_redis_runs_with_the_options_of_the_tests(services: dict[str, Any]) -> None:
-    command = services["redis"]["command"].replace('""', "")
-    assert command.split() == ["redis-server", *[option for option in REDIS_OPTIONS if option]]
+@pytest.mark.parametrize(("part", "bound"), [("redis", ["512mb", "noeviction"]), ("cache", ["256mb", "allkeys-lru"])])
+def test_redis_runs_with_the_options_of_the_tests_and_only_the_cache_evicts(
+    services: dict[str, Any], part: str, bound: list[str]
+) -> None:
+    command = services[part]["command"].replace('""', "")
+    options = [option for option in REDIS_OPTIONS if option]
+    assert command.split() == ["redis-server", *options, "--maxmemory", bound[0], "--maxmemory-policy", bound[1]]
+    assert services["web"]["environment"]["REDIS_URL"] == "redis://redis:6379/0"
+    assert services["web"]["environment"]["CACHE_URL"] == "redis://cache:6379/0"
+
+
+def test_only_nginx_is_published_so_the_web_tier_has_as_many_replicas_as_one_likes(services: dict[str, Any]) -> None:
+    assert {name: service["ports"] for name, service in services.items() if "ports" in service} == {
+        "nginx": ["80:80", "443:443"]
+    }
+    assert "container_name" not in services["web"]
+
+
+def test_docker_keeps_a_bounded_log_of_every_container(services: dict[str, Any]) -> None:
+    kept = {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}
+    assert {name for name, service in services.items() if service.get("logging") != kept} == set()
+
+
+def test_our_image_is_tagged_by_its_commit(services: dict[str, Any]) -> None:
+    assert {services[part]["image"] for part in ("web", "worker", "beat", "migrate")} == {
+        "scionlab-bandwidth-service:${SCIONLAB_VERSION:-local}"
+    }
 
 
 @pytest.mark.parametrize("part", ["web", "worker", "beat", "migrate"])
@@ -44,10 +68,11 @@ def test_our_containers_write_nowhere_and_may_nothing(services: dict[str, Any], 
     assert (service["read_only"], service["cap_drop"], service["tmpfs"]) == (True, ["ALL"], ["/tmp"])  # noqa: S108  of a container
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert "cap_add" not in service
-    assert service["volumes"] == ["var:/var/lib/scionlab"]
+    static = ["static:/srv/nginx/static"] if part == "migrate" else []
+    assert service["volumes"] == ["var:/var/lib/scionlab", *static]
 
 
-@pytest.mark.parametrize("part", ["postgres", "redis"])
+@pytest.mark.parametrize("part", ["postgres", "redis", "cache"])
 def test_images_of_others_may_become_their_user_and_nothing_else(services: dict[str, Any], part: str) -> None:
     service = services[part]
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
@@ -62,10 +87,32 @@ def test_the_image_does_not_run_as_root() -> None:
     assert [line for line in lines[lines.index(users[0]) :] if line.startswith(("RUN", "COPY", "ADD"))] == []
 
 
+def test_nginx_writes_nowhere_and_may_bind_its_ports_and_become_nobody(services: dict[str, Any]) -> None:
+    service = services["nginx"]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert set(service["cap_add"]) == {"CHOWN", "NET_BIND_SERVICE", "SETGID", "SETUID"}
+    assert all(volume.endswith(":ro") for volume in service["volumes"])
+
+
 def test_every_variable_that_has_no_default_says_what_to_set(services: dict[str, Any]) -> None:
     environment = services["web"]["environment"]
-    for name in ("SECRET_KEY", "SIGNING_SECRET", "ALLOWED_HOSTS", "SITE_URL", "DATABASE_URL"):
+    for name in ("ALLOWED_HOSTS", "SITE_URL"):
         assert ":?set " in environment[name], name
+
+
+@pytest.mark.parametrize("part", ["web", "worker", "beat", "migrate", "postgres"])
+def test_secrets_come_as_files_and_never_as_values(part: str) -> None:
+    loaded = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    service = loaded["services"][part]
+    files = {name: value for name, value in service["environment"].items() if name.endswith("_FILE")}
+    assert {f"/run/secrets/{name}" for name in service["secrets"]} == set(files.values())
+    assert {loaded["secrets"][name]["file"] for name in service["secrets"]} <= {
+        f"./secrets/{name.removesuffix('_FILE').lower()}" for name in files
+    }
+    secret = re.compile("SECRET|PASSWORD|TOKEN")
+    assert [n for n in service["environment"] if secret.search(n) and n not in {*files, "SECRET_GRACE_HOURS"}] == [
+        name for name in service["environment"] if name == "API_THROTTLE_TOKEN"
+    ]
 
 
 @pytest.mark.parametrize("part", ["web", "worker", "beat", "migrate"])
@@ -74,7 +121,8 @@ def test_every_setting_of_the_documentation_reaches_the_containers(services: dic
     rows = [line for line in (ROOT / "docs/operations.md").read_text().splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])}
     assert len(documented) > 15
-    assert documented - services[part]["environment"].keys() == set()
+    reach = {name.removesuffix("_FILE") for name in services[part]["environment"]}
+    assert documented - reach == set()
 
 
 def test_the_web_tier_may_hold_the_polls_that_it_is_to_hold_and_has_the_time_to_end_them(

@@ -7,12 +7,18 @@ import io
 import json
 import logging
 import logging.config
+import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+from celery import signals
 from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
 
 from scionlab.api.receipt_format import ReceiptError, parse_receipt
+from scionlab.request_ids import RequestIdMiddleware, request_id
 
 
 @pytest.fixture
@@ -35,9 +41,7 @@ def test_a_receipt_cannot_write_a_line_of_its_own(written: io.StringIO) -> None:
     logging.getLogger("scionlab.tried").warning("receipt.refused host=%s %s", 7, caught.value.message)
     assert "ERROR root forged" in written.getvalue()
     assert written.getvalue().count("\n") == 1
-    assert written.getvalue().startswith(
-        r"WARNING scionlab.tried receipt.refused host=7 links.\nERROR root forged: Send"
-    )
+    assert r" WARNING scionlab.tried - receipt.refused host=7 links.\nERROR root forged: Send" in written.getvalue()
 
 
 def test_of_a_traceback_no_line_looks_like_an_event(written: io.StringIO) -> None:
@@ -46,6 +50,53 @@ def test_of_a_traceback_no_line_looks_like_an_event(written: io.StringIO) -> Non
     except ValueError:
         logging.getLogger("scionlab.tried").exception("it.failed")
     first, *others = written.getvalue().splitlines()
-    assert first == "ERROR scionlab.tried it.failed"
+    assert first.endswith("Z ERROR scionlab.tried - it.failed")
     assert others[-1] == "    ERROR root forged"
     assert all(line.startswith("    ") for line in others)
+
+
+def test_a_line_has_its_time_in_utc_and_the_request_that_caused_it(written: io.StringIO) -> None:
+    logger = logging.getLogger("scionlab.tried")
+    record = logger.makeRecord(logger.name, logging.WARNING, __file__, 1, "it.happened", (), None)
+    record.created = 1_800_000_000.25
+    given = request_id.set("0123456789abcdef" * 2)
+    logger.handle(record)
+    request_id.reset(given)
+    assert written.getvalue() == (
+        "2027-01-15T08:00:00.250Z WARNING scionlab.tried 0123456789abcdef0123456789abcdef it.happened\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "taken"),
+    [
+        ("0123456789abcdef" * 2, True),
+        ("", False),
+        ("0123456789ABCDEF" * 2, False),
+        ("0" * 31 + "\n", False),
+        ("x" * 32, False),
+    ],
+)
+def test_an_id_is_taken_from_the_proxy_in_its_form_alone_and_ends_with_the_request(told: str, taken: bool) -> None:
+    during: list[str] = []
+
+    def view(_: HttpRequest) -> HttpResponse:
+        during.append(request_id.get())
+        return HttpResponse()
+
+    RequestIdMiddleware(view)(RequestFactory().get("/", headers={"X-Request-ID": told}))
+    assert (during[0] == told) == taken
+    assert re.fullmatch("[0-9a-f]{32}", during[0])
+    assert request_id.get() == "-"
+
+
+def test_a_task_runs_under_the_id_of_the_request_that_queued_it() -> None:
+    given = request_id.set("0123456789abcdef" * 2)
+    headers: dict[str, str] = {}
+    signals.before_task_publish.send(sender="x", headers=headers)
+    request_id.reset(given)
+    queued = SimpleNamespace(request=headers)
+    signals.task_prerun.send(sender="x", task_id="1", task=queued)
+    assert request_id.get() == "0123456789abcdef" * 2
+    signals.task_postrun.send(sender="x", task_id="1", task=SimpleNamespace(name="x"), state="SUCCESS")
+    assert request_id.get() == "-"

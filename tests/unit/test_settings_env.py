@@ -113,12 +113,57 @@ def test_production_does_not_start_with_an_empty_one(empty: str, tmp_path: Path)
         ("LOGIN_LOCK_S", "never"),
         ("SESSION_AGE_S", "1"),
         ("ALLOWED_HOSTS", "lab.example.org,*"),
+        ("CACHE_URL", "http://localhost"),
     ],
 )
 def test_a_malformed_value_stops_the_start_and_is_named(name: str, value: str, tmp_path: Path) -> None:
     done = _start({**PRODUCTION, name: value}, tmp_path)
     assert done.returncode != 0
     assert re.search(rf"ImproperlyConfigured: {name} is ", done.stderr)
+
+
+def test_production_starts_with_every_secret_in_a_file(tmp_path: Path) -> None:
+    files = {
+        "SECRET_KEY": PRODUCTION["SECRET_KEY"],
+        "SIGNING_SECRET": PRODUCTION["SIGNING_SECRET"],
+        "SIGNING_SECRET_FALLBACKS": "",
+        "POSTGRES_PASSWORD": "p:a/s%s",
+        "EMAIL_PASSWORD": "quite-secret",
+        "METRICS_TOKEN": "x" * 32,
+    }
+    environment = {name: value for name, value in PRODUCTION.items() if name not in files}
+    for name, content in files.items():
+        (tmp_path / name).write_text(f"{content}\n")
+        environment[f"{name}_FILE"] = str(tmp_path / name)
+    show = (
+        "from django.conf import settings as s; print([s.SECRET_KEY, s.SIGNING_SECRET, s.SIGNING_SECRET_FALLBACKS, "
+        "s.DATABASES['default']['PASSWORD'], s.EMAIL_HOST_PASSWORD, s.METRICS_TOKEN])"
+    )
+    done = _start({**environment, "DATABASE_URL": "postgres://lab@localhost/lab"}, tmp_path, show)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == repr(
+        [files["SECRET_KEY"], files["SIGNING_SECRET"], [], "p:a/s%s", "quite-secret", "x" * 32]
+    )
+
+
+def test_a_secret_in_a_file_and_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("one")
+    monkeypatch.setenv("KEY", "another")
+    monkeypatch.setenv("KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(ImproperlyConfigured, match=re.escape("Both KEY and KEY_FILE are set. Unset one of them.")):
+        env.text("KEY")
+
+
+def test_a_file_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(ImproperlyConfigured) as refused:
+        env.text("KEY")
+    assert str(refused.value) == (
+        f'KEY_FILE is "{tmp_path}/key", which cannot be read: No such file or directory. Correct it.'
+    )
+    (tmp_path / "key").write_bytes(b"\xff")
+    with pytest.raises(ImproperlyConfigured, match="it is not UTF-8 text"):
+        env.text("KEY")
 
 
 @pytest.mark.parametrize("name", ["SECRET_KEY", "SIGNING_SECRET"])
@@ -141,9 +186,9 @@ def test_production_starts_with_all_of_them(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _start(environment: dict[str, str], var: Path) -> subprocess.CompletedProcess[str]:
+def _start(environment: dict[str, str], var: Path, then: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "import django; django.setup()"],
+        [sys.executable, "-c", f"import django; django.setup(); {then}"],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], "SCIONLAB_VAR": str(var), **environment},
         capture_output=True,

@@ -66,6 +66,7 @@ SECRET, TOKEN = frozenset({"secret"}), frozenset({"token"})
 RULES: dict[str, Rule] = {
     "front": Form({"GET": 302, "HEAD": 302}),
     "healthz": Form(READ),
+    "security_txt": Form({"GET": 404, "HEAD": 404}),  # no contact is set
     "livez": Form(READ),
     "readyz": Form(READ),
     "metrics": Form({"GET": 404, "HEAD": 404}),  # nobody may, unless a setting says so

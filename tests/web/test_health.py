@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
@@ -67,3 +69,34 @@ def test_without_redis_it_is_ready_and_says_what_waits(monkeypatch: pytest.Monke
     """A balancer that sent nobody here would turn a missing broker into an outage."""
     monkeypatch.setattr(health, "redis_problems", lambda: ["redis: ConnectionError; it waits"])
     assert ask("/readyz") == (200, "ok\nredis: ConnectionError; it waits\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        (
+            "CACHE_URL",
+            "cache: ConnectionError; configurations are rendered for each poll, and API requests are not counted",
+        ),
+        ("REDIS_URL", "redis: ConnectionError; saves are accepted, and carried out by the sweep once it is back"),
+    ],
+)
+def test_health_names_which_of_the_two_redis_is_away(settings: Settings, url: str, line: str) -> None:
+    if not settings.REDIS_URL:
+        pytest.skip("needs Redis (REDIS_URL)")
+    setattr(settings, url, "unix:///nowhere/redis.sock")
+    assert ask("/healthz") == (200, f"ok\n{line}\n")
+
+
+def test_security_txt_is_there_where_a_contact_is_set_and_ends_within_a_year(settings: Settings) -> None:
+    assert Client().get("/.well-known/security.txt").status_code == 404
+    settings.SECURITY_CONTACT = ["mailto:security@example.org", "https://example.org/report"]
+    settings.SITE_URL = "https://lab.example.org"
+    answer = Client().get("/.well-known/security.txt")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
+    *contacts, expires, languages, canonical = answer.content.decode().splitlines()
+    assert contacts == ["Contact: mailto:security@example.org", "Contact: https://example.org/report"]
+    ends = datetime.fromisoformat(expires.removeprefix("Expires: "))
+    assert timedelta(days=178) < ends - datetime.now(UTC) <= timedelta(days=180)
+    assert languages == "Preferred-Languages: en"
+    assert canonical == "Canonical: https://lab.example.org/.well-known/security.txt"

@@ -157,10 +157,10 @@ class Postgres:
 
 
 class Redis:
-    """A server on a socket in `folder`; what it had is gone when it was stopped."""
+    """A server on a socket in `folder`, with further `options`; what it had is gone when it was stopped."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder, self._options = folder, options
         folder.mkdir(exist_ok=True)
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -176,7 +176,7 @@ class Redis:
         if self._server is None or self._server.poll() is not None:
             self.socket.unlink(missing_ok=True)
             listen = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
-            self._server = started(["redis-server", *listen, *REDIS_OPTIONS])
+            self._server = started(["redis-server", *listen, *REDIS_OPTIONS, *self._options])
         wait_for(lambda: self.command("ping") == "PONG", "Redis answers")
 
     def command(self, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""What nginx answers by itself and what it hands on, as packaging/nginx/nginx.conf has it, before a web tier that echoes.
+"""What nginx answers and hands on, by packaging/nginx/nginx.conf, in front of a web tier that echoes.
 
 The real service behind it is in test_deployment.py.
 """

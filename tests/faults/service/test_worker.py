@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
 
 import pytest
+import yaml
 
+from lab.service import REPOSITORY
 from scionlab.redis_client import REST_S
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import InBackground, Site
@@ -98,6 +103,35 @@ def test_without_beat_saves_are_carried_out_at_once_and_what_was_forgotten_waits
     site.postgres.ask("UPDATE scionlab_bandwidthpolicy SET default_bandwidth_kbit = 360")  # as if the message was lost
     site.start()
     wait_for(lambda: site.maxima() == [360, 360, 360], "beat is back: the default is carried out")
+
+
+def beat_is_healthy(site: Site) -> bool:
+    """By the command that docker-compose.yml has for it."""
+    services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
+    kind, command = services["beat"]["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    shell = command.replace("$$", "$")
+    return subprocess.run(["sh", "-c", shell], env=site.service.environment, check=False, timeout=10).returncode == 0
+
+
+def test_beat_is_healthy_while_it_goes_round_and_not_when_it_is_stuck_or_gone(site: Site) -> None:
+    heartbeat = site.service.var_dir / "beat-heartbeat"
+    wait_for(lambda: beat_is_healthy(site), "beat is healthy")
+    beat = site.service.part("beat")
+    beat.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(0.2)  # what it was in the middle of
+        os.utime(heartbeat, (time.time() - 130,) * 2)  # two minutes later
+        time.sleep(2)  # twice its interval here
+        assert not beat_is_healthy(site)
+    finally:
+        beat.send_signal(signal.SIGCONT)
+    wait_for(lambda: beat_is_healthy(site), "beat goes on and is healthy again")
+    site.kill("beat")
+    os.utime(heartbeat, (time.time() - 130,) * 2)
+    assert not beat_is_healthy(site)
+    site.start()
+    wait_for(lambda: beat_is_healthy(site), "a new beat is healthy")
 
 
 KILLED_AFTER_COMMIT = """

@@ -1,0 +1,27 @@
+"""/.well-known/security.txt (RFC 9116): whom to tell of a vulnerability. Only where `SECURITY_CONTACT` is set."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+VALID_FOR = timedelta(days=180)  # counted from the day on which it is read: a site that runs is looked after
+
+
+@require_safe
+def security_txt(_request: HttpRequest) -> HttpResponse:
+    """404 where no contact is set."""
+    if not settings.SECURITY_CONTACT:
+        raise Http404("SECURITY_CONTACT is not set.")
+    today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    lines = [
+        *(f"Contact: {contact}" for contact in settings.SECURITY_CONTACT),
+        f"Expires: {(today + VALID_FOR).strftime('%Y-%m-%dT%H:%M:%SZ')}",
+        "Preferred-Languages: en",
+        f"Canonical: {settings.SITE_URL}/.well-known/security.txt",
+    ]
+    return HttpResponse("\n".join(lines) + "\n", content_type="text/plain; charset=utf-8")
