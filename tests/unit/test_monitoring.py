@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from scionlab.metrics.figures import STAGES
+
 ROOT = Path(__file__).resolve().parents[2]
-RULES = yaml.safe_load((ROOT / "packaging/prometheus/rules.yml").read_text(encoding="utf-8"))
+RULES_FILE = ROOT / "packaging/prometheus/rules.yml"
+RULES = yaml.safe_load(RULES_FILE.read_text(encoding="utf-8"))
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "packaging/grafana/scionlab-bandwidth.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
@@ -70,3 +75,32 @@ def test_the_scrape_configuration_asks_where_the_parts_answer() -> None:
     address = re.search(r'^#metrics_listen = "([^"]+)"', example, flags=re.MULTILINE)
     assert address is not None
     assert jobs["scionlab-agent"]["static_configs"] == [{"targets": [address[1]]}]
+
+
+def test_every_alert_fires_and_stays_quiet_as_its_test_says() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool: apt-get install prometheus")
+    for command in (["check", "rules", "rules.yml"], ["test", "rules", "rules.test.yml"]):
+        done = subprocess.run(
+            [promtool, *command], cwd=RULES_FILE.parent, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_shown_to_fire_and_to_stay_quiet() -> None:
+    tests = yaml.safe_load((RULES_FILE.parent / "rules.test.yml").read_text(encoding="utf-8"))["tests"]
+    shown = {(one["alertname"], bool(one["exp_alerts"])) for test in tests for one in test["alert_rule_test"]}
+    alerts = {rule["alert"] for group in RULES["groups"] for rule in group["rules"]}
+    assert shown == {(alert, fires) for alert in alerts for fires in (True, False)}
+
+
+def test_alerts_ask_for_stages_that_there_are() -> None:
+    asked = {
+        stage
+        for group in RULES["groups"]
+        for rule in group["rules"]
+        for stage in re.findall(r'scionlab_links\{stage="(\w+)"\}', rule["expr"])
+    }
+    assert asked == {"failed"}
+    assert asked <= set(STAGES)
