@@ -27,7 +27,7 @@ class Nginx:
     def __init__(self, *web_ports: int) -> None:
         program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
         if program is None:
-            pytest.skip("no nginx: apt-get install nginx-light")
+            pytest.skip("no nginx: apt-get install nginx")
         # /tmp: its workers run as nobody, and must be able to reach what they serve.
         self.folder, self._program = Path(tempfile.mkdtemp(prefix="slbw-nginx-", dir="/tmp")), program
         self.folder.chmod(0o755)
