@@ -20,7 +20,7 @@ app.autodiscover_tasks(["scionlab"])
 QoS.restore_at_shutdown = False
 
 
-@setup_logging.connect  # type: ignore[untyped-decorator]  # Celery's signals have no types
+@setup_logging.connect
 def _log_as_django_does(**_: Any) -> None:
     """Celery's own lines would have neither ids nor the care of `log_lines`."""
     logging.config.dictConfig(settings.LOGGING)

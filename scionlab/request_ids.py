@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from celery import signals
+from django.core.signals import request_finished
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -29,14 +30,13 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         _begin(request.headers.get("X-Request-ID", ""))
-        try:
-            return self._get_response(request)
-        finally:
-            request_id.set(NOBODYS)  # the thread serves others next
+        return self._get_response(request)
 
 
 def connect() -> None:
-    """At the start of every process; the signals come where tasks are queued and where they run."""
+    """At the start of every process; the signals come where requests are answered, tasks are queued, and tasks run."""
+    # Django logs what was not found behind all middleware.
+    request_finished.connect(_end, dispatch_uid="scionlab.request_ids")
     signals.before_task_publish.connect(_hand_on, dispatch_uid="scionlab.request_ids")
     signals.task_prerun.connect(_take, dispatch_uid="scionlab.request_ids")
     signals.task_postrun.connect(_end, dispatch_uid="scionlab.request_ids")
@@ -55,4 +55,5 @@ def _take(task: Any, **_: Any) -> None:
 
 
 def _end(**_: Any) -> None:
+    """The thread or process does something else next."""
     request_id.set(NOBODYS)

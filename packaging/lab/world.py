@@ -21,6 +21,10 @@ made = user_as_create(
 )
 link = Link.objects.get(interface_b__AS=made)
 token = api_token_create(user_id=user.pk, name="lab", replaces=True).text
+hosts = [[host.uid, host.secret] for host in (ap.host, made.hosts.get())]
 sys.stdout.write(
-    json.dumps({"link": link.pk, "port": link.interface_a.public_port, "token": token, "as": made.isd_as}) + "\n"
+    json.dumps(
+        {"link": link.pk, "port": link.interface_a.public_port, "token": token, "as": made.isd_as, "hosts": hosts}
+    )
+    + "\n"
 )

@@ -46,7 +46,7 @@ def test_redis_runs_with_the_options_of_the_tests_and_only_the_cache_evicts(
 
 def test_only_nginx_is_published_so_the_web_tier_has_as_many_replicas_as_one_likes(services: dict[str, Any]) -> None:
     assert {name: service["ports"] for name, service in services.items() if "ports" in service} == {
-        "nginx": ["80:80", "443:443"]
+        "nginx": ["${HTTP_PORT:-80}:80", "${HTTPS_PORT:-443}:443"]
     }
     assert "container_name" not in services["web"]
 

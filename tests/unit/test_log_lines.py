@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from celery import signals
 from django.conf import settings
+from django.core.signals import request_finished
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
@@ -87,6 +88,8 @@ def test_an_id_is_taken_from_the_proxy_in_its_form_alone_and_ends_with_the_reque
     RequestIdMiddleware(view)(RequestFactory().get("/", headers={"X-Request-ID": told}))
     assert (during[0] == told) == taken
     assert re.fullmatch("[0-9a-f]{32}", during[0])
+    assert request_id.get() == during[0], "Django logs more of it behind the middleware"
+    request_finished.send(sender="x")
     assert request_id.get() == "-"
 
 

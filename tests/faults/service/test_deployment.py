@@ -1,13 +1,22 @@
-"""A deployment: the old web tier ends while polls wait and people save, a new one starts, both run side by side."""
+"""A deployment: the old web tier ends while polls wait and people save, a new one starts, both run side by side.
+
+packaging/lab/up does the same with packaging/deploy and containers.
+"""
 
 from __future__ import annotations
 
 import signal
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from tests.faults.service.nginx import Nginx
 from tests.faults.service.servers import DEADLINE_S, wait_for
 from tests.faults.service.site import Answer, InBackground, Site, free_port
 
@@ -59,3 +68,100 @@ def _answers(site: Site, port: int) -> bool:
         return site.request("GET", "/healthz", headers={}, port=port).status == 200
     except OSError:
         return False
+
+
+class Traffic:
+    """People and hosts who come through nginx all the time; `answers` counts what they got, by who asked."""
+
+    def __init__(self, site: Site, port: int) -> None:
+        self.site, self.port = site, port
+        self.answers: Counter[tuple[str, str]] = Counter()
+        self._is_over = threading.Event()
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        who: list[tuple[str, Callable[[], Answer]]] = [("poll", partial(self._poll, host)) for host in (0, 1, 2)]
+        who += [("save", partial(self._save, link)) for link in (0, 1)]
+        who += [("stock client", self._stock_poll), ("page", self._page)]
+        threads = [InBackground(partial(self._repeat, name, ask)) for name, ask in who]
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            for thread in threads:
+                thread.result()
+
+    def _repeat(self, name: str, ask: Callable[[], Answer]) -> None:
+        while not self._is_over.is_set():
+            try:
+                answer = ask()
+            except Exception as exc:  # whatever it is, somebody was not served
+                self.answers[name, repr(exc)] += 1
+                continue
+            was_sent_away = name == "poll" and answer.status == 503 and b"Ask again after" in answer.body
+            self.answers[name, "sent away" if was_sent_away else str(answer.status)] += 1
+            self._is_over.wait(int(answer.headers["Retry-After"]) if was_sent_away else 0.05)
+
+    def _save(self, link: int) -> Answer:
+        return self.site.save(200 + time.monotonic_ns() % 700, link=link, port=self.port)
+
+    def _poll(self, host: int) -> Answer:
+        version, limits = self.site.versions(host)
+        return self.site.poll(version=version, limits=limits, wait_s=5, host=host, port=self.port)
+
+    def _stock_poll(self) -> Answer:
+        return self.site.poll(version=self.site.versions(2)[0], host=2, port=self.port)
+
+    def _page(self) -> Answer:
+        headers = {"Cookie": f"sessionid={self.site.facts['owner_cookie']}"}
+        return self.site.request("GET", "/ases/", headers=headers, port=self.port)
+
+
+def test_a_deployment_behind_nginx_fails_no_save_and_no_poll(site: Site) -> None:
+    new_port = free_port()
+    newer = site.another(new_port)
+    (newer.var_dir / "log").mkdir(parents=True)
+    front = Nginx(site.port, new_port)
+    traffic = Traffic(site, front.port)
+    try:
+        front.start()
+        with traffic.flowing():
+            time.sleep(2)  # the old one alone, and nobody at the new one's port
+            newer.start_part("web")
+            wait_for(lambda: _answers(site, new_port), "the new one is up")
+            time.sleep(2)  # both
+            old = site.service.part("web")
+            old.send_signal(signal.SIGTERM)
+            assert old.wait(timeout=DEADLINE_S) == 0
+            time.sleep(3)  # the new one alone
+    finally:
+        front.stop()
+        newer.stop()
+    print(f"measured: a deployment behind nginx: {dict(traffic.answers)}")
+    served = {"save": {"200"}, "poll": {"200", "304", "sent away"}, "stock client": {"200", "304"}, "page": {"200"}}
+    failed = {(who, what): n for (who, what), n in traffic.answers.items() if what not in served[who]}
+    assert failed == {}
+    assert traffic.answers["poll", "sent away"] <= 3, "each of those who waited, once"
+    assert all(sum(n for (who, _), n in traffic.answers.items() if who == name) >= 10 for name in served)
+
+
+def test_a_request_has_one_id_from_nginx_to_the_task_that_it_queued(site: Site) -> None:
+    front = Nginx(site.port)
+    front.start()
+    try:
+        saved = site.save(610, port=front.port)
+        missing = site.request("GET", "/nowhere", headers={}, port=front.port)
+        assert (saved.status, missing.status) == (200, 404)
+        logs = site.service.var_dir / "log"
+        _has_line(logs / "worker.log", saved.headers["X-Request-ID"], "render_host", "succeeded")
+        _has_line(front.access_log, saved.headers["X-Request-ID"], '"PATCH /api/v1/links/')
+        _has_line(logs / "web.log", missing.headers["X-Request-ID"], "Not Found: /nowhere")
+    finally:
+        front.stop()
+
+
+def _has_line(log: Path, *words: str) -> None:
+    wait_for(
+        lambda: any(all(word in line for word in words) for line in log.read_text().splitlines()),
+        f"{log.name} has {words}",
+    )
