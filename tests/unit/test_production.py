@@ -210,3 +210,35 @@ def test_an_encoding_that_nobody_sends_is_refused(port: int, charset: str) -> No
 )
 def test_the_usual_encodings_are_read(port: int, content_type: str) -> None:
     assert get(port, "/login/?next=/ases/", Content_Type=content_type)[0] == 301
+
+
+def test_an_image_has_its_static_files_and_publishes_them_beside_those_of_older_versions(tmp_path: Path) -> None:
+    """By the commands of the Dockerfile and of docker-compose.yml; no secret is there while the image is built."""
+    known = {
+        "PATH": os.environ["PATH"],
+        "SCIONLAB_VAR": str(tmp_path / "var"),
+        "STATIC_ROOT": str(tmp_path / "collected"),
+    }
+    served = tmp_path / "served"
+    (served / "scionlab").mkdir(parents=True)
+    (served / "scionlab/site.0123456789ab.css").write_text("of an older version")
+    for settings, *command in (
+        ("scionlab.settings.collect", "collectstatic", "--no-input"),
+        ("scionlab.settings.prod", "publish_static", str(served)),
+    ):
+        environment = known | {"DJANGO_SETTINGS_MODULE": settings} | (ENVIRONMENT if settings.endswith("prod") else {})
+        subprocess.run(
+            [sys.executable, "manage.py", *command],
+            cwd=ROOT,
+            env=environment,
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+    files = [file for file in served.rglob("*") if file.is_file()]
+    assert (served / "scionlab/site.0123456789ab.css").read_text() == "of an older version"
+    assert len([file for file in files if re.fullmatch(r"site\.[0-9a-f]{12}\.css", file.name)]) == 2
+    by_nginx = re.compile(r".+\.[0-9a-f]{12}(\.[a-z0-9]+)?(\.gz)?")
+    assert [file.name for file in files if not by_nginx.fullmatch(file.name)] == []
+    (site,) = (file for file in files if re.fullmatch(r"site\.(?!0123)[0-9a-f]{12}\.css", file.name))
+    assert site.read_bytes() == (tmp_path / "collected/scionlab" / site.name).read_bytes()
