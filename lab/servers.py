@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 POSTGRES_BIN = "/usr/lib/postgresql"
 # docker-compose.yml starts the servers with the same options; tests/unit/test_compose.py compares them.
-POSTGRES_OPTIONS = ("max_connections=100", "default_transaction_isolation=read committed", "timezone=UTC")
+POSTGRES_OPTIONS = ("max_connections=300", "default_transaction_isolation=read committed", "timezone=UTC")
 REDIS_OPTIONS = ("--save", "", "--appendonly", "no")
 DEADLINE_S = 30.0
 
