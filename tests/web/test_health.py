@@ -12,6 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from scionlab import health
+from scionlab.request_ids import request_id
 from scionlab.services.signing import signing_key_ensure
 
 pytestmark = pytest.mark.django_db
@@ -86,6 +87,11 @@ def test_health_names_which_of_the_two_redis_is_away(settings: Settings, url: st
         pytest.skip("needs Redis (REDIS_URL)")
     setattr(settings, url, "unix:///nowhere/redis.sock")
     assert ask("/healthz") == (200, f"ok\n{line}\n")
+
+
+def test_the_id_of_a_request_ends_with_it() -> None:
+    Client().get("/livez", headers={"X-Request-ID": "0123456789abcdef" * 2})
+    assert request_id.get() == "-"
 
 
 def test_security_txt_is_there_where_a_contact_is_set_and_ends_within_a_year(settings: Settings) -> None:

@@ -47,7 +47,8 @@ class Nginx:
     def _configuration(self, web_ports: tuple[int, ...]) -> str:
         """What is deployed, with other ports and folders, and the web tiers by their ports instead of a name."""
         text = CONFIGURATION.read_text()
-        tiers = " ".join(f"server 127.0.0.1:{port};" for port in web_ports)
+        # max_fails=0: as with names that are looked up, nobody who was away a moment ago is left out for 10 s.
+        tiers = " ".join(f"server 127.0.0.1:{port} max_fails=0;" for port in web_ports)
         here = f"127.0.0.1:{self.tls_port}"
         for old, new in {
             "SERVER_NAMES": NAMES,
