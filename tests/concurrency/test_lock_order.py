@@ -178,7 +178,7 @@ def _defaults(w: World, work: Callable[..., object], **more: object) -> Work:
 def _receipt(w: World) -> Work:
     def said(seconds: int) -> receipt.Receipt:
         now = Host.objects.get(pk=w.near.host_id)
-        one = receipt.Direction(200, 1, 1, 0)
+        one = receipt.Direction("eth0", 200, 1, 1, 0)
         entry = receipt.LinkReceipt(Limits.both(200), LinkEnforcement.State.ENFORCED, "", one, one)
         ids = receipt.limited_links(w.near.host_id)
         at = timezone.now() + timedelta(seconds=seconds)

@@ -114,8 +114,8 @@ def confirm_all(host: Host) -> None:
             link.enforced,
             LinkEnforcement.State.ENFORCED,
             "",
-            Direction(link.enforced.to_user_kbit, 0, 0, 0),
-            Direction(link.enforced.from_user_kbit, 0, 0, 0),
+            Direction("eth0", link.enforced.to_user_kbit, 0, 0, 0),
+            Direction("eth0", link.enforced.from_user_kbit, 0, 0, 0),
         )
         for link in Link.objects.filter(interface_a__host=host)
     }

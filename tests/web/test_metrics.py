@@ -134,7 +134,7 @@ def test_buckets_are_cumulative_and_a_bound_is_inside(settings: Settings) -> Non
 
 def receipt_of(host: Host, link: Link, kbit: int) -> Receipt:
     host.refresh_from_db()
-    seen = Direction(rate_kbit=kbit, bytes=0, packets=0, drops=0)
+    seen = Direction(dev="eth0", rate_kbit=kbit, bytes=0, packets=0, drops=0)
     said = LinkReceipt(limits=Limits(kbit, kbit), state="enforced", problem="", to_user=seen, from_user=seen)  # type: ignore[arg-type]
     return Receipt(
         agent_version="1",
