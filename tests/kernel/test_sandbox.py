@@ -21,12 +21,12 @@ from tests.agent_service import Service, like_the_service
 from tests.kernel.conftest import Host, entry
 from tests.kernel.packets import Datagram
 from tests.kernel.sandbox import NOBODY, directives, expanded, words
-from tests.kernel.test_agent_cli import LINKS, Operator, agent_running, service, until
+from tests.kernel.test_agent_cli import Operator, agent_running, service, until
 
 __all__ = ["service"]  # the fixture
 
 UNITS = REPOSITORY / "packaging" / "systemd"
-AGENT, LIMIT = UNITS / "scionlab-bw-agent.service", UNITS / "scionlab-bw-limit.service"
+AGENT = UNITS / "scionlab-bw-agent.service"
 
 pytestmark = [pytest.mark.kernel]
 
@@ -111,16 +111,6 @@ def scraped(operator: Operator) -> bytes:
     return operator.host.inside(inside)
 
 
-def test_the_one_shot_unit_enforces_without_any_ip_socket(confined: Operator) -> None:
-    path = confined.link_info(LINKS)
-    path.chmod(0o644)
-    done = confined._run(
-        command(confined, LIMIT, "-m", "ap_agent.legacy_cli", "-l", "-p", path, "--config", confined.config)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert confined.rate_bits("eth0", "1:1") == 500_000
-
-
 def test_with_its_drop_in_the_agent_admits_whole_datagrams(confined: Operator, service: Service) -> None:
     """The one capability and the one system call more are enough; what somebody deletes is back at once."""
     unit = confined.folder / "with-drop-in.service"
@@ -193,8 +183,7 @@ print(json.dumps(met))
     assert json.loads(done.stdout) == REFUSED
 
 
-def test_the_lists_of_both_units_hold_what_they_must_not_miss() -> None:
-    for unit in (AGENT, LIMIT):
-        calls = expanded(words(directives(unit), "SystemCallFilter"))
-        assert {"openat", "fsync", "renameat2", "sendmsg", "clone3", "flock"} <= calls
-        assert not calls & {"setuid", "chown", "mount", "bpf", "ptrace", "init_module", "keyctl", "sched_setaffinity"}
+def test_the_list_of_the_unit_holds_what_it_must_not_miss() -> None:
+    calls = expanded(words(directives(AGENT), "SystemCallFilter"))
+    assert {"openat", "fsync", "renameat2", "sendmsg", "clone3", "flock"} <= calls
+    assert not calls & {"setuid", "chown", "mount", "bpf", "ptrace", "init_module", "keyctl", "sched_setaffinity"}

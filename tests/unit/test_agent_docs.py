@@ -91,8 +91,6 @@ def analyze(units: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     "unit",
     [
         "scionlab-bw-agent.service",
-        "scionlab-bw-limit.service",
-        "scionlab-bw-limit.path",
         "scion-border-router@br-1.service",
     ],
 )
@@ -111,19 +109,18 @@ def test_verification_would_notice_a_misspelt_key(units: Path) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("unit", ["scionlab-bw-agent.service", "scionlab-bw-limit.service"])
-def test_unit_gives_one_capability_and_little_else(units: Path, unit: str) -> None:
-    done = analyze(units, "security", "--offline=true", "--threshold=25", f"./{unit}")
+def test_unit_gives_one_capability_and_little_else(units: Path) -> None:
+    done = analyze(units, "security", "--offline=true", "--threshold=25", "./scionlab-bw-agent.service")
 
     assert done.returncode == 0, done.stdout
-    text = (units / unit).read_text()
+    text = (units / "scionlab-bw-agent.service").read_text()
     assert re.findall(r"^(?:Ambient|Capability).*=(.*)$", text, flags=re.MULTILINE) == ["CAP_NET_ADMIN"] * 2
 
 
 def test_limits_stand_before_the_router_and_do_not_wait_for_the_network() -> None:
-    for name in ("scionlab-bw-agent.service", "scionlab-bw-limit.service"):
-        text = (UNITS / name).read_text()
-        assert "network-online" not in text
-        assert "Before=scionlab.target" in text
-        assert name in (UNITS / "scion-border-router@.service.d" / "50-scionlab-bw.conf").read_text()
-    assert "Type=notify" in (UNITS / "scionlab-bw-agent.service").read_text()
+    text = (UNITS / "scionlab-bw-agent.service").read_text()
+    assert "network-online" not in text
+    assert "Before=scionlab.target" in text
+    assert "Type=notify" in text
+    drop_in = (UNITS / "scion-border-router@.service.d" / "50-scionlab-bw.conf").read_text()
+    assert "After=scionlab-bw-agent.service\n" in drop_in
