@@ -233,6 +233,7 @@ def read_body(answer: requests.Response, max_bytes: int, *, limit: str) -> bytes
     announced = answer.headers.get("Content-Length")
     if announced is not None and announced.isascii() and announced.isdecimal() and int(announced[:20]) > max_bytes:
         raise FetchError(f"The answer has {announced[:20]} bytes, more than the {max_bytes} of {limit}.")
+    answer.raw.enforce_content_length = True  # else urllib3 before 2 (Debian 12) takes a truncated body for a whole one
     body = bytearray()
     while chunk := answer.raw.read(_CHUNK_BYTES, decode_content=False):
         body += chunk
