@@ -223,11 +223,26 @@ def _run(
         configure(fresh.log_level, under_systemd=under_systemd)
         return fresh, make_client(fresh)
 
+    credentials = settings.credentials_file or DEFAULT_CREDENTIALS
+    # Of a host that is not enrolled any file is new, also one that was written while this process started.
+    at_start = _identity(credentials) if broken is not None or settings.url is not None else None
+
+    def follow_enrolment(loop: Loop) -> None:
+        """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
+        nonlocal at_start
+        found = _identity(credentials)
+        if found in {None, at_start}:
+            return
+        at_start = found
+        logger.info("agent.enrolled", credentials=credentials)
+        if "CREDENTIALS_DIRECTORY" in environment:
+            loop.stop()
+        else:
+            loop.reload()
+
     with AgentLock(settings.run_dir, "run") as lock:
-        if settings.url is None and not _has_bundle(settings):
-            if broken is not None:
-                raise broken
-            raise SettingsError("There is no url in the configuration and no stored bundle: nothing to do. Set url.")
+        if broken is not None and not _has_bundle(settings):
+            raise broken
         logger.info("agent.start", agent=__version__, url=settings.url, unmatched=settings.unmatched)
         agent = Agent(settings, engine, make_client(settings), logger)
         if broken is not None:
@@ -246,10 +261,20 @@ def _run(
                 reload=reload,
                 keep_lock=lock.keep,
                 companions=(usage, Exposition(agent, logger, usage)),
+                each_glance=lambda: follow_enrolment(loop),
             )
             loop.install_signals()
             loop.run()
     return commands.OK
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells one file at a place from the next; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _has_bundle(settings: Settings) -> bool:

@@ -33,6 +33,7 @@ from ap_agent.trust import Keyring, read_signed, verify
 SCHEMA = 1
 _MAX_KEPT_REVOKED = 100_000  # of all bundles ever taken
 EXPIRES_SOON = timedelta(days=30)
+NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
 # Codes of `TrustError`, which are also those of the problem.
 TRUST_CODES = frozenset(
     {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
@@ -146,10 +147,13 @@ def is_accepted(offered: Bundle, newest: Version | None, acceptance: Acceptance 
     return acceptance is not None and newest is not None and acceptance.covers(offered, newest)
 
 
-def lost_enrolment(settings: Settings, trust: Trust) -> Problem | None:
-    """A host that followed a service once and is told of none now would go on in silence with what it has."""
-    if settings.url is not None or not trust.enrolled:
+def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> Problem | None:
+    """A host that was never enrolled and has nothing to enforce, or one that followed a service once and is told of
+    none now: either would go on in silence."""
+    if settings.url is not None or (has_bundle and not trust.enrolled):
         return None
+    if not trust.enrolled:
+        return Problem("not_enrolled", "agent", NOT_ENROLLED)
     return Problem(
         "not_enrolled",
         trust.host_id or "",

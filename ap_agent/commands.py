@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ap_agent import enrol as enrolment
-from ap_agent.belief import Acceptance, Trust, believe, is_accepted, trust_now
+from ap_agent.belief import NOT_ENROLLED, Acceptance, Trust, believe, is_accepted, trust_now
 from ap_agent.bundle import Bundle
 from ap_agent.credentials import DEFAULT_CREDENTIALS
 from ap_agent.cycle import Agent, Client
@@ -156,8 +156,8 @@ def _once_with_service(agent: Agent, *, verbose: bool) -> Outcome:
     enforced = agent.enforce()
     agent.tell(even_if_old=True)
     if agent.bundle is None or enforced is None:
-        if pulled.contact == "none" and not agent.problems:
-            raise SettingsError("There is no url in the configuration and no stored bundle; give --link-info FILE.")
+        if pulled.contact == "none" and {one.code for one in agent.problems} == {"not_enrolled"}:
+            raise SettingsError(f"{NOT_ENROLLED} (or give --link-info FILE)")
         lines = [*problem_lines(agent.problems), "There is no configuration to enforce; the kernel was not touched."]
         return Outcome(NOT_DONE, err="\n".join(lines))
     delivery = [one for one in agent.problems if one not in enforced.problems]
@@ -289,7 +289,7 @@ def plan(
     source = links_from_file(link_info) if link_info is not None else _newest(settings, make_client, problems)
     if source is None:
         if not problems:
-            raise SettingsError("There is no url in the configuration and no stored bundle; give --link-info FILE.")
+            raise SettingsError(f"{NOT_ENROLLED} (or give --link-info FILE)")
         return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), "There is no configuration to plan with."]))
     result = engine.plan_cycle(links_at(source.links, datetime.now(UTC)), settings.engine())
     in_the_way = [*problems, *result.problems]
@@ -360,8 +360,8 @@ def _trust(store: Store, settings: Settings, bundle: Bundle | None) -> Trust:
 def show(settings: Settings, engine: Engine, source: Source | None, *, as_json: bool) -> Outcome:
     """What the kernel has now for each limited link."""
     if source is None:
-        hint = "No bundle was stored yet, so there are no links to look for; give --link-info FILE."
-        return Outcome(NOT_DONE, err=hint)
+        hint = "No configuration was stored yet, so there are no links to look for; give --link-info FILE."
+        return Outcome(NOT_DONE, err=hint if settings.url is not None else f"{NOT_ENROLLED}\n{hint}")
     now = datetime.now(UTC)
     states = engine.read_links(settings.engine(), links_at(source.links, now))
     code = OK if all(one.state == "enforced" for one in states) else NOT_DONE

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ap_agent.belief import Trust, believe, is_accepted, key_problem, lost_enrolment, trust_now
+from ap_agent.belief import Trust, believe, is_accepted, key_problem, missing_enrolment, trust_now
 from ap_agent.clock import skew_problem
 from ap_agent.enforcing import Enforced, Engine, enforce_links, log_enforced
 from ap_agent.errors import AgentError
@@ -134,7 +134,7 @@ class Agent:
         self.hang_up()
         self.settings, self._client = settings, client
         self.trust = trust_now(settings, self.trust, self.bundle)
-        self._delivery.pop("enrolment", None)
+        self._look_for_enrolment()
         self._use_secret()
 
     def hang_up(self) -> None:
@@ -165,9 +165,7 @@ class Agent:
             is_damaged = True
             self._delivery["trust"] = problem_of(exc, str(self.settings.state_dir))
         self.trust = trust_now(self.settings, stored, self.bundle)
-        lost = lost_enrolment(self.settings, self.trust)
-        if lost is not None:
-            self._delivery["enrolment"] = lost
+        self._look_for_enrolment()
         if self.trust == stored or not (is_damaged or self.bundle is not None):
             return
         try:
@@ -177,6 +175,13 @@ class Agent:
         else:
             if self._delivery.pop("trust", None) is not None:
                 self._log.warning("trust.repaired", keys=len(self.trust.keyring.keys))
+
+    def _look_for_enrolment(self) -> None:
+        missing = missing_enrolment(self.settings, self.trust, has_bundle=self.bundle is not None)
+        if missing is None:
+            self._delivery.pop("enrolment", None)
+        else:
+            self._delivery["enrolment"] = missing
 
     def _use_secret(self) -> None:
         """The secret of the verified bundle follows every change; the enrolled one remains the other one to try."""

@@ -81,8 +81,8 @@ def words(enrolled: Enrolled) -> list[str]:
         f"This host is enrolled at {found.url} as {found.host_id}.",
         *(f"Pinned key: {one.key_id}, valid until {time_text(one.not_after)}." for one in found.keys),
         f"Credentials: {enrolled.path} (only its owner may read it).",
-        "Next: `systemctl enable scionlab-bw-agent && systemctl restart scionlab-bw-agent`, then `scionlab-bw-agent "
-        "status`.",
+        "An agent that runs follows them within poll_interval_s (10 s); start it with `systemctl enable --now "
+        "scionlab-bw-agent` if it does not. Look with `scionlab-bw-agent status`.",
     ]
 
 

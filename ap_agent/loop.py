@@ -22,6 +22,7 @@ from types import FrameType
 
 from ap_agent.attention import Attention
 from ap_agent.backoff import POLL_JITTER
+from ap_agent.belief import NOT_ENROLLED
 from ap_agent.companion import Companion, Guarded, Surroundings
 from ap_agent.correspondence import Correspondence, loudly
 from ap_agent.cycle import Agent, Client
@@ -61,6 +62,7 @@ class Loop:
         reload: Callable[[], tuple[Settings, Client | None]] | None = None,
         keep_lock: Callable[[], None] = lambda: None,
         companions: Sequence[Companion] = (),
+        each_glance: Callable[[], None] = lambda: None,
     ) -> None:
         self.agent = agent
         self._log = logger
@@ -71,6 +73,7 @@ class Loop:
         self._given_wait = wait
         self._reload = reload
         self._keep_lock = keep_lock
+        self._each_glance = each_glance
         self._conditions = Conditions(logger)
         self._attention = Attention()
         self._deaf_until = 0.0
@@ -100,9 +103,12 @@ class Loop:
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop()
 
-    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+    def reload(self) -> None:
         self._is_reloading = True
         self._waker.wake()
+
+    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self.reload()
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -183,6 +189,7 @@ class Loop:
             self._enforce()
         self._stay_alone()
         self.agent.keep_stored()
+        self._each_glance()
 
     def _stay_alone(self) -> None:
         """Two agents at one kernel would undo each other's work: whoever finds the lock taken ends."""
@@ -326,6 +333,8 @@ class Loop:
         self._notifier.send("WATCHDOG=1", f"STATUS={self._status()}")
 
     def _status(self) -> str:
+        if any(one.message == NOT_ENROLLED for one in self.agent.problems):
+            return NOT_ENROLLED
         links = self.agent.enforced.links if self.agent.enforced is not None else ()
         good = sum(link.state == "enforced" for link in links)
         version = self.agent.bundle.version if self.agent.bundle is not None else "none"

@@ -18,7 +18,10 @@ from typing import Any
 
 import pytest
 
+from ap_agent import __main__ as agent_cli
 from ap_agent import commands
+from ap_agent import credentials as agent_credentials
+from ap_agent.credentials import Credentials
 from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
 from ap_agent.fetch import NoAS, ReceiptAnswer
 from ap_agent.lock import AgentLock, holder, lock_path
@@ -27,7 +30,7 @@ from ap_agent.removal import send_removed
 from ap_agent.settings import Settings
 from ap_agent.store import Operator, Store
 from tests import agent_service as svc
-from tests.agent_bundles import HOST_ID, KEY, SigningKey, bundle_bytes, entry
+from tests.agent_bundles import HOST_ID, KEY, SECRET, SigningKey, bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient
 from tests.agent_host import ROOT, V7, Host
 from tests.agent_service import Service, like_the_service, status
@@ -519,9 +522,64 @@ def test_unusable_credentials_do_not_keep_the_stored_limits_out_of_the_kernel(
     assert "Enrol this host" in host.err
 
 
-def test_run_without_anything_to_do_is_2(host: Host) -> None:
-    assert host.agent("run") == commands.USAGE
-    assert "nothing to do. Set url." in host.err
+NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
+
+
+def test_a_host_that_is_not_enrolled_waits_in_one_process_and_says_so_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def wait(loop: Loop, seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 4:
+            loop.stop()
+
+    monkeypatch.setattr(Loop, "_wait", wait)
+    host.configure("poll_interval_s = 0.1\nusage_interval_s = 0\n")
+    assert host.agent("run") == commands.OK
+    assert host.out.count("code=not_enrolled") == 1
+    assert host.agent("status") == commands.NOT_DONE
+    assert f"Problem        not_enrolled (agent): {NOT_ENROLLED}\n" in host.out
+    assert host.agent("show") == commands.NOT_DONE
+    assert host.err.startswith(f"{NOT_ENROLLED}\n")
+    for command in ("once", "plan"):
+        assert host.agent(command) == commands.USAGE
+        assert NOT_ENROLLED in host.err
+
+
+@pytest.mark.parametrize("is_under_systemd", [False, True])
+def test_enrolling_ends_the_wait_without_a_restart_by_hand(
+    host: Host, service: Service, monkeypatch: pytest.MonkeyPatch, is_under_systemd: bool
+) -> None:
+    """Under systemd the process ends, to be started again with a copy of the credentials; else it reads them itself."""
+    place = host.folder / "credentials.json"
+    monkeypatch.setattr(agent_cli, "DEFAULT_CREDENTIALS", place)
+    monkeypatch.setattr(agent_credentials, "DEFAULT_CREDENTIALS", place)
+    host.configure("poll_interval_s = 0.1\nlong_poll_s = 0\nusage_interval_s = 0\n")
+    if is_under_systemd:
+        (host.folder / "scionlab-bw").write_bytes(b"{}")
+        host.environment["CREDENTIALS_DIRECTORY"] = str(host.folder)
+    deadline = time.monotonic() + 20
+    wait = Loop._wait
+
+    def enrol_then_wait(loop: Loop, seconds: float) -> None:
+        assert time.monotonic() < deadline
+        if not place.exists():
+            place.write_bytes(Credentials(service.url, HOST_ID, SECRET, (KEY.public,)).to_json())
+            place.chmod(0o600)
+        if host.engine.kernel:
+            loop.stop()
+        wait(loop, seconds)
+
+    monkeypatch.setattr(Loop, "_wait", enrol_then_wait)
+    assert host.agent("run") == commands.OK
+    assert host.out.count("agent.enrolled") == 1
+    assert host.engine.kernel == ({} if is_under_systemd else {1: 500, 2: 0})
+    (host.folder / "scionlab-bw").unlink(missing_ok=True)  # the next start has the copy of what is there now
+    assert host.agent("run") == commands.OK
+    assert host.engine.kernel == {1: 500, 2: 0}
+    assert "not_enrolled" not in host.out
 
 
 def test_without_permission_it_is_3_and_nothing_is_touched(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def test_token_becomes_credentials_that_the_agent_reads(person: Person, service:
     assert stat.S_IMODE(person.file.stat().st_mode) == 0o600
     assert person.left() == ["credentials.json"]
     assert person.err == ""
-    for words in (HOST_ID, KEY.key_id, "2099-01-01", str(person.file), "systemctl restart scionlab-bw-agent"):
+    for words in (HOST_ID, KEY.key_id, "2099-01-01", str(person.file), "systemctl enable --now scionlab-bw-agent"):
         assert words in person.out
 
 
