@@ -74,12 +74,13 @@ def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
     assert not re.search(r"^'", page, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("unit", sorted((ROOT / "packaging/systemd").glob("*.service")), ids=lambda path: path.name)
-def test_the_package_has_every_unit_and_moves_it_to_its_own_folder(unit: Path) -> None:
-    """Units name /opt, for who installs by hand; the package's rules replace that."""
+def test_the_package_has_every_unit_and_starts_its_own_command() -> None:
+    """A unit names /opt, for who installs by hand; the package's rules replace that."""
+    (unit,) = (ROOT / "packaging/systemd").glob("*.service")
     assert unit.name in RULES
-    assert "/opt/scionlab-bw-agent" in unit.read_text(encoding="utf-8")
-    assert "MOVED := sed s,/opt/scionlab-bw-agent,/$(PREFIX)," in RULES
+    by_hand = "/opt/scionlab-bw-agent/bin/python -P -m ap_agent"
+    assert f"ExecStart={by_hand} run\n" in unit.read_text(encoding="utf-8")
+    assert f"s,{by_hand},/usr/bin/scionlab-bw-agent," in RULES
 
 
 def test_only_a_drop_in_lets_the_agent_load_programs_and_it_adds_nothing_else() -> None:
@@ -97,10 +98,18 @@ def test_only_a_drop_in_lets_the_agent_load_programs_and_it_adds_nothing_else() 
     ]
 
 
-def test_the_package_installs_what_the_lock_file_pins_and_nothing_unseen() -> None:
-    assert "--require-hashes" in RULES
-    assert "--no-deps" in RULES
-    assert "-r requirements/agent.lock" in RULES
+def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_python() -> None:
+    """Debian's own libraries serve, so that an upgrade of Debian finds nothing that would have to be removed."""
+    control = (ROOT / "packaging/debian/control").read_text(encoding="utf-8")
+    fields = re.findall(r"^(Architecture|Depends): (.*)$", control, flags=re.MULTILINE)
+    assert [value for name, value in fields if name == "Architecture"] == ["all", "all"]
+    agent, _client = (set(value.split(", ")) for name, value in fields if name == "Depends")
+    libraries = re.findall(r"^[a-z0-9-]+", (ROOT / "requirements/agent.in").read_text(), flags=re.MULTILINE)
+    depended = {one.partition(" ")[0] for one in agent}
+    assert {f"python3-{name}" for name in libraries} <= depended
+    assert [one for one in agent if one.startswith("python3 ")] == ["python3 (>= 3.11~)"]
+    assert "<<" not in control
+    assert "pip" not in RULES
 
 
 @pytest.mark.parametrize("name", ["postinst", "prerm", "postrm"])
