@@ -170,11 +170,6 @@ def _new_wire(world: FaultWorld) -> None:
     world.route_over(NETS["eth0"])
 
 
-def _new_tunnel(world: FaultWorld) -> None:
-    world.close_tunnel(world.ap)
-    world.open_tunnel(world.ap)
-
-
 def _move_addresses(world: FaultWorld) -> None:
     for host, address in ((world.user, "192.0.2.11/24"), (world.ap, "192.0.2.1/24")):
         host.ip_batch([f"addr del {address} dev eth0", f"addr add {address} dev eth1"])
@@ -214,7 +209,7 @@ FAULTS: dict[str, Fault] = {
     "the interface is made anew": Fault(
         _new_wire, lambda world: _limited("eth0", 1, 2)(world) and _is_redirected(world)
     ),
-    "the tun device is made anew": Fault(_new_tunnel, _limited("tun0", 3)),
+    "the tun device is made anew": Fault(FaultWorld.renew_tunnel, _limited("tun0", 3)),
     "the address moves": Fault(_move_addresses, _limited("eth1", 1, 2)),
     "the route moves": Fault(lambda world: world.route_over(NETS["eth1"]), _limited("eth1", 1)),
     "a rule moves the route": Fault(

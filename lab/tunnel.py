@@ -4,13 +4,15 @@
 
 Each peer is an inner IPv4 address and the outer address where it lives. A packet from the tun device goes to the peer
 of its destination; a datagram from a known peer goes into the device. The server of a VPN has many peers, a client has
-one: `--peer default=...` takes whatever no other peer matches.
+one: `--peer default=...` takes whatever no other peer matches. Where the device is deleted and made anew, the new one
+is served.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -18,10 +20,12 @@ import signal
 import socket
 import struct
 import sys
+import time
 
 _TUNSETIFF = 0x400454CA  # <linux/if_tun.h>
 _IFF_TUN_NO_PI = 0x1001
 _LIFE_S = 3600
+_ABSENT_S = 10.0
 _MOST_PER_WAKE = 64
 
 Outer = tuple[str, int]
@@ -47,8 +51,36 @@ def peer_of(packet: bytes, peers: dict[str, Outer]) -> Outer | None:
     return peers.get(socket.inet_ntoa(packet[16:20]), peers.get("default"))
 
 
+def serve(dev: str, outer: socket.socket, peers: dict[str, Outer]) -> None:
+    """Carry packets both ways until ended, through whatever device has that name. Raises `OSError` where none has it
+    for some seconds."""
+    tun = open_tun(dev)
+    print("ready", flush=True)
+    while True:
+        try:
+            carry(tun, outer, peers)
+        except OSError as exc:
+            if exc.errno != errno.EBADFD:
+                raise
+        os.close(tun)
+        tun = reopened(dev)
+
+
+def reopened(dev: str) -> int:
+    """As `open_tun`, once somebody made the device: opening a name that nobody has would make one."""
+    deadline = time.monotonic() + _ABSENT_S
+    while True:
+        try:
+            socket.if_nametoindex(dev)
+            return open_tun(dev)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.002)
+
+
 def carry(tun: int, outer: socket.socket, peers: dict[str, Outer]) -> None:
-    """Carry packets both ways until ended."""
+    """Carry packets both ways until the device is deleted: `OSError`, EBADFD."""
     known = set(peers.values())
     while True:
         readable, _, _ = select.select([tun, outer.fileno()], [], [])
@@ -94,9 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     outer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
     outer.bind(given.local)
     outer.setblocking(False)
-    tun = open_tun(given.dev)
-    print("ready", flush=True)
-    carry(tun, outer, peers)
+    serve(given.dev, outer, peers)
     return 0
 
 
