@@ -238,8 +238,12 @@ def test_an_inner_half_that_dies_is_neither_a_verdict_nor_a_missing_feature(host
 # --- what is missing --------------------------------------------------------------------------------------------------
 
 
-def test_a_person_without_rights_learns_what_is_missing_and_what_can_be_read() -> None:
-    done = run("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *COMMAND)
+def test_a_person_without_rights_learns_what_is_missing_and_what_can_be_read(tmp_path: Path) -> None:
+    as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *COMMAND]
+    # The checkout may be below root's home, which Debian closes to everybody else.
+    program = "import os, sys, pathlib\nfrom tests.kernel.sandbox import show_to_others\n"
+    program += "show_to_others(pathlib.Path(sys.argv[1]))\nos.chdir(os.getcwd())\nos.execvp(sys.argv[2], sys.argv[2:])"
+    done = run(sys.executable, "-c", program, str(tmp_path), *as_nobody)
 
     assert (done.returncode, done.stderr) == (3, "")
     assert "Run it as root: sudo scionlab-bw-agent selftest" in done.stdout

@@ -119,20 +119,7 @@ def mount(*arguments: str | Path) -> None:
 
 def own_file_system(writable: list[Path]) -> None:
     """Read-only but for these folders, in a mount namespace of this process; only one's own processes in /proc."""
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
-    mount("--make-rprivate", "/")
-    shelf = Path(tempfile.mkdtemp(dir=writable[0].parent))
-    for closed, inside in closed_to_others([Path(sys.base_prefix), REPOSITORY]).items():
-        # The interpreter, or the checkout, may be below a folder of root's: show it there without the rest.
-        shelves = {path: shelf / path.relative_to("/").as_posix().replace("/", "-") for path in inside}
-        for path, kept in shelves.items():
-            kept.mkdir()
-            mount("--bind", path, kept)
-        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", closed)
-        for path, kept in shelves.items():
-            path.mkdir(parents=True)
-            mount("--bind", kept, path)
+    show_to_others(Path(tempfile.mkdtemp(dir=writable[0].parent)))
     for folder in writable:
         mount("--bind", folder, folder)
     keep = (*map(str, writable), "/proc", "/sys", "/dev")
@@ -141,6 +128,24 @@ def own_file_system(writable: list[Path]) -> None:
         if not at.startswith(keep) and os.path.ismount(at):  # not one that another mount hides
             mount("-o", "remount,bind,ro", at)
     mount("-t", "proc", "-o", "nosuid,nodev,noexec,hidepid=invisible,subset=pid", "proc", "/proc")
+
+
+def show_to_others(shelf: Path) -> None:
+    """Let users without rights read interpreter and checkout below a folder of root's, in a mount namespace of this
+    process. `shelf` is an empty folder."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    mount("--make-rprivate", "/")
+    for closed, inside in closed_to_others([Path(sys.base_prefix), REPOSITORY]).items():
+        # Show what is needed below the closed folder, without the rest of it.
+        shelves = {path: shelf / path.relative_to("/").as_posix().replace("/", "-") for path in inside}
+        for path, kept in shelves.items():
+            kept.mkdir()
+            mount("--bind", path, kept)
+        mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", closed)
+        for path, kept in shelves.items():
+            path.mkdir(parents=True)
+            mount("--bind", kept, path)
 
 
 def closed_to_others(paths: list[Path]) -> dict[Path, list[Path]]:
