@@ -4,6 +4,7 @@ that keep up with the program, and units that know where it is."""
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,22 @@ def test_maintainer_scripts_are_posix_and_stop_at_errors(name: str) -> None:
     assert text.startswith("#!/bin/sh\nset -e\n")
     assert "#DEBHELPER#" in text
     assert subprocess.run(["sh", "-n", str(path)], check=False, timeout=10).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["scionlab-bw", "scionlab-bw-agent", "scionlab_bw_limiter"])
+def test_a_command_of_a_fresh_clone_says_what_to_run(tmp_path: Path, name: str) -> None:
+    clone = tmp_path / "clone"
+    for part in ("ap_agent/legacy_cli.py", "bandwidth_config.py", "scionlab_bw/__main__.py", f"packaging/bin/{name}"):
+        (clone / part).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / part, clone / part)
+    done = subprocess.run(
+        [clone / "packaging/bin" / name, "--help"], capture_output=True, text=True, check=False, timeout=60
+    )
+    words = f"{name}: this checkout has no Python environment yet; run {clone.resolve()}/dev setup\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", words)
+
+
+def test_dev_has_a_command_that_only_makes_the_environment() -> None:
+    script = (ROOT / "dev").read_text(encoding="utf-8")
+    assert re.findall(r"^setup\(\) (.*)$", script, flags=re.MULTILINE) == ["{ environment agent web; }"]
+    assert "    setup) setup ;;\n" in script
