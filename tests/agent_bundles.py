@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ap_agent.bundle import MANIFEST
 from ap_agent.signed_text import SIGNED_PREFIX, TrustedKey
@@ -39,7 +40,7 @@ class SigningKey:
 
     @property
     def public(self) -> TrustedKey:
-        return TrustedKey(self.private.public_key().public_bytes_raw(), self.not_after)
+        return TrustedKey(self.private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw), self.not_after)
 
     @property
     def key_id(self) -> str:
