@@ -205,7 +205,9 @@ def test_service_understands_the_receipt() -> None:
 
 
 def test_service_understands_an_agent_that_has_nothing_yet() -> None:
-    receipt = parse_receipt(sent(version=None, limits_version=None, limits_digest=None, links=(), writes=0, problems=()))
+    receipt = parse_receipt(
+        sent(version=None, limits_version=None, limits_digest=None, links=(), writes=0, problems=())
+    )
 
     assert (receipt.version, receipt.limits_version, dict(receipt.links)) == (None, None, {})
 
