@@ -211,10 +211,9 @@ def free_port(host: Host, ip: str) -> int:
     return found
 
 
-def is_port_free(host: Host, ip: str, port: int, *, interface_id: int) -> bool:
-    """True when no interface but this one (a primary key) has the port."""
-    there = Interface.objects.filter(host=host, public_ip=ip, public_port=port)
-    return not there.exclude(pk=interface_id).exists()
+def is_port_free(host: Host, ip: str, port: int) -> bool:
+    """True when no interface has the port at this address of the host."""
+    return not Interface.objects.filter(host=host, public_ip=ip, public_port=port).exists()
 
 
 def vpn_client_for(vpn: VPN, host: Host) -> VPNClient | None:

@@ -25,7 +25,7 @@ from scionlab.services.policy import settle_default
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 from scionlab.services.stale import Value, Values, last_change_of_user_as, note_change, refuse_stale
 from scionlab.services.timed_limit import DEACTIVATED, timed_limits_end
-from scionlab.services.wiring import link_add, link_edit, link_remove, park_ports
+from scionlab.services.wiring import drop_unused_vpn_clients, link_add, link_remove, links_edit
 
 __all__ = [
     "DEFAULT_PORT",
@@ -88,9 +88,7 @@ def user_as_create(
     )
     host = _host_of(user_as)
     for index, spec in enumerate(attachments):
-        link = link_add(user_as, host, spec, index=index)
-        audit.note_link(link, actor=actor, old=None, new=link.requested)
-        changes.note(link.pk, None, view_of(link))
+        _add(user_as, host, spec, index, actor, changes)
     changes.carry_out(without_hosts=frozenset({host.pk}))  # nobody has fetched anything of a new host
     queue_after_commit(RENDER_HOST, host.pk)
     logger.info("user_as.created as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
@@ -122,16 +120,18 @@ def user_as_update(
     user_as.save(update_fields=["label", "installation_type"])
     kept = _remove_others(user_as, attachments, actor, changes)
     host = _host_of(user_as)
-    before = {link_id: view_of(link) for link_id, link in kept.items()}
-    park_ports(host, attachments, kept)
-    for index, spec in enumerate(attachments):
-        link = kept.get(spec.link_id or 0)
-        old, was_active = (None, False) if link is None else (link.requested, link.active)
-        link = link_add(user_as, host, spec, index=index) if link is None else link_edit(link, spec, index=index)
+    edits = [(index, spec, kept[spec.link_id]) for index, spec in enumerate(attachments) if spec.link_id in kept]
+    were = [(link.requested, link.active, view_of(link)) for _, _, link in edits]
+    links_edit(edits)
+    for (_, _, link), (old, was_active, before) in zip(edits, were, strict=True):
         audit.note_link(link, actor=actor, old=old, new=link.requested)
         if was_active and not link.active:
             timed_limits_end([link], actor=actor, why=DEACTIVATED)
-        changes.note(link.pk, before.get(link.pk), view_of(link))
+        changes.note(link.pk, before, view_of(link))
+    for index, spec in enumerate(attachments):
+        if spec.link_id not in kept:
+            _add(user_as, host, spec, index, actor, changes)
+    drop_unused_vpn_clients(host)
     if wanted != stored:
         note_change(user_as.pk, actor=actor)
     changes.carry_out()
@@ -296,6 +296,14 @@ def _host_of(user_as: UserAS) -> Host:
     if not host.border_routers.exists():
         BorderRouter.objects.create(host=host, number=1)
     return host
+
+
+def _add(
+    user_as: UserAS, host: Host, spec: AttachmentSpec, index: int, actor: User | None, changes: Changes
+) -> None:
+    link = link_add(user_as, host, spec, index=index)
+    audit.note_link(link, actor=actor, old=None, new=link.requested)
+    changes.note(link.pk, None, view_of(link))
 
 
 def _remove_others(

@@ -9,7 +9,7 @@ import contextlib
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from bandwidth_config import MAX_PORT, RuleError
+from bandwidth_config import MIN_PORT, RuleError
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient
 from scionlab.services import allocation
@@ -22,68 +22,79 @@ def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -
 
     Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`, `vpn_full`).
     """
-    ap = AttachmentPoint.objects.select_related("AS__isd", "host__vpn").get(pk=spec.attachment_point_id)
+    ap = _attachment_point(spec)
     far = Interface(AS=user_as, host=host, border_router=_router(host))
     near = Interface(AS=ap.AS, host=ap.host, border_router=_router(ap.host))
+    _set_user_side(far, ap, spec, index)
+    _set_ap_address(near, ap, far)
     with _told_of(index):
         far.interface_id = allocation.free_interface_id(user_as)
         near.interface_id = allocation.free_interface_id(ap.AS)
-        _set_user_side(far, ap, spec, index)
-        _set_ap_side(near, ap, far)
+        near.public_port = allocation.free_port(ap.host, near.public_ip)
     near.save()
     far.save()
-    limits = limits_of(spec, selectors.default_in_force(ap))
-    return Link.objects.create(
-        interface_a=near,
-        interface_b=far,
-        type=Link.Type.PROVIDER,
-        active=spec.active,
-        bandwidth_kbit=limits.to_user_kbit,
-        from_user_kbit=None if limits.is_symmetric else limits.from_user_kbit,
-    )
-
-
-def link_edit(link: Link, spec: AttachmentSpec, *, index: int) -> Link:
-    """Make the Link what `spec` says, at the attachment point where it is; ids and ports of the AP stay if they can."""
-    ap = AttachmentPoint.objects.select_related("AS__isd", "host__vpn").get(pk=spec.attachment_point_id)
-    near, far = link.interface_a, link.interface_b
-    client = far.vpn_client
-    with _told_of(index):
-        _set_user_side(far, ap, spec, index)
-        _set_ap_side(near, ap, far)
-    near.save()
-    far.save()
-    if client is not None and client.pk != far.vpn_client_id:
-        _drop_unused(client)
-    link.active = spec.active
-    limits = limits_of(spec, selectors.default_in_force(ap))
-    link.bandwidth_kbit = limits.to_user_kbit
-    link.from_user_kbit = None if limits.is_symmetric else limits.from_user_kbit
-    link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit"])
+    link = Link(interface_a=near, interface_b=far, type=Link.Type.PROVIDER, active=spec.active)
+    _set_limits(link, ap, spec)
+    link.save()
     return link
 
 
-def link_remove(link: Link) -> None:
-    """Remove the Link with both interfaces, and the VPN client when no other Link uses it."""
-    client = link.interface_b.vpn_client
-    Interface.objects.filter(pk__in=(link.interface_a_id, link.interface_b_id)).delete()
-    if client is not None:
-        _drop_unused(client)
+def links_edit(edits: Sequence[tuple[int, AttachmentSpec, Link]]) -> None:
+    """Make each Link what its spec says, at the attachment point where it is; with the index of the attachment.
 
-
-def park_ports(host: Host, specs: Sequence[AttachmentSpec], kept: dict[int, Link]) -> None:
-    """Move the kept interfaces that change their port out of each other's way.
-
-    Two attachments may swap their ports, and the unique constraint looks at every statement on its own.
+    Interface ids stay, and so do ports of the attachment point, unless the Link goes to another of its addresses where
+    somebody has the port. Links may exchange their addresses and ports. Raises `FieldRuleError` (`ports_exhausted`,
+    `vpn_full`).
     """
-    new_ports = {spec.link_id: spec.public_port for spec in specs}
-    moving = [link.interface_b for pk, link in kept.items() if new_ports[pk] != link.interface_b.public_port]
-    if len(moving) < 2:
-        return
-    in_use = set(Interface.objects.filter(host=host).values_list("public_port", flat=True)) | set(new_ports.values())
-    parking = (port for port in range(MAX_PORT, 0, -1) if port not in in_use)
-    for interface in moving:
-        Interface.objects.filter(pk=interface.pk).update(public_port=next(parking))
+    moving: list[Interface] = []
+    for index, spec, link in edits:
+        near, far = link.interface_a, link.interface_b
+        was_near, was_far = near.public_ip, (far.public_ip, far.public_port)
+        ap = _attachment_point(spec)
+        _set_user_side(far, ap, spec, index)
+        _set_ap_address(near, ap, far)
+        moving += [far] if (far.public_ip, far.public_port) != was_far else []
+        moving += [near] if near.public_ip != was_near else []
+        _set_limits(link, ap, spec)
+        link.active = spec.active
+    _park(moving)
+    for index, _, link in edits:
+        near, far = link.interface_a, link.interface_b
+        if near in moving and not allocation.is_port_free(near.host, near.public_ip, near.public_port):
+            with _told_of(index):
+                near.public_port = allocation.free_port(near.host, near.public_ip)
+        near.save()
+        far.save()
+        link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit"])
+
+
+def link_remove(link: Link) -> None:
+    """Remove the Link with both interfaces."""
+    Interface.objects.filter(pk__in=(link.interface_a_id, link.interface_b_id)).delete()
+
+
+def drop_unused_vpn_clients(host: Host) -> None:
+    """To be called when all Links of the host are stored: a Link that is new may have the address of one that went."""
+    VPNClient.objects.filter(host=host, interfaces=None).delete()
+
+
+def _park(ends: Sequence[Interface]) -> None:
+    """Take sockets out of each other's way: the unique constraint looks at every statement on its own.
+
+    Nobody has this address, and each end gets a port of its own there until it is saved.
+    """
+    for port, end in enumerate(ends, start=MIN_PORT):
+        Interface.objects.filter(pk=end.pk).update(public_ip="0.0.0.0", public_port=port)  # noqa: S104  not listened at
+
+
+def _attachment_point(spec: AttachmentSpec) -> AttachmentPoint:
+    return AttachmentPoint.objects.select_related("AS__isd", "host__vpn").get(pk=spec.attachment_point_id)
+
+
+def _set_limits(link: Link, ap: AttachmentPoint, spec: AttachmentSpec) -> None:
+    limits = limits_of(spec, selectors.default_in_force(ap))
+    link.bandwidth_kbit = limits.to_user_kbit
+    link.from_user_kbit = None if limits.is_symmetric else limits.from_user_kbit
 
 
 def _set_user_side(far: Interface, ap: AttachmentPoint, spec: AttachmentSpec, index: int) -> None:
@@ -103,14 +114,9 @@ def _set_user_side(far: Interface, ap: AttachmentPoint, spec: AttachmentSpec, in
         far.bind_port = spec.bind_port
 
 
-def _set_ap_side(near: Interface, ap: AttachmentPoint, far: Interface) -> None:
-    address = _address_of(ap, far)
-    near.bind_ip = None if far.vpn_client_id else allocation.bind_ip_for(address, ap.host.bind_ip)
-    if near.pk is not None and near.public_ip == address:
-        return
-    near.public_ip = address
-    if near.pk is None or not allocation.is_port_free(ap.host, address, near.public_port, interface_id=near.pk):
-        near.public_port = allocation.free_port(ap.host, address)
+def _set_ap_address(near: Interface, ap: AttachmentPoint, far: Interface) -> None:
+    near.public_ip = _address_of(ap, far)
+    near.bind_ip = None if far.vpn_client_id else allocation.bind_ip_for(near.public_ip, ap.host.bind_ip)
 
 
 @contextlib.contextmanager
@@ -137,8 +143,3 @@ def _address_of(ap: AttachmentPoint, far: Interface) -> str:
 
 def _router(host: Host) -> BorderRouter:
     return host.border_routers.order_by("number").first() or BorderRouter.objects.create(host=host, number=1)
-
-
-def _drop_unused(client: VPNClient) -> None:
-    if not client.interfaces.exists():
-        client.delete()
