@@ -206,6 +206,23 @@ def check_limits(limits: Limits, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None
         check_bandwidth(one, maximum_kbit)
 
 
+def check_change(old: Limits | None, new: Limits, maximum_kbit: int) -> dict[str, RuleError]:
+    """Which directions of `new` must not be stored at a Link, by their names in `Limits`; none: it may be stored.
+
+    A number that is new lies in [0, maximum]. One that is stored already (`old`; None: nothing is) may stay, although a
+    lowered default clamps it by now: it is the user's choice. What is the same in both directions is one number on
+    every page, and one error: that of `to_user_kbit`.
+    """
+    errors: dict[str, RuleError] = {}
+    for name, was, kbit in zip(Limits._fields, old or (None, None), new, strict=True):
+        if kbit != was:
+            try:
+                check_bandwidth(kbit, maximum_kbit)
+            except RuleError as exc:
+                errors.setdefault(Limits._fields[0] if new.is_symmetric else name, exc)
+    return errors
+
+
 class LinkStep(NamedTuple):
     """From `offset_s` after the beginning of a timed limit on these limits hold, until its next step or its end."""
 

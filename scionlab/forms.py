@@ -23,7 +23,7 @@ from bandwidth_config import (
     MIN_PORT,
     Limits,
     RuleError,
-    check_bandwidth,
+    check_change,
     check_port,
     format_kbit,
     parse_ip,
@@ -243,6 +243,7 @@ class AttachmentForm(forms.Form):
 
     def __init__(self, *args: Any, choices: Sequence[Choice], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.stored: Limits | None = None  # of the Link that the row edits, where whoever makes it knows that
         self.by_value = {str(choice.id): choice for choice in choices}
         self.fields["attachment_point"] = AttachmentPointField(choices)
         self.fields["bandwidth_kbit"].help_text = format_html(
@@ -290,13 +291,16 @@ class AttachmentForm(forms.Form):
     @property
     def limit_errors(self) -> list[str]:
         """What is wrong with the bandwidths, also of a row that was not sent yet: its numbers, and the maximum."""
+        limits = self.understood
+        if limits is not None:
+            maximum_kbit = MAX_BANDWIDTH_KBIT if self.chosen is None else self.chosen.maximum_kbit
+            return [error.message for error in check_change(self.stored, limits, maximum_kbit).values()]
         messages = []
         for name in ("bandwidth_kbit", "from_user_kbit"):
             written = self[name].value()
             try:
                 if written or name == "bandwidth_kbit":
-                    maximum_kbit = MAX_BANDWIDTH_KBIT if self.chosen is None else self.chosen.maximum_kbit
-                    check_bandwidth(parse_bandwidth_text(written), maximum_kbit)
+                    parse_bandwidth_text(written)
             except RuleError as exc:
                 messages.append(exc.message)
         return messages

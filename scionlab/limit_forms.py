@@ -13,13 +13,14 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 
-from bandwidth_config import MAX_STEPS, MAX_TIMED_S, Limits, RuleError, check_bandwidth, format_kbit, requested_limits
+from bandwidth_config import MAX_STEPS, MAX_TIMED_S, Limits, RuleError, check_change, format_kbit, requested_limits
 from scionlab.conflict import Conflict
 from scionlab.forms import RuleField, text_input
 from scionlab.local_time import parse_local_time, write_local_time
 from scionlab.models import BandwidthPolicy, Link
 from scionlab.presets import BY_KEY
 from scionlab.profiles import Kind, Profile, constant, outage, square_wave, stair
+from scionlab.services.errors import limit_errors
 from scionlab.services.link import limits_to_values
 from scionlab.services.stale import Value, Values, shown_from_text, shown_to_text
 from scionlab.units import parse_bandwidth_text
@@ -89,15 +90,8 @@ class LimitsForm(forms.Form):
         """For a preview: the bounds, which a save leaves to the service that holds the locks."""
         if not self.is_valid():
             return
-        for name, was, kbit in zip(
-            ("bandwidth_kbit", "from_user_kbit"), self.link.requested, self.limits(), strict=True
-        ):
-            try:
-                if kbit != was:
-                    check_bandwidth(kbit, self.maximum_kbit)
-            except RuleError as exc:
-                self.refuse(exc, name if self.cleaned_data["from_user_kbit"] is not None else "bandwidth_kbit")
-                break
+        for error in list(limit_errors(self.link.requested, self.limits(), self.maximum_kbit)):
+            self.refuse(error)
 
     def shown_values(self) -> dict[str, Value] | None:
         """What the page showed; None where it did not say."""
@@ -109,9 +103,9 @@ class LimitsForm(forms.Form):
         typed = {name: self.data.get(name) for name in self.data}  # of a QueryDict the last value, as everywhere
         self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
 
-    def refuse(self, error: RuleError, field: str = "") -> None:
+    def refuse(self, error: RuleError) -> None:
         """Shows a rule that a service found broken."""
-        name = field or getattr(error, "field", "")
+        name = getattr(error, "field", "")
         self.add_error(
             name if name in self.fields else "bandwidth_kbit", forms.ValidationError(error.message, code=error.code)
         )
@@ -226,10 +220,11 @@ class TimedForm(forms.Form):
         )
 
     def clean(self) -> dict[str, Any]:
-        for name in ("to_user", "from_user", "then_to_user", "then_from_user"):
-            kbit = self.cleaned_data.get(name)
-            if kbit is not None:
-                self._try(name, lambda kbit=kbit: check_bandwidth(kbit, self.maximum_kbit))
+        for prefix in ("", "then_"):
+            names = {"to_user_kbit": f"{prefix}to_user", "from_user_kbit": f"{prefix}from_user"}
+            if all(name in self.cleaned_data for name in names.values()):
+                for direction, error in check_change(None, self._limits(prefix), self.maximum_kbit).items():
+                    self.add_error(names[direction], forms.ValidationError(error.message, code=error.code))
         begins_at = self.cleaned_data.get("begins_at")
         self.cleaned_data["begins_at"] = self._time("begins_at", begins_at) if begins_at else None
         if self.cleaned_data.get("ends") == "until":
@@ -291,9 +286,14 @@ class TimedForm(forms.Form):
         found: datetime | None = self.cleaned_data["begins_at"]
         return found
 
+    def ending(self) -> datetime | None:
+        """The moment that was chosen; None where it was chosen how long. Call it on a valid form only."""
+        found: datetime | None = self.cleaned_data["until"] if self.cleaned_data.get("ends") == "until" else None
+        return found
+
     def refuse(self, error: RuleError) -> None:
         """Shows a rule that a service found broken while it held the locks."""
-        name = getattr(error, "field", "")
+        name = getattr(error, "field", "").replace("ends_at", "until")
         self.add_error(name if name in self.fields else None, forms.ValidationError(error.message, code=error.code))
 
 

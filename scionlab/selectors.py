@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Prefetch, Q, QuerySet, Subquery
+from django.db.models import F, Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Least
 from django.http import Http404
 
-from bandwidth_config import RuleError
+from bandwidth_config import Limits, RuleError
 from scionlab.isd_as import parse_isd_as
 from scionlab.models import (
     AttachmentPoint,
@@ -32,6 +33,9 @@ LINK_RELATIONS += [
     "enforcement",
 ]
 
+
+# The lower of both directions [kbit/s]: what is shown where there is room for one number (`Limits.lowest_kbit`).
+LOWEST_KBIT = Least("bandwidth_kbit", Coalesce("from_user_kbit", F("bandwidth_kbit")))
 
 # What attachment points limit: the attachments of user ASes.
 USER_LINKS = Q(
@@ -133,6 +137,16 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
     if found is None:
         raise Http404("There is no such AS among yours.")
     return found
+
+
+def requested_at(user: User, link_id: object, attachment_point_id: object) -> Limits | None:
+    """What is stored at this Link to this attachment point; None where the user has no such Link. Staff has all."""
+    keys = [str(link_id), str(attachment_point_id)]
+    if not all(key.isascii() and key.isdecimal() and len(key) < 19 for key in keys):
+        return None
+    links = Link.objects.filter(pk=int(keys[0]), interface_a__AS__attachment_point=int(keys[1]))
+    found = (links if user.is_staff else links.filter(interface_b__AS__useras__owner=user)).first()
+    return None if found is None else found.requested
 
 
 def links_of(user_as: UserAS) -> list[Link]:

@@ -24,7 +24,7 @@ from scionlab.api.queries import HistoryQuery, LinkQuery, TimedLimitQuery, Usage
 from scionlab.api.schema import describe
 from scionlab.enforcement.census import take_census
 from scionlab.models import BandwidthChange, Link, TimedLimit, User
-from scionlab.selectors import with_relations
+from scionlab.selectors import LOWEST_KBIT, with_relations
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.guards import lock_link
 from scionlab.services.link import link_update
@@ -67,12 +67,13 @@ def _filtered(links: QuerySet[Link], asked: dict[str, Any]) -> QuerySet[Link]:
         "as_id": "interface_b__AS",
         "attachment_point_id": "interface_a__AS__attachment_point",
         "active": "active",
-        "min_kbit": "bandwidth_kbit__gte",
-        "max_kbit": "bandwidth_kbit__lte",
+        "min_kbit": "lowest_kbit__gte",
+        "max_kbit": "lowest_kbit__lte",
         "owner": "interface_b__AS__useras__owner__email__iexact",
     }
     wanted = {column: asked[name] for name, column in columns.items() if name in asked}
-    return links.filter(**wanted).order_by(asked["sort"], "pk")
+    sort = asked["sort"].replace("bandwidth_kbit", "lowest_kbit")  # what is shown under that name
+    return links.alias(lowest_kbit=LOWEST_KBIT).filter(**wanted).order_by(sort, "pk")
 
 
 class LinkDetailView(LinkView):
@@ -197,6 +198,7 @@ class LinkTimedLimitsView(LinkView):
                 link_id=pk,
                 profile=wanted.profile(),
                 begins_at=wanted.validated_data["begins_at"],
+                ends_at=wanted.validated_data.get("ends_at"),
                 actor=self.person,
                 reason=wanted.validated_data["reason"] or REASON,
             )

@@ -70,8 +70,8 @@ class LinkQuery(PageQuery):
     active = serializers.BooleanField(required=False)
     stage = serializers.ChoiceField(choices=get_args(Stage), required=False, help_text="How far the limit got.")
     state = serializers.ChoiceField(choices=get_args(State), required=False, help_text="The same, as pages say it.")
-    min_kbit = _kbit("Requested towards the user AS: at least this.")
-    max_kbit = _kbit("Requested towards the user AS: at most this.")
+    min_kbit = _kbit("`bandwidth_kbit` (requested, the lower of both directions): at least this.")
+    max_kbit = _kbit("`bandwidth_kbit`: at most this.")
     owner = serializers.EmailField(required=False, help_text="For administrators, who see everybody's.")
     sort = _sort("id", "bandwidth_kbit", "changed_at")
 

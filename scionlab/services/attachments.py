@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from django.conf import settings
 from django.db.models import Q
@@ -18,7 +17,6 @@ from bandwidth_config import (
     IPAddress,
     Limits,
     RuleError,
-    check_bandwidth,
     check_bind_address,
     check_port,
     check_underlay_address,
@@ -27,7 +25,7 @@ from bandwidth_config import (
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, Host, Link, UserAS
 from scionlab.services.allocation import storable_ids
-from scionlab.services.errors import FieldRuleError
+from scionlab.services.errors import FieldRuleError, limit_errors
 
 MAX_ATTACHMENTS = 5  # DOMAIN section 1
 DEFAULT_PORT = 50_000
@@ -218,13 +216,8 @@ def own_addresses(host: Host) -> list[str]:
 def _bandwidth(index: int, spec: AttachmentSpec, ap: AttachmentPoint, facts: _Facts) -> Iterator[FieldRuleError]:
     link, maximum = facts.links.get(spec.link_id or 0), facts.default_kbit[ap.pk]
     is_here = link is not None and attachment_point_id(link) == ap.pk
-    kept = link.requested if link is not None and is_here else (None, None)
-    # What is the same in both directions is one number on the page, and one error.
-    from_user_kbit = spec.from_user_kbit if spec.from_user_kbit != spec.bandwidth_kbit else None
-    chosen = {"bandwidth_kbit": spec.bandwidth_kbit, "from_user_kbit": from_user_kbit}
-    for (field, kbit), was in zip(chosen.items(), kept, strict=True):
-        if kbit is not None and kbit != was:  # a choice that a lowered default clamps may stay
-            yield from _as_field(field, index, partial(check_bandwidth, kbit, maximum))
+    old = link.requested if link is not None and is_here else None
+    yield from limit_errors(old, limits_of(spec, maximum), maximum, index)
 
 
 def limits_of(spec: AttachmentSpec, default_kbit: int) -> Limits:

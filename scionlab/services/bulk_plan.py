@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
-from bandwidth_config import Limits, RuleError, check_bandwidth, format_kbit, format_number
+from bandwidth_config import Limits, RuleError, check_bandwidth, check_change, format_kbit, format_number
 
 MAX_PERCENT: Final = 10_000
 
@@ -125,15 +125,10 @@ def _line(link: Present, operation: Operation, target: Line | None) -> Line:
         skipped = SAME
     elif target is not None and target.new != old:
         skipped = CHANGED_SINCE
-    elif target is None and _is_too_high(old, new, link.maximum_kbit):
+    elif target is None and check_change(old, new, link.maximum_kbit):
         skipped = TOO_HIGH
     # What was clamped may be put back: nobody gets more than the maximum by it.
     return replace(line, skipped=skipped, new=old, new_enforced=enforced) if skipped else line
-
-
-def _is_too_high(old: Limits, new: Limits, maximum_kbit: int) -> bool:
-    """A number that is new must be allowed; one that is stored already may stay (`services.link`)."""
-    return any(after != before and after > maximum_kbit for before, after in zip(old, new, strict=True))
 
 
 def differing(old: Iterable[Line], new: Iterable[Line]) -> list[int]:

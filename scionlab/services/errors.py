@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bandwidth_config import RuleError
+from collections.abc import Iterator
+
+from bandwidth_config import Limits, RuleError, check_change
 
 
 class FieldRuleError(RuleError):
@@ -21,3 +23,11 @@ class FieldRuleError(RuleError):
     def of(cls, error: RuleError, field: str, index: int | None = None) -> FieldRuleError:
         """A rule that knows values only, told where the value stands."""
         return cls(error.code, error.message, field, index)
+
+
+def limit_errors(
+    old: Limits | None, new: Limits, maximum_kbit: int, index: int | None = None
+) -> Iterator[FieldRuleError]:
+    """What `check_change` refuses, at the columns of a Link, which the fields of forms and of the API are called by."""
+    for direction, error in check_change(old, new, maximum_kbit).items():
+        yield FieldRuleError.of(error, "bandwidth_kbit" if direction == "to_user_kbit" else direction, index)

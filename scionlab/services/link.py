@@ -11,7 +11,7 @@ from scionlab import selectors
 from scionlab.models import Link, User
 from scionlab.services import audit
 from scionlab.services.changes import Changes, view_of
-from scionlab.services.errors import FieldRuleError
+from scionlab.services.errors import FieldRuleError, limit_errors
 from scionlab.services.locked import locked_link
 from scionlab.services.stale import (
     LastChange,
@@ -132,13 +132,8 @@ def _check(link: Link, old: Limits, new: Limits) -> None:
             text = "A Link between infrastructure ASes is not limited. Write one number, what the line has."
             raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
         return
-    maximum_kbit = selectors.default_in_force(ap)
-    for name, was, kbit in zip(("bandwidth_kbit", "from_user_kbit"), old, new, strict=True):
-        if kbit != was:  # a choice that a lowered default clamps may stay
-            try:
-                check_bandwidth(kbit, maximum_kbit)
-            except RuleError as exc:
-                raise FieldRuleError.of(exc, "bandwidth_kbit" if new.is_symmetric else name) from exc
+    for error in limit_errors(old, new, selectors.default_in_force(ap)):
+        raise error
 
 
 def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -22,9 +23,9 @@ from bandwidth_config import (
     MAX_STEPS_PER_HOST,
     MAX_TIMED_AHEAD_S,
     MAX_TIMED_PER_LINK,
-    Limits,
     RuleError,
-    check_limits,
+    check_change,
+    check_steps,
     format_number,
 )
 from scionlab import selectors
@@ -57,19 +58,28 @@ class TimedOverlapError(FieldRuleError):
 
 @transaction.atomic
 def timed_limit_create(
-    *, link_id: int, profile: Profile, begins_at: datetime | None, actor: User | None, reason: str = ""
+    *,
+    link_id: int,
+    profile: Profile,
+    begins_at: datetime | None,
+    actor: User | None,
+    ends_at: datetime | None = None,
+    reason: str = "",
 ) -> TimedLimit:
     """Let `profile` hold at the Link from `begins_at` (aware; None: now) on; fractions of a second are cut off.
 
+    `ends_at`: the moment that somebody chose as its end, None where they chose how long it lasts. It is kept, however
+    long their form was open: the last step is as long as there is time until then.
     L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`, `timed_inactive`,
-    `timed_past`, `timed_far`, `timed_many`, `timed_host_full`, `bandwidth_too_high`, `bandwidth_negative`),
-    `TimedOverlapError`, `Link.DoesNotExist`.
+    `timed_past`, `timed_far`, `timed_long`, `timed_step_short`, `timed_many`, `timed_host_full`, `bandwidth_too_high`,
+    `bandwidth_negative`), `TimedOverlapError`, `Link.DoesNotExist`.
     """
     changes = Changes()
     link = locked_link(link_id, changes)
     ap = _attachment_point(link)
     now = timezone.now()
     begins_at = _beginning(begins_at, now)
+    profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
     _check_limits(profile, selectors.default_in_force(ap))
     _retire(ap, now, changes)
     _check_room(link, ap, profile, begins_at)
@@ -193,14 +203,22 @@ def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
     return max(chosen, now).replace(microsecond=0)
 
 
-def _check_limits(profile: Profile, maximum_kbit: int) -> None:
-    highest = Limits(*map(max, zip(*(step.limits for step in profile.steps), strict=True)))
-    lowest = Limits(*map(min, zip(*(step.limits for step in profile.steps), strict=True)))
+def _until(profile: Profile, begins_at: datetime, ends_at: datetime) -> Profile:
+    duration_s = (ends_at - begins_at) // timedelta(seconds=1)
+    if duration_s < 1:
+        text = f"{say_time(ends_at)} is not after the beginning, {say_time(begins_at)}. Choose a later end."
+        raise FieldRuleError("timed_past", text, "ends_at")
     try:
-        check_limits(lowest, maximum_kbit)
-        check_limits(highest, maximum_kbit)
+        check_steps(profile.steps, duration_s)
     except RuleError as exc:
-        raise FieldRuleError.of(exc, "steps") from exc
+        raise FieldRuleError.of(exc, "ends_at") from exc
+    return replace(profile, duration_s=duration_s)
+
+
+def _check_limits(profile: Profile, maximum_kbit: int) -> None:
+    for step in profile.steps:
+        for error in check_change(None, step.limits, maximum_kbit).values():
+            raise FieldRuleError.of(error, "steps")
 
 
 def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: datetime) -> None:

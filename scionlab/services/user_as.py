@@ -87,8 +87,7 @@ def user_as_create(
         installation_type=installation_type,
     )
     host = _host_of(user_as)
-    for index, spec in enumerate(attachments):
-        _add(user_as, host, spec, index, actor, changes)
+    _add(user_as, host, list(enumerate(attachments)), actor=actor, changes=changes)
     changes.carry_out(without_hosts=frozenset({host.pk}))  # nobody has fetched anything of a new host
     queue_after_commit(RENDER_HOST, host.pk)
     logger.info("user_as.created as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
@@ -128,9 +127,8 @@ def user_as_update(
         if was_active and not link.active:
             timed_limits_end([link], actor=actor, why=DEACTIVATED)
         changes.note(link.pk, before, view_of(link))
-    for index, spec in enumerate(attachments):
-        if spec.link_id not in kept:
-            _add(user_as, host, spec, index, actor, changes)
+    new = [(index, spec) for index, spec in enumerate(attachments) if spec.link_id not in kept]
+    _add(user_as, host, new, actor=actor, changes=changes)
     drop_unused_vpn_clients(host)
     if wanted != stored:
         note_change(user_as.pk, actor=actor)
@@ -299,11 +297,12 @@ def _host_of(user_as: UserAS) -> Host:
 
 
 def _add(
-    user_as: UserAS, host: Host, spec: AttachmentSpec, index: int, actor: User | None, changes: Changes
+    user_as: UserAS, host: Host, new: Sequence[tuple[int, AttachmentSpec]], *, actor: User | None, changes: Changes
 ) -> None:
-    link = link_add(user_as, host, spec, index=index)
-    audit.note_link(link, actor=actor, old=None, new=link.requested)
-    changes.note(link.pk, None, view_of(link))
+    for index, spec in new:
+        link = link_add(user_as, host, spec, index=index)
+        audit.note_link(link, actor=actor, old=None, new=link.requested)
+        changes.note(link.pk, None, view_of(link))
 
 
 def _remove_others(

@@ -56,7 +56,11 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     if is_start and form.is_valid():
         try:
             made = timed_limit_create(
-                link_id=link.pk, profile=form.profile, begins_at=form.beginning(), actor=request.user
+                link_id=link.pk,
+                profile=form.profile,
+                begins_at=form.beginning(),
+                ends_at=form.ending(),
+                actor=request.user,
             )
         except RuleError as exc:
             form.refuse(exc)

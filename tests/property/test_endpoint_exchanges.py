@@ -1,6 +1,7 @@
-"""Whatever endpoints the attachments of one AS exchange in one save: the rows are those asked for, and no others change.
+"""Whatever endpoints the attachments of one AS exchange in one save: it stores what was asked for, and nothing else.
 
-Sockets are few here (three addresses, two ports), so that most saves take what another attachment has or leaves. Runs on PostgreSQL and on the embedded SQLite, whichever DATABASE_URL says.
+Sockets are few here (three addresses, two ports), so that most saves take what another attachment has or leaves. Runs
+on PostgreSQL and on the embedded SQLite, whichever DATABASE_URL says.
 """
 
 from __future__ import annotations

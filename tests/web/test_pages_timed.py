@@ -11,6 +11,7 @@ from django.utils import timezone
 from bandwidth_config import Limits
 from scionlab.models import HostReceipt, Link, TimedLimit, User, UserAS
 from scionlab.profiles import constant
+from scionlab.services.errors import FieldRuleError
 from scionlab.services.link import link_update
 from scionlab.services.timed_limit import timed_limit_create
 from tests.web.html import Page
@@ -98,7 +99,46 @@ def test_until_a_time_in_the_readers_zone(client: Client, owner: User, user_as: 
         client, link, to_user="500", from_user="", ends="until", until=written, amount="", amount_unit="h", begins_at=""
     )
     timed = TimedLimit.objects.get()
-    assert abs(timed.ends_at - until) <= timedelta(seconds=2)
+    assert timed.ends_at == until
+
+
+class SlowClock:
+    """Every look at it is 7 s after the last one."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=7)
+        return self.now
+
+
+@pytest.mark.parametrize("begins", ["", "now"])
+def test_the_end_that_was_chosen_is_kept_however_long_the_form_takes(
+    client: Client, link: Link, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """Also through a preview, and where the beginning that was typed is over when the form arrives."""
+    now = timezone.now().replace(second=0, microsecond=0)
+    until, clock = now + timedelta(hours=3), SlowClock(now)
+    monkeypatch.setattr(timezone, "now", clock)
+    values = {"to_user": "500", "from_user": "", "ends": "until", "until": f"{until:%Y-%m-%d %H:%M}"}
+    values |= {"amount": "", "amount_unit": "h", "begins_at": f"{now:%Y-%m-%d %H:%M}" if begins else ""}
+    send(client, link, button="preview", **values)
+    send(client, link, **values)
+    timed = TimedLimit.objects.get()
+    assert timed.begins_at > now
+    assert (timed.ends_at, timed.limits.duration_s) == (until, (until - timed.begins_at).total_seconds())
+
+
+def test_an_end_that_passes_while_the_form_is_on_its_way_is_refused_at_its_field(
+    link: Link, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = timezone.now()
+    profile = constant(Limits.both(500), 60)
+    with pytest.raises(FieldRuleError) as refused:
+        timed_limit_create(link_id=link.pk, profile=profile, begins_at=None, ends_at=now, actor=owner)
+    assert (refused.value.code, refused.value.field) == ("timed_past", "ends_at")
+    assert not TimedLimit.objects.exists()
 
 
 def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -546,4 +547,15 @@ def test_timed_limit_until_a_moment_ends_at_that_moment(
     monkeypatch.setattr(timezone, "now", lambda: now)
     until = f"{now + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
     sent = {"kind": "constant", "limits": 5, "ends_at": until}
+    assert client.post(f"/api/v1/links/{link.pk}/timed-limits/", sent, format="json").json()["ends_at"] == until
+
+
+def test_timed_limit_until_a_moment_ends_at_that_moment_however_slow_the_service_is(
+    owner: User, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, moments = api(owner), count(1)
+    start = timezone.now().replace(microsecond=0)
+    monkeypatch.setattr(timezone, "now", lambda: start + timedelta(seconds=3 * next(moments)))
+    until = f"{start + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    sent = {"kind": "outage", "ends_at": until}
     assert client.post(f"/api/v1/links/{link.pk}/timed-limits/", sent, format="json").json()["ends_at"] == until

@@ -236,6 +236,25 @@ def test_links_are_filtered_and_sorted(
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
+        ("sort=bandwidth_kbit", [100, 150, 200, 300]),
+        ("sort=-bandwidth_kbit", [300, 200, 150, 100]),
+        ("min_kbit=150&sort=bandwidth_kbit", [150, 200, 300]),
+        ("max_kbit=150&sort=bandwidth_kbit", [100, 150]),
+        ("min_kbit=1000", []),
+    ],
+)
+def test_links_are_filtered_and_sorted_by_the_number_that_is_shown(
+    client: APIClient, links: list[Link], query: str, wanted: list[int]
+) -> None:
+    """Of two directions that is the lower one."""
+    Link.objects.filter(pk=links[0].pk).update(from_user_kbit=150)
+    found = client.get(f"/api/v1/links/?{query}").json()["results"]
+    assert [one["bandwidth_kbit"] for one in found] == wanted
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
         ("sort=-label", ["Slow", "Owner's AS"]),
         ("label=slo", ["Slow"]),
         ("attachment_point_id={ap_b}", ["Slow"]),

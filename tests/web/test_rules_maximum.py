@@ -1,0 +1,229 @@
+"""What the maximum means, at every door: a number that is new must not be above it, one that is stored may stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from bandwidth_config import Limits
+from scionlab.models import AttachmentPoint, Link, TimedLimit, User, UserAS
+from scionlab.profiles import constant
+from scionlab.services.attachments import AttachmentSpec
+from scionlab.services.bulk import bulk_apply, bulk_preview, lines_of
+from scionlab.services.bulk_plan import Operation
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.link import link_update
+from scionlab.services.timed_limit import timed_limit_create
+from scionlab.services.user_as import user_as_update
+
+MAXIMUM = 300
+BOTH, TO_USER, FROM_USER = "bandwidth_kbit", "bandwidth_kbit", "from_user_kbit"
+
+# Stored before the maximum was lowered to 300, what is asked for now, and the fields that refuse it.
+CASES: dict[str, tuple[tuple[int, int], tuple[int, int], set[str]]] = {
+    "the same as is stored": ((1000, 200), (1000, 200), set()),
+    "another number beside a clamped one": ((1000, 200), (1000, 100), set()),
+    "a clamped number in the other direction too": ((1000, 200), (1000, 1000), {BOTH}),
+    "the directions exchanged": ((1000, 200), (200, 1000), {FROM_USER}),
+    "less, but still above": ((1000, 200), (999, 200), {TO_USER}),
+    "less in both directions, but still above": ((1000, 1000), (999, 999), {BOTH}),
+    "two numbers that are above": ((200, 200), (400, 500), {TO_USER, FROM_USER}),
+    "the maximum": ((1000, 200), (300, 300), set()),
+    "one above the maximum": ((200, 100), (301, 100), {TO_USER}),
+    "one above the maximum from the user AS": ((200, 100), (200, 301), {FROM_USER}),
+    "one direction of a clamped number": ((1000, 1000), (200, 1000), set()),
+}
+
+
+@pytest.fixture
+def place(link: Link, user_as: UserAS, owner: User, staff: User) -> Place:
+    return Place(link, user_as, owner, staff)
+
+
+class Place:
+    """One Link that is stored with some limits, and its doors; each answers with the fields that refuse."""
+
+    def __init__(self, link: Link, user_as: UserAS, owner: User, staff: User) -> None:
+        self.link, self.user_as, self.owner, self.staff = link, user_as, owner, staff
+        self.ap = AttachmentPoint.objects.get(AS=link.interface_a.AS_id)
+        self.page, self.admin = Client(), Client()
+        self.page.force_login(owner)
+        self.admin.force_login(staff)
+
+    def store(self, limits: Limits) -> None:
+        other = None if limits.is_symmetric else limits.from_user_kbit
+        Link.objects.filter(pk=self.link.pk).update(bandwidth_kbit=limits.to_user_kbit, from_user_kbit=other)
+        AttachmentPoint.objects.update(default_bandwidth_kbit=MAXIMUM, maximum_kbit=MAXIMUM)
+
+    def stored(self) -> Limits:
+        return Link.objects.get(pk=self.link.pk).requested
+
+    def service(self, new: Limits) -> set[str]:
+        return refused_by(lambda: link_update(link_id=self.link.pk, limits=new, actor=self.owner))
+
+    def service_of_the_as(self, new: Limits) -> set[str]:
+        attachment = AttachmentSpec(
+            attachment_point_id=self.ap.pk,
+            public_ip="198.51.100.7",
+            bandwidth_kbit=new.to_user_kbit,
+            from_user_kbit=None if new.is_symmetric else new.from_user_kbit,
+            link_id=self.link.pk,
+        )
+        values = {"label": "", "installation_type": "vm", "attachments": [attachment]}
+        return refused_by(lambda: user_as_update(user_as_id=self.user_as.pk, actor=self.owner, **values))
+
+    def page_of_the_link(self, new: Limits, **button: str) -> set[str]:
+        data = {f"link-{self.link.pk}-{name}": value for name, value in typed(new).items()}
+        url = f"/ases/{self.user_as.pk}/links/{self.link.pk}/bandwidth/"
+        response = self.page.post(url, data | button)
+        return set() if response.status_code == 302 else set(response.context["form"].errors)
+
+    def preview_of_the_link(self, new: Limits) -> set[str]:
+        return self.page_of_the_link(new, preview="1")
+
+    def edit_page(self, new: Limits) -> set[str]:
+        row = {
+            "attachment_point": str(self.ap.pk),
+            "public_ip": "198.51.100.7",
+            "public_port": "50000",
+            "link_id": str(self.link.pk),
+            "active": "on",
+            **typed(new),
+        }
+        data = {f"attachments-0-{name}": value for name, value in row.items()}
+        response = self.page.post(f"/ases/{self.user_as.pk}/edit/", {"installation_type": "vm", "save": "1", **data})
+        return set() if response.status_code == 302 else set(response.context["editor"].rows[0].errors)
+
+    def patch(self, new: Limits) -> set[str]:
+        names = {"to_user_kbit": new.to_user_kbit, "from_user_kbit": new.from_user_kbit}
+        sent = {"bandwidth_kbit": new.to_user_kbit} if new.is_symmetric else names
+        response = self.page.patch(f"/api/v1/links/{self.link.pk}/", sent, content_type="application/json")
+        fields = set() if response.status_code == 200 else set(response.json()["fields"])
+        return {{"to_user_kbit": TO_USER}.get(name, name) for name in fields}
+
+    def put(self, new: Limits) -> set[str]:
+        attachment = {
+            "link_id": self.link.pk,
+            "attachment_point_id": self.ap.pk,
+            "public_ip": "198.51.100.7",
+            "public_port": 50000,
+            "bandwidth_kbit": new.to_user_kbit,
+        }
+        attachment |= {} if new.is_symmetric else {"from_user_kbit": new.from_user_kbit}
+        body = {"label": "", "installation_type": "vm", "attachments": [attachment]}
+        response = self.page.put(f"/api/v1/ases/{self.user_as.pk}/", body, content_type="application/json")
+        fields = set() if response.status_code == 200 else set(response.json()["fields"])
+        return {name.removeprefix("attachments.0.") for name in fields}
+
+    def administrators(self, new: Limits) -> set[str]:
+        data = {"bandwidth_kbit": str(new.to_user_kbit), "active": "on", "reason": ""}
+        response = self.admin.post(f"/admin/scionlab/link/{self.link.pk}/change/", data)
+        return set() if response.status_code == 302 else set(response.context["adminform"].form.errors)
+
+    def bulk(self, new: Limits) -> set[str]:
+        old = self.stored()
+        operation = Operation("set", new.to_user_kbit)
+        if not new.is_symmetric:
+            is_to_user = new.from_user_kbit == old.from_user_kbit
+            direction, kbit = ("to_user", new.to_user_kbit) if is_to_user else ("from_user", new.from_user_kbit)
+            operation = Operation("set", kbit, direction)  # type: ignore[arg-type]  # one of the two
+        change = bulk_preview(link_ids=[self.link.pk], operation=operation, chosen="", actor=self.staff)
+        (line,) = lines_of(change)
+        bulk_apply(bulk_id=change.pk, actor=self.staff, reason="test")
+        return {"skipped"} if line.skipped == "too_high" else set()
+
+
+def typed(limits: Limits) -> dict[str, str]:
+    return {
+        "bandwidth_kbit": str(limits.to_user_kbit),
+        "from_user_kbit": "" if limits.is_symmetric else str(limits.from_user_kbit),
+    }
+
+
+def refused_by(service: Callable[[], object]) -> set[str]:
+    try:
+        service()
+    except FieldRuleError as exc:
+        return {exc.field}
+    return set()
+
+
+ALL_DOORS = (
+    "service",
+    "service_of_the_as",
+    "page_of_the_link",
+    "preview_of_the_link",
+    "edit_page",
+    "patch",
+    "put",
+    "administrators",
+    "bulk",
+)
+FIRST_ERROR = {"service", "service_of_the_as", "page_of_the_link", "patch"}  # they stop at the first
+
+
+def can_say(door: str, old: Limits, new: Limits) -> bool:
+    """The administrators' page has one number for both directions; a bulk change means one direction, or both."""
+    if door == "administrators":
+        return new.is_symmetric
+    if door == "bulk":
+        return new.is_symmetric or sum(was != is_ for was, is_ in zip(old, new, strict=True)) == 1
+    return True
+
+
+TABLE = [
+    (name, door)
+    for name, (old, new, _) in CASES.items()
+    for door in ALL_DOORS
+    if can_say(door, Limits(*old), Limits(*new))
+]
+
+
+@pytest.mark.parametrize(("name", "door"), TABLE)
+def test_every_door_judges_a_number_alike(name: str, door: str, place: Place) -> None:
+    old, new, fields = Limits(*CASES[name][0]), Limits(*CASES[name][1]), CASES[name][2]
+    place.store(old)
+    found = getattr(place, door)(new)
+    if door == "bulk":
+        assert found == ({"skipped"} if fields else set())
+    elif door in FIRST_ERROR and fields:
+        assert len(found) == 1
+        assert found <= fields
+    else:
+        assert found == fields
+    assert place.stored() == (old if fields or door == "preview_of_the_link" else new)
+
+
+@pytest.mark.parametrize(("limits", "fields"), [((300, 0), set()), ((301, 0), {"steps"}), ((0, 1000), {"steps"})])
+def test_a_timed_limit_is_new_whatever_is_stored(limits: tuple[int, int], fields: set[str], place: Place) -> None:
+    place.store(Limits(1000, 1000))
+    profile = constant(Limits(*limits), 60)
+    refused = refused_by(
+        lambda: timed_limit_create(link_id=place.link.pk, profile=profile, begins_at=None, actor=place.owner)
+    )
+    assert refused == fields
+    assert TimedLimit.objects.count() == (0 if fields else 1)
+
+
+@pytest.mark.parametrize(("kbit", "is_refused"), [("1000", False), ("999", True), ("300", False)])
+def test_what_is_said_while_one_types_is_what_save_will_say(kbit: str, is_refused: bool, place: Place) -> None:
+    place.store(Limits(1000, 1000))
+    row = {"bandwidth_kbit": kbit, "link_id": place.link.pk, "attachment_point": place.ap.pk}
+    response = place.page.get("/ases/preview/", {"row": "a", **{f"a-{name}": value for name, value in row.items()}})
+    assert bool(response.context["row"].limit_errors) == is_refused
+    assert place.edit_page(Limits.both(int(kbit))) == ({"bandwidth_kbit"} if is_refused else set())
+
+
+def test_an_attachment_that_goes_to_another_attachment_point_brings_no_clamped_number_along(
+    place: Place, ap_b: AttachmentPoint
+) -> None:
+    place.store(Limits(1000, 1000))
+    moved = AttachmentSpec(
+        attachment_point_id=ap_b.pk, public_ip="198.51.100.7", bandwidth_kbit=1000, link_id=place.link.pk
+    )
+    values = {"label": "", "installation_type": "vm", "attachments": [moved]}
+    refused = refused_by(lambda: user_as_update(user_as_id=place.user_as.pk, actor=place.owner, **values))
+    assert refused == {"bandwidth_kbit"}
+    assert place.stored() == Limits(1000, 1000)
