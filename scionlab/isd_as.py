@@ -19,13 +19,16 @@ _REMEDY = 'Write three groups of 1 to 4 hexadecimal digits, like "ffaa:1:b6".'
 
 
 def parse_as_id(text: str) -> int:
-    """`ffaa:1:b6` -> number, letters in either case. Raises `RuleError` (`as_id_invalid`)."""
+    """`ffaa:1:b6` -> number, letters in either case. Raises `RuleError` (`as_id_invalid`, `as_id_zero`)."""
     match = _AS_PATTERN.fullmatch(text.strip())
     if match is None:
         shown = text if len(text) <= 40 else text[:37] + "..."
         raise RuleError("as_id_invalid", f'"{shown}" is not an AS id. {_REMEDY}')
     high, middle, low = (int(group, 16) for group in match.groups())
-    return high << 32 | middle << 16 | low
+    as_id = high << 32 | middle << 16 | low
+    if as_id == 0:
+        raise RuleError("as_id_zero", f"AS id 0:0:0 means any AS in SCION, so no AS has it. {_REMEDY}")
+    return as_id
 
 
 def format_as_id(as_id: int) -> str:
@@ -36,7 +39,10 @@ def format_as_id(as_id: int) -> str:
 
 
 def parse_isd_as(text: str) -> tuple[int, int]:
-    """`17-ffaa:1:b6` or `17-ffaa_1_b6` -> (17, number). Raises `RuleError` (`isd_as_invalid`, `as_id_invalid`)."""
+    """`17-ffaa:1:b6` or `17-ffaa_1_b6` -> (17, number).
+
+    Raises `RuleError` (`isd_as_invalid`, and those of `parse_as_id`).
+    """
     isd, dash, as_text = text.strip().partition("-")
     if not dash or not re.fullmatch(r"[1-9][0-9]{0,4}", isd, flags=re.ASCII) or int(isd) > MAX_ISD:
         shown = text if len(text) <= 40 else text[:37] + "..."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Count, F, Q, QuerySet, Sum
-from django.db.models.functions import Least
+from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce, Least
 from django.forms import ModelChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -94,16 +94,19 @@ class AttachmentPointForm(ReasonForm):
 
 
 def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]:
-    """Adds what its Links to user ASes come to: `links`, `active`, `clamped`, `sum_kbit` (of what is enforced)."""
+    """Adds what its Links to user ASes come to: `links`, `active_links`, `clamped_links`, `sum_kbit` (of what is
+    enforced); and `wanted_kbit`, the default in force, which `maximum_kbit` follows."""
     link = "AS__interfaces__link_as_a"
     mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
     active = mine & Q(**{f"{link}__active": True})
     above = Q(**{f"{link}__bandwidth_kbit__gt": F("maximum_kbit")})
+    site_kbit = Value(selectors.policy().default_bandwidth_kbit)
     above |= Q(**{f"{link}__from_user_kbit__gt": F("maximum_kbit")})
     return queryset.annotate(
         links=Count(link, filter=mine),
         active_links=Count(link, filter=active),
         clamped_links=Count(link, filter=active & above),
+        wanted_kbit=Coalesce("default_bandwidth_kbit", site_kbit, output_field=BigIntegerField()),
         sum_kbit=Sum(Least(F(f"{link}__bandwidth_kbit"), F("maximum_kbit")), filter=active, default=0),
     )
 
@@ -145,7 +148,6 @@ class AttachmentPointAdmin(ServiceAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
-        self._policy = selectors.policy()
         related = ("AS__isd", "host__vpn", "host__receipt")
         return with_usage(super().get_queryset(request).select_related(*related))
 
@@ -208,8 +210,8 @@ class AttachmentPointAdmin(ServiceAdmin):
         return "(the site's)" if obj.default_bandwidth_kbit is None else format_kbit(obj.default_bandwidth_kbit)
 
     @admin.display(description="maximum in force", ordering="maximum_kbit")
-    def in_force(self, obj: AttachmentPoint) -> str:
-        wanted = obj.default_in_force(self._policy)
+    def in_force(self, obj: Any) -> str:
+        wanted = obj.wanted_kbit
         if wanted == obj.maximum_kbit:
             return format_kbit(wanted)
         return badge("wait", f"{format_kbit(wanted)} (being carried out; {format_kbit(obj.maximum_kbit)} until then)")

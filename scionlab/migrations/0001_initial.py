@@ -5,7 +5,6 @@ import django.db.models.deletion
 import django.db.models.functions.text
 import django.utils.timezone
 import scionlab.models.account
-import scionlab.models.fields
 import scionlab.models.host
 import scionlab.models.user
 from decimal import Decimal
@@ -41,7 +40,7 @@ class Migration(migrations.Migration):
             name='ISD',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('isd_id', models.PositiveIntegerField(unique=True, validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(65535)], verbose_name='ISD')),
+                ('isd_id', models.PositiveIntegerField(unique=True, verbose_name='ISD')),
                 ('label', models.CharField(blank=True, max_length=100)),
             ],
             options={
@@ -271,11 +270,11 @@ class Migration(migrations.Migration):
             name='Interface',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('interface_id', models.PositiveSmallIntegerField(validators=[django.core.validators.MinValueValidator(1), django.core.validators.MaxValueValidator(4094)])),
-                ('public_ip', models.GenericIPAddressField(validators=[scionlab.models.fields.validate_underlay_address], verbose_name='public IP')),
-                ('public_port', models.PositiveIntegerField(validators=[scionlab.models.fields.validate_port], verbose_name='public port (UDP)')),
-                ('bind_ip', models.GenericIPAddressField(blank=True, null=True, validators=[scionlab.models.fields.validate_bind_address], verbose_name='bind IP')),
-                ('bind_port', models.PositiveIntegerField(blank=True, null=True, validators=[scionlab.models.fields.validate_port])),
+                ('interface_id', models.PositiveSmallIntegerField()),
+                ('public_ip', models.GenericIPAddressField(verbose_name='public IP')),
+                ('public_port', models.PositiveIntegerField(verbose_name='public port (UDP)')),
+                ('bind_ip', models.GenericIPAddressField(blank=True, null=True, verbose_name='bind IP')),
+                ('bind_port', models.PositiveIntegerField(blank=True, null=True)),
                 ('AS', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='interfaces', to='scionlab.as', verbose_name='AS')),
                 ('border_router', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='interfaces', to='scionlab.borderrouter')),
                 ('host', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='interfaces', to='scionlab.host')),

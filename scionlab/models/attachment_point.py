@@ -8,7 +8,6 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 
 from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT, default_in_force
-from scionlab.models.fields import BandwidthField
 from scionlab.models.host import Host
 
 MAX_UPLINK_KBIT = 1_000_000_000  # 1 Tbit/s
@@ -31,7 +30,7 @@ class BandwidthPolicy(models.Model):
     """The site's default bandwidth: x of every attachment point that has none of its own. There is exactly one row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
-    default_bandwidth_kbit = BandwidthField(
+    default_bandwidth_kbit = models.PositiveBigIntegerField(
         "site default [kbit/s]",
         default=INITIAL_DEFAULT_BANDWIDTH_KBIT,
         help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own.",
@@ -65,7 +64,7 @@ class AttachmentPoint(models.Model):
         "scionlab.AS", on_delete=models.CASCADE, related_name="attachment_point", verbose_name="AS"
     )
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="attachment_point")
-    default_bandwidth_kbit = BandwidthField(
+    default_bandwidth_kbit = models.PositiveBigIntegerField(
         "default here [kbit/s]",
         null=True,
         blank=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from scionlab.isd_as import MAX_AS_ID, MAX_ISD, format_isd_as
@@ -12,14 +11,15 @@ from scionlab.isd_as import MAX_AS_ID, MAX_ISD, format_isd_as
 class ISD(models.Model):
     """An isolation domain: ASes that share a trust root."""
 
-    isd_id = models.PositiveIntegerField(
-        "ISD", unique=True, validators=[MinValueValidator(1), MaxValueValidator(MAX_ISD)]
-    )
+    isd_id = models.PositiveIntegerField("ISD", unique=True)
     label = models.CharField(max_length=100, blank=True)
 
     class Meta:
         ordering = ["isd_id"]
         verbose_name = "ISD"
+        constraints = [
+            models.CheckConstraint(condition=models.Q(isd_id__gte=1, isd_id__lte=MAX_ISD), name="isd_id_in_bounds")
+        ]
 
     def __str__(self) -> str:
         return f"ISD {self.isd_id}" + (f" ({self.label})" if self.label else "")
@@ -39,7 +39,7 @@ class AS(models.Model):
         verbose_name = "AS"
         verbose_name_plural = "ASes"
         constraints = [
-            models.CheckConstraint(condition=models.Q(as_id__gte=0, as_id__lte=MAX_AS_ID), name="as_id_has_48_bits")
+            models.CheckConstraint(condition=models.Q(as_id__gte=1, as_id__lte=MAX_AS_ID), name="as_id_in_bounds")
         ]
 
     def __str__(self) -> str:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from bandwidth_config import (
@@ -18,15 +16,12 @@ from bandwidth_config import (
     MIN_INTERFACE_ID,
     MIN_PORT,
     Limits,
-    RuleError,
     TimedLimits,
-    check_bandwidth,
     limits_at,
     requested_limits,
 )
 from scionlab.isd_as import format_isd_as
-from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
-from scionlab.models.fields import LinkBandwidthField, validate_bind_address, validate_port, validate_underlay_address
+from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
 from scionlab.models.vpn import VPNClient
@@ -43,13 +38,11 @@ class Interface(models.Model):
     AS = models.ForeignKey("scionlab.AS", on_delete=models.CASCADE, related_name="interfaces", verbose_name="AS")
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="interfaces")
     border_router = models.ForeignKey(BorderRouter, on_delete=models.CASCADE, related_name="interfaces")
-    interface_id = models.PositiveSmallIntegerField(
-        validators=[MinValueValidator(MIN_INTERFACE_ID), MaxValueValidator(MAX_INTERFACE_ID)]
-    )
-    public_ip = models.GenericIPAddressField("public IP", validators=[validate_underlay_address])
-    public_port = models.PositiveIntegerField("public port (UDP)", validators=[validate_port])
-    bind_ip = models.GenericIPAddressField("bind IP", null=True, blank=True, validators=[validate_bind_address])
-    bind_port = models.PositiveIntegerField(null=True, blank=True, validators=[validate_port])
+    interface_id = models.PositiveSmallIntegerField()
+    public_ip = models.GenericIPAddressField("public IP")
+    public_port = models.PositiveIntegerField("public port (UDP)")
+    bind_ip = models.GenericIPAddressField("bind IP", null=True, blank=True)
+    bind_port = models.PositiveIntegerField(null=True, blank=True)
     vpn_client = models.ForeignKey(
         VPNClient,
         null=True,
@@ -105,10 +98,10 @@ class Link(models.Model):
     interface_b = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_b")
     type = models.CharField(max_length=16, choices=Type, default=Type.PROVIDER)
     active = models.BooleanField(default=True)
-    bandwidth_kbit = LinkBandwidthField(
+    bandwidth_kbit = models.PositiveBigIntegerField(
         "bandwidth requested to the user AS [kbit/s]", help_text="0 blocks this direction."
     )
-    from_user_kbit = LinkBandwidthField(
+    from_user_kbit = models.PositiveBigIntegerField(
         "bandwidth requested from the user AS [kbit/s]",
         null=True,
         blank=True,
@@ -141,31 +134,6 @@ class Link(models.Model):
 
     def __str__(self) -> str:
         return f"{self.interface_a} \N{RIGHTWARDS ARROW} {self.interface_b}"
-
-    def clean(self) -> None:
-        """The default in force at the attachment point bounds a choice; one that was clamped later may stay."""
-        has_ends = self.interface_a_id is not None and self.interface_b_id is not None
-        ap = self.attachment_point if has_ends else None
-        names = ("bandwidth_kbit", "from_user_kbit")
-        stored = Link.objects.filter(pk=self.pk).values_list(*names).first() or (None, None)
-        chosen = (self.bandwidth_kbit, self.from_user_kbit)
-        was = dict(zip(names, stored, strict=True))
-        # No number at all: its column has said so.
-        changed = {
-            name: kbit for name, kbit in zip(names, chosen, strict=True) if isinstance(kbit, int) and kbit != was[name]
-        }
-        if not changed:
-            return
-        policy = BandwidthPolicy.objects.filter(pk=1).first() or BandwidthPolicy()
-        maximum_kbit = MAX_BANDWIDTH_KBIT if ap is None else ap.default_in_force(policy)
-        errors: dict[str, ValidationError] = {}
-        for name, kbit in changed.items():
-            try:
-                check_bandwidth(kbit, maximum_kbit)
-            except RuleError as exc:
-                errors[name] = ValidationError(exc.message, code=exc.code)
-        if errors:
-            raise ValidationError(errors)
 
     @property
     def attachment_point(self) -> AttachmentPoint | None:

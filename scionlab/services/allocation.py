@@ -8,7 +8,7 @@ So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test
      3. BulkChange          which preview is carried out
      4. AccountRequest      whose link is used
      5. BandwidthPolicy     who changes the site's default
-     6. ServiceState        who needs a new AS id (the row guards the ids of all user ASes), makes keys or raises G
+     6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes keys or raises G
      7. User                who is counted against a quota; all administrators where one of them might be the last
      8. AS                  whose hosts, routers or attachments change
      9. AttachmentPoint     guards the default in force there, its interface ids, ports and VPN addresses, and its Links

@@ -33,12 +33,17 @@ INFRASTRUCTURE_BANDWIDTH_KBIT = 1_000_000
 @transaction.atomic
 def isd_create(*, isd_id: int, label: str = "") -> ISD:
     """Raises `RuleError` (`isd_range`, `isd_taken`)."""
-    if not 1 <= isd_id <= MAX_ISD:
-        raise RuleError("isd_range", f"ISD {isd_id} is outside 1 to {MAX_ISD}. Choose a number in that range.")
-    isd, created = ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
+    isd, created = _isd(isd_id, label)
     if not created:
         raise RuleError("isd_taken", f"ISD {isd_id} exists already. Use it, or choose another number.")
     return isd
+
+
+def _isd(isd_id: int, label: str = "") -> tuple[ISD, bool]:
+    """The ISD, and whether it was made just now. Raises `RuleError` (`isd_range`)."""
+    if not 1 <= isd_id <= MAX_ISD:
+        raise RuleError("isd_range", f"ISD {isd_id} is outside 1 to {MAX_ISD}. Choose a number in that range.")
+    return ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
 
 
 def check_infrastructure_as_id(as_id: int) -> None:
@@ -66,18 +71,19 @@ def infrastructure_as_create(
 ) -> AS:
     """An AS with one host and one border router on it; `as_text` like `ffaa:0:1107`. The ISD is made when it is new.
 
-    Raises `RuleError`: `as_id_invalid`, `as_id_for_users`, `as_id_taken`, `isd_range`, `address_required`, and those of
-    `check_underlay_address`.
+    Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`, `isd_range`,
+    `address_required`, and those of `check_underlay_address`.
     """
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
     addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip)
     check_has_public_address(addresses["public_ipv4"], addresses["public_ipv6"])
     internal_ip = checked_internal_ip(internal_ip, None, host_id=None)
+    allocation.lock_as_ids()
     taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
     if taken is not None:
         raise RuleError("as_id_taken", f"{format_as_id(as_id)} exists already as {taken}. Choose another id.")
-    home = ISD.objects.filter(isd_id=isd).first() or isd_create(isd_id=isd)
+    home, _ = _isd(isd)
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host)

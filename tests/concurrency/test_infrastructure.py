@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 
-from scionlab.models import AS, BorderRouter, Host, Interface, Link, User
+from bandwidth_config import RuleError
+from scionlab.models import AS, ISD, BorderRouter, Host, Interface, Link, User
 from scionlab.services import allocation, infrastructure
 from scionlab.services.host import border_router_create, host_create, host_set_addresses
 from tests.concurrency.conftest import Meeting
@@ -133,3 +135,34 @@ def test_two_hosts_that_raise_each_other_s_counters_move_at_once(
     assert answers == [None, None]
     risen = {pk: version - before[pk] for pk, version in Host.objects.values_list("pk", "config_version")}
     assert risen == {first.pk: 2, between.pk: 1, last.pk: 2}
+
+
+def two_first_ases(at_once: AtOnce, *as_texts: str) -> list[Any]:
+    create = infrastructure.infrastructure_as_create
+    values: dict[str, Any] = {"isd": 18, "label": "", "is_core": True, "public_ipv4": "192.0.2.13"}
+    return at_once(*(partial(create, as_text=text, **values) for text in as_texts))
+
+
+def test_two_administrators_make_the_first_ases_of_an_isd(at_once: AtOnce, meet_in: MeetIn) -> None:
+    meeting = meet_in(infrastructure, "_isd")
+    made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1202")
+    assert not meeting.met
+    assert sorted(as_.isd_as for as_ in made) == ["18-ffaa:0:1201", "18-ffaa:0:1202"]
+    assert ISD.objects.filter(isd_id=18).count() == 1
+
+
+def test_of_two_administrators_who_choose_one_id_the_second_is_told(at_once: AtOnce, meet_in: MeetIn) -> None:
+    meet_in(infrastructure, "_isd")
+    made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1201")
+    assert [as_.isd_as for as_ in made if isinstance(as_, AS)] == ["18-ffaa:0:1201"]
+    assert [exc.code for exc in made if isinstance(exc, RuleError)] == ["as_id_taken"]
+
+
+def test_without_the_lock_on_ids_the_second_of_two_gets_an_error_of_the_database(
+    at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    without_lock(allocation, "lock_as_ids")
+    meeting = meet_in(infrastructure, "checked_internal_ip")
+    made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1201")
+    assert meeting.met
+    assert [isinstance(exc, IntegrityError) for exc in made].count(True) == 1

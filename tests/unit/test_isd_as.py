@@ -26,7 +26,7 @@ from scionlab.isd_as import (
         ("FFAA:1:B6", 0xFFAA_0001_00B6),
         ("ffaa:0001:00b6", 0xFFAA_0001_00B6),
         (" ffaa:1:b6\n", 0xFFAA_0001_00B6),
-        ("0:0:0", 0),
+        ("0:0:1", 1),
         ("ffff:ffff:ffff", MAX_AS_ID),
         ("ffaa:1:10", 0xFFAA_0001_0010),  # sixteen, not ten
     ],
@@ -152,3 +152,14 @@ def test_any_text_is_read_or_refused_by_name(text: str) -> None:
         assert 0 <= as_id <= MAX_AS_ID
         return
     assert code in {"isd_as_invalid", "as_id_invalid"}
+
+
+@pytest.mark.parametrize("text", ["0:0:0", "0000:0:0000", "17-0:0:0", "17-0_0_0"])
+def test_as_0_is_nobodys(text: str) -> None:
+    with pytest.raises(RuleError) as refused:
+        parse_isd_as(text) if "-" in text else parse_as_id(text)
+    assert refused.value.code == "as_id_zero"
+    assert refused.value.message == (
+        "AS id 0:0:0 means any AS in SCION, so no AS has it. Write three groups of 1 to 4 hexadecimal digits, like "
+        '"ffaa:1:b6".'
+    )

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from django.core.exceptions import ValidationError
 from django.test import Client
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, generate_link_info
+from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, generate_link_info, parse_bandwidth
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, User, UserAS
 from scionlab.selectors import links_of
@@ -143,7 +142,7 @@ BAD_DEFAULTS = {
 
 @pytest.mark.parametrize("written", BAD_DEFAULTS)
 @pytest.mark.parametrize("page", ["bandwidthpolicy", "attachmentpoint"])
-def test_administrators_read_the_same_sentence_as_the_model_says(
+def test_administrators_read_the_same_sentence_as_the_service_says(
     page: str, written: str, ap: AttachmentPoint, staff: User
 ) -> None:
     row: Any = selectors.policy() if page == "bandwidthpolicy" else ap
@@ -153,12 +152,10 @@ def test_administrators_read_the_same_sentence_as_the_model_says(
     response = browser.post(url, {"default_bandwidth_kbit": written, "reason": ""})
     assert response.status_code == 200
     (shown,) = response.context["adminform"].form.errors.as_data()["default_bandwidth_kbit"]
-    row.default_bandwidth_kbit = written
-    with pytest.raises(ValidationError) as refused:
-        row.full_clean()
-    (said,) = refused.value.error_dict["default_bandwidth_kbit"]
-    assert shown.code == said.code == BAD_DEFAULTS[written]
-    assert shown.messages == said.messages
+    with pytest.raises(RuleError) as refused:
+        check_bandwidth(parse_bandwidth(written))
+    assert shown.code == refused.value.code == BAD_DEFAULTS[written]
+    assert shown.messages == [refused.value.message]
     assert selectors.policy().default_bandwidth_kbit == 1000
     assert AttachmentPoint.objects.get(pk=ap.pk).default_bandwidth_kbit is None
 
@@ -242,13 +239,3 @@ def test_a_change_through_the_web_form_names_its_author(link: Link, user_as: Use
     browser.force_login(owner)
     browser.post(f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "250"})
     assert audit()[-1] == ("link", LINK_1, WHO, 1000, 250, "")
-
-
-def test_the_model_keeps_a_clamped_number_and_bounds_a_new_one(link: Link, ap: AttachmentPoint, staff: User) -> None:
-    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=staff)
-    stored = Link.objects.get(pk=link.pk)
-    stored.full_clean()
-    stored.bandwidth_kbit = 101
-    with pytest.raises(ValidationError) as refused:
-        stored.full_clean()
-    assert [error.code for error in refused.value.error_dict["bandwidth_kbit"]] == ["bandwidth_too_high"]
