@@ -6,15 +6,17 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from scionlab import selectors
-from scionlab.admin.base import link_to
+from scionlab.admin.base import link_to, link_to_list
+from scionlab.models import Link
+from scionlab.services.address_owners import SharedAddress, shared_addresses
 from scionlab.services.signing import near_end_of_last_key, unreadable_keys
 
 _MOST_NAMED = 5
 
 
 def notices() -> list[str]:
-    """Sentences, each with its remedy; five SQL statements at most."""
-    return [*_hosts_ahead(), *_keys()]
+    """Sentences, each with its remedy; seven SQL statements at most."""
+    return [*_hosts_ahead(), *_keys(), *_shared_addresses()]
 
 
 def _hosts_ahead() -> list[str]:
@@ -45,3 +47,24 @@ def _keys() -> list[str]:
         text = 'The last signing key ends on {}. Agents accept nothing afterwards: <a href="{}">make a new one</a> now.'
         told.append(format_html(text, f"{end:%Y-%m-%d}", reverse("admin:scionlab_signingkey_rotate")))
     return told
+
+
+def _shared_addresses() -> list[str]:
+    shared = shared_addresses()
+    if not shared:
+        return []
+    named = format_html_join(", ", "{} ({})", ((_links_at(one), _users_of(one)) for one in shared[:_MOST_NAMED]))
+    text = (
+        "User ASes of several owners have one address, or that of a host of the testbed: {}{}. Behind one NAT that is "
+        "usual; otherwise ask the owners whose address it is."
+    )
+    return [format_html(text, named, " and others" if len(shared) > _MOST_NAMED else "")]
+
+
+def _links_at(shared: SharedAddress) -> str:
+    return link_to_list(Link, shared.address, q=shared.address)
+
+
+def _users_of(shared: SharedAddress) -> str:
+    host = [f"a host of {shared.host_of}"] if shared.host_of else []
+    return ", ".join([*shared.emails[:_MOST_NAMED], *(["others"] if len(shared.emails) > _MOST_NAMED else []), *host])

@@ -6,7 +6,6 @@ holds the locks, where the first one counts. Both call `check_attachments`.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,8 @@ from bandwidth_config import (
     requested_limits,
 )
 from scionlab import selectors
-from scionlab.models import AttachmentPoint, Host, Link, UserAS
+from scionlab.models import AttachmentPoint, Host, Interface, Link, UserAS
+from scionlab.services.address_owners import TestbedAddresses, testbed_addresses
 from scionlab.services.allocation import storable_ids
 from scionlab.services.errors import FieldRuleError, limit_errors
 
@@ -62,6 +62,8 @@ class _Facts:
     default_kbit: dict[int, int]  # by attachment point
     links: dict[int, Link]  # of the user AS
     taken: set[tuple[int, str, int]]  # (AP host, remote IP, remote port) of other ASes' Links
+    served: set[tuple[str, int]]  # sockets of the user AS's host for ASes that are attached to it
+    testbed: TestbedAddresses
 
 
 def check_attachments(specs: Sequence[AttachmentSpec], *, user_as: UserAS | None) -> list[FieldRuleError]:
@@ -81,12 +83,17 @@ def _facts(specs: Sequence[AttachmentSpec], user_as: UserAS | None) -> _Facts:
     rows = AttachmentPoint.objects.select_related("AS__isd", "AS__useras", "host__vpn").filter(pk__in=ids)
     aps = {ap.pk: ap for ap in rows}
     policy = selectors.policy()
+    links = provider_links(user_as)
+    asked = {address for spec in specs if (address := _canonical(spec)) is not None}
+    served = Interface.objects.filter(link_as_a__type=Link.Type.PROVIDER, AS=None if user_as is None else user_as.pk)
     return _Facts(
         user_as=user_as,
         aps=aps,
         default_kbit={pk: ap.default_in_force(policy) for pk, ap in aps.items()},
-        links={link.pk: link for link in provider_links(user_as)},
+        links={link.pk: link for link in links},
         taken=_taken(specs, aps, user_as),
+        served=set() if user_as is None else set(served.values_list("public_ip", "public_port")),
+        testbed=testbed_addresses(asked - {link.interface_b.public_ip for link in links}, user_as=user_as),
     )
 
 
@@ -152,7 +159,7 @@ def _one(index: int, spec: AttachmentSpec, facts: _Facts) -> Iterator[FieldRuleE
             text = f"{ap.AS.isd_as} has no VPN. Give a public IP, or choose an attachment point with a VPN."
             yield FieldRuleError("vpn_missing", text, "use_vpn", index)
     else:
-        yield from _addresses(index, spec, ap)
+        yield from _addresses(index, spec, ap, facts.testbed)
     yield from _as_field("public_port", index, lambda: check_port(spec.public_port))
     yield from _bandwidth(index, spec, ap, facts)
 
@@ -172,7 +179,9 @@ def _attachable(index: int, ap: AttachmentPoint, facts: _Facts) -> Iterator[Fiel
         yield FieldRuleError("attachment_point_isd", text, "attachment_point_id", index)
 
 
-def _addresses(index: int, spec: AttachmentSpec, ap: AttachmentPoint) -> Iterator[FieldRuleError]:
+def _addresses(
+    index: int, spec: AttachmentSpec, ap: AttachmentPoint, testbed: TestbedAddresses
+) -> Iterator[FieldRuleError]:
     families = {family for family, ip in ((4, ap.host.public_ipv4), (6, ap.host.public_ipv6)) if ip}
     if not families:
         text = f"{ap.AS.isd_as} is reachable by its VPN only. Choose the VPN, or another attachment point."
@@ -183,7 +192,7 @@ def _addresses(index: int, spec: AttachmentSpec, ap: AttachmentPoint) -> Iterato
         yield FieldRuleError("address_required", text, "public_ip", index)
         return
     address: list[IPAddress] = []
-    yield from _as_field("public_ip", index, lambda: address.append(_public(spec, ap, families)))
+    yield from _as_field("public_ip", index, lambda: address.append(_public(spec, ap, families, testbed)))
     family = address[0].version if address else None
     if spec.bind_ip:
         yield from _as_field("bind_ip", index, lambda: check_bind_address(spec.bind_ip, family=family))
@@ -191,19 +200,14 @@ def _addresses(index: int, spec: AttachmentSpec, ap: AttachmentPoint) -> Iterato
         yield from _as_field("bind_port", index, lambda: check_port(spec.bind_port or 0))
 
 
-def _public(spec: AttachmentSpec, ap: AttachmentPoint, families: set[int]) -> IPAddress:
+def _public(spec: AttachmentSpec, ap: AttachmentPoint, families: set[int], testbed: TestbedAddresses) -> IPAddress:
     address = check_underlay_address(
         spec.public_ip,
         global_only=settings.UNDERLAY_GLOBAL_ONLY,
         own=own_addresses(ap.host),
         family=next(iter(families)) if len(families) == 1 else None,
     )
-    if hasattr(ap.host, "vpn") and address in ipaddress.ip_network(ap.host.vpn.subnet):
-        raise RuleError(
-            "address_in_vpn",
-            f"{address} is in the VPN of {ap.AS.isd_as} ({ap.host.vpn.subnet}), which gives out its addresses itself. "
-            "Choose the VPN, or an address outside of it.",
-        )
+    testbed.check(address)
     return address
 
 
@@ -307,6 +311,12 @@ def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[
                 "port for one of them."
             )
             yield FieldRuleError("bind_twice", text, "bind_port", index)
+        elif here in facts.served:
+            text = (
+                f"{address} port {spec.public_port} is in use by this AS itself, for an AS that is attached to it. "
+                "Choose another port, or another address."
+            )
+            yield FieldRuleError("endpoint_own", text, "public_port", index)
         elif (ap.host_id, address, spec.public_port) in facts.taken:
             text = (
                 f"{address} port {spec.public_port} is in use at {ap.AS.isd_as} by another AS. Choose another port, or "
