@@ -13,7 +13,7 @@ from datetime import datetime
 from bandwidth_config import format_kbit
 from scionlab.local_time import say_time
 from scionlab.models import AttachmentPoint, User, UserAS
-from scionlab.services.stale import UNKNOWN, Difference, StalePageError, Value
+from scionlab.services.stale import UNKNOWN, Difference, LastChange, StalePageError, Value
 
 NAMES = {
     "label": "Label",
@@ -65,13 +65,13 @@ def conflict_of(error: StalePageError, *, reader: User, labels: Mapping[str, str
         line = _line(difference, links, labels or {})
         if line is not None and line not in lines:
             lines.append(line)
-    return Conflict(_who(error.last.actor, reader), error.last.at, lines)
+    return Conflict(_who(error.last, reader), error.last.at, lines)
 
 
-def _who(actor: User | None, reader: User) -> str:
-    if actor is None:
-        return "somebody"
-    return "you, in another window," if actor == reader else str(actor)
+def _who(last: LastChange, reader: User) -> str:
+    if last.actor is None:
+        return last.email or "somebody"
+    return "you, in another window," if last.actor == reader else str(last.actor)
 
 
 class _LinkNames:

@@ -32,10 +32,7 @@ class BandwidthChangeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="by", ordering="actor_email")
     def who(self, obj: BandwidthChange) -> str:
-        """Also of an account that is gone."""
-        if obj.actor is not None:
-            return link_to(obj.actor)
-        return f"{obj.actor_email} (deleted)" if obj.actor_email else "the service"
+        return obj.by if obj.actor is None else link_to(obj.actor)
 
     @admin.display(description="old", ordering="old_kbit")
     def old(self, obj: BandwidthChange) -> str:

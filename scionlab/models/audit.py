@@ -68,6 +68,13 @@ class BandwidthChange(models.Model):
         super().save(*args, **kwargs)
 
     @property
+    def by(self) -> str:
+        """Who changed it; of an account that is gone, the e-mail address that the row holds."""
+        if self.actor is not None:
+            return str(self.actor)
+        return f"{self.actor_email} (deleted)" if self.actor_email else "the service"
+
+    @property
     def text(self) -> str:
         """What changed, in words, with both directions where they differ."""
         if self.detail:

@@ -30,10 +30,11 @@ _LONGEST = 10_000  # characters; five attachments need a fifth of it
 
 @dataclass(frozen=True)
 class LastChange:
-    """Who changed the thing last, and when; both None where no person did."""
+    """Who changed the thing last, and when; None where no person did. `email` is what is left of an account."""
 
     actor: User | None = None
     at: datetime | None = None
+    email: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def last_change_of_user_as(user_as_id: int) -> LastChange:
 def last_bandwidth_change(**filters: object) -> LastChange:
     """The newest row of the audit, as `BandwidthChange.objects.filter` selects it."""
     found = BandwidthChange.objects.select_related("actor").filter(**filters).first()
-    return LastChange() if found is None else LastChange(found.actor, found.at)
+    return LastChange() if found is None else LastChange(found.actor, found.at, found.actor_email)
 
 
 def last_admin_change(obj: models.Model) -> LastChange:

@@ -284,6 +284,17 @@ def test_times_are_those_of_the_readers_zone(client: Client, owner: User, user_a
     assert shown.text == f"{local.day} {local:%b %Y, %H:%M:%S} +0545"
 
 
+def test_the_history_names_who_changed_a_limit_when_the_account_is_gone(
+    client: Client, staff: User, link: Link
+) -> None:
+    link_update(link_id=link.pk, limits=Limits.both(300), actor=staff)
+    link_update(link_id=link.pk, limits=Limits.both(200), actor=None)
+    staff.delete()
+    rows = Page(client.get(url_of(link, "history/"))).root.one("table", class_="stack history").one("tbody").all("tr")
+    by = [row.one("td", **{"data-label": "By"}).text for row in rows]
+    assert by == ["the service", "staff@example.org (deleted)", "owner@example.org"]
+
+
 def test_the_history_goes_on_on_pages_of_its_own(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
     for kbit in range(1, 54):
         link_update(link_id=link.pk, limits=Limits(kbit, 2 * kbit), actor=owner)
