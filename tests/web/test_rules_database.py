@@ -13,6 +13,7 @@ from bandwidth_config import MAX_BANDWIDTH_KBIT
 from scionlab import selectors
 from scionlab.models import (
     AS,
+    ISD,
     AttachmentPoint,
     BandwidthPolicy,
     BorderRouter,
@@ -60,6 +61,9 @@ WRITES: dict[str, Write] = {
     "a second policy": lambda _: BandwidthPolicy.objects.create(id=2),
     "a second state of the service": lambda _: ServiceState.objects.create(id=2),
     "an AS number of 49 bits": lambda link: AS.objects.filter(pk=link.interface_a.AS_id).update(as_id=2**48),
+    "AS number 0": lambda link: AS.objects.filter(pk=link.interface_a.AS_id).update(as_id=0),
+    "ISD 0": lambda _: ISD.objects.update(isd_id=0),
+    "ISD 65536": lambda _: ISD.objects.update(isd_id=65_536),
     "an AS number twice": lambda link: AS.objects.create(isd=link.interface_a.AS.isd, as_id=link.interface_a.AS.as_id),
     "a border router number twice on one host": lambda link: BorderRouter.objects.create(host=link.interface_a.host),
     "a host id twice": lambda link: Host.objects.create(uid=link.interface_a.host.uid),

@@ -209,6 +209,8 @@ def test_an_infrastructure_as_comes_with_host_and_border_router() -> None:
         ("ffaa:1:b6", {}, "as_id_for_users"),
         ("ffaa:0:1107", {}, "as_id_taken"),
         ("ffaa:0:2", {"isd": 65_536}, "isd_range"),
+        ("ffaa:0:2", {"isd": 0}, "isd_range"),
+        ("0:0:0", {}, "as_id_zero"),
         ("ffaa:0:2", {"public_ipv4": None}, "address_required"),
         ("ffaa:0:2", {"public_ipv4": "127.0.0.1"}, "address_refused"),
         ("ffaa:0:2", {"public_ipv4": "2001:db8::1"}, "address_family"),
