@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     short_lock = "ISDs are a few dozens, ASes a few thousands: reading them takes milliseconds"
 
     dependencies = [
-        ('scionlab', '0005_tokens_made_by_tokens'),
+        ('scionlab', '0006_forget_unproven_versions'),
     ]
 
     operations = [
