@@ -25,7 +25,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from bandwidth_config import RuleError
 from scionlab.accounts.forms import EmailForm, NewAccountForm, NewEmailForm, PasswordForm, ProfileForm, TokenForm
 from scionlab.client_address import client_network
-from scionlab.models import AccountRequest, ApiToken, UserAS
+from scionlab.models import AccountRequest, ApiToken, User, UserAS
 from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.services.account import (
     TooManyRequestsError,
@@ -294,6 +294,9 @@ def account_delete_page(request: PageRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid() and _is_own_password(request, form):
         try:
             account_delete(user_id=request.user.pk)
+        except User.DoesNotExist:  # an administrator was quicker
+            logout(request)
+            return redirect("login")
         except RuleError as exc:
             form.refuse(exc)
         else:

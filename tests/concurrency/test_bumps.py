@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import F
 
 from scionlab import selectors
@@ -138,7 +139,7 @@ def test_a_bump_written_as_read_and_add_would_be_lost(owner: User, at_once: AtOn
 
 
 class Pause:
-    """Stops the first thread that has read the default, until somebody has set another one or cannot."""
+    """Stops the first thread that has read the default to carry it out, until somebody has set another one or cannot."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read, self.go_on = threading.Event(), threading.Event()
@@ -147,7 +148,7 @@ class Pause:
 
         def paused() -> BandwidthPolicy:
             found = original()
-            if first.acquire(blocking=False):
+            if connection.in_atomic_block and first.acquire(blocking=False):
                 self.read.set()
                 self.go_on.wait(timeout=1.0)
             return found

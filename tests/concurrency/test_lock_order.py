@@ -16,7 +16,7 @@ from django.utils import timezone
 
 import scionlab
 from bandwidth_config import Limits
-from scionlab import profiles
+from scionlab import profiles, selectors
 from scionlab.models import (
     AS,
     AccountRequest,
@@ -39,6 +39,7 @@ from scionlab.services import (
     bulk,
     bulk_defaults,
     enrolment,
+    evidence,
     generation,
     guards,
     host,
@@ -49,6 +50,7 @@ from scionlab.services import (
     notices,
     policy,
     receipt,
+    receipt_mails,
     render,
     signing,
     timed_limit,
@@ -180,7 +182,7 @@ def _receipt(w: World) -> Work:
         now = Host.objects.get(pk=w.near.host_id)
         one = receipt.Direction("eth0", 200, 1, 1, 0)
         entry = receipt.LinkReceipt(Limits.both(200), LinkEnforcement.State.ENFORCED, "", one, one)
-        ids = receipt.limited_links(w.near.host_id)
+        ids = selectors.limited_links(w.near.host_id)
         at = timezone.now() + timedelta(seconds=seconds)
         return receipt.Receipt("1", (1, now.config_version), now.limits_version, at, dict.fromkeys(ids, entry))
 
@@ -338,7 +340,12 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     ),
     "notices_find": _notices,
     "_store": _receipt,
-    "deployment_note": lambda w: lambda: receipt.deployment_note(host_id=w.near.host_id),
+    "evidence_note": lambda w: (
+        lambda: evidence.evidence_note(
+            host_id=w.near.host_id, evidence=evidence.Evidence("", {}), now=timezone.now()
+        )
+    ),
+    "deployment_note": lambda w: lambda: receipt_mails.deployment_note(host_id=w.near.host_id),
     "generation_raise": _raise,
     "signing_key_ensure": lambda _: SigningKey.objects.all().delete() and signing.signing_key_ensure,
     "signing_key_rotate": lambda w: lambda: signing.signing_key_rotate(actor=w.boss),

@@ -41,7 +41,10 @@ def browser_of(user: User) -> Client:
 
 def somebody_waits() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        # Of this database: the server has those of other tests too.
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
         return bool(cursor.fetchone()[0])
 
 
@@ -151,13 +154,13 @@ def test_a_receipt_that_the_database_ended_is_stored_and_tells_nobody_twice(
     later = Receipt(agent_version="0.2.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
     from scionlab.services import receipt  # noqa: PLC0415  patched here alone
 
-    original = receipt._enforced_mails
+    original = receipt.enforced_mails
 
     def with_a_mail(*args: Any) -> list[Mail]:
         list(Link.objects.filter(pk=link.pk).select_for_update(no_key=True))  # after the receipt's row
         return [*original(*args), Mail(key="link:1:1.1", recipient="o@example.org", subject="s", body="b")]
 
-    monkeypatch.setattr(receipt, "_enforced_mails", with_a_mail)
+    monkeypatch.setattr(receipt, "enforced_mails", with_a_mail)
     work = partial(receipt_store, host_id=ap.host_id, receipt=later)
     receipts = ap.host.receipt.__class__.objects.filter(host=ap.host_id)
     answer = meets_a_rival(at_once, work, Link.objects.filter(pk=link.pk), receipts)

@@ -109,7 +109,7 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
 def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: AttachmentPoint) -> None:
     page = admin_page
     for url, words in (
-        ("/cockpit/", "has something foreign in the way"),
+        ("/cockpit/", "something foreign is in the way"),
         (f"/cockpit/aps/{troubled.pk}/", "Who uses most now"),
         ("/cockpit/not-enforced/", "no_route: nothing leads there"),
         ("/cockpit/traffic/", "0.10 CHF"),

@@ -45,7 +45,7 @@ class Browser:
     def submit(self, url: str, values: dict[str, str], *, button: str = "") -> Page:
         """Fill in and send the form at `url`; a value may be the text of an option. Returns the page that follows."""
         forms = self.read(url).root.all("form", method="post")
-        form = next(one for one in forms if not one.attrs.get("action"))  # the others log out
+        form = next(one for one in forms if "logout" not in (one.attrs.get("action") or ""))
         data = _as_it_stands(form)
         assert values.keys() <= _names(form), f"{url} has no field {values.keys() - _names(form)}"
         data |= {name: _option(form, name, value) for name, value in values.items()}

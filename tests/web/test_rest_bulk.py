@@ -135,7 +135,8 @@ def test_a_preview_sent_twice_is_made_once(door: APIClient, links: list[Link]) -
 
 def test_nobody_else_learns_of_it(door: APIClient, links: list[Link], owner: User) -> None:
     url = preview(door)["Location"]
+    client = api(owner)
     Mail.objects.all().delete()
-    for ask in (api(owner).get(url), api(owner).get(URL), confirm(api(owner), url, "*")):
+    for ask in (client.get(url), client.get(URL), confirm(client, url, "*")):
         assert error_of(ask) == (403, "administrators_only")
     assert not Mail.objects.exists()

@@ -24,7 +24,7 @@ from scionlab.models import (
     User,
 )
 from scionlab.services import retention
-from scionlab.services.receipt import deployment_note
+from scionlab.services.receipt_mails import deployment_note
 from scionlab.services.retention import old_rows_forget
 
 pytestmark = pytest.mark.django_db

@@ -501,7 +501,7 @@ def test_the_far_end_of_an_infrastructure_link_cannot_be_claimed(owner: User, ap
     far = Interface.objects.get(AS=neighbour)
     with pytest.raises(FieldRuleError) as refused:
         attach(owner, spec(ap, public_ip=far.public_ip, public_port=far.public_port))
-    assert refused.value.code == "endpoint_taken"
+    assert refused.value.code == "address_of_host"
 
 
 def test_an_inactive_link_keeps_its_place(owner: User, teammate: User, user_as: UserAS, ap: AttachmentPoint) -> None:
