@@ -152,8 +152,11 @@ class CoordinationService:
         )
 
     def worker_is_ready(self) -> bool:
-        return " ready." in self._tail("worker", characters=100_000)
+        return " ready." in self._log("worker")
 
-    def _tail(self, name: str, *, characters: int = 800) -> str:
+    def _tail(self, name: str) -> str:
+        return self._log(name)[-800:]
+
+    def _log(self, name: str) -> str:
         path = self.var_dir / "log" / f"{name}.log"
-        return path.read_text(encoding="utf-8", errors="replace")[-characters:] if path.exists() else "(no log)"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else "(no log)"

@@ -139,7 +139,7 @@ def test_a_bump_written_as_read_and_add_would_be_lost(owner: User, at_once: AtOn
 
 
 class Pause:
-    """Stops the first thread that has read the default to carry it out, until somebody has set another one or cannot."""
+    """Stops the first thread that reads the default to carry it out, until somebody has set another one or cannot."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read, self.go_on = threading.Event(), threading.Event()

@@ -341,9 +341,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "notices_find": _notices,
     "_store": _receipt,
     "evidence_note": lambda w: (
-        lambda: evidence.evidence_note(
-            host_id=w.near.host_id, evidence=evidence.Evidence("", {}), now=timezone.now()
-        )
+        lambda: evidence.evidence_note(host_id=w.near.host_id, evidence=evidence.Evidence("", {}), now=timezone.now())
     ),
     "deployment_note": lambda w: lambda: receipt_mails.deployment_note(host_id=w.near.host_id),
     "generation_raise": _raise,

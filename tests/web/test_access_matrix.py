@@ -293,8 +293,8 @@ def everything() -> dict[str, list[tuple[object, ...]]]:
 
 
 class Writes:
-    """Collects statements that wrote: what is refused writes nothing. (Looking at a page may begin a session, and what a
-    configuration that somebody is given says is noted.)"""
+    """Collects statements that wrote: what is refused writes nothing. (Looking at a page may begin a session, and it is
+    noted which limits a configuration has that somebody is given.)"""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
