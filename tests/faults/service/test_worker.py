@@ -81,6 +81,8 @@ def test_a_worker_killed_while_it_renders_keeps_no_host_waiting(site: Site) -> N
 
 def test_a_worker_killed_while_it_sends_a_mail_sends_it_after_the_lease(site: Site) -> None:
     """The mail server has the mail and did not say so: it may come twice then, with one Message-ID, and never not."""
+    unsent = "SELECT count(*) FROM scionlab_mail WHERE sent_at IS NULL"
+    wait_for(lambda: site.postgres.ask(unsent) == [(0,)], "mails of the tests before are sent")
     site.mailbox.silent.set()
     site.mailbox.reached.clear()
     ((mail_id,),) = site.postgres.ask(MAIL, "interrupted", "Interrupted")
