@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The limiter's program: finds the link of each packet of a network card, and admits or refuses it.
+ *
+ *   clsact ingress ─▶ from_user ┐  what a link admits gets the link's class as its priority; the next filter (`admitted`)
+ *   clsact egress  ─▶ to_user   ┘  redirects that to the IFB of its direction, where HTB paces it
+ *
+ * Each direction of a link (a lane) has a virtual queue (virtual scheduling, ITU-T I.371) here, in front, so that nothing
+ * that was admitted is dropped behind, and each fragment has the verdict and the link of its own datagram.
+ * program.py has the same layouts. Linux 5.12 or newer.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define OWN_MAJOR 0x51b0u           // of our HTB roots: no operator's root takes our priorities for its classes
+#define FROM_USER_BIT 0x1000u       // of a class' minor, above the 12 bits of the interface id
+#define FULL 65536u                 // a factor of 1
+#define COST_SHIFT 20               // of ns_per_byte
+#define SLOTS 64
+#define TICK_SHIFT 27               // 134 ms: the age of a slot
+#define SLOT_TICKS 112              // 15 s; identifications come again
+#define UNSEEN_BYTES 140000ull      // two of the largest datagrams may come last fragment first
+#define UNSEEN_NS_PER_BYTE 250000ull  // 4 kB/s: what never gets its first fragment is of no use to anybody
+#define MAX_HEADERS 24
+#define MAX_TAGS 4
+#define SCION_NEXT_HEADER 4         // of the common header, which follows the UDP header
+#define SCION_BFD 203
+
+enum { WITH_REMOTE_PORT = 1, WITH_LOCAL_ADDRESS = 2, WITH_LOCAL_PORT = 4, KINDS = 8, KINDS_WITH_PORTS = 0xfa };
+enum { BLOCKED = 1, OBSERVED = 2 };                     // flags of a lane
+enum { NOBODY, STRAIGHT, ADMITTED, REFUSED };           // verdicts; STRAIGHT: past the IFB
+enum { FREE, OF_NOBODY, UNSEEN, ACCEPTED, DROPPED };    // states of a slot
+enum { READ_ALL, READ_NOBODY, READ_ODD };  // ODD: no sound host sends it, and nothing tells whose it is
+
+struct address { __u32 word[4], ifindex; };  // IPv4 as ::ffff:a.b.c.d; ifindex of link-local ones, else 0
+struct key { struct address remote; __u32 local[4]; __u16 remote_port, local_port; };  // 0: any; ports as on the wire
+
+struct lane {
+    __u64 ns_per_byte;   // written by user space, down to `segment`
+    __u64 room_ns;       // how long the virtual queue may be
+    __u64 early_ns;      // from here on a few are refused early, at most 1 in 8: TCP flows share more fairly
+    __u64 most_ns;       // longer it is never: a longer one is of a limit that has risen
+    __u64 beat_room_ns;  // of the bucket of heartbeats
+    __u32 class_id, flags;
+    __u64 segment, unused;  // `segment` names the life of these counters
+    __u64 empty_at;      // when the virtual queue will be empty, monotonic; written by this program, like all that follows
+    __u64 beat_at;
+    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // an observed link's refused ones passed as well
+    __u64 beat_bytes, beat_packets;  // among those that passed
+};
+
+/* `bytes`: of UNSEEN what passed before the first fragment; of ACCEPTED what is charged already and still to come. */
+struct slot { __u64 datagram; __u32 lane, bytes, packets; __u16 tick, state; };
+struct fragments { __u64 unseen_at; struct slot slots[SLOTS]; };
+
+#define HASH(name, from, to) \
+    struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); \
+             __type(key, from); __type(value, to); } name SEC(".maps")
+HASH(addresses, struct address, __u32);               // which kinds of keys an address has
+HASH(links, struct key, __u32);                       // the lane to the user; the next one is from the user
+HASH(fragments, struct address, struct fragments);
+struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 16384); __uint(map_flags, BPF_F_MMAPABLE);
+         __type(key, __u32); __type(value, struct lane); } lanes SEC(".maps");
+
+volatile struct {
+    __u32 factor[2];   // multiplies each charge of a direction, while links share a cap of the attachment point
+    __u32 unmatched;   // 1 + the lane to the users of what no link has; 0: that is not limited
+    __u32 seed;        // of the slots
+    __u64 known[1024]; // the bit of each address that has a link: who has none is nobody's, without a look-up
+} settings;
+
+struct packet {
+    struct address remote;
+    __u32 local[4];
+    __u16 remote_port, local_port;
+    __u8 protocol, has_ports, is_fragment, is_first, is_beat, is_exempt;
+    __u32 identification, from_user;
+    __u32 bytes, packets;            // as HTB counts them
+    __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
+    __u32 charged;                   // bytes; with a first fragment all of its datagram, as the UDP header says
+    __u32 lane, class_id;
+};
+
+#define READ(offset, to) bpf_skb_load_bytes_relative(skb, offset, to, sizeof(*(to)), from)
+#define COPY(to, of) __builtin_memcpy(to, of, 16)
+
+#define IS_TAG(protocol) ((protocol) == bpf_htons(ETH_P_8021Q) || (protocol) == bpf_htons(ETH_P_8021AD))
+
+/* The protocol, and where its header begins: behind VLAN tags of id 0, which the kernel takes for none. */
+static __always_inline int network_header(struct __sk_buff *skb, __u32 *offset, __u32 *from)
+{
+    struct { __be16 tci, protocol; } tag = {.protocol = skb->protocol};
+    *offset = 0, *from = BPF_HDR_START_NET;
+    if (skb->vlan_present && (skb->vlan_tci & 0xfff))
+        return -1;  // of a VLAN, whose device has hooks of its own
+    if (!IS_TAG(tag.protocol))
+        return tag.protocol;
+    *offset = ETH_HLEN, *from = BPF_HDR_START_MAC;
+    for (int i = 0; i < MAX_TAGS && IS_TAG(tag.protocol); i++, *offset += sizeof(tag))
+        if (bpf_skb_load_bytes_relative(skb, *offset, &tag, sizeof(tag), *from) < 0 || tag.tci & bpf_htons(0xfff))
+            return -1;
+    return IS_TAG(tag.protocol) ? -1 : tag.protocol;
+}
+
+static __always_inline int is_known(const struct packet *p)
+{
+    const __u32 *word = p->remote.word;
+    __u32 bit = word[3] ^ (word[2] << 7 | word[2] >> 25) ^ (word[1] << 14 | word[1] >> 18) ^ (word[0] << 21 | word[0] >> 11);
+    bit = bit * 0x9e3779b1u >> 16;
+    return settings.known[bit >> 6 & 1023] >> (bit & 63) & 1;
+}
+
+/* GSO: each segment gets the headers again, and HTB charges for them (qdisc_pkt_len_init). */
+static __always_inline void count_segments(struct __sk_buff *skb, struct packet *p, __u32 headers)
+{
+    __u32 segments = skb->gso_segs ?: skb->len > headers ? (skb->len - headers - 1) / skb->gso_size + 1 : 1;
+    p->packets = segments;
+    p->charged = p->bytes += (segments - 1) * headers;
+}
+
+/* Ports, and whether it is a heartbeat. The IP packet begins at `ip` and has `ip_bytes`; its headers end at `at`. */
+static __always_inline int read_transport(struct __sk_buff *skb, struct packet *p, __u32 ip, __u32 at, __u32 from, __u32 ip_bytes)
+{
+    struct { __u16 source, destination; __be16 length; } ports;
+    __u32 link_layer = from == BPF_HDR_START_NET ? skb->len - ip_bytes : 0;
+    __u8 byte;
+
+    if (p->is_exempt)  // neighbours and routers of this network: hops are 255 (RFC 4861)
+        p->is_exempt = p->protocol == IPPROTO_ICMPV6 && READ(at, &byte) == 0 && byte >= 133 && byte <= 137;
+    if ((p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP) || READ(at, &ports) < 0)
+        return p->is_fragment && p->protocol == IPPROTO_UDP ? READ_ODD : READ_ALL;
+    p->has_ports = 1;
+    p->remote_port = p->from_user ? ports.source : ports.destination;
+    p->local_port = p->from_user ? ports.destination : ports.source;
+    if (skb->gso_size) {
+        __u32 headers = p->protocol == IPPROTO_TCP && READ(at + 12, &byte) == 0 ? (byte >> 4) * 4 : 8;
+        count_segments(skb, p, headers + at + (link_layer <= 64 ? link_layer : ETH_HLEN));
+    } else if (p->protocol == IPPROTO_UDP && p->is_fragment) {
+        __u32 here = ip_bytes - (at - ip), all = bpf_ntohs(ports.length);
+        if (here && here < all && here < p->bytes)
+            p->charged = all + (all + here - 1) / here * (p->bytes - here);
+    } else if (p->protocol == IPPROTO_UDP) {
+        p->is_beat = READ(at + 8 + SCION_NEXT_HEADER, &byte) == 0 && byte == SCION_BFD;
+    }
+    return READ_ALL;
+}
+
+static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p, __u32 offset, __u32 from, int always)
+{
+    struct iphdr ip;
+    if (READ(offset, &ip) < 0 || ip.version != 4 || ip.ihl < 5)
+        return READ_NOBODY;  // the kernel drops it
+    p->remote.word[2] = p->local[2] = bpf_htonl(0xffff);
+    p->remote.word[3] = p->from_user ? ip.saddr : ip.daddr;
+    if (!is_known(p) && !always)
+        return READ_NOBODY;
+    p->local[3] = p->from_user ? ip.daddr : ip.saddr;
+    p->protocol = ip.protocol;
+    p->is_fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
+    p->is_first = (ip.frag_off & bpf_htons(0x1fff)) == 0;
+    p->identification = (__u32)ip.protocol << 16 | ip.id;
+    return p->is_first ? read_transport(skb, p, offset, offset + ip.ihl * 4, from, bpf_ntohs(ip.tot_len)) : READ_ALL;
+}
+
+static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p, __u32 offset, __u32 from, int always)
+{
+    struct { __u8 next, length; __be16 offset; __be32 id; } header;  // the last two of a fragment header
+    struct ipv6hdr ip;
+    if (READ(offset, &ip) < 0 || ip.version != 6)
+        return READ_NOBODY;
+    COPY(p->remote.word, p->from_user ? &ip.saddr : &ip.daddr);
+    COPY(p->local, p->from_user ? &ip.daddr : &ip.saddr);
+    if ((p->remote.word[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
+        p->remote.ifindex = skb->ifindex;
+    if (!is_known(p) && !always)
+        return READ_NOBODY;
+    p->is_first = 1;
+    p->is_exempt = ip.hop_limit == 255;
+    __u32 at = offset + sizeof(ip);
+    __u8 next = ip.nexthdr;
+    for (int i = 0; i < MAX_HEADERS; i++) {
+        if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS && next != IPPROTO_AH &&
+            next != IPPROTO_FRAGMENT) {
+            p->protocol = next;
+            return read_transport(skb, p, offset, at, from, bpf_ntohs(ip.payload_len) + sizeof(ip));
+        }
+        if (READ(at, &header) < 0)
+            return READ_ODD;  // RFC 8200: the first fragment has all of them
+        at += next == IPPROTO_FRAGMENT ? 8 : next == IPPROTO_AH ? header.length * 4 + 8 : header.length * 8 + 8;
+        if (next == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
+            p->is_fragment = 1;
+            p->identification = header.id;  // with the addresses; not the next header, which may differ (RFC 8200)
+            if (header.offset & bpf_htons(0xfff8)) {
+                p->is_first = p->is_exempt = 0;
+                return READ_ALL;
+            }
+        }
+        next = header.next;
+    }
+    return READ_ODD;
+}
+
+/* Sets the packet's lane to that of the link whose key says most about it. */
+static __noinline int find(struct packet *p, __u32 kinds)
+{
+    for (__u32 order = 0x02461357, i = 0; i < KINDS; i++, order >>= 4) {
+        __u32 kind = order & 7, *lane;
+        struct key key = {.remote = p->remote};
+        int has_ports = p->has_ports && (p->protocol == IPPROTO_UDP || !(kind & WITH_REMOTE_PORT));  // a test may be TCP
+        if (!(kinds >> kind & 1) || (KINDS_WITH_PORTS >> kind & 1 && !has_ports))
+            continue;
+        if (kind & WITH_LOCAL_ADDRESS)
+            COPY(key.local, p->local);
+        key.remote_port = kind & WITH_REMOTE_PORT ? p->remote_port : 0;
+        key.local_port = kind & WITH_LOCAL_PORT ? p->local_port : 0;
+        lane = bpf_map_lookup_elem(&links, &key);
+        if (lane) {
+            p->lane = *lane + p->from_user;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+#define ADD(counter, value) __sync_fetch_and_add(&(counter), value)
+
+/* How long a queue is that will be empty at `at`; one longer than `most` begins anew at `instead`. */
+static __always_inline __u64 left(__u64 *at, __u64 now, __u64 most, __u64 instead)
+{
+    if (*at > now + most)
+        *at = now + instead;
+    return *at > now ? *at - now : 0;
+}
+
+static __always_inline void charge(__u64 *at, __u64 now, __u64 rest, __u64 most, __u64 cost)
+{
+    if (cost > most - rest)
+        cost = most - rest;
+    if (rest)
+        ADD(*at, cost);  // another processor may be at it
+    else
+        *at = now + cost;
+}
+
+/* Whether the packet's lane has room for it; `datagram`: what was decided about the datagram whose fragment it is. */
+static __noinline int admit(struct packet *p, int datagram)
+{
+    struct lane *lane = bpf_map_lookup_elem(&lanes, &p->lane);
+    __u64 now = bpf_ktime_get_ns(), cost, rest;
+    int refused, is_beat = 0;
+
+    if (!lane)
+        return REFUSED;
+    p->class_id = lane->class_id;
+    cost = (p->charged * lane->ns_per_byte >> COST_SHIFT) * settings.factor[p->from_user & 1] / FULL;
+    rest = left(&lane->empty_at, now, lane->most_ns, lane->early_ns);
+    refused = lane->flags & BLOCKED || datagram == DROPPED;
+    if (p->is_beat && !refused) {
+        __u64 beats = left(&lane->beat_at, now, lane->beat_room_ns, 0);
+        is_beat = beats + cost <= lane->beat_room_ns;
+        charge(&lane->beat_at, now, beats, lane->beat_room_ns, is_beat ? cost : 0);
+    }
+    if (!refused && !is_beat && datagram != ACCEPTED && rest > lane->early_ns) {
+        __u64 chance = ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1);
+        refused = rest > lane->room_ns || bpf_get_prandom_u32() < chance;
+    }
+    ADD(lane->passed_bytes, p->seen_bytes);
+    ADD(lane->passed_packets, p->seen_packets);
+    if (refused) {
+        ADD(lane->refused_bytes, p->bytes);
+        ADD(lane->refused_packets, p->packets);
+        return lane->flags & OBSERVED ? STRAIGHT : REFUSED;
+    }
+    charge(&lane->empty_at, now, rest, lane->most_ns, cost);
+    ADD(lane->passed_bytes, p->bytes);
+    ADD(lane->passed_packets, p->packets);
+    if (is_beat) {
+        ADD(lane->beat_bytes, p->bytes);
+        ADD(lane->beat_packets, p->packets);
+    }
+    return is_beat || lane->flags & OBSERVED ? STRAIGHT : ADMITTED;
+}
+
+static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
+{
+    a = (a ^ ((__u64)b << 32 | c)) * 0x9e3779b97f4a7c15ull;
+    return a ^ a >> 29;
+}
+
+/* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
+ * the link with the first one; where that is refused nothing can be put together. */
+static __noinline int decide_fragment(struct packet *p, __u32 kinds)
+{
+    struct fragments *here = bpf_map_lookup_elem(&fragments, &p->remote);
+    __u64 now = bpf_ktime_get_ns(), datagram = mixed(settings.seed, p->local[0], p->local[1]);
+    int state, verdict;
+
+    if (!here)
+        return REFUSED;  // user space puts it there first
+    datagram = mixed(mixed(datagram, p->local[2], p->local[3]), p->from_user, p->identification);
+    struct slot *slot = &here->slots[datagram >> 40 & (SLOTS - 1)];
+    __u16 tick = now >> TICK_SHIFT;
+    state = slot->datagram == datagram && (__u16)(tick - slot->tick) < SLOT_TICKS ? slot->state : FREE;
+
+    if (!p->is_first && state == OF_NOBODY)
+        return NOBODY;
+    if (!p->is_first && (state == ACCEPTED || state == DROPPED)) {
+        p->lane = slot->lane;
+        p->charged = p->bytes > slot->bytes ? p->bytes - slot->bytes : 0;
+        slot->bytes -= p->bytes - p->charged;
+        return admit(p, state);
+    }
+    if (state != UNSEEN)
+        slot->bytes = slot->packets = 0;
+    slot->datagram = datagram, slot->tick = tick;
+    if (!p->is_first && kinds & KINDS_WITH_PORTS) {
+        __u64 most = UNSEEN_BYTES * UNSEEN_NS_PER_BYTE, cost = p->bytes * UNSEEN_NS_PER_BYTE;
+        __u64 rest = left(&here->unseen_at, now, most, most);
+        slot->state = UNSEEN;
+        if (rest + cost > most)
+            return REFUSED;
+        charge(&here->unseen_at, now, rest, most, cost);
+        slot->bytes += p->bytes, slot->packets++;
+        return STRAIGHT;
+    }
+    p->seen_bytes = slot->bytes, p->seen_packets = slot->packets;
+    ADD(here->unseen_at, -(__u64)p->seen_bytes * UNSEEN_NS_PER_BYTE);
+    slot->state = OF_NOBODY;
+    if (!find(p, kinds))
+        return NOBODY;
+    if (p->charged < p->bytes + p->seen_bytes)
+        p->charged = p->bytes + p->seen_bytes;
+    verdict = admit(p, FREE);
+    slot->bytes = p->charged - p->bytes - p->seen_bytes, slot->lane = p->lane;
+    slot->state = verdict == REFUSED ? DROPPED : ACCEPTED;
+    return verdict;
+}
+
+static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
+{
+    __u32 offset, from, unmatched = settings.unmatched, *kinds = 0;
+    int protocol = network_header(skb, &offset, &from), read = READ_NOBODY, verdict = NOBODY;
+
+    if (protocol == bpf_htons(ETH_P_IP))
+        read = read_ipv4(skb, p, offset, from, unmatched);
+    else if (protocol == bpf_htons(ETH_P_IPV6))
+        read = read_ipv6(skb, p, offset, from, unmatched);
+    else
+        p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
+    if (read != READ_NOBODY)
+        kinds = bpf_map_lookup_elem(&addresses, &p->remote);
+    if (kinds && read == READ_ODD)
+        return REFUSED;
+    if (kinds && p->is_fragment)
+        verdict = decide_fragment(p, *kinds);
+    else if (kinds && find(p, *kinds))
+        return admit(p, FREE);
+    if (verdict != NOBODY || !unmatched || p->is_exempt)
+        return verdict;
+    p->lane = unmatched - 1 + p->from_user;
+    // DHCP has here what heartbeats have in a link: a host must not lose its address.
+    p->is_beat = p->protocol == IPPROTO_UDP && (p->local_port == bpf_htons(67) || p->local_port == bpf_htons(68) ||
+                                                p->local_port == bpf_htons(546) || p->local_port == bpf_htons(547));
+    return admit(p, FREE);
+}
+
+static __always_inline int limit(struct __sk_buff *skb, __u32 from_user)
+{
+    struct packet p = {.from_user = from_user, .bytes = skb->len, .charged = skb->len, .packets = 1};
+    __u32 priority = skb->priority;
+    int verdict;
+
+    if (priority >> 16 == OWN_MAJOR && !from_user && !(priority & FROM_USER_BIT)) {  // it comes back from the IFB
+        skb->priority = skb->cb[4];
+        return TC_ACT_UNSPEC;
+    }
+    if (priority >> 16 == OWN_MAJOR)
+        skb->priority = priority = 0;  // it came from a user, and goes on to somebody
+    verdict = decide(skb, &p);
+    if (verdict == ADMITTED) {
+        skb->cb[4] = priority;
+        skb->priority = p.class_id;
+    }
+    return verdict == REFUSED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+SEC("tc") int to_user(struct __sk_buff *skb) { return limit(skb, 0); }
+SEC("tc") int from_user(struct __sk_buff *skb) { return limit(skb, 1); }
+
+/* Not direct action: says whether the packet matches, and the filter's own action redirects it to the IFB. */
+SEC("tc") int admitted(struct __sk_buff *skb) { return skb->priority >> 16 == OWN_MAJOR ? -1 : 0; }
+
+char LICENSE[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,27 @@
+"""One bed for all tests of a module: links are made anew by each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from measuring.netns import available
+from tests.dataplane.bed import Bed, bed
+
+MISSING = available() or (None if shutil.which("clang") else "clang is not installed")
+
+
+@pytest.fixture(scope="module")
+def shared_bed() -> Iterator[Bed]:
+    if MISSING:
+        pytest.skip(MISSING)
+    with bed() as made:
+        yield made
+
+
+@pytest.fixture
+def ap(shared_bed: Bed) -> Iterator[Bed]:
+    yield shared_bed
+    shared_bed.forget_links()

@@ -1,0 +1,193 @@
+"""Which link a packet belongs to, and what its lane does: blocked, observed, changed, heartbeats, the rest of an AP."""
+
+from __future__ import annotations
+
+import socket
+import time
+from ipaddress import ip_address
+
+import pytest
+
+from ap_agent.dataplane.program import Key
+from tests.dataplane.bed import AP, AP_PORT, HEARTBEAT, OTHER, USER, USER_PORT, Bed
+from tests.dataplane.frames import datagram, mac, scion
+
+pytestmark = pytest.mark.kernel
+
+USER_ADDRESS, AP_ADDRESS = ip_address(USER), ip_address(AP)
+
+
+def frame(port: int = USER_PORT, *, to: int = AP_PORT, user: str = USER, mark: int = 17, size: int = 200) -> bytes:
+    return datagram(scion(mark, size), source=(user, port), destination=(AP, to))[0].frame
+
+
+def frame_to_user(port: int = USER_PORT, *, mark: int = 17, size: int = 200) -> bytes:
+    return datagram(scion(mark, size), source=(AP, AP_PORT), destination=(USER, port), from_user=False)[0].frame
+
+
+def counted(ap: Bed, *links: int) -> list[int]:
+    """Packets from the user that each link has seen."""
+    found = [ap.counters(one)[1] for one in links]
+    return [one.passed_packets + one.refused_packets for one in found]
+
+
+def test_the_key_that_says_most_wins(ap: Bed) -> None:
+    keys = [
+        Key(USER_ADDRESS, USER_PORT, AP_ADDRESS, AP_PORT),
+        Key(USER_ADDRESS, USER_PORT),
+        Key(USER_ADDRESS, local_port=AP_PORT + 2),
+        Key(USER_ADDRESS),
+    ]
+    for number, key in enumerate(keys, start=10):
+        ap.link(number, 10_000, 10_000, key)
+    before = counted(ap, 10, 11, 12, 13)
+    ap.send([frame(), frame(to=AP_PORT + 1), frame(9999, to=AP_PORT + 2), frame(9999), frame(user=OTHER)])
+    assert [now - then for now, then in zip(counted(ap, 10, 11, 12, 13), before, strict=True)] == [1, 1, 1, 1]
+
+
+def test_two_users_behind_one_address_take_nothing_from_each_other(ap: Bed) -> None:
+    ap.link(7, 200, 200, Key(USER_ADDRESS, USER_PORT))
+    ap.link(8, 5_000, 5_000, Key(USER_ADDRESS, USER_PORT + 1))
+    before = [ap.counters(one)[1] for one in (7, 8)]
+    mixed = [one for _ in range(100) for one in (frame(size=958), frame(USER_PORT + 1, size=300))]
+    ap.pace(mixed, kbit=4_000)
+    after = [ap.counters(one)[1] for one in (7, 8)]
+    assert after[1].refused_packets == before[1].refused_packets
+    assert after[1].passed_packets - before[1].passed_packets == 100
+    assert after[0].refused_packets - before[0].refused_packets > 50
+
+
+def test_a_link_of_four_keys_has_every_protocol_of_its_address(ap: Bed) -> None:
+    ap.link(7, 0, 0, Key(USER_ADDRESS))
+    before = counted(ap, 7)[0]
+    assert _pings(ap) is False
+    assert counted(ap, 7)[0] == before + 1
+
+
+def test_another_protocol_of_the_address_of_a_link_is_not_touched(ap: Bed) -> None:
+    ap.link(7, 0, 0, Key(USER_ADDRESS, USER_PORT))
+    assert _pings(ap) is True
+
+
+def _pings(ap: Bed) -> bool:
+    def ask() -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as sock:
+            sock.bind((USER, 0))
+            sock.settimeout(0.5)
+            sock.sendto(b"\x08\0\0\0\0\0\0\1", (AP, 0))
+            try:
+                return sock.recv(64)[:1] == b"\0"
+            except TimeoutError:
+                return False
+
+    ap.user.sysctl({"net.ipv4.ping_group_range": 0})
+    return ap.user.call(ask)
+
+
+def test_an_observed_link_loses_nothing_and_what_it_would_have_lost_is_counted(ap: Bed) -> None:
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT), observed=True)
+    before = ap.counters(7)[1]
+    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        ap.send([frame(size=958)] * 100)
+        assert len(receiver.received()[AP_PORT]) == 100
+    after = ap.counters(7)[1]
+    assert after.passed_packets - before.passed_packets + after.refused_packets - before.refused_packets == 100
+    assert after.refused_packets - before.refused_packets > 60
+
+
+def test_a_limit_that_rises_holds_with_the_next_packet(ap: Bed) -> None:
+    key = Key(USER_ADDRESS, USER_PORT)
+    ap.link(7, 8, 8, key)
+    ap.send([frame(size=1400)] * 30)  # 13 s of its room
+    ap.link(7, 10_000, 10_000, key)
+    time.sleep(0.2)
+    before = ap.counters(7)[1]
+    ap.send([frame(size=500)])
+    assert ap.counters(7)[1].passed_packets == before.passed_packets + 1
+
+
+@pytest.mark.parametrize("kbit", [32, 100, 2_000])
+def test_heartbeats_arrive_at_twentyfold_overload(ap: Bed, kbit: int) -> None:
+    ap.link(7, kbit, kbit, Key(USER_ADDRESS, USER_PORT))
+    before = ap.counters(7)[1]
+    data, beat = frame(size=458), frame(mark=HEARTBEAT, size=92)
+    per_beat = max(1, kbit * 20 * 125 // 5 // len(data))
+    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        for _ in range(15):
+            ap.send([beat])
+            ap.pace([data] * per_beat, kbit=kbit * 20)
+        found = receiver.received(quiet_s=1.0)[AP_PORT]
+    after = ap.counters(7)[1]
+    assert sum(one[4] == HEARTBEAT for one in found) == 15
+    assert after.heartbeat_packets - before.heartbeat_packets == 15
+    assert after.refused_packets - before.refused_packets > per_beat * 10
+
+
+def test_marking_data_as_heartbeats_brings_no_byte_more(ap: Bed) -> None:
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    before = ap.counters(7)[1]
+    began = time.monotonic()
+    ap.offer(frame(mark=HEARTBEAT, size=958), 5_000, 2.0)
+    seconds = time.monotonic() - began
+    after = ap.counters(7)[1]
+    # The virtual queue's room, what flows in 2 s, the heartbeats' own 200 ms, and a frame of each.
+    assert after.passed_bytes - before.passed_bytes <= 20_000 + 500 * 125 * (seconds + 0.2) + 2_000
+
+
+def test_the_rest_of_an_attachment_point_may_share_a_limit_but_neighbours_are_found(ap: Bed) -> None:
+    ap.link(1, 0, 0)  # everything else: blocked
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    ap.program.set_unmatched(2)
+    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        ap.send([frame(user=OTHER), frame(9999), frame()])
+        assert len(receiver.received()[AP_PORT]) == 1
+    ap.user.ip("neigh", "del", AP, "dev", "u0")
+    ap.user.call(lambda: _first_packet((AP, AP_PORT)))
+    assert mac("02:00:00:00:00:01").hex(":") in ap.user.ip("neigh", "show", AP, "dev", "u0")
+    ap.user.ip("neigh", "replace", AP, "lladdr", "02:00:00:00:00:01", "dev", "u0", "nud", "permanent")
+
+
+def _first_packet(to: tuple[str, int]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"x", to)
+    time.sleep(0.3)
+
+
+def test_a_cap_of_the_attachment_point_multiplies_every_charge(ap: Bed) -> None:
+    ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
+    ap.program.set_factor(1.0, 4.0)
+    before = ap.counters(7)[1]
+    began = time.monotonic()
+    ap.offer(frame(size=958), 4_000, 2.0)
+    seconds = time.monotonic() - began
+    passed = ap.counters(7)[1].passed_bytes - before.passed_bytes
+    assert 0.7 * 125 * 125 * 2 <= passed <= 125 * 125 * seconds + 20_000 / 4 + 1_000
+
+
+def test_packets_to_a_user_keep_their_priority_and_pass_once(ap: Bed) -> None:
+    ap.link(7, 50_000, 50_000, Key(USER_ADDRESS, USER_PORT))
+    before = ap.counters(7)[0]
+    # A root of three bands behind us: what had the priority 6 before the hook has it again behind the IFB.
+    ap.tc("filter", "add", "dev", "n0", "egress", "pref", "3", "protocol", "all", "u32", "match", "u32", "0", "0")
+    with ap.listen(ap.user, USER, USER_PORT) as receiver:
+
+        def send() -> None:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 6)
+                sock.bind((AP, AP_PORT))
+                for _ in range(20):
+                    sock.sendto(scion(), (USER, USER_PORT))
+
+        ap.ap.call(send)
+        assert len(receiver.received()[USER_PORT]) == 20
+    assert ap.counters(7)[0].passed_packets - before.passed_packets == 20
+    ap.tc("filter", "del", "dev", "n0", "egress", "pref", "3")
+
+
+def test_a_removed_link_is_nobodys(ap: Bed) -> None:
+    key = Key(USER_ADDRESS, USER_PORT)
+    ap.link(7, 0, 0, key)
+    ap.program.remove_link(key)
+    with ap.listen(ap.ap, AP, AP_PORT) as receiver:
+        ap.send([frame()])
+        assert len(receiver.received()[AP_PORT]) == 1
