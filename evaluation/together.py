@@ -149,13 +149,18 @@ def lowest_and_highest(samples: Sequence[float]) -> tuple[float, float]:
 
 
 def disturbed_s(results: Results) -> float:
-    """For how long at most the whole machine stood still, or one sender was so far behind that it gave up sending."""
+    """For how long the whole machine stood still, or one sender was so far behind that it gave up sending."""
     given_up = [
         stream["skipped"] / max(1, stream["sent"] + stream["refused"] + stream["skipped"])
         for end in results.endpoints.values()
         for stream in end.sent_streams
     ]
-    return max(longest_pause_s(results.pauses), max(given_up, default=0.0) * (results.stop_ns - results.start_ns) / NS)
+    return max(all_pauses_s(results.pauses), max(given_up, default=0.0) * (results.stop_ns - results.start_ns) / NS)
+
+
+def all_pauses_s(pauses: Sequence[Span]) -> float:
+    """For how long the whole machine stood still, all pauses together."""
+    return sum(end - begin for begin, end in pauses) / NS
 
 
 def longest_pause_s(pauses: Sequence[Span]) -> float:
@@ -171,8 +176,9 @@ def excess_allowed_bytes(limit_kbit: int) -> int:
 def ratio_bound(limit_kbit: int, seconds: float, pauses: Sequence[Span] = ()) -> float:
     """How far achieved/limit may be from 1 over so long, while more is offered all the time.
 
-    The bucket is spent then and fills only while nobody sends: when a timer is late or the machine stands still. So
-    what may differ from rate*T is what the rate carries in that time, and one frame that an edge cuts.
+    The bucket is spent then and fills only while nobody sends: when a timer is late or the machine stands still. It
+    holds 4 ms, so HTB gives nothing back of a longer pause, and what several cost adds up. So what may differ from
+    rate*T is what the rate carries in all of that time, and one frame that an edge cuts.
     """
-    late_s = LATE_WAKE_UP_S + longest_pause_s(pauses)
+    late_s = LATE_WAKE_UP_S + all_pauses_s(pauses)
     return (FRAME_BYTES + limit_kbit * 125 * late_s) / (limit_kbit * 125 * seconds)

@@ -253,7 +253,7 @@ def plots(outcome: Outcome) -> list[Plot]:
 
 
 def claims(outcome: Outcome) -> list[Claim]:
-    derived = "(one frame + what the rate carries in 8 ms and the longest pause of the machine) / (rate*T)"
+    derived = "(one frame + what the rate carries in 8 ms and in the pauses of the machine) / (rate*T)"
     return [
         _claim(outcome, (UDP6,), "UDP over IPv6 gets its limit like UDP over IPv4.", derived),
         _claim(

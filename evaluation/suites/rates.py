@@ -196,7 +196,7 @@ def claims(outcome: Outcome) -> list[Claim]:
     return [
         Claim(
             sentence="In the long run each link gets its limit, in both directions.",
-            bound="(one frame + what the rate carries in 8 ms and the longest pause of the machine) / (rate*T)",
+            bound="(one frame + what the rate carries in 8 ms and in the pauses of the machine) / (rate*T)",
             measured="; ".join(wrong)
             or (f"at most {max(abs(off) for _, off, _ in ours):.3%} off" if ours else "nothing"),
             holds=bool(ours) and not wrong,

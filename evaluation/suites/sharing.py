@@ -303,7 +303,7 @@ def _pair_claim(outcome: Outcome, experiment: str) -> Claim:
                 wrong.append(f"{rate:.1f} kbit/s at {kbit} {one.labels['direction']}, allowed {bound:.2%}")
     return Claim(
         sentence=f"{experiment}: each gets its own limit.",
-        bound="(one frame + what the rate carries in 8 ms and the longest pause of the machine) / (rate*T)",
+        bound="(one frame + what the rate carries in 8 ms and in the pauses of the machine) / (rate*T)",
         measured="; ".join(wrong) or (f"at most {max(off):.2%} off" if off else "nothing"),
         holds=bool(off) and not wrong,
     )

@@ -21,7 +21,7 @@ SUITES = (rates, protocols, sharing, heartbeats, bystander, latency)
 def test_the_bound_of_a_ratio_is_a_frame_and_what_is_sent_late() -> None:
     frame_s = FRAME_BYTES / (100 * 125)
     assert together.ratio_bound(100, 10) == pytest.approx((frame_s + 0.008) / 10)
-    assert together.ratio_bound(100, 10, [(0, NS // 10), (0, NS // 20)]) == pytest.approx((frame_s + 0.108) / 10)
+    assert together.ratio_bound(100, 10, [(0, NS // 10), (NS, NS + NS // 20)]) == pytest.approx((frame_s + 0.158) / 10)
 
 
 @pytest.mark.parametrize("seconds", [3, 10])
