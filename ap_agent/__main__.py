@@ -10,23 +10,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ap_agent import __version__, commands
-from ap_agent.commands import Outcome
-from ap_agent.credentials import DEFAULT_CREDENTIALS
-from ap_agent.cycle import Agent, Client, make_client
+from ap_agent import __version__
+from ap_agent.agent.cycle import Agent, Client, make_client
+from ap_agent.agent.exposition import Exposition
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.store import Store
+from ap_agent.commands import commands
+from ap_agent.commands.commands import Outcome
+from ap_agent.common.credentials import DEFAULT_CREDENTIALS
+from ap_agent.common.errors import AgentError, SettingsError
+from ap_agent.common.lock import AgentLock
+from ap_agent.common.log import configure, get_logger
+from ap_agent.common.places import check_places
+from ap_agent.common.progress import Progress, for_person, for_service
+from ap_agent.common.settings import DEFAULT_CONFIG, Settings, load_settings, settings_without_enrolment
+from ap_agent.common.systemd import Notifier, is_under_systemd
 from ap_agent.enforcing import Engine
-from ap_agent.errors import AgentError, SettingsError
-from ap_agent.events import Listener
-from ap_agent.exposition import Exposition
-from ap_agent.lock import AgentLock
-from ap_agent.log import configure, get_logger
-from ap_agent.loop import Loop
+from ap_agent.limiter.events import Listener
 from ap_agent.model import Problem
-from ap_agent.places import check_places
-from ap_agent.progress import Progress, for_person, for_service
-from ap_agent.settings import DEFAULT_CONFIG, Settings, load_settings, settings_without_enrolment
-from ap_agent.store import Store
-from ap_agent.systemd import Notifier, is_under_systemd
 from ap_agent.usage.recorder import CountsLoss, UsageRecorder
 
 _COMMANDS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
-from ap_agent.errors import AgentError, ApplyError, NotPermittedError
+from ap_agent.common.errors import AgentError, ApplyError, NotPermittedError
 from ap_agent.look import Kernel, TableName
 from ap_agent.model import Problem
 from ap_agent.ops import FilterAdd, IfbAdd, IfbDel, Op, RootAdd, RootDel, TableAdd

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ap_agent.limits import limit_on
+from ap_agent.document.timetable import limit_on
 from ap_agent.model import (
     ETH_P_ALL,
     ETH_P_ARP,

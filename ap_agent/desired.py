@@ -17,7 +17,7 @@ from ap_agent.classify import (
     redirect_everything,
     redirect_indexes,
 )
-from ap_agent.limits import limit_on, strictest_of_each
+from ap_agent.document.timetable import limit_on, strictest_of_each
 from ap_agent.model import (
     EGRESS_HOOK,
     EXEMPT_MINOR,

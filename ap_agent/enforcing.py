@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ap_agent.errors import AgentError
-from ap_agent.limits import links_at
-from ap_agent.log import Logger
+from ap_agent.agent.problems import problem_of
+from ap_agent.agent.receipt import unread_links
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
+from ap_agent.common.settings import Settings
+from ap_agent.document.timetable import links_at
 from ap_agent.model import EngineSettings, LinkState, Problem
-from ap_agent.problems import problem_of
-from ap_agent.receipt import unread_links
-from ap_agent.settings import Settings
 from bandwidth_config import LinkInfo
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
+from ap_agent.common.errors import ApplyError
 from ap_agent.desired import PlacedLink, desired
-from ap_agent.errors import ApplyError
 from ap_agent.linkstate import Verdict, verdicts
 from ap_agent.model import (
     Desired,

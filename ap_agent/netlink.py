@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 from pyroute2 import IPRoute
 
 from ap_agent import routemsg, tcmsg, u32msg
-from ap_agent.errors import AgentError, ApplyError
+from ap_agent.common.errors import AgentError, ApplyError
+from ap_agent.dataplane.rtsocket import PIECE_BYTES, Refusal, RefusedError, RtSocket
 from ap_agent.messages import (
     IFF_UP,
     IFLA_IFALIAS,
@@ -56,7 +57,6 @@ from ap_agent.model import (
 from ap_agent.ops import ClsactAdd, FilterAdd, IfbAdd, Op
 from ap_agent.placement import Route, RouteQuery
 from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError, counters_of
-from ap_agent.rtsocket import PIECE_BYTES, Refusal, RefusedError, RtSocket
 from bandwidth_config import IPAddress
 
 RTM_GETLINK = 18

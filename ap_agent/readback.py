@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
 
+from ap_agent.dataplane.rtsocket import NLM_F_DUMP_INTR, messages_of
 from ap_agent.model import Counters, Handle
-from ap_agent.rtsocket import NLM_F_DUMP_INTR, messages_of
 from ap_agent.tcmsg import (
     TCA_HTB_INIT,
     TCA_KIND,

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from ap_agent.applying import Failures, apply_plan, not_permitted, refused_again
-from ap_agent.errors import VerifyError
+from ap_agent.common.errors import VerifyError
+from ap_agent.common.progress import Progress
 from ap_agent.linkstate import Refusals, StateMemory
 from ap_agent.look import Kernel, Look, TableName, take_look
 from ap_agent.model import EngineSettings, LinkState, Problem, TcState
 from ap_agent.netlink import RtNetlink, has_net_admin, ifb_in_service
 from ap_agent.plan import Plan
-from ap_agent.progress import Progress
 from ap_agent.shortcut import Changed, change_limits
 from ap_agent.whole.elsewhere import refused_elsewhere
 from ap_agent.whole.hooks import CODE as WHOLE_DATAGRAMS_UNAVAILABLE

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ap_agent.metrics import Metrics, Snapshot
+from ap_agent.agent.metrics import Metrics, Snapshot
 from ap_agent.model import EngineSettings, LinkState
 from ap_agent.reconcile import TcEngine
 from ap_agent.usage.keeper import Keeper, Sample

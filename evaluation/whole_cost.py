@@ -23,8 +23,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from ap_agent.bpfmsg import pack_admission
+from ap_agent.dataplane.rtsocket import RtSocket
 from ap_agent.model import EGRESS_HOOK, INGRESS_HOOK
-from ap_agent.rtsocket import RtSocket
 from ap_agent.tcmsg import RTM_NEWTFILTER
 from ap_agent.whole.admission import Admission, Direction, Entry
 from bench.core import Outcome, interleave

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ap_agent.bundle import MANIFEST, check_members
-from ap_agent.store import Store
+from ap_agent.agent.store import Store
+from ap_agent.document.bundle import MANIFEST, check_members
 from bandwidth_config import LINK_INFO_PATH
 from lab import witness
 from measuring.netns import Lab, LabError, Namespace

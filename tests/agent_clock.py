@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ap_agent.bundle import read_bundle
-from ap_agent.cycle import Agent
-from ap_agent.fetch import FetchResult, Have, ReceiptAnswer
-from ap_agent.log import get_logger
-from ap_agent.loop import Loop
-from ap_agent.settings import Settings
-from ap_agent.store import Store
-from ap_agent.systemd import Notifier
-from ap_agent.waiting import Errands
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import FetchResult, Have, ReceiptAnswer
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.store import Store
+from ap_agent.agent.waiting import Errands
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ap_agent import __main__ as agent_cli
-from ap_agent import legacy_cli
-from ap_agent.bundle import read_bundle
-from ap_agent.store import Store
+from ap_agent.agent.store import Store
+from ap_agent.commands import legacy_cli
+from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes, entry
 from tests.agent_engine import FakeEngine
 from tests.agent_service import Service

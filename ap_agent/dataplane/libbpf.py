@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ap_agent.errors import AgentError
+from ap_agent.common.errors import AgentError
 
 
 class ProgramError(AgentError):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ap_agent.errors import AgentError
-from ap_agent.events import Interest, Listener
+from ap_agent.common.errors import AgentError
+from ap_agent.limiter.events import Interest, Listener
 from ap_agent.selftest.features import FEATURES, Capability, Feature, State, Use
 from ap_agent.whole.admission import Admission
 from ap_agent.whole.bpf import BpfUnavailableError

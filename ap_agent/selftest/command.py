@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
 
-from ap_agent.commands import Outcome
-from ap_agent.documents import parse_json
-from ap_agent.errors import AgentError
+from ap_agent.commands.commands import Outcome
+from ap_agent.common.errors import AgentError
+from ap_agent.common.files import parse_json
 from ap_agent.selftest import apart
 from ap_agent.selftest.capabilities import namespaces_refused, process_capabilities, unread
 from ap_agent.selftest.features import Capability, State, Use

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ap_agent import reconcile
-from ap_agent.errors import AgentError
+from ap_agent.common.errors import AgentError
 from ap_agent.model import EngineSettings
 from ap_agent.selftest import apart
 from ap_agent.selftest.capabilities import process_capabilities, try_all

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ap_agent import commands
+from ap_agent.commands import commands
+from ap_agent.common.text import table
 from ap_agent.selftest.cases import Direction, Protocol
 from ap_agent.selftest.features import Capability, State, Use
 from ap_agent.selftest.verdict import Control, Judged, Verdict, total
-from ap_agent.text import table
 
 SCHEMA = 1
 

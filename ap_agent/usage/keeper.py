@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from ap_agent.errors import AgentError
+from ap_agent.common.errors import AgentError
 from ap_agent.linkstate import NO_REFUSALS, Refusals
 from ap_agent.model import IFB_NAME, Direction, LinkState
 from ap_agent.usage.batch import MINUTE_MS, Batch, Rows

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ap_agent import tcmsg
+from ap_agent.dataplane.rtsocket import RefusedError, RtSocket
 from ap_agent.messages import IFLA_IFNAME
 from ap_agent.model import DATA_OFFSET, HEARTBEAT_OFFSET, IFB_MAJOR, IFB_NAME, NIC_MAJOR, Direction
-from ap_agent.rtsocket import RefusedError, RtSocket
 from bandwidth_config import MAX_INTERFACE_ID
 
 Key = tuple[int, Direction]  # interface id, direction

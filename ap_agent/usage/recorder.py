@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from ap_agent.backoff import Backoff
-from ap_agent.companion import Companion, Surroundings
-from ap_agent.correspondence import Correspondence, loudly
-from ap_agent.cycle import Agent, Pulled
+from ap_agent.agent.backoff import Backoff
+from ap_agent.agent.companion import Companion, Surroundings
+from ap_agent.agent.correspondence import Correspondence, loudly
+from ap_agent.agent.cycle import Agent, Pulled
+from ap_agent.agent.fetch import UsageRefusedError, UsageUnknownError
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
 from ap_agent.enforcing import Enforced
-from ap_agent.errors import AgentError
-from ap_agent.fetch import UsageRefusedError, UsageUnknownError
 from ap_agent.linkstate import NO_REFUSALS, Refusals
-from ap_agent.log import Logger
 from ap_agent.model import LinkState, Problem
 from ap_agent.usage.batch import time_text
 from ap_agent.usage.keeper import Farewells, Job, Keeper, Kept, LastWords, Newest, Sample, devices_of

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ap_agent.documents import parse_json
+from ap_agent.common.files import parse_json
 from ap_agent.usage.batch import Batch, Rows, rows_of, sample_text
 from ap_agent.usage.lives import Row
 from ap_agent.usage.reading import Key

@@ -15,7 +15,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from ap_agent.errors import AgentError
+from ap_agent.common.errors import AgentError
 
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}  # __NR_bpf of each machine
 _MAP_CREATE, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD, _OBJ_GET_INFO = 0, 2, 3, 5, 15

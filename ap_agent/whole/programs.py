@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from ap_agent.errors import ApplyError
+from ap_agent.common.errors import ApplyError
 from ap_agent.linkstate import Refusals
 from ap_agent.model import FROM_USER_SLOT, Desired, LoadedProgram, Problem
 from ap_agent.whole.admission import Admission, BpfUnavailableError, Direction

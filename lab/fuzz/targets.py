@@ -25,12 +25,12 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from ap_agent import bundle as reader
-from ap_agent.bundle import MANIFEST, Bundle, Limits
-from ap_agent.errors import BundleError
-from ap_agent.signed_text import SIGNED_PREFIX
-from ap_agent.store import Store
-from ap_agent.trust import verify
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import BundleError
+from ap_agent.document import bundle as reader
+from ap_agent.document.bundle import MANIFEST, Bundle, Limits
+from ap_agent.document.signatures import verify
+from ap_agent.document.signed_text import SIGNED_PREFIX
 from bandwidth_config import (
     LINK_INFO_PATH,
     MAX_BANDWIDTH_KBIT,

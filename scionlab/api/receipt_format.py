@@ -27,7 +27,7 @@ MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_VERSION = 2**31 - 1
 MAX_PROBLEMS = 1000
-# Of the text in the manifest; agents take no more (ap_agent/signed_text.py).
+# Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
 MAX_SIGNED_CHARS = 1024 * 1024
 MAX_SIGNATURES = 32
 SIGNATURE_BYTES = 64  # Ed25519

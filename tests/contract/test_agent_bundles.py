@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
-from ap_agent.errors import BundleError, TrustError
+from ap_agent.agent.receipt import build_receipt, unread_links
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import BundleError, TrustError
+from ap_agent.document.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
+from ap_agent.document.signatures import Keyring, verify
+from ap_agent.document.signed_text import TrustedKey, Version, parse_keys
 from ap_agent.model import DirectionState, LinkState, Problem
-from ap_agent.receipt import build_receipt, unread_links
-from ap_agent.signed_text import TrustedKey, Version, parse_keys
-from ap_agent.store import Store
-from ap_agent.trust import Keyring, verify
 from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
 from config_tar import build_host_tar, host_members
 from scionlab.api.receipt_format import parse_receipt

@@ -11,13 +11,13 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from ap_agent.belief import Trust, believe, trust_now
-from ap_agent.bundle import Bundle
-from ap_agent.cycle import make_client
-from ap_agent.enrol import enrol, parse_token
-from ap_agent.errors import AgentError, TrustError
-from ap_agent.removal import send_removed
-from ap_agent.settings import Settings, load_settings
+from ap_agent.agent.cycle import make_client
+from ap_agent.agent.enrol import enrol, parse_token
+from ap_agent.agent.removal import send_removed
+from ap_agent.common.errors import AgentError, TrustError
+from ap_agent.common.settings import Settings, load_settings
+from ap_agent.document.bundle import Bundle
+from ap_agent.document.trust import Trust, believe, trust_now
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
 from scionlab import selectors

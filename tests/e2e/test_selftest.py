@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from ap_agent.bundle import read_bundle
-from ap_agent.store import Store
+from ap_agent.agent.store import Store
+from ap_agent.document.bundle import read_bundle
 from measuring.netns import RUN_NETNS, Lab, Namespace, available, cleanup_stale
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 

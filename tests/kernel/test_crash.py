@@ -22,11 +22,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ap_agent import netlink
+from ap_agent.dataplane.rtsocket import Refusal, RtSocket
 from ap_agent.messages import Message
 from ap_agent.model import EngineSettings
 from ap_agent.netlink import RtNetlink
 from ap_agent.reconcile import reconcile, reset
-from ap_agent.rtsocket import Refusal, RtSocket
 from tests.kernel.conftest import Host
 from tests.kernel.flows import DIRECTIONS, Prober, Verdicts, Way, observers
 from tests.kernel.meaning import meanings

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ap_agent.events import Change, Interest, Listener, Prefixes
+from ap_agent.limiter.events import Change, Interest, Listener, Prefixes
 from lab.fault_world import HOST_ID, IFB, FaultWorld
 from lab.faults import FAULTS, HEAL_DEADLINE_S, Report, measure
 from measuring.netns import available, cleanup_stale

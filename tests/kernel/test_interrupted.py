@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ap_agent.errors import AgentError, ApplyError
+from ap_agent.common.errors import AgentError, ApplyError
 from ap_agent.model import EngineSettings, TcState
 from ap_agent.netlink import RtNetlink
 from ap_agent.ops import ClassAdd, FilterAdd, IfbAdd, Op, RootAdd

@@ -154,7 +154,7 @@ import sys
 from ap_agent.messages import messages
 from ap_agent.model import AT_ROOT, UNMATCHED_MINOR, Device, Handle, HtbClass, Qdisc
 from ap_agent.ops import ClassAdd, RootAdd
-from ap_agent.rtsocket import RtSocket
+from ap_agent.dataplane.rtsocket import RtSocket
 device, nobody = Device(int(sys.argv[1]), "d0"), frozenset()
 root = RootAdd(device, nobody, Qdisc("htb", Handle(1), AT_ROOT, default_minor=UNMATCHED_MINOR))
 classes = [HtbClass(Handle(1, n), Handle(1), 1000, 1000, 3000, 3000, 1500) for n in range(1, int(sys.argv[2]) + 1)]

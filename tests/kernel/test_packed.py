@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from ap_agent.errors import ApplyError
+from ap_agent.common.errors import ApplyError
 from ap_agent.model import (
     AT_ROOT,
     IFB_NAME,

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from ap_agent import web
-from ap_agent.errors import FetchError
-from ap_agent.fetch import Have, NotModified, ServiceClient
-from ap_agent.settings import Settings
+from ap_agent.agent import http as web
+from ap_agent.agent.fetch import Have, NotModified, ServiceClient
+from ap_agent.common.errors import FetchError
+from ap_agent.common.settings import Settings
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 
 PREFIX = "slbwkq"

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from ap_agent.bundle import read_bundle
-from ap_agent.errors import FetchError
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import FetchError
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import read_bundle
 from ap_agent.reconcile import TcEngine
-from ap_agent.settings import Settings
-from ap_agent.store import Store
 from lab import witness
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
 from tests.agent_clock import Clock

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ap_agent.events import Interest, Listener
+from ap_agent.limiter.events import Interest, Listener
 from ap_agent.reconcile import TcEngine
 from ap_agent.tcmsg import INNER_QUANTUM_BYTES
 from ap_agent.usage.reading import Counted, Layouts, UsageReader, decode, farewell

@@ -8,8 +8,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ap_agent.bundle import read_bundle
-from ap_agent.store import Store
+from ap_agent.agent.store import Store
+from ap_agent.document.bundle import read_bundle
 from lab.witness import classes
 from measuring.traffic import TrafficRun, data, heartbeats
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent.classify import match_key
-from ap_agent.errors import ApplyError
+from ap_agent.common.errors import ApplyError
 from ap_agent.model import (
     ETH_P_IP,
     ETH_P_IPV6,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ap_agent.applying import Failures, apply_plan
 from ap_agent.classify import match_key
-from ap_agent.errors import ApplyError
+from ap_agent.common.errors import ApplyError
 from ap_agent.model import EngineSettings
 from ap_agent.ops import HeadSwitch, Op, Stage
 from ap_agent.reconcile import plan_cycle, reconcile

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ap_agent.errors import ApplyError
+from ap_agent.common.errors import ApplyError
 from ap_agent.model import IFB_NAME, EngineSettings, Handle, TcState, Tree
 from ap_agent.ops import Op
 from ap_agent.placement import Route

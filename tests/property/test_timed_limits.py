@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ap_agent.limits import Timetable, links_at, next_change
+from ap_agent.document.timetable import Timetable, links_at, next_change
 from bandwidth_config import (
     MAX_STEPS,
     MAX_TIMED_S,

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ap_agent.belief import Trust, trust_now
-from ap_agent.bundle import Bundle, read_bundle
-from ap_agent.documents import parse_json
-from ap_agent.errors import BundleError
-from ap_agent.settings import Settings
-from ap_agent.signed_text import Signed, Version
-from ap_agent.trust import verify
+from ap_agent.common.errors import BundleError
+from ap_agent.common.files import parse_json
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import Bundle, read_bundle
+from ap_agent.document.signatures import verify
+from ap_agent.document.signed_text import Signed, Version
+from ap_agent.document.trust import Trust, trust_now
 from tests.agent_bundles import HOST_ID, KEYRING, SigningKey, bundle_bytes, entry, files_of, signed_manifest
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

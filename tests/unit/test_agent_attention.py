@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from ap_agent.attention import Attention
-from ap_agent.events import Change, Heard
+from ap_agent.limiter.attention import Attention
+from ap_agent.limiter.events import Change, Heard
 
 CLASS = Change("eth0", "class")
 FILTER = Change("eth0", "filter")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ap_agent.backoff import SHORT_FOR_S, Backoff
-from ap_agent.cycle import Contact, Pulled
-from ap_agent.errors import AgentError, AuthError, BundleError, FetchError, StoreError
+from ap_agent.agent.backoff import SHORT_FOR_S, Backoff
+from ap_agent.agent.cycle import Contact, Pulled
+from ap_agent.common.errors import AgentError, AuthError, BundleError, FetchError, StoreError
 
 Uniform = Callable[[float, float], float]
 HIGH: Uniform = lambda _low, high: high  # noqa: E731  # short beside the cases

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from ap_agent.belief import Acceptance, trust_now
-from ap_agent.bundle import read_bundle
-from ap_agent.cycle import Agent
-from ap_agent.errors import StoreError
-from ap_agent.fetch import NewBundle, ServiceClient
-from ap_agent.log import get_logger
-from ap_agent.problems import problem_of
-from ap_agent.settings import Settings
-from ap_agent.signed_text import Version
-from ap_agent.store import Store
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import NewBundle, ServiceClient
+from ap_agent.agent.problems import problem_of
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import StoreError
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import read_bundle
+from ap_agent.document.signed_text import Version
+from ap_agent.document.trust import Acceptance, trust_now
 from tests import agent_service as svc
 from tests.agent_bundles import (
     FAR,

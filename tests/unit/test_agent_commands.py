@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 
 from ap_agent import __main__ as agent_cli
-from ap_agent import commands
-from ap_agent import credentials as agent_credentials
-from ap_agent.credentials import Credentials
-from ap_agent.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
-from ap_agent.fetch import NoAS, ReceiptAnswer
-from ap_agent.lock import AgentLock, holder, lock_path
-from ap_agent.loop import Loop
-from ap_agent.removal import send_removed
-from ap_agent.settings import Settings
-from ap_agent.store import Operator, Store
+from ap_agent.agent.fetch import NoAS, ReceiptAnswer
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.removal import send_removed
+from ap_agent.agent.store import Operator, Store
+from ap_agent.commands import commands
+from ap_agent.common import credentials as agent_credentials
+from ap_agent.common.credentials import Credentials
+from ap_agent.common.errors import AgentError, ApplyError, LockHeldError, NotPermittedError
+from ap_agent.common.lock import AgentLock, holder, lock_path
+from ap_agent.common.settings import Settings
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, SECRET, SigningKey, bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient
@@ -607,7 +607,10 @@ def test_missing_capability_is_found_before_the_kernel_is_asked() -> None:
         with pytest.raises(NotPermittedError, match="CAP_NET_ADMIN"):
             commands.require_net_admin()
         return
-    program = "from ap_agent.commands import require_net_admin as check\ncheck()\nimport os\nos.setuid(65534)\ncheck()"
+    program = (
+        "from ap_agent.commands.commands import require_net_admin as check\n"
+        "check()\nimport os\nos.setuid(65534)\ncheck()"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert "NotPermittedError: Changing the kernel's traffic control needs root (CAP_NET_ADMIN)" in done.stderr
 
@@ -652,7 +655,7 @@ def test_reader_that_has_seen_enough_changes_no_exit_code(tmp_path: Path) -> Non
     program = """
 import sys
 from ap_agent.__main__ import print_outcome
-from ap_agent.commands import Outcome
+from ap_agent.commands.commands import Outcome
 sys.exit(print_outcome(Outcome(5, "x" * 200000, "said")))
 """
     command = f"{sys.executable} -c '{program}' | :; exit ${{PIPESTATUS[0]}}"
@@ -665,7 +668,7 @@ def test_terminal_without_a_character_changes_no_exit_code() -> None:
     program = """
 import sys
 from ap_agent.__main__ import print_outcome
-from ap_agent.commands import Outcome
+from ap_agent.commands.commands import Outcome
 sys.exit(print_outcome(Outcome(0, chr(0x3c0) + "500" + chr(0xa0) + "kbit/s")))
 """
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ap_agent.companion import REST_S, Companion
-from ap_agent.cycle import Agent
-from ap_agent.fetch import NotModified
-from ap_agent.log import get_logger
-from ap_agent.loop import Loop
-from ap_agent.systemd import Notifier
+from ap_agent.agent.companion import REST_S, Companion
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import NotModified
+from ap_agent.agent.loop import Loop
+from ap_agent.common.log import get_logger
+from ap_agent.common.systemd import Notifier
 from ap_agent.usage.recorder import UsageRecorder
 from tests.agent_clock import AtOnce, Clock, FakeClient, middle, run_for, settings_in, store_v7
 from tests.agent_engine import FakeEngine

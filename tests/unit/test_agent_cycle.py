@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from ap_agent.cycle import Agent
-from ap_agent.errors import AgentError, ApplyError, ForeignStateError, VerifyError
-from ap_agent.fetch import ServiceClient
-from ap_agent.log import configure, get_logger
-from ap_agent.settings import Settings
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import ServiceClient
+from ap_agent.common.errors import AgentError, ApplyError, ForeignStateError, VerifyError
+from ap_agent.common.log import configure, get_logger
+from ap_agent.common.settings import Settings
 from bandwidth_config import LINK_INFO_PATH
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, OTHER_KEY, SECRET, SERVICE_KEYS, bundle_bytes, entry, files_of, zipped

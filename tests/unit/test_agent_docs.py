@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands
 from ap_agent.__main__ import _COMMANDS
-from ap_agent.health import AGENT_CODES
-from ap_agent.problems import CODES, PASSING_CODES
+from ap_agent.agent.health import AGENT_CODES
+from ap_agent.agent.problems import CODES, PASSING_CODES
+from ap_agent.commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands
-from ap_agent.documents import parse_json, read_plain
+from ap_agent.commands import commands
+from ap_agent.common.files import parse_json, read_plain
 from tests.agent_bundles import HOST_ID, PINNED
 from tests.agent_host import Host
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ap_agent.events import Change, Heard, Interest, Listener, Prefixes
+from ap_agent.limiter.events import Change, Heard, Interest, Listener, Prefixes
 
 NEWLINK, DELLINK, NEWADDR, DELADDR, NEWROUTE, DELROUTE, NEWRULE = 16, 17, 20, 21, 24, 25, 32
 NEWQDISC, DELQDISC, NEWTCLASS, DELTFILTER, NEWCHAIN, NEWNEXTHOP = 36, 37, 40, 45, 100, 104
@@ -254,7 +254,7 @@ def test_lost_messages_are_an_occasion_and_the_rest_is_still_read(
 
 
 def test_a_flood_is_read_in_pieces(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ap_agent.events._MESSAGES_AT_ONCE", 3)
+    monkeypatch.setattr("ap_agent.limiter.events._MESSAGES_AT_ONCE", 3)
     for _ in range(4):
         kernel._end.send(tc(NEWTCLASS, ETH0, OURS))
     kernel.listener.own({OURS})

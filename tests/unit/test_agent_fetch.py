@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import __version__, threads, web
-from ap_agent.errors import AgentError, AuthError, FetchError
-from ap_agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
-from ap_agent.settings import Settings
-from ap_agent.web import parse_retry_after
+from ap_agent import __version__
+from ap_agent.agent import http as web
+from ap_agent.agent.fetch import Have, NewBundle, NoAS, NotModified, ServiceClient
+from ap_agent.agent.http import parse_retry_after
+from ap_agent.common import threads
+from ap_agent.common.errors import AgentError, AuthError, FetchError
+from ap_agent.common.settings import Settings
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes
 from tests.agent_service import Answer, Service, reply, status

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from ap_agent.errors import FetchError
-from ap_agent.fetch import NewBundle, NotModified
-from ap_agent.health import describe, health_path, read_health
-from ap_agent.log import configure
-from ap_agent.settings import Settings
-from ap_agent.systemd import Notifier
+from ap_agent.agent.fetch import NewBundle, NotModified
+from ap_agent.agent.health import describe, health_path, read_health
+from ap_agent.common.errors import FetchError
+from ap_agent.common.log import configure
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
 from tests.agent_bundles import SECRET
 from tests.agent_clock import V7, Clock, FakeClient, loop_of, settings_in, store_v7
 from tests.agent_engine import FakeEngine

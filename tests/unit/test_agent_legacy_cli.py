@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands, legacy_cli
-from ap_agent.errors import AgentError, StoreError
-from ap_agent.store import Operator, Store
+from ap_agent.agent.store import Operator, Store
+from ap_agent.commands import commands, legacy_cli
+from ap_agent.common.errors import AgentError, StoreError
 from tests.agent_bundles import entry
 from tests.agent_host import ROOT, Host
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.errors import LockHeldError
-from ap_agent.health import is_running
-from ap_agent.lock import AgentLock, holder, lock_path
+from ap_agent.agent.health import is_running
+from ap_agent.common.errors import LockHeldError
+from ap_agent.common.lock import AgentLock, holder, lock_path
 
 
 def test_a_deleted_lock_file_is_made_again_and_keeps_others_out(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ap_agent.log import Conditions, configure, get_logger, quoted
+from ap_agent.agent.receipt import build_receipt, news
+from ap_agent.common.log import Conditions, configure, get_logger, quoted
+from ap_agent.common.text import links_table, op_lines, problem_lines, remote_of, table
 from ap_agent.model import Device, DirectionState, Filter, Handle, Key, LinkState, Problem
 from ap_agent.ops import ClassDel, FilterAdd, Op
-from ap_agent.receipt import build_receipt, news
-from ap_agent.text import links_table, op_lines, problem_lines, remote_of, table
 from bandwidth_config import Limits, check_link_info
 from tests.agent_bundles import entry
 

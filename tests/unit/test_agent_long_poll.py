@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from ap_agent import cycle, health, threads
-from ap_agent import loop as loop_module
-from ap_agent.cycle import Agent
-from ap_agent.errors import FetchError
-from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified, ServiceClient
-from ap_agent.log import configure, get_logger
-from ap_agent.loop import Loop
-from ap_agent.settings import Settings
-from ap_agent.systemd import Notifier
-from ap_agent.waiting import Errands
+from ap_agent.agent import cycle, health
+from ap_agent.agent import loop as loop_module
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ServiceClient
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.waiting import Errands
+from ap_agent.common import threads
+from ap_agent.common.errors import FetchError
+from ap_agent.common.log import configure, get_logger
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
 from tests import agent_service as svc
 from tests.agent_bundles import bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient, loop_of, settings_in, store_v7

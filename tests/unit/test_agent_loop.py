@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.bundle import read_bundle
-from ap_agent.errors import AgentError, AuthError, FetchError, SettingsError
-from ap_agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
-from ap_agent.log import configure
-from ap_agent.loop import Loop
-from ap_agent.settings import Settings
+from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
+from ap_agent.agent.loop import Loop
+from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
+from ap_agent.common.log import configure
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID
 from tests.agent_clock import V7, V8, Clock, FakeClient, loop_of, run_for, settings_in, store_v7
 from tests.agent_engine import FakeEngine

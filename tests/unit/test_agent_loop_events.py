@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ap_agent.errors import FetchError, LockHeldError
-from ap_agent.events import Change, Heard, Interest
-from ap_agent.fetch import FetchResult, Have, NewBundle, NotModified, ReceiptAnswer
-from ap_agent.health import read_health
-from ap_agent.log import configure
-from ap_agent.loop import Loop
+from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ReceiptAnswer
+from ap_agent.agent.health import read_health
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.waiting import Errands
+from ap_agent.common.errors import FetchError, LockHeldError
+from ap_agent.common.log import configure
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.limiter.events import Change, Heard, Interest
 from ap_agent.model import EngineSettings
 from ap_agent.reconcile import CycleResult
-from ap_agent.settings import Settings
-from ap_agent.systemd import Notifier
-from ap_agent.waiting import Errands
 from bandwidth_config import LinkInfo
 from tests.agent_clock import V8, Clock, FakeClient, loop_of, settings_in, store_v7
 from tests.agent_engine import FakeEngine

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ap_agent import metrics as metrics_module
-from ap_agent.cycle import Agent
-from ap_agent.errors import AgentError, SettingsError
-from ap_agent.exposition import FILE_INTERVAL_S, Exposition
-from ap_agent.fetch import NotModified
-from ap_agent.log import get_logger
-from ap_agent.loop import Loop
-from ap_agent.metrics import Metrics, MetricsServer, Snapshot
-from ap_agent.settings import Settings, load_settings
-from ap_agent.systemd import Notifier
+from ap_agent.agent import metrics as metrics_module
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.exposition import FILE_INTERVAL_S, Exposition
+from ap_agent.agent.fetch import NotModified
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.metrics import Metrics, MetricsServer, Snapshot
+from ap_agent.common.errors import AgentError, SettingsError
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings, load_settings
+from ap_agent.common.systemd import Notifier
 from ap_agent.usage.keeper import Newest
 from ap_agent.usage.lives import Row
 from ap_agent.usage.recorder import UsageRecorder

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands
-from ap_agent.bundle import read_bundle
-from ap_agent.errors import SettingsError, StoreError
-from ap_agent.metrics import Metrics
-from ap_agent.places import check_places
-from ap_agent.settings import Settings
-from ap_agent.store import Operator, Store, write_atomically
+from ap_agent.agent.metrics import Metrics
+from ap_agent.agent.store import Operator, Store, write_atomically
+from ap_agent.commands import commands
+from ap_agent.common.errors import SettingsError, StoreError
+from ap_agent.common.places import check_places
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 from tests.agent_host import V7, Host
 

@@ -6,9 +6,9 @@ import ipaddress
 
 import pytest
 
-from ap_agent.log import configure
+from ap_agent.common.log import configure
+from ap_agent.common.progress import Paced, for_person, for_service
 from ap_agent.model import EngineSettings
-from ap_agent.progress import Paced, for_person, for_service
 from ap_agent.reconcile import TcEngine
 from bandwidth_config import LinkInfo
 from tests.agent_clock import Clock
@@ -40,7 +40,7 @@ def test_a_second_quick_change_is_as_quiet_as_the_first() -> None:
 
 
 def test_a_person_reads_a_share(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ap_agent.progress.SILENCE_S", 0.0)
+    monkeypatch.setattr("ap_agent.common.progress.SILENCE_S", 0.0)
     progress = for_person()
     progress(2000, 78_576)
     progress(39_288, 78_576)
@@ -50,7 +50,7 @@ def test_a_person_reads_a_share(capsys: pytest.CaptureFixture[str], monkeypatch:
 def test_the_log_of_a_running_agent_has_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ap_agent.progress.SILENCE_S", 0.0)
+    monkeypatch.setattr("ap_agent.common.progress.SILENCE_S", 0.0)
     configure("info", under_systemd=True)
     progress = for_service({})
     progress(1, 3)

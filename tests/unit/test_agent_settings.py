@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ap_agent.errors import SettingsError
+from ap_agent.common.errors import SettingsError
+from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, Settings, load_settings
 from ap_agent.model import EngineSettings
-from ap_agent.settings import ENVIRONMENT_PREFIX, KEYS, Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "s3cret-of-the-host"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.bundle import MANIFEST, Bundle, read_bundle
-from ap_agent.errors import NotPermittedError, StoreError
-from ap_agent.store import KEPT_VERSIONS, Operator, Store, write_atomically
+from ap_agent.agent.store import KEPT_VERSIONS, Operator, Store, write_atomically
+from ap_agent.common.errors import NotPermittedError, StoreError
+from ap_agent.document.bundle import MANIFEST, Bundle, read_bundle
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 
@@ -166,7 +166,7 @@ def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pyte
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    monkeypatch.setattr("ap_agent.store.read_plain", refuse)
+    monkeypatch.setattr("ap_agent.agent.store.read_plain", refuse)
     with pytest.raises(NotPermittedError, match="Run as root"):
         store.load(host_id=HOST_ID)
     with pytest.raises(NotPermittedError, match="Run as root"):

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from ap_agent.bundle import read_bundle
-from ap_agent.cycle import Agent
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import FetchResult, NewBundle, NotModified
+from ap_agent.agent.health import describe, read_health
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import FetchError
+from ap_agent.common.log import configure, get_logger
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.common.text import timed_lines
+from ap_agent.document.bundle import read_bundle
 from ap_agent.enforcing import Engine
-from ap_agent.errors import FetchError
-from ap_agent.events import Heard
-from ap_agent.fetch import FetchResult, NewBundle, NotModified
-from ap_agent.health import describe, read_health
-from ap_agent.log import configure, get_logger
-from ap_agent.loop import Loop
-from ap_agent.settings import Settings
-from ap_agent.store import Store
-from ap_agent.systemd import Notifier
-from ap_agent.text import timed_lines
+from ap_agent.limiter.events import Heard
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 from tests.agent_clock import AtOnce, Clock, FakeClient, middle, settings_in
 from tests.agent_engine import FakeEngine

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.errors import AgentError
-from ap_agent.waiting import Errands, Waker
+from ap_agent.agent.waiting import Errands, Waker
+from ap_agent.common.errors import AgentError
 
 LONG_S = 20.0  # nobody waits so long unless something is broken
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands
 from ap_agent.__main__ import main
+from ap_agent.commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

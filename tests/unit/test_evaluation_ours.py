@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from ap_agent.bundle import Bundle, read_bundle
-from ap_agent.setting_kinds import pinned_keys
-from ap_agent.trust import Keyring, verify
+from ap_agent.common.setting_kinds import pinned_keys
+from ap_agent.document.bundle import Bundle, read_bundle
+from ap_agent.document.signatures import Keyring, verify
 from bandwidth_config import Limits
 from evaluation import limiters, ours
 from evaluation.bed import Bed, Wire

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands
 from ap_agent.__main__ import _COMMANDS, _parser
+from ap_agent.commands import commands
 from scionlab_bw.__main__ import parser as client_parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +125,12 @@ def test_maintainer_scripts_are_posix_and_stop_at_errors(name: str) -> None:
 @pytest.mark.parametrize("name", ["scionlab-bw", "scionlab-bw-agent", "scionlab_bw_limiter"])
 def test_a_command_of_a_fresh_clone_says_what_to_run(tmp_path: Path, name: str) -> None:
     clone = tmp_path / "clone"
-    for part in ("ap_agent/legacy_cli.py", "bandwidth_config.py", "scionlab_bw/__main__.py", f"packaging/bin/{name}"):
+    for part in (
+        "ap_agent/commands/legacy_cli.py",
+        "bandwidth_config.py",
+        "scionlab_bw/__main__.py",
+        f"packaging/bin/{name}",
+    ):
         (clone / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / part, clone / part)
     done = subprocess.run(

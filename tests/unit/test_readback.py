@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ap_agent import tcmsg
+from ap_agent.dataplane.rtsocket import NLM_F_DUMP_INTR
 from ap_agent.model import Counters, Handle, HtbClass
 from ap_agent.readback import DumpCounters, DumpMemory, InterruptedDumpError, Shape, sums
-from ap_agent.rtsocket import NLM_F_DUMP_INTR
 
 RTM_NEWTCLASS, NLMSG_DONE = 40, 3
 

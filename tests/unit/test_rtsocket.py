@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent import tcmsg
+from ap_agent.dataplane.rtsocket import LOST, Refusal, RefusedError, RtSocket, messages_of
 from ap_agent.messages import Message
-from ap_agent.rtsocket import LOST, Refusal, RefusedError, RtSocket, messages_of
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_GETSTATS, RTM_NO_SUCH = 16, 17, 18, 94, 254
 IFLA_IFNAME = 3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.credentials import DEFAULT_CREDENTIALS, SYSTEMD_NAME
+from ap_agent.common.credentials import DEFAULT_CREDENTIALS, SYSTEMD_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "packaging" / "systemd"

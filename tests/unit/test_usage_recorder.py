@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from ap_agent.cycle import Agent
-from ap_agent.errors import AgentError, FetchError
-from ap_agent.fetch import NotModified, UsageRefusedError, UsageUnknownError
-from ap_agent.log import get_logger
-from ap_agent.loop import Loop
-from ap_agent.settings import Settings
-from ap_agent.systemd import Notifier
+from ap_agent.agent.cycle import Agent
+from ap_agent.agent.fetch import NotModified, UsageRefusedError, UsageUnknownError
+from ap_agent.agent.loop import Loop
+from ap_agent.common.errors import AgentError, FetchError
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
 from ap_agent.usage import recorder
 from ap_agent.usage.reading import Device
 from ap_agent.usage.recorder import UsageRecorder

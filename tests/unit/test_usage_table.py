@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent import commands
+from ap_agent.commands import commands
 from ap_agent.usage.batch import Batch
 from ap_agent.usage.lives import Row
 from ap_agent.usage.reading import Key

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.errors import AuthError, FetchError
-from ap_agent.fetch import ServiceClient, UsageRefusedError, UsageUnknownError
-from ap_agent.settings import Settings
+from ap_agent.agent.fetch import ServiceClient, UsageRefusedError, UsageUnknownError
+from ap_agent.common.errors import AuthError, FetchError
+from ap_agent.common.settings import Settings
 from ap_agent.usage.batch import Batch
 from ap_agent.usage.lives import Row
 from ap_agent.usage.recorder import send_oldest

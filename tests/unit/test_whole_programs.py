@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ap_agent.errors import ApplyError
+from ap_agent.common.errors import ApplyError
 from ap_agent.model import FROM_USER_SLOT, IFB_MAJOR, NIC_MAJOR, Desired, DesiredTree, Device
 from ap_agent.whole.bpf import BpfUnavailableError
 from ap_agent.whole.entry import Entry, Refused

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from ap_agent.belief import believe, trust_now
-from ap_agent.errors import AgentError
-from ap_agent.settings import load_settings
-from ap_agent.store import Store
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import AgentError
+from ap_agent.common.settings import load_settings
+from ap_agent.document.trust import believe, trust_now
 from tests.agent_bundles import HOST_ID
 from tests.faults.agent.conftest import World
 from tests.faults.agent.disk import Disk, fingerprint, write_tree

@@ -1,0 +1,219 @@
+"""`enrol`: a one-time token becomes this host's credentials, with the key of the service pinned (docs/adr/0010).
+
+    slbw1.<random>.<key_id>     the token, copied from the host's page in the service's admin
+
+The random part goes to the service, once. The key id stays here: the answer must hold the key with that id, and only
+that key is pinned. So whoever can answer in the service's place may keep this host from enrolling, but cannot make it
+believe a key of his own. Keys that the service has besides come signed, with the first configuration.
+
+Everything that can fail here is tried before the token is spent: the file is made, and must not hold another enrolment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ap_agent.agent.http import Bounds, WebClient, error_of, read_body
+from ap_agent.common.credentials import Credentials, check_transport, check_url, parse_credentials, read_credentials
+from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
+from ap_agent.common.files import parse_json
+from ap_agent.common.settings import Settings, set_by_hand
+from ap_agent.document.signed_text import time_text
+
+PATH = "/api/v4/enrol"
+_MAX_ANSWER_BYTES = 64 * 1024
+_TOKEN = re.compile(r"slbw1\.([A-Za-z0-9_-]{32,128})\.([0-9a-f]{32})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Token:
+    """A one-time token. `secret` opens one enrolment; `key_id` says which key of the service to believe."""
+
+    secret: str = field(repr=False)
+    key_id: str
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """What was written, and where."""
+
+    credentials: Credentials
+    path: Path
+
+
+def parse_token(text: str) -> Token:
+    """Raises `SettingsError`, which quotes nothing of it."""
+    match = _TOKEN.fullmatch(text.strip())
+    if match is None:
+        raise SettingsError(
+            "That is no enrolment token: it has the form slbw1.<random>.<key id>. Copy it whole from the host's page "
+            "in the service's admin.",
+            key="token",
+        )
+    return Token(match[1], match[2])
+
+
+def enrol(url: str, token: Token, settings: Settings, path: Path, *, replaces: bool) -> Enrolled:
+    """Spend the token and write the credentials to `path`. `settings` say how to talk to the service.
+
+    Raises `SettingsError` and `NotPermittedError` before the token is spent; `FetchError` where the service does not
+    answer or refuses it; `AgentError` where the answer must not be believed.
+    """
+    url = _checked_url(url, settings)
+    _refuse_to_overwrite(path, settings, replaces=replaces)
+    with _writable(path) as place:
+        found = _ask(url, token, settings)
+        place.write(found.to_json())
+    return Enrolled(found, path)
+
+
+def words(enrolled: Enrolled) -> list[str]:
+    """What was done, and the next command."""
+    found = enrolled.credentials
+    return [
+        f"This host is enrolled at {found.url} as {found.host_id}.",
+        *(f"Pinned key: {one.key_id}, valid until {time_text(one.not_after)}." for one in found.keys),
+        f"Credentials: {enrolled.path} (only its owner may read it).",
+        "An agent that runs follows them within poll_interval_s (10 s); start it with `systemctl enable --now "
+        "scionlab-bw-agent` if it does not. Look with `scionlab-bw-agent status`.",
+    ]
+
+
+# --- before the token is spent --------------------------------------------------------------------------------------
+
+
+def _checked_url(url: str, settings: Settings) -> str:
+    try:
+        checked = check_url(url)
+    except ValueError as exc:
+        raise SettingsError(f"The address cannot be used: {exc}.", key="url") from None
+    check_transport(checked, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
+    return checked
+
+
+def _refuse_to_overwrite(path: Path, settings: Settings, *, replaces: bool) -> None:
+    by_hand = set_by_hand(settings)
+    if by_hand:
+        raise SettingsError(
+            f"The configuration sets {', '.join(by_hand)} by hand; an enrolment beside it would be ambiguous. Remove "
+            "that from agent.toml first.",
+            key=by_hand[0],
+        )
+    if os.path.lexists(path) and not path.is_file():
+        raise SettingsError(
+            f"{path} is no plain file, and is not replaced. Move it away, or name a file with --credentials.",
+            key="credentials_file",
+        )
+    if replaces or not os.path.lexists(path):
+        return
+    try:
+        there = read_credentials(path)
+        whose = f"the credentials of host {there.host_id} at {there.url}"
+    except SettingsError:
+        whose = "something already"
+    raise SettingsError(f"{path} holds {whose}. To replace it, run `enrol` with --replace.", key="credentials_file")
+
+
+class _Place:
+    """A new file beside the old one, which takes its place when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+
+    def reserve(self) -> None:
+        """Make the file, as large as it may become: a full disk shows now. Raises `OSError`."""
+        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._fill(b" " * _MAX_ANSWER_BYTES, os.O_CREAT | os.O_EXCL)
+
+    def write(self, data: bytes) -> None:
+        self._fill(data, 0)
+        self.new.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _fill(self, data: bytes, flags: int) -> None:
+        descriptor = os.open(self.new, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+        with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
+            stream.write(data)
+            stream.truncate()
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[_Place]:
+    place = _Place(path)
+    try:
+        try:
+            place.reserve()
+        except OSError as exc:
+            text = f"{path} cannot be written: {exc.strerror}. The token was not used."
+            if isinstance(exc, PermissionError):
+                raise NotPermittedError(f"{text} Run as root.") from exc
+            raise AgentError(f"{text} Repair that, and try again.") from exc
+        try:
+            yield place
+        except OSError as exc:
+            raise AgentError(
+                f"{path} could not be written after all: {exc.strerror}. The token is used up; make another one on the "
+                "host's page in the admin."
+            ) from exc
+    finally:
+        with contextlib.suppress(OSError):
+            place.new.unlink(missing_ok=True)
+
+
+# --- the service ----------------------------------------------------------------------------------------------------
+
+
+def _ask(url: str, token: Token, settings: Settings) -> Credentials:
+    bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
+    client = WebClient(url, bounds, ca_file=settings.ca_file)
+    try:
+        with client.request("POST", PATH, json={"token": token.secret}) as answer:
+            if answer.status_code == 403:
+                raise AgentError(
+                    "The service refuses the token: it is unknown, used up or too old. Make another one on the host's "
+                    "page in the admin."
+                )
+            if answer.status_code == 429:
+                raise AgentError("The service was asked too often from here; wait some minutes, and try again.")
+            if answer.status_code != 200:
+                raise error_of(answer, address=f"{url}{PATH}", check="the address")
+            body = read_body(answer, _MAX_ANSWER_BYTES, limit="an enrolment")
+    except FetchError as exc:
+        raise FetchError(
+            f"{exc.message} Nothing was written. Try again; if the token is refused then, it was used up: make another "
+            "one on the host's page in the admin.",
+            retryable=False,
+        ) from exc
+    finally:
+        client.close()
+    try:
+        document = parse_json(body)
+        if not isinstance(document, Mapping):
+            raise ValueError("it is no object")
+        found = parse_credentials(document, url)
+    except ValueError as exc:
+        raise FetchError(
+            f"{url} answered with something that is no enrolment ({exc}). Nothing was written.", retryable=False
+        ) from exc
+    pinned = tuple(one for one in found.keys if one.key_id == token.key_id)
+    revoked = document.get("revoked")
+    if not pinned or (isinstance(revoked, list) and token.key_id in revoked):
+        raise AgentError(
+            f"{url} does not have the key {token.key_id} that the token names: somebody else may answer there. Nothing "
+            "was written; the token is used up if it was the right service. Check the address, and make another token."
+        )
+    return replace(found, keys=pinned)

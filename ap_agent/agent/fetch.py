@@ -1,0 +1,222 @@
+"""Talking to the Coordination Service: each answer becomes a typed result, or one error of the family.
+
+Not here: how a request is bounded (`web`), what a bundle must look like (`bundle`), and when to ask again (`loop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import requests
+
+from ap_agent.agent.http import Bounds, WebClient, error_of, read_body, shown
+from ap_agent.common.clock import ClockComparison
+from ap_agent.common.errors import AgentError, AuthError, FetchError
+from ap_agent.common.files import parse_json
+from ap_agent.common.settings import Settings
+
+if TYPE_CHECKING:
+    from ap_agent.document.bundle import Bundle
+
+GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
+_MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle
+
+
+@dataclass(frozen=True)
+class Have:
+    """What this host has already: `version` is G.H, L beside it where the manifest had one, and the digest of the
+    limits themselves."""
+
+    version: str
+    limits_version: int | None
+    limits_digest: str
+
+    @classmethod
+    def of(cls, bundle: Bundle | None) -> Have | None:
+        return cls(bundle.version, bundle.limits_version, bundle.limits_digest) if bundle is not None else None
+
+
+@dataclass(frozen=True)
+class ReceiptAnswer:
+    """What the service did with a receipt: a receipt that is not stored renews nothing there. With `evidence_wanted` it
+    does not know the limits that the receipt names, and asks for the signed text that is in force."""
+
+    is_stored: bool = True
+    evidence_wanted: bool = False
+
+
+@dataclass(frozen=True)
+class NewBundle:
+    """The service has something else than we have. `data` is unchecked."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class NotModified:
+    """What we have is what the service has."""
+
+
+@dataclass(frozen=True)
+class NoAS:
+    """This host has no AS. News to report, never an order to remove limits (DOMAIN section 4)."""
+
+
+class UsageRefusedError(AgentError):
+    """The service will never take this batch."""
+
+
+class UsageUnknownError(AgentError):
+    """The service takes no usage."""
+
+
+FetchResult = NewBundle | NotModified | NoAS
+
+
+class ServiceClient:
+    """The Coordination Service as this host sees it.
+
+    Polls, letters and usage go over connections of their own: one thread may wait for a poll while another one sends
+    a receipt and a third one what was counted. Two threads must not do the same.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.url is None or settings.host_id is None or settings.host_secret is None:
+            raise ValueError("a client needs url, host_id and host_secret")
+        self._settings = settings
+        self._host_id = settings.host_id
+        self._path = f"/api/v4/host/{settings.host_id}"
+        self._enrolled_secret = settings.host_secret
+        self._secrets: tuple[str, ...] = (settings.host_secret,)
+        bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
+        self._clock = ClockComparison()
+        self._polls = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+        self._letters = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+        self._uploads = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+
+    @property
+    def clock_skew_ms(self) -> int | None:
+        """This host's clock minus the service's, by the newest answer that tells; None: not measured yet."""
+        return self._clock.skew_ms
+
+    def use_secret(self, secret: str | None) -> None:
+        """Try this one first: that of the current bundle, which the service may have changed since the enrolment. The
+        enrolled one stays the other one to try when the service refuses (401)."""
+        ordered = (secret, self._enrolled_secret) if secret is not None else (self._enrolled_secret,)
+        self._secrets = tuple(dict.fromkeys(ordered))
+
+    def close(self) -> None:
+        """Requests that are under way end at once, whichever thread waits for them."""
+        self._polls.close()
+        self._letters.close()
+        self._uploads.close()
+
+    def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
+        """Ask for something newer than `have`; the service may hold the question open for `wait_s` until there is.
+
+        Raises `AuthError` (401, 403) and `FetchError` (everything else).
+        """
+        query: dict[str, str] = {}
+        if have is not None:
+            query["version"] = have.version
+            query["digest"] = have.limits_digest
+            if have.limits_version is not None:
+                query["limits"] = str(have.limits_version)
+            if wait_s > 0:
+                query["wait"] = str(wait_s)
+        with self._request(self._polls, "GET", "/config", params=query, wait_s=wait_s) as answer:
+            if answer.status_code == 200:
+                _check_is_gzip(answer)
+                return NewBundle(read_body(answer, self._settings.max_bundle_bytes, limit="max_bundle_bytes"))
+            if answer.status_code == 304 and have is not None:
+                return NotModified()
+            if answer.status_code == 204:
+                return NoAS()
+            raise self._error_of(answer)
+
+    def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
+        """POST one enforcement receipt (docs/api.md). Raises `AuthError`, `FetchError`."""
+        with self._request(self._letters, "POST", "/enforcement", json=receipt) as answer:
+            if answer.status_code != 200:
+                raise self._error_of(answer)
+            return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball"))
+
+    def confirm_config(self, version: str) -> None:
+        """Tell the service that `version` (G.H) is installed here. 304 means it knew. Raises as above."""
+        with self._request(self._letters, "POST", "/deployed_config_version", data={"version": version}) as answer:
+            if answer.status_code not in {200, 304}:
+                raise self._error_of(answer)
+
+    def send_usage(self, data: bytes) -> None:
+        """POST one batch of usage, gzipped JSON (docs/api.md). That the service had it already is as good as stored.
+
+        Raises `UsageRefusedError` where trying again cannot help, `UsageUnknownError` where the service does not know
+        usage at all, and as above.
+        """
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        with self._request(self._uploads, "POST", "/usage", data=data, headers=headers) as answer:
+            if answer.status_code == 200:
+                read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
+                return
+            if answer.status_code in {400, 413}:
+                said = read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
+                raise UsageRefusedError(f"The service refused it ({answer.status_code}): {_message_of(said)}")
+            if answer.status_code in {404, 405}:
+                raise UsageUnknownError("The service does not take usage; it is older than this agent.")
+            raise self._error_of(answer)
+
+    @contextmanager
+    def _request(self, client: WebClient, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
+        """With the secret that worked last; where the service refuses that one, with the other one."""
+        tried = self._secrets
+        for secret in tried[:-1]:
+            with client.request(method, self._path + path, auth=(self._host_id, secret), **options) as answer:
+                if answer.status_code != 401:
+                    yield answer
+                    return
+        with client.request(method, self._path + path, auth=(self._host_id, tried[-1]), **options) as answer:
+            if answer.status_code != 401 and self._secrets == tried:  # else somebody gave us another one meanwhile
+                self._secrets = (tried[-1], *tried[:-1])
+            yield answer
+
+    def _error_of(self, answer: requests.Response) -> AgentError:
+        if answer.status_code in {401, 403}:
+            return AuthError(
+                f"The service refuses this host's credentials ({answer.status_code}); compare host_id {self._host_id} "
+                "and the host secret with the host's page in the admin."
+            )
+        return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
+
+
+def _receipt_answer(body: bytes) -> ReceiptAnswer:
+    try:
+        said = parse_json(body, allows_fractions=True)
+        if not isinstance(said, dict):
+            raise ValueError("it is no object")
+    except ValueError as exc:
+        raise FetchError(
+            f"The answer to the receipt cannot be read ({exc}); something else than the Coordination Service answers "
+            "there, check url."
+        ) from exc
+    return ReceiptAnswer(said.get("stored") is not False, said.get("evidence_wanted") is True)
+
+
+def _message_of(body: bytes) -> str:
+    """Of the service's error shape; of anything else a sign that it is something else."""
+    try:
+        return shown(str(parse_json(body, allows_fractions=True)["message"]))
+    except (ValueError, KeyError, TypeError):
+        return "without saying why."
+
+
+def _check_is_gzip(answer: requests.Response) -> None:
+    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if kind not in GZIP_TYPES:
+        hint = "; something else than the Coordination Service answers there, check url" if kind == "text/html" else ""
+        raise FetchError(f"The service answered with {shown(kind) or 'no content type'} instead of a tarball{hint}.")
+    encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise FetchError(f"The service answered with the content encoding {shown(encoding)}, which was not asked for.")

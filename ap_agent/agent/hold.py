@@ -1,0 +1,86 @@
+"""A configuration that lacks most of the limited links is held back: signed correctly, it may still be a mistake of the
+service, and taking it frees every link that it lacks (ADR 0004). Pure, but for `uptime`.
+
+It is held for ten minutes. Meanwhile the agent asks without naming a version, and takes it then if the service still
+offers fewer than half of the links, or at once when the operator runs `accept`. The hold is kept in the state directory
+(`store`, held.json), so that a restart of the agent neither shortens nor repeats it; after a reboot it may begin anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ap_agent.common.errors import TrustError
+from ap_agent.document.bundle import Bundle
+
+HOLD_S = 600
+_FEW = 10  # of so many links all may go at once: an operator who removes some by hand is no accident
+
+
+def uptime() -> int:
+    """Whole seconds since the boot, sleep included: no correction of the wall clock shortens or lengthens a hold."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
+@dataclass(frozen=True)
+class Hold:
+    """`offered` (G.H) lacks `missing` of the `limited` links of the configuration that is in force (`Bundle.name`), and
+    the service has offered such a one since `since_s` (`uptime`)."""
+
+    in_force: str
+    offered: str
+    missing: int
+    limited: int
+    since_s: int
+
+    def left_s(self, now_s: int) -> int:
+        """How long it still lasts; 0 when it is over. After a reboot less has passed since the boot than since the hold
+        began, so that no reboot shortens it."""
+        return max(0, HOLD_S - (now_s - self.since_s))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def error(self) -> TrustError:
+        return TrustError(
+            f"The service offers configuration {self.offered}, which lacks {self.missing} of the {self.limited} "
+            "limited links in force. The limits stay. If this is intended, run `scionlab-bw-agent accept`; otherwise "
+            f"the agent takes it when the service has offered it for {HOLD_S // 60} min.",
+            code="links_vanished",
+        )
+
+
+def hold_of(document: object) -> Hold:
+    """The inverse of `Hold.to_json`. Raises `ValueError`."""
+    kinds = {"in_force": str, "offered": str, "missing": int, "limited": int, "since_s": int}
+    if not isinstance(document, dict) or {key: type(value) for key, value in document.items()} != kinds:
+        raise ValueError("it is no hold")
+    return Hold(**document)
+
+
+def missing_links(in_force: Bundle, offered: Bundle) -> tuple[int, int]:
+    """How many of the limited links in force the other one does not limit, and how many are in force."""
+    before = {number for number, link in in_force.links.items() if link.is_user_as}
+    after = {number for number, link in offered.links.items() if link.is_user_as}
+    return len(before - after), len(before)
+
+
+def hold_for(
+    in_force: Bundle | None, offered: Bundle, former: Hold | None, now_s: int, *, is_accepted: Callable[[], bool]
+) -> Hold | None:
+    """The hold that keeps `offered` from being taken now; None where nothing does. `former` is the hold that was in
+    force when the service was asked; `is_accepted` says whether the operator wants this configuration."""
+    if in_force is None:
+        return None
+    missing, limited = missing_links(in_force, offered)
+    if limited <= _FEW or 2 * missing <= limited or is_accepted():
+        return None
+    if former is None or former.in_force != in_force.name or former.since_s > now_s:
+        return Hold(in_force.name, offered.version, missing, limited, now_s)
+    if former.left_s(now_s) == 0:
+        return None
+    return replace(former, offered=offered.version, missing=missing, limited=limited)

@@ -1,0 +1,111 @@
+"""What the loop waits with: for a moment, a signal, an event of the kernel, or an errand that somebody else runs.
+
+The kernel side of the agent lives in one thread. Requests to the service take as long as the service likes, so they are
+errands: each runs in a thread beside, touches nothing of the agent, and its outcome is handed over in the loop's own
+thread. Signal handlers and errands wake the loop through a pipe, which also keeps what came just before the wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from ap_agent.common import threads
+from ap_agent.common.errors import AgentError
+
+T = TypeVar("T")
+
+
+class Waker:
+    """A wait that others can end."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def wake(self) -> None:
+        """End the wait that goes on, or the next one. For signal handlers and other threads."""
+        with contextlib.suppress(BlockingIOError):  # full: it will not be slept through
+            os.write(self._writer, b"!")
+
+    def wait(self, seconds: float, *, listen_to: int | None = None) -> None:
+        """Until so much time has passed, somebody called `wake`, or the descriptor can be read."""
+        waiting = select.poll()
+        waiting.register(self._reader, select.POLLIN)
+        if listen_to is not None:
+            waiting.register(listen_to, select.POLLIN)
+        waiting.poll(math.ceil(seconds * 1000))
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 4096)
+
+    def __del__(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
+
+
+class _Task:
+    """One errand under way."""
+
+    def __init__(self) -> None:
+        self.hand_over: Callable[[], None] | None = None  # set when it has ended
+        self.lost: Callable[[], None] | None = None  # instead, where its thread died before it could do that
+        self.thread: weakref.ref[threads.Beside] | None = None
+
+    def outcome(self) -> Callable[[], None] | None:
+        """None while it is under way."""
+        has_ended = self.thread is not None and self.thread() is None  # looked at first: it hands over before it ends
+        return self.hand_over or (self.lost if has_ended else None)
+
+
+class Errands:
+    """One call at a time in a thread beside. A thread that is still busy does not keep the process alive."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._task: _Task | None = None
+
+    @property
+    def is_free(self) -> bool:
+        return self._task is None
+
+    @property
+    def has_outcome(self) -> bool:
+        return self._task is not None and self._task.outcome() is not None
+
+    def send(self, call: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
+        """Begin. `then` gets what `call` returned or raised, in the thread that calls `finish`."""
+        task = self._task = _Task()
+
+        def run() -> None:
+            outcome: T | Exception
+            try:
+                outcome = call()
+            except Exception as exc:  # handed over: `then` decides what it means
+                outcome = exc
+            task.hand_over = lambda: then(outcome)
+            self._wake()
+
+        try:
+            task.thread = self._begin(run)
+        except AgentError as exc:  # no thread to be had: the outcome of an errand like any other
+            failure = exc
+            task.hand_over = lambda: then(failure)
+        task.lost = lambda: then(AgentError("An errand ended without a word: no memory is left.", retryable=True))
+
+    def _begin(self, run: Callable[[], None]) -> weakref.ref[threads.Beside] | None:
+        return threads.start("errand", run)
+
+    def finish(self) -> None:
+        """Hand over the outcome, if there is one."""
+        outcome = self._task.outcome() if self._task is not None else None
+        if outcome is not None:
+            self._task = None
+            outcome()
+
+    def abandon(self) -> None:
+        """Whatever the errand under way brings, nobody wants it any more."""
+        self._task = None

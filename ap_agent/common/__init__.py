@@ -1,0 +1,1 @@
+"""What both processes use, and nothing of the field: errors, files, logging, settings, systemd."""

@@ -1,0 +1,177 @@
+"""What a host has from its enrolment: whom to ask, as whom, and which keys to believe. One file, for root alone.
+
+    /etc/scionlab-bw/credentials.json      mode 0600
+    {"schema": 1, "url": …, "host_id": …, "host_secret": …, "keys": [{"key_id", "public_key", "not_after"}]}
+
+`enrol` writes it, `settings` reads it. Under systemd the agent's own user may not read the file: the unit has systemd
+put a copy where only the service sees it (LoadCredential=, systemd.exec(5)). The secret is in no `repr` and no message.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ap_agent.common.errors import SettingsError
+from ap_agent.common.files import parse_json, read_plain
+from ap_agent.document.signed_text import TrustedKey, parse_keys
+
+DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
+_NONE = b"{}"
+SYSTEMD_NAME = "scionlab-bw"  # LoadCredential=scionlab-bw:/etc/scionlab-bw/credentials.json
+SCHEMA = 1
+_MAX_FILE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """An enrolment. `keys` are the pinned public keys of the service."""
+
+    url: str
+    host_id: str
+    host_secret: str = field(repr=False)
+    keys: tuple[TrustedKey, ...]
+
+    def to_json(self) -> bytes:
+        document = {
+            "schema": SCHEMA,
+            "url": self.url,
+            "host_id": self.host_id,
+            "host_secret": self.host_secret,
+            "keys": [one.to_json() for one in self.keys],
+        }
+        return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def credentials_path(named: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The file that counts: the one named in the configuration, else systemd's copy, else the default place if there
+    is a file. None: this host was not enrolled, or by hand."""
+    if named is not None:
+        return named
+    folder = environment.get("CREDENTIALS_DIRECTORY", "")
+    for path in (Path(folder) / SYSTEMD_NAME if folder else None, DEFAULT_CREDENTIALS):
+        if path is not None and os.path.lexists(path) and not _stands_for_none(path):
+            return path
+    return None
+
+
+def _stands_for_none(path: Path) -> bool:
+    """Whether this is the unit's `SetCredential=scionlab-bw:{}`: what systemd copies where there is no file."""
+    try:
+        return read_plain(path, len(_NONE))[0] == _NONE
+    except OSError:
+        return False  # said by who reads it
+
+
+def read_credentials(path: Path) -> Credentials:
+    """Raises `SettingsError` with the remedy."""
+    try:
+        data, found = read_plain(path, _MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise _refused(f"{path} does not exist. Enrol this host: `scionlab-bw-agent enrol URL`.") from None
+    except OSError as exc:
+        raise _refused(f"{path} cannot be read: {exc.strerror}. Run as root, or enrol this host again.") from exc
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o007:
+        raise _refused(f"{path}: everybody may read it (mode {mode:04o}); run `chmod 600 {path}`.")
+    if mode & 0o020:
+        raise _refused(f"{path}: its group may write other keys into it (mode {mode:04o}); run `chmod 600 {path}`.")
+    if found.st_uid not in {0, os.geteuid()}:
+        raise _refused(f"{path} belongs to user {found.st_uid}, who could replace it; run `chown root {path}`.")
+    try:
+        return _parse(data)
+    except ValueError as exc:
+        raise _refused(f"{path} cannot be used: {str(exc).rstrip('.')}. Enrol this host again.") from None
+
+
+def _refused(message: str) -> SettingsError:
+    return SettingsError(message, key="credentials_file")
+
+
+def _parse(data: bytes) -> Credentials:
+    if len(data) > _MAX_FILE_BYTES:
+        raise ValueError(f"it is larger than {_MAX_FILE_BYTES} bytes")
+    document = parse_json(data)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError(f"it is no credentials file of schema {SCHEMA}")
+    return parse_credentials(document, check_url(document.get("url")))
+
+
+def parse_credentials(document: Mapping[str, object], url: str) -> Credentials:
+    """`host_id`, `host_secret` and `keys` of a file or of the service's answer. Raises `ValueError` with the reason,
+    which quotes no secret."""
+    return Credentials(
+        url,
+        check_host_id(document.get("host_id")),
+        check_secret(document.get("host_secret")),
+        parse_keys(document.get("keys")),
+    )
+
+
+# --- values, wherever they come from --------------------------------------------------------------------------------
+
+
+def check_host_id(value: object) -> str:
+    """Raises `ValueError` with the remedy."""
+    # It becomes a part of a URL and the user name of HTTP Basic, which ends at the first colon.
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) or set(value) == {"."}:
+        raise ValueError("copy the host id from the host's page in the admin, for example 4f1c...")
+    return value
+
+
+def check_secret(value: object) -> str:
+    """Raises `ValueError` with the remedy."""
+    if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e]{1,256}", value):
+        raise ValueError("copy the host secret from the host's page in the admin: printable characters, no spaces")
+    return value
+
+
+def check_url(value: object) -> str:
+    """The address without a slash at its end. Raises `ValueError` with the remedy."""
+    if not isinstance(value, str) or not value:
+        raise ValueError("write a text in quotes")
+    text = value.rstrip("/")
+    remedy = "write the address of the Coordination Service, for example https://www.scionlab.org"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises ValueError where it is no number
+    except ValueError as exc:
+        raise ValueError(remedy) from exc
+    if parts.scheme not in {"https", "http"} or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):
+        raise ValueError(remedy)
+    if "@" in parts.netloc:
+        raise ValueError("leave user and password out of it; they are host_id and host_secret")
+    if parts.query or parts.fragment or text.endswith(("?", "#")):
+        raise ValueError(f"{remedy}, without ? and #")
+    return text
+
+
+def check_transport(url: str, *, allow_plain_http: bool, ca_file: Path | None) -> None:
+    """Secrets cross the network encrypted, or not at all. Raises `SettingsError`."""
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not allow_plain_http and not _is_loopback(parts.hostname or ""):
+        raise SettingsError(
+            f"url = {url} would send the host secret unencrypted to another machine. Use https, or in a lab set "
+            "allow_plain_http = true.",
+            key="url",
+        )
+    if ca_file is not None and not ca_file.is_file():
+        raise SettingsError(
+            f"ca_file = {ca_file} is not a file; name a PEM file with the certificates to trust.", key="ca_file"
+        )
+
+
+def _is_loopback(hostname: str) -> bool:
+    if hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(hostname).is_loopback
+    except ValueError:
+        return False

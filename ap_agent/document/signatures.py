@@ -1,0 +1,142 @@
+"""Whom the agent believes: a keyring of the service's public keys, and whose signature counts (docs/adr/0010). Pure.
+
+One right signature by a pinned key that is neither expired nor revoked suffices. A wrong one beside it does not count,
+and does no harm: the right one vouches for the same bytes, and if a single damaged key of the service could make every
+bundle unacceptable, it would cut off all attachment points at once.
+
+Nothing of a signed text is used before its signature is verified. Not here: how it is read (`signed_text`), files and
+their hashes (`bundle`), what is kept on disk (`store`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from ap_agent.common.errors import BundleError, TrustError
+from ap_agent.document.signed_text import (
+    SIGNED_PREFIX,
+    Signed,
+    TrustedKey,
+    read_text,
+    signatures_of,
+    text_of,
+    time_text,
+)
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """Keys that count, by key id, and the ids of those that never count again."""
+
+    keys: Mapping[str, TrustedKey] = field(default_factory=dict)
+    revoked: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, keys: Iterable[TrustedKey], revoked: Iterable[str] = ()) -> Keyring:
+        """A revoked key is in no keyring, whoever names it."""
+        gone = frozenset(revoked)
+        return cls(
+            {one.key_id: one for one in sorted(keys, key=lambda key: key.key_id) if one.key_id not in gone}, gone
+        )
+
+    def follow(self, signed: Signed) -> Keyring:
+        """The keyring after a verified bundle: its keys; and what was ever revoked stays revoked."""
+        return Keyring.of(signed.keys, self.revoked | signed.revoked)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"keys": [one.to_json() for one in self.keys.values()], "revoked": sorted(self.revoked)}
+
+
+def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Signed:
+    """What the manifest's signed text says, if somebody whom we trust signed it.
+
+    Raises `TrustError` (`not_enrolled`, `not_signed`, `wrong_signature`, `unknown_key`, `key_expired`, `key_revoked`)
+    and `BundleError` (`manifest_invalid`, `unknown_schema`). `now` is this host's clock.
+    """
+    if not keyring.keys:
+        raise TrustError(
+            "No key of the service is pinned here, so its configurations cannot be told from forged ones. Enrol this "
+            "host: `scionlab-bw-agent enrol URL`, with a token from the host's page in the admin.",
+            code="not_enrolled",
+        )
+    if "signed" not in manifest and "signatures" not in manifest:
+        raise TrustError("The configuration is not signed; this host takes only signed ones.", code="not_signed")
+    text, signatures = text_of(manifest), signatures_of(manifest)
+    _require_right_signature(text, signatures, keyring, now)
+    signed = read_text(text)
+    announced = keyring.follow(signed)
+    # Else this very bundle could not be taken again after a crash, and perhaps no later one either.
+    if not _right(text, signatures, announced, now):
+        raise BundleError(
+            "The configuration is signed by none of the keys that it names for the future.", code="manifest_invalid"
+        )
+    return signed
+
+
+def read_signed(manifest: Mapping[str, Any]) -> Signed | None:
+    """What the signed text says, whoever signed it: for a bundle that was verified when it came, and for an operator
+    who takes unsigned ones. None where there is no signed text. Raises `BundleError`."""
+    if "signed" not in manifest and "signatures" not in manifest:
+        return None
+    signatures_of(manifest)
+    return read_text(text_of(manifest))
+
+
+def _require_right_signature(text: str, signatures: Mapping[str, bytes], keyring: Keyring, now: datetime) -> None:
+    if _right(text, signatures, keyring, now):
+        return
+    expired = _right(text, signatures, keyring, None)
+    if expired:
+        key = keyring.keys[expired[0]]
+        raise TrustError(
+            f"The configuration is signed with the key {key.key_id}, which expired at {time_text(key.not_after)}; this "
+            f"host's clock says {time_text(now)}. Correct the clock if it is wrong; else enrol this host again.",
+            code="key_expired",
+        )
+    known = sorted(signatures.keys() & keyring.keys.keys())
+    if known:
+        raise TrustError(
+            f"The signature of the configuration by the key {known[0]} is wrong: somebody changed it on the way, "
+            "or the service is broken.",
+            code="wrong_signature",
+        )
+    revoked = sorted(signatures.keys() & keyring.revoked)
+    if revoked:
+        raise TrustError(
+            f"The configuration is signed with the key {revoked[0]}, which the service revoked. Somebody has a stolen "
+            "key, or the service was restored from a backup: `manage.py signing_key list` there shows its keys.",
+            code="key_revoked",
+        )
+    raise TrustError(
+        f"The configuration is signed with the key {_some(signatures)}; this host trusts {_some(keyring.keys)}. If the "
+        "service is the right one and was set up anew, enrol this host again.",
+        code="unknown_key",
+    )
+
+
+def _right(text: str, signatures: Mapping[str, bytes], keyring: Keyring, now: datetime | None) -> list[str]:
+    """The ids of keys whose signature is right; with `now` None also of expired ones."""
+    data = SIGNED_PREFIX + text.encode()
+    found = []
+    for key_id, signature in sorted(signatures.items()):
+        key = keyring.keys.get(key_id)
+        if key is None or (now is not None and now >= key.not_after):
+            continue
+        try:
+            Ed25519PublicKey.from_public_bytes(key.public_key).verify(signature, data)
+        except InvalidSignature:
+            continue
+        found.append(key_id)
+    return found
+
+
+def _some(ids: Iterable[str]) -> str:
+    listed = sorted(ids)
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return ", ".join(listed[:3]) + more if listed else "(none)"

@@ -1,0 +1,246 @@
+"""The signed text in a manifest, and how it is read: strictly, sizes first (docs/adr/0010). Pure.
+
+    manifest  "signed": "<text>"                              exactly these bytes are signed; nobody canonicalises
+              "signatures": [{"key_id", "signature"}]         Ed25519 over b"scionlab-bandwidth-config/1\\n" + text
+    text      host, version, SHA-256 of every file, the keys that count from now on, the keys that never count again
+
+No key twice, no number beyond 18 digits, no fraction, one spelling of each key and signature. Whose signature counts is
+in `trust`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, NoReturn
+
+from ap_agent.common.errors import BundleError
+from ap_agent.common.files import parse_json
+
+SIGNED_TYPE = "scionlab-bandwidth-config"
+SIGNED_SCHEMA = 1
+SIGNED_PREFIX = b"scionlab-bandwidth-config/1\n"  # a signature made for something else is none for a configuration
+MAX_SIGNED_CHARS = 1024 * 1024  # a thousand files with the longest names stay below 300 kB
+MAX_KEYS = 32
+MAX_REVOKED = 1000
+_PUBLIC_KEY_BYTES = 32
+_SIGNATURE_BYTES = 64
+_MAX_FILES = 1000
+_HEX_32 = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+
+
+class Version(NamedTuple):
+    """Generation G, counter of the configuration H, counter of the limits L (None: the manifest had none)."""
+
+    generation: int
+    config_version: int
+    limits_version: int | None
+
+    def is_older_than(self, other: Version) -> bool:
+        """A lower G; or the same G with a lower H or a lower L. A restored service raises G to be followed."""
+        if self.generation != other.generation:
+            return self.generation < other.generation
+        if self.limits_version is None or other.limits_version is None:
+            return self.config_version < other.config_version
+        return self.config_version < other.config_version or self.limits_version < other.limits_version
+
+    def joined(self, other: Version) -> Version:
+        """The smallest version that is older than neither."""
+        if self.generation != other.generation:
+            return max(self, other, key=lambda one: one.generation)
+        limits = [one for one in (self.limits_version, other.limits_version) if one is not None]
+        higher = max(self.config_version, other.config_version)
+        return Version(self.generation, higher, max(limits, default=None))
+
+    def __str__(self) -> str:
+        limits = f" with limits {self.limits_version}" if self.limits_version is not None else ""
+        return f"{self.generation}.{self.config_version}{limits}"
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A public key of the service: 32 raw bytes, and the moment (UTC) after which its signatures do not count."""
+
+    public_key: bytes
+    not_after: datetime
+
+    @property
+    def key_id(self) -> str:
+        """The first 32 hexadecimal digits of the key's SHA-256."""
+        return hashlib.sha256(self.public_key).hexdigest()[:32]
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "key_id": self.key_id,
+            "public_key": base64.b64encode(self.public_key).decode("ascii"),
+            "not_after": time_text(self.not_after),
+        }
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What a signed text says."""
+
+    host_id: str
+    version: Version
+    link_info_schema: int | None
+    sha256: Mapping[str, str]
+    host_secret_sha256: str
+    keys: tuple[TrustedKey, ...]
+    revoked: frozenset[str]
+
+
+# --- reading strictly -----------------------------------------------------------------------------------------------
+
+
+def _invalid(what: str) -> NoReturn:
+    raise BundleError(f"The manifest's {what}.", code="manifest_invalid")
+
+
+def text_of(manifest: Mapping[str, Any]) -> str:
+    """The text as it stands there. Raises `BundleError`."""
+    text = manifest.get("signed")
+    if not isinstance(text, str):
+        _invalid('"signed" is missing or not a text')
+    if len(text) > MAX_SIGNED_CHARS:
+        _invalid(f'"signed" is longer than {MAX_SIGNED_CHARS} characters')
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON's escapes can spell
+        _invalid('"signed" has characters that cannot be encoded')
+    return text
+
+
+def signatures_of(manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """Key id -> 64 bytes, which may be right or wrong. Raises `BundleError`."""
+    listed = manifest.get("signatures")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_KEYS:
+        _invalid(f'"signatures" are missing, or not a list of 1 to {MAX_KEYS}')
+    found: dict[str, bytes] = {}
+    for one in listed:
+        key_id = one.get("key_id") if isinstance(one, dict) else None
+        signature = _base64(one.get("signature"), _SIGNATURE_BYTES) if isinstance(one, dict) else None
+        if not isinstance(key_id, str) or not _HEX_32.fullmatch(key_id) or signature is None:
+            _invalid('"signatures" hold something that is none')
+        if key_id in found:
+            _invalid(f'"signatures" hold two by the key {key_id}')
+        found[key_id] = signature
+    return found
+
+
+def read_text(text: str) -> Signed:
+    """What it says. Raises `BundleError` (`manifest_invalid`, `unknown_schema`)."""
+    try:
+        document = parse_json(text)
+    except ValueError as exc:
+        raise BundleError(f"The manifest's signed text cannot be read: {exc}.", code="manifest_invalid") from exc
+    if not isinstance(document, dict) or document.get("type") != SIGNED_TYPE:
+        _invalid(f'signed text is none of type "{SIGNED_TYPE}"')
+    schema = document.get("schema")
+    if type(schema) is not int:
+        _invalid("signed text has no schema")
+    if schema != SIGNED_SCHEMA:
+        raise BundleError(
+            f"The manifest's signed text has schema {schema}, this agent knows {SIGNED_SCHEMA}; update the agent.",
+            code="unknown_schema",
+        )
+    host_id, secret_hash = document.get("host_id"), document.get("host_secret_sha256")
+    if not isinstance(host_id, str):
+        _invalid("signed text names no host_id")
+    if not isinstance(secret_hash, str) or not _HEX_64.fullmatch(secret_hash):
+        _invalid("signed text has no host_secret_sha256")
+    link_info_schema = document.get("link_info_schema")
+    if link_info_schema is not None and type(link_info_schema) is not int:
+        _invalid("signed text has a link_info_schema that is no number")
+    try:
+        keys, revoked = parse_keys(document.get("keys")), parse_revoked(document.get("revoked"))
+    except ValueError as exc:
+        _invalid(f"signed text: {exc}")
+    return Signed(
+        host_id=host_id,
+        version=Version(*(_count(document, key) for key in ("generation", "config_version", "limits_version"))),
+        link_info_schema=link_info_schema,
+        sha256=_hashes(document.get("sha256")),
+        host_secret_sha256=secret_hash,
+        keys=keys,
+        revoked=revoked,
+    )
+
+
+def _count(document: Mapping[str, Any], key: str) -> int:
+    value = document.get(key)
+    if type(value) is not int or value < 0:
+        _invalid(f"signed text has no {key}")
+    return value
+
+
+def _hashes(listed: object) -> dict[str, str]:
+    if not isinstance(listed, dict) or len(listed) > _MAX_FILES:
+        _invalid(f"signed text has no sha256, or more than {_MAX_FILES}")
+    if not all(isinstance(value, str) and _HEX_64.fullmatch(value) for value in listed.values()):
+        _invalid("signed text has a sha256 that is none")
+    return listed
+
+
+def parse_keys(listed: object) -> tuple[TrustedKey, ...]:
+    """`[{"key_id", "public_key", "not_after"}]` -> keys, sorted. Raises `ValueError` with the reason."""
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_KEYS:
+        raise ValueError(f'"keys" are missing, or not a list of 1 to {MAX_KEYS}')
+    keys = [_key(one) for one in listed]
+    if len({one.key_id for one in keys}) != len(keys):
+        raise ValueError('"keys" hold one twice')
+    return tuple(sorted(keys, key=lambda one: one.key_id))
+
+
+def _key(entry: object) -> TrustedKey:
+    if not isinstance(entry, dict):
+        raise ValueError('"keys" hold something that is none')
+    public_key = _base64(entry.get("public_key"), _PUBLIC_KEY_BYTES)
+    if public_key is None:
+        raise ValueError(f'"keys" hold a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
+    key = TrustedKey(public_key, parse_time(entry.get("not_after")))
+    if entry.get("key_id") != key.key_id:
+        raise ValueError(f'"keys" hold the key {key.key_id} under another key_id')
+    return key
+
+
+def parse_revoked(listed: object, *, at_most: int = MAX_REVOKED) -> frozenset[str]:
+    """A list of key ids. Raises `ValueError` with the reason."""
+    if not isinstance(listed, list) or len(listed) > at_most:
+        raise ValueError(f'"revoked" is missing, or not a list of at most {at_most}')
+    if not all(isinstance(one, str) and _HEX_32.fullmatch(one) for one in listed):
+        raise ValueError('"revoked" holds something that is no key_id')
+    return frozenset(listed)
+
+
+def parse_time(text: object) -> datetime:
+    """`2028-11-21T00:00:00Z`. Raises `ValueError` with the reason."""
+    if not isinstance(text, str) or not _TIME.fullmatch(text):
+        raise ValueError("a not_after is no time of the form 2028-11-21T00:00:00Z")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError("a not_after is no time of the calendar") from exc
+
+
+def time_text(moment: datetime) -> str:
+    """The inverse of `parse_time`; strftime would write the year 1 with one digit."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _base64(text: object, size: int) -> bytes | None:
+    """Canonical base64 of `size` bytes: each value has one spelling. None for anything else."""
+    if not isinstance(text, str) or len(text) != -(-size // 3) * 4:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return data if len(data) == size and base64.b64encode(data).decode("ascii") == text else None

@@ -1,0 +1,230 @@
+"""Which bundle is taken: signed by a key that counts now, and not older than what is installed. Pure.
+
+What counts now begins with the enrolment and follows each bundle that was taken: its keys replace the former ones, its
+revocations are added. It is kept beside the bundle (`store`, trust.json), and is written first. After a crash between
+the two, or with either file lost or taken from a backup, `trust_now` gives a state from which the next bundle is taken:
+
+    trust.json newer than the bundle    its keyring counts; the bundle that announced it verifies with it too (`trust`)
+    both of one version                 the keys of both count, which are the same unless a crash came between
+    bundle newer than trust.json        the bundle's keyring counts: it was verified before it was stored
+    no trust.json                       the enrolled keys and those of the bundle count
+    neither                             the enrolled keys count
+    another enrolment                   its keys count, and no other; what was revoked stays revoked
+    no enrolment                        nobody is asked; what counted is kept for the day when there is one again
+
+The stored bundle is enforced whatever its key has become since: it was accepted when the key was good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from ap_agent.common.errors import TrustError
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import Bundle, Limits, read_bundle
+from ap_agent.document.signatures import Keyring, read_signed, verify
+from ap_agent.document.signed_text import TrustedKey, Version, parse_keys, parse_revoked, time_text
+from ap_agent.model import Problem
+
+SCHEMA = 1
+_MAX_KEPT_REVOKED = 100_000  # of all bundles ever taken
+EXPIRES_SOON = timedelta(days=30)
+NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
+# Codes of `TrustError`, which are also those of the problem.
+TRUST_CODES = frozenset(
+    {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
+    | {"links_vanished"}
+)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What counts now. `host_id` and `enrolled` (key ids) name the enrolment with which it began; nothing older than
+    `newest` is taken."""
+
+    host_id: str | None
+    enrolled: tuple[str, ...]
+    keyring: Keyring
+    newest: Version | None
+
+    def after(self, bundle: Bundle) -> Trust:
+        """What counts once this bundle, which was believed, is taken."""
+        # With no key pinned (allow_unsigned) nobody verified the text: it must not become something to trust later.
+        keyring = self.keyring.follow(bundle.signed) if bundle.signed is not None and self.enrolled else self.keyring
+        return Trust(self.host_id, self.enrolled, keyring, bundle.order)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "host_id": self.host_id,
+            "enrolled": list(self.enrolled),
+            **self.keyring.to_json(),
+            "newest": _version_json(self.newest),
+        }
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The operator wants configuration `version` (G.H) although `instead_of` is installed.
+
+    It ends by itself when something else is installed than the operator saw: no crash can leave it behind in force.
+    """
+
+    version: str
+    instead_of: Version
+
+    def covers(self, offered: Bundle, newest: Version) -> bool:
+        return offered.version == self.version and newest == self.instead_of
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, "version": self.version, "instead_of": _version_json(self.instead_of)}
+
+
+def trust_now(settings: Settings, stored: Trust | None, bundle: Bundle | None) -> Trust:
+    """What counts now, by the enrolment, by what was stored, and by the bundle that is installed."""
+    enrolled = tuple(sorted(one.key_id for one in settings.service_keys))
+    if bundle is not None and settings.host_id is not None and bundle.host_id != settings.host_id:
+        bundle = None
+    if settings.url is None and stored is not None:
+        return replace(stored, newest=_joined(stored.newest, bundle.order if bundle is not None else None))
+    was_unsigned = stored is not None and not stored.enrolled  # then nobody verified the bundle's text
+    signed = bundle.signed if bundle is not None and enrolled and not was_unsigned else None
+    order = bundle.order if bundle is not None else None
+    revoked = stored.keyring.revoked if stored is not None else frozenset()
+    if signed is not None:
+        revoked |= signed.revoked
+    keys: list[TrustedKey] = list(settings.service_keys)
+    newest = order
+    if stored is None and signed is not None:
+        keys += signed.keys
+    elif stored is not None and (stored.host_id, stored.enrolled) == (settings.host_id, enrolled):
+        keys = list(stored.keyring.keys.values())
+        newest = _joined(stored.newest, order)
+        if signed is not None and order == stored.newest:
+            keys = [*signed.keys, *keys]  # the same, unless a crash came between the two
+        elif signed is not None and (stored.newest is None or order == newest):
+            keys = list(signed.keys)
+    return Trust(settings.host_id, enrolled, Keyring.of(keys, revoked), newest)
+
+
+def _joined(one: Version | None, other: Version | None) -> Version | None:
+    if one is None or other is None:
+        return one or other
+    return one.joined(other)
+
+
+def believe(
+    data: bytes, settings: Settings, trust: Trust, accepted: Callable[[], Acceptance | None], now: datetime
+) -> Bundle:
+    """A bundle that may be taken. Raises `BundleError`, which is a `TrustError` where the bundle is well made."""
+    bundle = read_bundle(
+        data,
+        host_id=settings.host_id,
+        limits=Limits(compressed_bytes=settings.max_bundle_bytes),
+        verify=read_signed if settings.allow_unsigned else partial(verify, keyring=trust.keyring, now=now),
+    )
+    if settings.allow_unsigned:  # else keys that nobody vouched for could be found in it when trust.json is lost
+        bundle = bundle.unsigned()
+    newest = trust.newest
+    if newest is None or not bundle.order.is_older_than(newest):
+        return bundle
+    if is_accepted(bundle, newest, accepted()):
+        return bundle
+    raise TrustError(
+        f"The service offers configuration {bundle.order}; {newest} is installed here, and nothing older is taken. If "
+        "the service was restored from a backup, run `manage.py raise_generation` there. To take this one all the "
+        f"same, run `scionlab-bw-agent accept-older {bundle.version}` here.",
+        code="version_older",
+    )
+
+
+def is_accepted(offered: Bundle, newest: Version | None, acceptance: Acceptance | None) -> bool:
+    """Whether the operator wants this one in place of what is installed."""
+    return acceptance is not None and newest is not None and acceptance.covers(offered, newest)
+
+
+def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> Problem | None:
+    """A host that was never enrolled and has nothing to enforce, or one that followed a service once and is told of
+    none now: either would go on in silence."""
+    if settings.url is not None or (has_bundle and not trust.enrolled):
+        return None
+    if not trust.enrolled:
+        return Problem("not_enrolled", "agent", NOT_ENROLLED)
+    return Problem(
+        "not_enrolled",
+        trust.host_id or "",
+        "This host was enrolled, and has no credentials now that can be used: the limits stay, and nobody is asked for "
+        "newer ones. Enrol it again (`scionlab-bw-agent enrol URL`); if it shall have no service any longer, delete "
+        "trust.json.",
+    )
+
+
+def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | None:
+    """A warning in good time before no key is left with which the service could say anything to this host."""
+    last = max(trust.keyring.keys.values(), key=lambda one: one.not_after, default=None)
+    if settings.url is None or last is None or last.not_after - now > EXPIRES_SOON:
+        return None
+    when = f"The last key of the service that this host trusts, {last.key_id}, "
+    if now >= last.not_after:
+        text = (
+            f"{when}expired at {time_text(last.not_after)}: nothing new is taken. Correct this host's clock if it is "
+            "wrong; else enrol this host again."
+        )
+    else:
+        text = (
+            f"{when}expires at {time_text(last.not_after)}. The service must make its next key before "
+            "(`manage.py signing_key rotate`); then this host follows by itself."
+        )
+    return Problem("key_expires_soon", settings.url, text)
+
+
+# --- on the disk ----------------------------------------------------------------------------------------------------
+
+
+def trust_of(document: object) -> Trust:
+    """The inverse of `Trust.to_json`. Raises `ValueError`."""
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError("unknown schema")
+    host_id, enrolled, keys = document.get("host_id"), document.get("enrolled"), document.get("keys")
+    if host_id is not None and not isinstance(host_id, str):
+        raise ValueError("no host id")
+    found = parse_keys(keys) if keys != [] else ()
+    revoked = parse_revoked(document.get("revoked"), at_most=_MAX_KEPT_REVOKED)
+    ids = tuple(sorted(parse_revoked(enrolled)))  # a list of key ids as well
+    newest = document.get("newest")
+    return Trust(host_id, ids, Keyring.of(found, revoked), _version_of(newest) if newest is not None else None)
+
+
+def acceptance_of(document: object) -> Acceptance:
+    """The inverse of `Acceptance.to_json`. Raises `ValueError`."""
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError("unknown schema")
+    version = document.get("version")
+    if not isinstance(version, str):
+        raise ValueError("no version")
+    return Acceptance(version, _version_of(document.get("instead_of")))
+
+
+def _version_json(version: Version | None) -> dict[str, int | None] | None:
+    return version._asdict() if version is not None else None
+
+
+def _version_of(document: object) -> Version:
+    if not isinstance(document, Mapping) or set(document) != set(Version._fields):
+        raise ValueError("no version")
+    limits = document["limits_version"]
+    return Version(
+        _count(document["generation"]),
+        _count(document["config_version"]),
+        _count(limits) if limits is not None else None,
+    )
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("no version")
+    return value
