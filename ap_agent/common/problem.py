@@ -1,0 +1,14 @@
+"""Something that is not as it should be, with a name that log, state file and receipt share (docs/agent.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """`code` is stable; `subject` is a link, a device or a file; `message` is one sentence with value and remedy."""
+
+    code: str
+    subject: str
+    message: str
