@@ -1,4 +1,4 @@
-"""libbpf through ctypes: a compiled object file is loaded, its programs and maps have file descriptors.
+"""libbpf through ctypes: loading an object file, programs and maps by descriptor or by name in a BPF file system.
 
 Debian's libbpf1 is there wherever `tc` is. Only what the limiter needs is declared here.
 """
@@ -9,31 +9,54 @@ import ctypes
 import errno
 import mmap
 import os
-from collections.abc import Mapping
+import platform
+import struct
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ap_agent.common.errors import AgentError
+from ap_agent.common.errors import AgentError, NotPermittedError
+
+_OLDEST_KERNEL: Final = (5, 12)
+_BPF_FS_MAGIC: Final = 0xCAFE4A11
+_BATCH_ENTRIES: Final = 16_384
+BPF_TCX_INGRESS, BPF_TCX_EGRESS = 46, 47
 
 
 class ProgramError(AgentError):
-    """The kernel, or this process' rights, cannot have the program: the operator decides."""
+    """The kernel cannot have the program: the operator decides. `code` is the problem's."""
+
+    def __init__(self, message: str, *, code: str = "program_refused") -> None:
+        super().__init__(message)
+        self.code = code
 
 
+class NoBpfRightError(NotPermittedError):
+    """This process may not use bpf(2)."""
+
+    code = "no_bpf_right"
+
+
+_Pointer, _Text, _Int, _U32 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "bpf_object__open_file": (ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_void_p]),
-    "bpf_object__load": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_object__close": (None, [ctypes.c_void_p]),
-    "bpf_object__find_program_by_name": (ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
-    "bpf_object__find_map_fd_by_name": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]),
-    "bpf_program__fd": (ctypes.c_int, [ctypes.c_void_p]),
-    "bpf_map_update_elem": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64]),
-    "bpf_map_delete_elem": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p]),
-    "bpf_map_get_next_key": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p]),
-    "bpf_map_lookup_elem": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p]),
-    "bpf_obj_pin": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p]),
-    "libbpf_set_print": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "bpf_object__open_file": (_Pointer, [_Text, _Pointer]),
+    "bpf_object__load": (_Int, [_Pointer]),
+    "bpf_object__close": (None, [_Pointer]),
+    "bpf_object__find_program_by_name": (_Pointer, [_Pointer, _Text]),
+    "bpf_object__find_map_by_name": (_Pointer, [_Pointer, _Text]),
+    "bpf_program__fd": (_Int, [_Pointer]),
+    "bpf_map__fd": (_Int, [_Pointer]),
+    "bpf_map__set_pin_path": (_Int, [_Pointer, _Text]),
+    "bpf_map_update_elem": (_Int, [_Int, _Text, _Text, ctypes.c_uint64]),
+    "bpf_map_delete_elem": (_Int, [_Int, _Text]),
+    "bpf_map_get_next_key": (_Int, [_Int, _Text, _Text]),
+    "bpf_map_lookup_batch": (_Int, [_Int, _Text, _Text, _Text, _Text, _Pointer, _Pointer]),
+    "bpf_obj_pin": (_Int, [_Int, _Text]),
+    "bpf_obj_get": (_Int, [_Text]),
+    "bpf_obj_get_info_by_fd": (_Int, [_Int, _Text, _Pointer]),
+    "bpf_prog_query": (_Int, [_Int, _Int, _U32, _Pointer, _Pointer, _Pointer]),
+    "libbpf_set_print": (_Pointer, [_Pointer]),
 }
 
 
@@ -51,26 +74,34 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _failure(what: str) -> ProgramError:
+def _failure(what: str) -> AgentError:
     number = ctypes.get_errno()
-    if number in (errno.EPERM, errno.EACCES):
-        remedy = "Give the limiter CAP_BPF and CAP_NET_ADMIN, and let its system call filter pass bpf(2)."
-    elif number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE):
-        remedy = "Free some memory, or raise the limits of the limiter's unit."
-    else:
-        remedy = "The limiter needs Linux 5.12 with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF."
-    return ProgramError(f"The kernel refuses {what} ({os.strerror(number)}). {remedy}")
+    refused = f"The kernel refuses {what} ({os.strerror(number)})."
+    if number == errno.EPERM:
+        return NoBpfRightError(
+            f"{refused} Give the limiter CAP_BPF and CAP_NET_ADMIN, and let its system call filter pass bpf(2)."
+        )
+    if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.E2BIG):
+        return ProgramError(f"{refused} Free some memory, or raise the limits of the limiter's unit.")
+    release = platform.release()
+    if tuple(int(one) for one in release.split("-")[0].split(".")[:2]) < _OLDEST_KERNEL:
+        remedy = f"This is Linux {release}, the limiter needs 5.12."
+        return ProgramError(f"{refused} {remedy}", code="kernel_too_old")
+    return ProgramError(f"{refused} The limiter needs CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF.")
 
 
 class LoadedObject:
     """An object file whose programs and maps are in the kernel as long as this lives, or something else holds them."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises `ProgramError`."""
+    def __init__(self, path: Path, pins: Mapping[str, Path]) -> None:
+        """Maps in `pins` are the ones that have that name already, or get it. Raises `ProgramError`,
+        `NotPermittedError`."""
         self._library = _library()
         self._object = self._library.bpf_object__open_file(os.fsencode(path), None)
         if not self._object:
             raise ProgramError(f"{path} is no BPF object file ({os.strerror(ctypes.get_errno())}). Install it again.")
+        for name, where in pins.items():
+            self._library.bpf_map__set_pin_path(self._map(name), os.fsencode(where))
         if self._library.bpf_object__load(self._object) < 0:
             failure = _failure("the limiter's program")
             self.close()
@@ -80,22 +111,26 @@ class LoadedObject:
         program = self._library.bpf_object__find_program_by_name(self._object, name.encode())
         if not program:
             raise ProgramError(f"The object file has no program {name}. Install the package again.")
-        return int(self._library.bpf_program__fd(program))
+        return os.dup(self._library.bpf_program__fd(program))
 
     def map_fd(self, name: str) -> int:
-        found = int(self._library.bpf_object__find_map_fd_by_name(self._object, name.encode()))
-        if found < 0:
+        return os.dup(self._library.bpf_map__fd(self._map(name)))
+
+    def _map(self, name: str) -> Any:
+        found = self._library.bpf_object__find_map_by_name(self._object, name.encode())
+        if not found:
             raise ProgramError(f"The object file has no map {name}. Install the package again.")
         return found
 
     def close(self) -> None:
+        """Descriptors that were handed out stay open."""
         if self._object:
             self._library.bpf_object__close(self._object)
             self._object = None
 
 
 class HashMap:
-    """Keys and values of fixed sizes. Each call is one system call, and replaces a value as a whole."""
+    """Keys and values of fixed sizes. A call is a system call, and replaces a value as a whole."""
 
     def __init__(self, fd: int, *, key_bytes: int, value_bytes: int) -> None:
         self._fd, self._key_bytes, self._value_bytes = fd, key_bytes, value_bytes
@@ -111,22 +146,68 @@ class HashMap:
         if self._library.bpf_map_delete_elem(self._fd, key) < 0 and ctypes.get_errno() != errno.ENOENT:
             raise _failure("to delete an entry of a map")
 
-    def entries(self) -> Mapping[bytes, bytes]:
-        found: dict[bytes, bytes] = {}
-        previous: bytes | None = None
+    def numbers(self) -> dict[bytes, int]:
+        """All entries of a map whose values are numbers of 32 bits, in one system call (Linux 5.6)."""
+        size = self._key_bytes
+        keys = ctypes.create_string_buffer(_BATCH_ENTRIES * size)
+        values = ctypes.create_string_buffer(_BATCH_ENTRIES * self._value_bytes)
+        count, token = _U32(_BATCH_ENTRIES), ctypes.create_string_buffer(4)
+        done = self._library.bpf_map_lookup_batch(self._fd, None, token, keys, values, ctypes.byref(count), None)
+        if done < 0 and ctypes.get_errno() != errno.ENOENT:  # which says that these are all
+            raise _failure("to read a map")
+        packed = keys.raw
+        found = struct.unpack_from(f"={count.value}I", values)
+        return {packed[at * size : (at + 1) * size]: number for at, number in enumerate(found)}
+
+    def keys(self) -> set[bytes]:
+        found: set[bytes] = set()
         key = ctypes.create_string_buffer(self._key_bytes)
-        value = ctypes.create_string_buffer(self._value_bytes)
-        while self._library.bpf_map_get_next_key(self._fd, previous, key) == 0:
-            if self._library.bpf_map_lookup_elem(self._fd, key.raw, value) == 0:
-                found[key.raw] = value.raw
+        previous: bytes | None = None
+        while self._library.bpf_map_get_next_key(self._fd, previous, key) == 0 and key.raw not in found:
             previous = key.raw
+            found.add(previous)
         return found
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 def pin(fd: int, path: Path) -> None:
-    """Keep a program or a map under a name in a BPF file system. Raises `ProgramError`."""
+    """Keep a program or a map under a name in a BPF file system. Raises `ProgramError`, `NotPermittedError`."""
     if _library().bpf_obj_pin(fd, os.fsencode(path)) < 0:
         raise _failure(f"the name {path}")
+
+
+def pinned(paths: Iterable[Path]) -> list[int] | None:
+    """Descriptors of what has these names; None where one of them is missing. Raises `NotPermittedError`."""
+    found: list[int] = []
+    for path in paths:
+        fd = _library().bpf_obj_get(os.fsencode(path))
+        if fd < 0:
+            number = ctypes.get_errno()
+            for one in found:
+                os.close(one)
+            if number in (errno.EPERM, errno.EACCES):
+                raise NoBpfRightError(f"{path} may not be opened. Run as the limiter's user, with CAP_BPF.")
+            return None
+        found.append(fd)
+    return found
+
+
+def program_id(fd: int) -> int:
+    """By which filters name it."""
+    info, size = ctypes.create_string_buffer(64), _U32(64)
+    if _library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)) < 0:
+        raise _failure("to say which program this is")
+    return int(struct.unpack_from("=I", info, 4)[0])
+
+
+def attached(ifindex: int, kind: int) -> int:
+    """How many tcx programs sit there (`BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`); 0 where the kernel has no tcx (before
+    6.6), or does not tell us."""
+    flags, count = _U32(0), _U32(0)
+    done = _library().bpf_prog_query(ifindex, kind, 0, ctypes.byref(flags), None, ctypes.byref(count))
+    return count.value if done == 0 else 0
 
 
 def mapped(fd: int, size_bytes: int) -> mmap.mmap:
@@ -136,3 +217,27 @@ def mapped(fd: int, size_bytes: int) -> mmap.mmap:
         return mmap.mmap(fd, pages, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     except OSError as exc:
         raise ProgramError(f"The memory of a map cannot be shared ({exc.strerror}).") from exc
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path) -> None:
+    """For names of programs and maps: in the BPF file system that is there, or in one that is mounted there now.
+
+    Raises `ProgramError`.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ProgramError(f"{folder} cannot be made ({exc.strerror}). {_MOUNT_REMEDY}") from exc
+    libc = ctypes.CDLL(None, use_errno=True)
+    status = ctypes.create_string_buffer(256)
+    libc.statfs(os.fsencode(folder), status)
+    if struct.unpack_from("@L", status)[0] == _BPF_FS_MAGIC:
+        return
+    if libc.mount(b"bpf", os.fsencode(folder), b"bpf", ctypes.c_ulong(0), None) < 0:
+        problem = os.strerror(ctypes.get_errno())
+        raise ProgramError(f"{folder} is in no BPF file system, and none can be mounted ({problem}). {_MOUNT_REMEDY}")
+
+
+_MOUNT_REMEDY = "Mount one (mount -t bpf bpf /sys/fs/bpf), or set maps_dir to a folder of one."

@@ -14,9 +14,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ap_agent import tcmsg
 from ap_agent.common.errors import AgentError
-from ap_agent.messages import Message
+from ap_agent.dataplane.attributes import Message, attributes
 
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_ECHO, NLM_F_DUMP, NLM_F_DUMP_INTR = 0x1, 0x4, 0x8, 0x300, 0x10
 NLM_F_CAPPED, NLM_F_ACK_TLVS = 0x100, 0x200
@@ -309,6 +308,6 @@ def _error(flags: int, body: bytes) -> tuple[int, str] | None:
     if flags & NLM_F_ACK_TLVS:
         (length,) = struct.unpack_from("=I", body, 4)
         skipped = 4 + (_HEADER.size if flags & NLM_F_CAPPED else (length + 3) & ~3)
-        message = dict(tcmsg.attributes(body[skipped:])).get(NLMSGERR_ATTR_MSG, b"")
+        message = dict(attributes(body[skipped:])).get(NLMSGERR_ATTR_MSG, b"")
         text = message.rstrip(b"\0").decode(errors="replace")
     return -code, text

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ap_agent.dataplane.libbpf import pin
-from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, SOURCE, Counters, Key, Lane, Program, room_bytes
+from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, Counters, Key, Lane, Program, room_bytes
 from measuring.netns import Lab, Namespace, run_command
 
 AP, USER, OTHER = "192.0.2.1", "192.0.2.11", "192.0.2.12"
@@ -82,11 +81,30 @@ class Bed:
                 self.tc(
                     "qdisc", "replace", "dev", dev, "parent", class_id, "handle", f"{minor:x}:", "bfifo", "limit", limit
                 )
-            self.program.put_lane(lane, Lane(kbit, minor, is_observed=observed))
+            self.put_lane(lane, Lane(kbit, minor, is_observed=observed))
         for key in keys:
-            self.program.put_link(key, number)
+            self.program.put_link(key.packed(), number)
+            is_new = all(one.address != key.address for one in self.keys)
             self.keys.append(key)
+            self.program.put_address(key.address, self._kinds(key.address), is_new=is_new)
         return number
+
+    def put_lane(self, number: int, lane: Lane) -> None:
+        if number in self.program.lanes.used():
+            self.program.lanes.put(number, lane.packed())
+        else:
+            self.program.lanes.take(number, lane.packed())
+
+    def _kinds(self, address: bytes) -> int:
+        return sum({1 << one.kind for one in self.keys if one.address == address})
+
+    def remove_link(self, key: Key) -> None:
+        self.keys.remove(key)
+        self.program.links.delete(key.packed())
+        if kinds := self._kinds(key.address):
+            self.program.put_address(key.address, kinds, is_new=False)
+        else:
+            self.program.remove_address(key.address)
 
     def forget_links(self) -> None:
         """What waits in the queues leaves first, so that no test receives what another one sent."""
@@ -97,15 +115,15 @@ class Bed:
             if time.monotonic() > deadline:
                 raise TimeoutError("the queues of the IFBs do not become empty")
             time.sleep(0.05)
-        for key in self.keys:
-            self.program.remove_link(key)
-        self.keys.clear()
-        self.program.set_unmatched(None)
-        self.program.set_factor(1.0, 1.0)
+        for key in list(self.keys):
+            self.remove_link(key)
+        self.program.unmatched = None
+        self.program.set_factors(1.0, 1.0)
 
     def counters(self, interface_id: int) -> tuple[Counters, Counters]:
         """To the user, from the user."""
-        return self.program.counters(2 * interface_id), self.program.counters(2 * interface_id + 1)
+        lanes = self.program.lanes
+        return lanes.counters(2 * interface_id)[2], lanes.counters(2 * interface_id + 1)[2]
 
     def send(self, frames: Sequence[bytes], *, from_ap: bool = False) -> None:
         """Frames of the user, or of the attachment point itself."""
@@ -206,14 +224,6 @@ class Receiver:
             sock.close()
 
 
-def compiled(folder: Path) -> Path:
-    """The program as an object file in `folder`."""
-    made = folder / "limiter.bpf.o"
-    target = ["-O2", "-g", "-target", "bpf", "-Wall", "-Werror", "-I/usr/include/x86_64-linux-gnu"]
-    subprocess.run(["clang", *target, "-c", str(SOURCE), "-o", str(made)], check=True, timeout=60)
-    return made
-
-
 @contextlib.contextmanager
 def bed() -> Iterator[Bed]:
     """Raises `LabError`, `ProgramError`."""
@@ -236,7 +246,7 @@ def bed() -> Iterator[Bed]:
         pins.mkdir()
         run_command(["mount", "-t", "bpf", "bpf", str(pins)])
         stack.callback(run_command, ["umount", str(pins)])
-        program = Program(compiled(folder))
+        program = Program(None)
         stack.callback(program.close)
         for name, fd in program.fds.items():
             pin(fd, pins / name)

@@ -137,7 +137,7 @@ def test_marking_data_as_heartbeats_brings_no_byte_more(ap: Bed) -> None:
 def test_the_rest_of_an_attachment_point_may_share_a_limit_but_neighbours_are_found(ap: Bed) -> None:
     ap.link(1, 0, 0)  # everything else: blocked
     ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
-    ap.program.set_unmatched(2)
+    ap.program.unmatched = 2
     with ap.listen(ap.ap, AP, AP_PORT) as receiver:
         ap.send([frame(user=OTHER), frame(9999), frame()])
         assert len(receiver.received()[AP_PORT]) == 1
@@ -155,7 +155,7 @@ def _first_packet(to: tuple[str, int]) -> None:
 
 def test_a_cap_of_the_attachment_point_multiplies_every_charge(ap: Bed) -> None:
     ap.link(7, 500, 500, Key(USER_ADDRESS, USER_PORT))
-    ap.program.set_factor(1.0, 4.0)
+    ap.program.set_factors(1.0, 4.0)
     before = ap.counters(7)[1]
     began = time.monotonic()
     ap.offer(frame(size=958), 4_000, 2.0)
@@ -187,7 +187,7 @@ def test_packets_to_a_user_keep_their_priority_and_pass_once(ap: Bed) -> None:
 def test_a_removed_link_is_nobodys(ap: Bed) -> None:
     key = Key(USER_ADDRESS, USER_PORT)
     ap.link(7, 0, 0, key)
-    ap.program.remove_link(key)
+    ap.remove_link(key)
     with ap.listen(ap.ap, AP, AP_PORT) as receiver:
         ap.send([frame()])
         assert len(receiver.received()[AP_PORT]) == 1

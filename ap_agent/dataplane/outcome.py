@@ -1,0 +1,97 @@
+"""What the engine says of one pass: what was to be done, what was done, and what the kernel has now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ap_agent.common.problem import Problem
+from ap_agent.dataplane.tree import UNMATCHED, Operation, Tree
+from ap_agent.document.state import ClosedSegment
+from bandwidth_config import Limits
+
+
+class Readback(NamedTuple):
+    """One direction of a link as the kernel has it; `rate_kbit` 0 blocks. The others are HTB's."""
+
+    rate_kbit: int
+    dropped_packets: int
+    backlog_bytes: int
+
+
+class LinkChange(NamedTuple):
+    """`interface_id` 0 is everything that no link has. None: not limited. Both equal: parts of it are missing."""
+
+    interface_id: int
+    now: Limits | None
+    then: Limits | None
+
+
+class DeviceChange(NamedTuple):
+    name: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    links: tuple[LinkChange, ...] = ()
+    devices: tuple[DeviceChange, ...] = ()
+    operations: tuple[Operation, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.operations
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`writes`: operations that the kernel took. `failed`: links that are not enforced, and why. `devices`: whose
+    packets are looked at. `ports`: of the netlink socket, which the kernel writes into the events that we cause.
+
+    `readback` (to the user, from the user; key 0: everything that no link has): None for what the kernel does not have.
+    After a settled pass only changed links are in it.
+    """
+
+    plan: Plan
+    writes: int = 0
+    problems: tuple[Problem, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
+    readback: Mapping[int, tuple[Readback | None, Readback | None]] = field(default_factory=dict)
+    closed: tuple[ClosedSegment, ...] = ()
+    devices: tuple[str, ...] = ()
+    is_ok: bool = True
+    ports: frozenset[int] = frozenset()
+
+
+def shown_id(interface_id: int) -> int:
+    return 0 if interface_id == UNMATCHED else interface_id
+
+
+def plan_of(operations: Sequence[Operation], now: Tree, then: Tree) -> Plan:
+    touched = sorted({link for one in operations for link in one.links})
+    links = tuple(LinkChange(shown_id(one), now.limits_of(one), then.limits_of(one)) for one in touched)
+    return Plan(links, tuple(_devices(operations)), tuple(operations))
+
+
+_NOUNS = {
+    "ifb": ("device", "devices"),
+    "root": ("root htb", "roots"),
+    "class": ("class", "classes"),
+    "leaf": ("queue", "queues"),
+    "hook": ("hook's pair of filters", "hooks' pairs of filters"),
+    "clsact": ("clsact qdisc", "clsact qdiscs"),
+    "stray": ("renamed device", "renamed devices"),
+}
+
+
+def _devices(operations: Iterable[Operation]) -> Iterable[DeviceChange]:
+    counted: dict[str, Counter[tuple[str, str]]] = {}
+    for one in operations:
+        if one.device:
+            counted.setdefault(one.device, Counter())[one.kind, one.table] += 1
+    for name, counts in counted.items():
+        yield DeviceChange(
+            name, ", ".join(f"{kind} {count} {_NOUNS[table][count > 1]}" for (kind, table), count in counts.items())
+        )

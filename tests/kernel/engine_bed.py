@@ -1,0 +1,140 @@
+"""An attachment point for tests of the engine, with two users; the witness is always `tc`, `ip` and what sockets get.
+
+u1 ── eth0  ap  eth1 ── u2        192.0.2.0/24, 2001:db8:1::/64        198.51.100.0/24, 2001:db8:2::/64
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.outcome import Outcome
+from ap_agent.dataplane.program import Key
+from ap_agent.dataplane.wanted import LimitedLink, Wanted
+from ap_agent.document.state import ClosedSegment
+from measuring.netns import Lab, Namespace, run_command
+
+AP1, AP2, U1, U2 = "192.0.2.1", "198.51.100.1", "192.0.2.11", "198.51.100.11"
+AP_PORT, USER_PORT = 51_001, 50_001
+
+
+def link(
+    number: int, to_user_kbit: int, from_user_kbit: int | None = None, ip: str = U1, port: int = USER_PORT
+) -> LimitedLink:
+    both = (to_user_kbit, to_user_kbit if from_user_kbit is None else from_user_kbit)
+    return LimitedLink(number, (Key(ip_address(ip), port),), *both)
+
+
+def wanted(*links: LimitedLink, unmatched_kbit: int | None = None, interfaces: tuple[str, ...] = ()) -> Wanted:
+    return Wanted({one.interface_id: one for one in links}, unmatched_kbit, interfaces)
+
+
+@dataclass
+class EngineBed:
+    lab: Lab
+    ap: Namespace
+    u1: Namespace
+    u2: Namespace
+    maps_dir: Path
+    closed: list[ClosedSegment] = field(default_factory=list)
+    engine: Engine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.engine = self.new_engine()
+
+    def new_engine(self) -> Engine:
+        return self.ap.call(lambda: Engine(self.maps_dir, on_closed=self.closed.extend))
+
+    def restart(self) -> None:
+        self.engine.close()
+        self.engine = self.new_engine()
+
+    def enforce(self, what: Wanted, *, is_settled: bool = False) -> Outcome:
+        return self.engine.enforce(what, is_settled=is_settled)
+
+    def tc(self, *arguments: str, check: bool = True) -> str:
+        return run_command(["tc", "-n", self.ap.name, *arguments], check=check)
+
+    def devices(self) -> list[str]:
+        return [line.split()[0].partition("@")[0] for line in self.ap.ip("-br", "link").splitlines()]
+
+    def snapshot(self) -> list[str]:
+        """Everything that we could have left, as tc and ip print it, without numbers that the kernel picks."""
+        shown: list[str] = []
+        for name in self.devices():
+            shown += [f"device {name}", *self.tc("qdisc", "show", "dev", name).splitlines()]
+            shown += self.tc("class", "show", "dev", name).splitlines()
+            for hook in ("ingress", "egress"):
+                text = self.tc("filter", "show", "dev", name, hook, check=False)
+                shown += [f"{name} {hook} {one.strip()}" for one in text.splitlines() if one.strip()]
+        return sorted(
+            re.sub(r"( direct_packets_stat \d+| id \d+|index \d+ ref \d+ bind \d+)", "", one) for one in shown
+        )
+
+    def received_kbit(
+        self, *, to_user: bool, kbit: int = 4000, seconds: float = 1.0, user: str = U1, port: int = USER_PORT
+    ) -> float:
+        """What arrives of `kbit` that are offered, UDP payloads of 972 B (1000 B with their headers)."""
+        host, ours = (self.u1, AP1) if user == U1 else (self.u2, AP2)
+        if to_user:
+            return _flow(self.ap, (ours, AP_PORT), host, (user, port), kbit, seconds)
+        return _flow(host, (user, port), self.ap, (ours, AP_PORT), kbit, seconds)
+
+
+def _flow(
+    sender: Namespace, source: tuple[str, int], receiver: Namespace, sink: tuple[str, int], kbit: int, seconds: float
+) -> float:
+    at_sink = receiver.call(lambda: _bound(sink))
+    at_source = sender.call(lambda: _bound(source))
+    with at_sink, at_source:
+        sent, start, got, first = 0, time.monotonic(), 0, 0.0
+        last = start
+        while (now := time.monotonic()) < start + seconds:
+            while sent * 8000 < kbit * 1000 * (now - start):
+                with contextlib.suppress(OSError):  # refused at the hook
+                    at_source.sendto(bytes(972), sink)
+                sent += 1
+            got, first, last = _drain(at_sink, got, first, last)
+            time.sleep(0.002)
+        return got * 8 / seconds if got else 0.0
+
+
+def _drain(sink: socket.socket, got: int, first: float, last: float) -> tuple[int, float, float]:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sink.recv(2000)
+            got, last = got + 1, time.monotonic()
+            first = first or last
+    return got, first, last
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    sock.setblocking(False)
+    return sock
+
+
+@contextlib.contextmanager
+def engine_bed() -> Iterator[EngineBed]:
+    """Raises `LabError`."""
+    with Lab("slbwe") as lab, tempfile.TemporaryDirectory(prefix="slbwe-") as folder:
+        ap, u1, u2 = (lab.namespace(name) for name in ("ap", "u1", "u2"))
+        lab.veth(ap.nic("eth0", f"{AP1}/24", "2001:db8:1::1/64"), u1.nic("eth0", f"{U1}/24", "2001:db8:1::11/64"))
+        lab.veth(ap.nic("eth1", f"{AP2}/24", "2001:db8:2::1/64"), u2.nic("eth0", f"{U2}/24", "2001:db8:2::11/64"))
+        maps_dir = Path(folder) / "maps"
+        bed = EngineBed(lab, ap, u1, u2, maps_dir)
+        try:
+            yield bed
+        finally:
+            bed.engine.close()
+            run_command(["umount", str(maps_dir)], check=False)
