@@ -112,7 +112,7 @@ class Engine:
 
     def _enforce_changed(self, wanted: Wanted, done: _Pass) -> Outcome | None:
         """None where all of it has to be looked at."""
-        if self._settled is None or self._program is None or not _is_needed(wanted):
+        if self._settled is None or self._program is None or not self._settled[1].ifbs or not _is_needed(wanted):
             return None
         before_wanted, seen = self._settled
         if wanted.interfaces != before_wanted.interfaces:

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ap_agent.dataplane.libbpf import HashMap, LoadedObject, make_folder, mapped, pin, pinned, program_id
+from ap_agent.dataplane.libbpf import HashMap, LoadedObject, ProgramError, make_folder, mapped, pin, pinned, program_id
 from ap_agent.document.state import Counters
 
 SOURCE: Final = Path(__file__).with_name("limiter.bpf.c")
@@ -135,7 +135,7 @@ def known_bit(packed_address: bytes) -> int:
     """`is_known` of limiter.bpf.c."""
     a, b, c, d = struct.unpack_from("=4I", packed_address)
     folded = d ^ (c << 7 | c >> 25) ^ (b << 14 | b >> 18) ^ (a << 21 | a >> 11)
-    return ((folded & 0xFFFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF) >> 16
+    return int((folded & 0xFFFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF) >> 16
 
 
 class Lanes:
@@ -205,7 +205,10 @@ class Program:
     def __init__(self, folder: Path | None, object_file: Path = OBJECT, *, may_make: bool = True) -> None:
         """Raises `ProgramError`, `NotPermittedError`; without `may_make`, which changes nothing, `MissingError` too."""
         self.folder = folder
-        self._version = hashlib.sha256(object_file.read_bytes()).hexdigest()[:12]
+        try:
+            self._version = hashlib.sha256(object_file.read_bytes()).hexdigest()[:12]
+        except OSError as exc:
+            raise ProgramError(f"{object_file} cannot be read ({exc.strerror}). Install the package again.") from exc
         fds = self._load(object_file) if folder is None else self._opened(folder)
         if fds is None and folder is not None:
             fds = self._made(folder, object_file) if may_make else self._opened(folder, _MAPS)

@@ -68,7 +68,7 @@ class EngineBed:
 
     def snapshot(self) -> list[str]:
         """Everything that we could have left, as tc and ip print it, without numbers that the kernel picks."""
-        shown: list[str] = []
+        shown = [f"down: {line.split()[0]}" for line in self.ap.ip("-br", "link").splitlines() if ",UP" not in line]
         for name in self.devices():
             shown += [f"device {name}", *self.tc("qdisc", "show", "dev", name).splitlines()]
             shown += self.tc("class", "show", "dev", name).splitlines()

@@ -150,7 +150,7 @@ BREAKAGES = {
     "another kind of leaf": ["tc qdisc replace dev slbw0 parent 51b0:7 handle 99: pfifo limit 3"],
     "another kind of leaf of the same handle": [
         "tc qdisc replace dev slbw0 parent 51b0:7 handle 99: pfifo limit 3",
-        "tc qdisc replace dev slbw0 parent 51b0:7 handle 7: sfq",
+        "tc qdisc replace dev slbw0 parent 51b0:7 handle 7: pfifo limit 3",
     ],
     "another limit of a leaf": ["tc qdisc change dev slbw0 parent 51b0:7 handle 7: bfifo limit 3000"],
     "the root is gone": ["tc qdisc del dev slbw0 root"],

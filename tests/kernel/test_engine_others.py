@@ -1,0 +1,173 @@
+"""What others have on the host stays as it is, what stands in our way is named, and which devices are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from measuring.netns import available
+from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
+
+pytestmark = pytest.mark.kernel
+EVERYTHING = ["protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:1"]
+ONE = wanted(link(7, 500, 1000))
+
+
+@pytest.fixture
+def bed() -> Iterator[EngineBed]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as made:
+        yield made
+
+
+def test_a_foreign_ingress_qdisc_lets_us_limit_what_comes_and_is_named(bed: EngineBed) -> None:
+    bed.tc("qdisc", "add", "dev", "eth0", "ingress")
+    outcome = bed.enforce(ONE)
+    assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
+    assert not outcome.is_ok
+    assert outcome.failed == {7: outcome.problems[0].message}
+    assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
+    assert bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
+    assert bed.enforce(ONE).writes == 0
+    bed.tc("qdisc", "del", "dev", "eth0", "ingress")
+    assert bed.enforce(ONE).is_ok
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+
+
+def test_a_foreign_ingress_qdisc_stays_after_a_reset(bed: EngineBed) -> None:
+    bed.tc("qdisc", "add", "dev", "eth0", "ingress")
+    before = bed.snapshot()
+    bed.enforce(ONE)
+    assert bed.engine.reset().is_ok
+    assert bed.snapshot() == before
+
+
+@pytest.mark.parametrize("has_filter", [True, False])
+def test_a_foreign_clsact_stays_with_its_filters(bed: EngineBed, has_filter: bool) -> None:
+    bed.tc("qdisc", "add", "dev", "eth0", "clsact")
+    if has_filter:
+        bed.tc("filter", "add", "dev", "eth0", "egress", "pref", "300", *EVERYTHING)
+    before = bed.snapshot()
+    outcome = bed.enforce(ONE)
+    assert outcome.is_ok
+    assert [one.code for one in outcome.problems] == (["filter_behind"] if has_filter else [])
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    assert bed.engine.reset().is_ok
+    assert bed.snapshot() == before
+
+
+def test_our_clsact_stays_where_somebody_else_uses_it_meanwhile(bed: EngineBed) -> None:
+    bed.enforce(ONE)
+    bed.tc("filter", "add", "dev", "eth0", "ingress", "pref", "300", *EVERYTHING)
+    assert bed.engine.reset().is_ok
+    assert "clsact" in bed.tc("qdisc", "show", "dev", "eth0")
+    assert "match 00000000" in bed.tc("filter", "show", "dev", "eth0", "ingress")
+    assert "clsact" not in bed.tc("qdisc", "show", "dev", "eth1")
+
+
+def test_a_filter_in_front_of_ours_is_named(bed: EngineBed) -> None:
+    bed.enforce(ONE)
+    bed.tc("filter", "add", "dev", "eth0", "egress", "pref", "3", *EVERYTHING)
+    outcome = bed.enforce(ONE)
+    assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
+    assert "preference 3 at egress" in outcome.problems[0].message
+    assert outcome.writes == 0
+
+
+def test_a_filter_at_our_own_preference_is_named_and_stays(bed: EngineBed) -> None:
+    bed.tc("qdisc", "add", "dev", "eth0", "clsact")
+    bed.tc("filter", "add", "dev", "eth0", "egress", "pref", "20", *EVERYTHING)
+    before = bed.snapshot()
+    outcome = bed.enforce(ONE)
+    assert ("hook_obstructed", "eth0") in {(one.code, one.subject) for one in outcome.problems}
+    assert set(outcome.failed) == {7}
+    assert bed.engine.reset().is_ok
+    assert bed.snapshot() == before
+
+
+ROOTS = {
+    "htb with the class ids of everybody": [
+        "qdisc add dev eth0 root handle 1: htb default 10",
+        "class add dev eth0 parent 1: classid 1:10 htb rate 900mbit",
+        "class add dev eth0 parent 1: classid 1:7 htb rate 8kbit",
+    ],
+    "tbf": ["qdisc add dev eth0 root handle 1: tbf rate 900mbit burst 100k latency 50ms"],
+    "pfifo": ["qdisc add dev eth0 root handle 1: pfifo limit 700"],
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_foreign_root_stays_as_it_is_and_the_limit_holds(bed: EngineBed, name: str) -> None:
+    for command in ROOTS[name]:
+        bed.tc(*command.split())
+    before = bed.tc("qdisc", "show", "dev", "eth0", "root"), bed.tc("class", "show", "dev", "eth0")
+    bed.enforce(ONE)
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
+    assert (bed.tc("qdisc", "show", "dev", "eth0", "root"), bed.tc("class", "show", "dev", "eth0")) == before
+
+
+def test_a_device_of_our_name_that_is_not_ours_is_named_and_stays(bed: EngineBed) -> None:
+    bed.ap.ip("link", "add", "slbw1", "type", "ifb")
+    before = bed.snapshot()
+    outcome = bed.enforce(ONE)
+    assert [(one.code, one.subject) for one in outcome.problems] == [("foreign_device", "slbw1")]
+    assert (set(outcome.failed), outcome.writes) == ({7}, 0)
+    assert bed.snapshot() == before
+
+
+def test_a_bridge_is_limited_at_its_ports_and_only_once(bed: EngineBed) -> None:
+    bed.ap.ip("link", "add", "br0", "type", "bridge")
+    bed.ap.ip("link", "set", "eth0", "master", "br0")
+    bed.ap.ip("addr", "flush", "dev", "eth0")
+    bed.ap.ip("addr", "add", "192.0.2.1/24", "dev", "br0")
+    bed.ap.ip("link", "set", "br0", "up")
+    for interfaces in ((), ("br0",)):
+        outcome = bed.enforce(wanted(link(7, 500, 1000), interfaces=interfaces))
+        assert outcome.devices == (("eth0", "eth1") if not interfaces else ("eth0",))
+        assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+        assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
+
+
+def test_only_chosen_interfaces_are_looked_at_and_a_missing_one_is_named(bed: EngineBed) -> None:
+    bed.enforce(ONE)
+    outcome = bed.enforce(wanted(link(7, 500, 1000), link(8, 300, ip=U2), interfaces=("eth1", "eth9")))
+    assert outcome.devices == ("eth1",)
+    assert [(one.code, one.subject) for one in outcome.problems] == [("interface_missing", "eth9")]
+    assert "clsact" not in bed.tc("qdisc", "show", "dev", "eth0")
+    assert bed.received_kbit(to_user=True, user=U2) == pytest.approx(300, abs=220)
+
+
+def test_a_card_that_appears_is_renamed_or_goes_is_followed(bed: EngineBed) -> None:
+    bed.enforce(ONE)
+    bed.ap.ip("link", "set", "eth0", "down")
+    bed.ap.ip("link", "set", "eth0", "name", "lan7")
+    bed.ap.ip("link", "set", "lan7", "up")
+    outcome = bed.enforce(ONE)
+    assert (outcome.writes, outcome.devices) == (0, ("lan7", "eth1"))
+    bed.ap.ip("link", "add", "new0", "type", "veth", "peer", "name", "new1")
+    outcome = bed.enforce(ONE)
+    assert outcome.devices == ("lan7", "eth1", "new1", "new0") or set(outcome.devices) == {
+        "lan7",
+        "eth1",
+        "new0",
+        "new1",
+    }
+    assert outcome.is_ok
+    bed.ap.ip("link", "del", "new0")
+    assert bed.enforce(ONE).writes == 0
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+
+
+def test_all_that_has_no_link_is_limited_together(bed: EngineBed) -> None:
+    what = wanted(link(7, 500, 1000), unmatched_kbit=800)
+    outcome = bed.enforce(what)
+    assert outcome.is_ok
+    assert outcome.readback[0] == ((800, 0, 0), (800, 0, 0))
+    assert bed.received_kbit(to_user=True, user=U2) == pytest.approx(800, abs=220)
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    assert set(bed.engine.counters()) == {(one, way) for one in (0, 7) for way in ("to_user", "from_user")}
+    assert bed.enforce(ONE, is_settled=True).is_ok
+    assert bed.received_kbit(to_user=True, user=U2) == pytest.approx(4000, rel=0.1)
