@@ -50,6 +50,7 @@ MAX_STEPS_PER_HOST = 50_000
 LINK_INFO_SCHEMA = 1
 LINK_INFO_PATH = "etc/scion/link_info.json"
 TO_USER_KEY, FROM_USER_KEY, TIMED_KEY = "Bandwidth-To-User", "Bandwidth-From-User", "Timed"
+OBSERVE_KEY = "Observe"
 _MAX_STEP_NUMBER = 2**53  # longer numbers are no offsets and no bandwidths
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
@@ -445,6 +446,7 @@ class LinkInfo:
     where the document does not have them: then the link is matched by its remote address alone.
     `is_user_as` is true only where this host's AS is the provider of a user AS: only these links are limited.
     `directions` is None where both have the same limit; `timed` are in the order of their time and do not overlap.
+    `is_observed`: the link is measured, and nothing of it is refused.
     """
 
     interface_id: int
@@ -459,6 +461,7 @@ class LinkInfo:
     vpn: bool | None = None
     directions: Limits | None = None
     timed: tuple[TimedLimits, ...] = ()
+    is_observed: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -510,6 +513,10 @@ class LinkEnd(Protocol):
     @property
     def timed(self) -> Sequence[TimedLimits]:
         """As asked for, in any order."""
+
+    @property
+    def is_observed(self) -> bool:
+        """An administrator wants this Link measured and not limited."""
 
     @property
     def maximum_kbit(self) -> int:
@@ -565,6 +572,8 @@ def _entry(end: LinkEnd) -> dict[str, Any]:
         entry |= {TO_USER_KEY: limits.to_user_kbit, FROM_USER_KEY: limits.from_user_kbit}
     if end.is_limited and end.timed:
         entry[TIMED_KEY] = [_timed_entry(one.clamped(end.maximum_kbit)) for one in sorted(end.timed)]
+    if end.is_limited and end.is_observed:
+        entry[OBSERVE_KEY] = True
     return entry
 
 
@@ -686,6 +695,7 @@ def _link_info(interface_id: int, value: object) -> LinkInfo:
         vpn=boolean("VPN") if value.get("VPN") is not None else None,
         directions=_directions(value, integer, where),
         timed=_timed(value.get(TIMED_KEY), where),
+        is_observed=value.get(OBSERVE_KEY) is not None and boolean(OBSERVE_KEY),
     )
     if info.local_ip is not None and info.local_ip.version != info.remote_ip.version:
         raise LinkInfoError(

@@ -69,6 +69,7 @@ class _End:
     link_to: str = "CHILD"
     maximum_kbit: int = MAX_BANDWIDTH_KBIT
     timed: tuple[TimedLimits, ...] = ()
+    is_observed: bool = False
     is_vpn: bool = False
     mtu: int = 1472
     border_router: int = 1

@@ -204,6 +204,7 @@ class LocalLinkEnd:
     mtu: int
     link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
     border_router: int
+    is_observed: bool = False
 
 
 def local_link_ends(host: Host) -> list[LocalLinkEnd]:

@@ -38,6 +38,7 @@ class SampleEnd:
     is_vpn: bool = False
     from_user_kbit: int | None = None
     timed: tuple[TimedLimits, ...] = ()
+    is_observed: bool = False
     mtu: int = 1472
     border_router: int = 1
 

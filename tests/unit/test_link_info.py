@@ -45,6 +45,7 @@ class End:
     is_vpn: bool = False
     from_user_kbit: int | None = None
     timed: tuple[TimedLimits, ...] = ()
+    is_observed: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,18 @@ def test_an_entry_has_the_four_keys_of_the_thesis_and_ours() -> None:
             "VPN": False,
         }
     }
+
+
+def test_a_link_that_is_only_observed_says_so_and_others_do_not() -> None:
+    ends = [End(interface_id=1, is_observed=True), End(interface_id=2)]
+    document = generate_link_info(OneHost(ends))
+    assert document["1"]["Observe"] is True
+    assert "Observe" not in document["2"]
+    assert {number: link.is_observed for number, link in check_link_info(document).items()} == {1: True, 2: False}
+
+
+def test_what_nobody_limits_is_not_observed_either() -> None:
+    assert "Observe" not in generate_link_info(OneHost([End(is_limited=False, is_observed=True)]))["1"]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +152,7 @@ _ends = st.builds(
     remote_port=st.integers(1024, 65_535),
     local_port=st.integers(1024, 65_535),
     is_vpn=st.booleans(),
+    is_observed=st.booleans(),
 )
 
 
@@ -157,6 +171,7 @@ def test_what_is_written_is_read_back(ends: list[End]) -> None:
             local_ip=ipaddress.ip_address(end.local_ip),
             local_port=end.local_port,
             vpn=end.is_vpn,
+            is_observed=end.is_limited and end.is_observed,
         )
         for end in ends
     }
@@ -207,7 +222,7 @@ def test_unknown_keys_are_ignored() -> None:
 
 
 def test_our_keys_may_be_null() -> None:
-    ours = dict.fromkeys(("ISD-AS", "Port", "Local-IP", "Local-Port", "VPN"))
+    ours = dict.fromkeys(("ISD-AS", "Port", "Local-IP", "Local-Port", "VPN", "Observe"))
     assert read({**FOUR_KEYS, **ours}) == read(FOUR_KEYS)
 
 
@@ -324,7 +339,7 @@ def test_port_0_is_no_port(key: str) -> None:
     assert code_of(lambda: read({**ALL_KEYS, key: 0})) == "out_of_range"
 
 
-@pytest.mark.parametrize("key", ["IsUserAS", "VPN"])
+@pytest.mark.parametrize("key", ["IsUserAS", "VPN", "Observe"])
 @pytest.mark.parametrize("value", ["true", "True", 1, 0, "", []])
 def test_truth_is_true_or_false(key: str, value: object) -> None:
     assert code_of(lambda: read({**ALL_KEYS, key: value})) == "wrong_type"
