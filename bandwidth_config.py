@@ -594,10 +594,18 @@ def _time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime(_TIME_FORMAT)
 
 
-def parse_link_info(document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024) -> dict[int, LinkInfo]:
+# Of one document: its entries as they stand there, and what they say, by their keys.
+KnownEntries = dict[str, tuple[Mapping[str, Any], LinkInfo]]
+
+
+def parse_link_info(
+    document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024, known: KnownEntries | None = None
+) -> dict[int, LinkInfo]:
     """Read link_info.json. Raises only `LinkInfoError`, whatever the bytes; a document is taken whole or not at all.
 
-    Entries with only the thesis' four keys are read; unknown keys are ignored (DOMAIN section 3).
+    Entries with only the thesis' four keys are read; unknown keys are ignored (DOMAIN section 3). `known` are the
+    entries of the document before, which are not checked again where they are the same; it has those of this document
+    afterwards.
     """
     if len(document) > max_bytes:
         raise LinkInfoError("too_large", f"link_info.json has {len(document)} bytes, more than {max_bytes}.")
@@ -616,21 +624,40 @@ def parse_link_info(document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024)
         raise LinkInfoError("not_json", "link_info.json cannot be read: it is nested too deeply.") from exc
     except ValueError as exc:
         raise LinkInfoError("not_json", "link_info.json cannot be read: a number has thousands of digits.") from exc
-    return check_link_info(loaded)
+    return check_link_info(loaded, known=known)
 
 
-def check_link_info(document: object) -> dict[int, LinkInfo]:
+def check_link_info(document: object, *, known: KnownEntries | None = None) -> dict[int, LinkInfo]:
     """The same for a document that is already loaded."""
     if not isinstance(document, Mapping):
         raise LinkInfoError(
             "not_an_object",
             f"link_info.json holds {_kind(document)} at the top; an object keyed by interface ids is wanted.",
         )
-    links: dict[int, LinkInfo] = {}
+    before = known if known is not None else {}
+    found: KnownEntries = {}
     for key, value in document.items():
-        interface_id = _interface_id(key)
-        links[interface_id] = _link_info(interface_id, value)
-    return dict(sorted(links.items()))
+        former = before.get(key)
+        if former is not None and _is_same(value, former[0]):
+            found[key] = former
+        else:
+            interface_id = _interface_id(key)
+            found[key] = (value, _link_info(interface_id, value))
+    if known is not None:
+        known.clear()
+        known.update(found)
+    links = {link.interface_id: link for _, link in found.values()}
+    return {number: links[number] for number in sorted(links)}
+
+
+def _is_same(value: Any, former: Mapping[str, Any]) -> bool:
+    """Whether an entry reads as it did. Python takes `true` for 1, so types count too; what is nested is read anew."""
+    return (
+        type(value) is type(former)
+        and value == former
+        and TIMED_KEY not in former
+        and list(map(type, value.values())) == list(map(type, former.values()))
+    )
 
 
 def _interface_id(key: object) -> int:
@@ -675,9 +702,10 @@ def _link_info(interface_id: int, value: object) -> LinkInfo:
         except RuleError as exc:
             raise LinkInfoError(exc.code, f'{where}: "{key}": {exc.message}') from exc
 
-    for key in ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address"):
-        if key not in value:
-            raise LinkInfoError("missing_key", f'{where}: "{key}" is missing.')
+    missing = [key for key in ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address") if key not in value]
+    if missing:
+        names = " and ".join(", ".join(f'"{key}"' for key in missing).rsplit(", ", 1))
+        raise LinkInfoError("missing_key", f"{where}: {names} {'is' if len(missing) == 1 else 'are'} missing.")
     is_user_as = boolean("IsUserAS")
     isd_as = value.get("ISD-AS")
     if isd_as is not None and (not isinstance(isd_as, str) or len(isd_as) > 24):
@@ -775,14 +803,14 @@ def _moment(value: object, where: str) -> datetime:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    seen: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in seen:
-            raise LinkInfoError(
-                "duplicate_key", f"link_info.json has the key {_shown(key)} twice; which one counts is not known."
-            )
-        seen[key] = value
-    return seen
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise LinkInfoError(
+            "duplicate_key", f"link_info.json has the key {_shown(twice)} twice; which one counts is not known."
+        )
+    return found
 
 
 def _no_constant(name: str) -> Any:
