@@ -27,8 +27,9 @@ from ap_agent.common.clock import skew_problem
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import accept_bundle
 from ap_agent.document.timetable import Timetable
-from ap_agent.document.trust import Trust, believe, is_accepted, key_problem, missing_enrolment, trust_now
+from ap_agent.document.trust import Trust, is_accepted, key_problem, missing_enrolment, trust_now
 from ap_agent.enforcing import Enforced, Engine, enforce_links, log_enforced
 from ap_agent.limiter.events import Interest, Prefixes
 from ap_agent.model import IFB_NAME, Problem
@@ -247,7 +248,7 @@ class Agent:
 
     def _take(self, data: bytes) -> bool:
         """Check and store; False for what we have already, from a service that never answers 304."""
-        bundle = believe(data, self.settings, self.trust, self.store.load_acceptance, self.now())
+        bundle = accept_bundle(data, self.settings, self.trust, self.store.load_acceptance, self.now())
         self._hold_back(bundle)
         if bundle == self.bundle:
             return False
@@ -267,7 +268,7 @@ class Agent:
             bundle,
             self._hold,
             self._uptime(),
-            is_accepted=lambda: is_accepted(bundle, newest, self.store.load_acceptance()),
+            is_accepted=lambda: is_accepted(bundle.order, newest, self.store.load_acceptance()),
         )
         former, self._hold = self._hold, hold
         if hold is None:

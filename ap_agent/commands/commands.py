@@ -38,9 +38,9 @@ from ap_agent.common.log import get_logger
 from ap_agent.common.places import check_places
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import links_table, op_lines, problem_lines, timed_lines
-from ap_agent.document.bundle import Bundle
+from ap_agent.document.bundle import Bundle, accept_bundle
 from ap_agent.document.timetable import links_at
-from ap_agent.document.trust import NOT_ENROLLED, Acceptance, Trust, believe, is_accepted, trust_now
+from ap_agent.document.trust import NOT_ENROLLED, Acceptance, Trust, is_accepted, trust_now
 from ap_agent.enforcing import Enforced, Engine, enforce_links
 from ap_agent.model import LinkState, Problem
 from ap_agent.usage.spool import FOLDER
@@ -324,7 +324,7 @@ def _newest(settings: Settings, make_client: MakeClient, problems: list[Problem]
             answer = client.fetch_config(Have.of(bundle))
             if isinstance(answer, NewBundle):
                 trust = _trust(store, settings, bundle)
-                offered = believe(answer.data, settings, trust, store.load_acceptance, datetime.now(UTC))
+                offered = accept_bundle(answer.data, settings, trust, store.load_acceptance, datetime.now(UTC))
                 _refuse_if_held(store, bundle, offered, trust)
                 bundle = offered
                 problems.clear()
@@ -341,7 +341,7 @@ def _refuse_if_held(store: Store, in_force: Bundle | None, offered: Bundle, trus
     """Raises `TrustError` for what the agent would hold back now."""
 
     def accepted() -> bool:
-        return is_accepted(offered, trust.newest, store.load_acceptance())
+        return is_accepted(offered.order, trust.newest, store.load_acceptance())
 
     hold = hold_for(in_force, offered, store.load_hold(), uptime(), is_accepted=accepted)
     if hold is not None:

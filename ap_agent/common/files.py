@@ -1,8 +1,10 @@
-"""Reading files and JSON that others wrote: bounded, never waiting, and with the reason where that fails."""
+"""Reading files and JSON that others wrote: bounded, never waiting, and with the reason where that fails. Writing files
+so that readers see the old content or the new."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -78,3 +80,56 @@ def parse_json(data: bytes | str, *, allows_fractions: bool = False) -> Any:
         raise ValueError(f"no JSON at character {exc.pos}") from exc
     except RecursionError as exc:
         raise ValueError("it is nested too deeply") from exc
+
+
+_SEAL = "sha256"
+
+
+def sealed(document: dict[str, Any]) -> bytes:
+    """JSON with a hash of itself: one flipped bit can leave a well-formed document that trusts another key."""
+    return json.dumps(document | {_SEAL: _hash_of(document)}, indent=1).encode() + b"\n"
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The inverse of `sealed`. Raises `ValueError`, also where the hash is not that of the rest."""
+    document = parse_json(data)
+    if not isinstance(document, dict):
+        raise ValueError("no object")
+    rest = {key: value for key, value in document.items() if key != _SEAL}
+    if document.get(_SEAL) != _hash_of(rest):
+        raise ValueError("another content than was written")
+    return rest
+
+
+def _hash_of(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int, is_durable: bool = True) -> None:
+    """Readers see the old content or the new, with `is_durable` also after a power cut.
+
+    Raises `OSError`, also for a folder of that name: it is somebody's.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    new = path.with_name(f".{path.name}.scionlab-bw-new")  # a name that nobody else gives
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
+        os.fchmod(stream.fileno(), mode)  # whatever umask the unit has
+        stream.write(data)
+        stream.flush()
+        if is_durable:
+            os.fsync(stream.fileno())
+    new.replace(path)
+    if is_durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new names in a folder survive a power cut (fsync(2): the folder needs its own)."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -7,7 +7,7 @@ chained extension headers, each a way to write elsewhere, to fill memory or to e
 needs them.
 
 The rules are those of DOMAIN section 4. Who signed it is asked through `verify`, before anything but the manifest is
-looked at. Whether it is newer than another is not asked here (`belief`).
+looked at.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from ap_agent.common.credentials import check_secret
 from ap_agent.common.errors import BundleError
 from ap_agent.common.files import parse_json
+from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.signed_text import Signed, Version
+from ap_agent.document.trust import Acceptance, Trust, refuse_older, verifier
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkInfo, LinkInfoError, parse_link_info
 
 MANIFEST = "scionlab-config.json"
@@ -121,6 +124,23 @@ def read_bundle(
             f"The bundle has {len(data)} bytes, more than {limits.compressed_bytes}.", code="bundle_too_large"
         )
     return check_members(_members(_unzip(data, limits), limits), host_id=host_id, verify=verify)
+
+
+def accept_bundle(
+    data: bytes, settings: Settings, trust: Trust, accepted: Callable[[], Acceptance | None], now: datetime
+) -> Bundle:
+    """A bundle that may be stored and handed over. Raises `BundleError`, which is a `TrustError` where the bundle is
+    well made."""
+    bundle = read_bundle(
+        data,
+        host_id=settings.host_id,
+        limits=Limits(compressed_bytes=settings.max_bundle_bytes),
+        verify=verifier(settings, trust, now),
+    )
+    if settings.allow_unsigned:  # else keys that nobody vouched for could be found in it when trust.json is lost
+        bundle = bundle.unsigned()
+    refuse_older(bundle.order, trust, accepted)
+    return bundle
 
 
 # --- gzip and tar ---------------------------------------------------------------------------------------------------

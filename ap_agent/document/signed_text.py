@@ -28,6 +28,7 @@ SIGNED_PREFIX = b"scionlab-bandwidth-config/1\n"  # a signature made for somethi
 MAX_SIGNED_CHARS = 1024 * 1024  # a thousand files with the longest names stay below 300 kB
 MAX_KEYS = 32
 MAX_REVOKED = 1000
+MAX_TOTAL_KBIT = 100_000_000  # 100 Gbit/s, as the greatest bandwidth of a link
 _PUBLIC_KEY_BYTES = 32
 _SIGNATURE_BYTES = 64
 _MAX_FILES = 1000
@@ -86,7 +87,7 @@ class TrustedKey:
 
 @dataclass(frozen=True)
 class Signed:
-    """What a signed text says."""
+    """What a signed text says. `total_kbit` caps all limited links of each direction together; None: no cap."""
 
     host_id: str
     version: Version
@@ -95,6 +96,8 @@ class Signed:
     host_secret_sha256: str
     keys: tuple[TrustedKey, ...]
     revoked: frozenset[str]
+    total_kbit: int | None = None
+    is_observe_only: bool = False
 
 
 # --- reading strictly -----------------------------------------------------------------------------------------------
@@ -171,7 +174,25 @@ def read_text(text: str) -> Signed:
         host_secret_sha256=secret_hash,
         keys=keys,
         revoked=revoked,
+        total_kbit=total_of(document),
+        is_observe_only=observe_only_of(document),
     )
+
+
+def total_of(document: Mapping[str, Any]) -> int | None:
+    """Its `total_kbit`; None where it has none. Raises `BundleError`."""
+    total_kbit = document.get("total_kbit")
+    if total_kbit is not None and (type(total_kbit) is not int or not 1 <= total_kbit <= MAX_TOTAL_KBIT):
+        _invalid(f"signed text has a total_kbit that is no number from 1 to {MAX_TOTAL_KBIT}")
+    return total_kbit
+
+
+def observe_only_of(document: Mapping[str, Any]) -> bool:
+    """Its `observe_only`; absent is false. Raises `BundleError`."""
+    observe_only = document.get("observe_only", False)
+    if not isinstance(observe_only, bool):
+        _invalid("signed text has an observe_only that is neither true nor false")
+    return observe_only
 
 
 def _count(document: Mapping[str, Any], key: str) -> int:

@@ -4,21 +4,31 @@
 
 The limiter writes it when something changed and every `usage_interval_s`. Its counters are those of the program's maps,
 so they survive the limiter; `closed` has the last counters of segments that ended, for a day.
+
+In the file a value of this module is a list of its fields: with thousands of links, names would cost too much time.
+Readers ignore keys that they do not know, and what a list has behind the fields that they know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
+from ap_agent.common.errors import NotPermittedError, StoreError
+from ap_agent.common.files import read_plain, write_atomically
 from ap_agent.common.problem import Problem
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
 
 SCHEMA = 1
+FILE_NAME = "state.json"
+MAX_BYTES = 64 * 1024 * 1024
 Direction = Literal["to_user", "from_user"]
+T = TypeVar("T")
 
 
 class Counters(NamedTuple):
@@ -33,8 +43,7 @@ class Counters(NamedTuple):
     heartbeat_packets: int
 
 
-@dataclass(frozen=True)
-class DirectionState:
+class DirectionState(NamedTuple):
     """One direction of a link as the kernel has it. `segment` (nonzero) names the life of the counters: another one
     means that they began anew. `dropped_packets` and `backlog_bytes` are HTB's, as of the last look at its tree."""
 
@@ -50,8 +59,7 @@ class DirectionState:
         return self.counters.refused_packets + self.dropped_packets
 
 
-@dataclass(frozen=True)
-class LinkState:
+class LinkState(NamedTuple):
     """A link that is to be limited, as the kernel has it; a direction that the kernel does not have is None.
 
     `enforced`: the kernel has exactly `limits`. `observed`: it would, and counts what it would refuse, but refuses
@@ -85,8 +93,7 @@ class LinkSample(NamedTuple):
     from_user: Counters
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(NamedTuple):
     """The cap of all links together, in each direction: what the document wants, and what is in force (kbit/s)."""
 
     wanted_kbit: int
@@ -124,3 +131,189 @@ class LimiterState:
     samples: Mapping[int, tuple[LinkSample, ...]] = field(default_factory=dict)
     reset_reason: str | None = None
     is_running: bool = True
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+def write_state(folder: Path, state: LimiterState) -> None:
+    """Raises `OSError`. Not durable: after a power cut there is no kernel left that it tells of."""
+    write_atomically(folder / FILE_NAME, state_bytes(state), mode=0o644, is_durable=False)
+
+
+def read_state(folder: Path) -> LimiterState | None:
+    """What the limiter wrote last; None where it never did. Raises `StoreError`, `NotPermittedError`."""
+    path = folder / FILE_NAME
+    try:
+        data, _ = read_plain(path, MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    except PermissionError as exc:
+        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+    try:
+        return parse_state(data)
+    except ValueError as exc:
+        raise StoreError(f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, which writes it anew.") from exc
+
+
+def state_bytes(state: LimiterState) -> bytes:
+    """The file's content."""
+    document = {
+        "schema": SCHEMA,
+        "run": state.run,
+        "number": state.number,
+        "written_at": moment_text(state.written_at),
+        "observed_at": moment_text(state.observed_at),
+        "host_id": state.host_id,
+        "order": state.order,
+        "limits_digest": state.limits_digest,
+        "is_ok": state.is_ok,
+        "writes": state.writes,
+        "links": list(state.links.values()),
+        "problems": [(one.code, one.subject, one.message) for one in state.problems],
+        "is_step": state.is_step,
+        "is_observe_only": state.is_observe_only,
+        "total": state.total,
+        "unmatched": state.unmatched,
+        "devices": state.devices,
+        "next_step_at": moment_text(state.next_step_at) if state.next_step_at is not None else None,
+        "closed": state.closed,
+        "samples": state.samples,
+        "reset_reason": state.reset_reason,
+        "is_running": state.is_running,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def parse_state(data: bytes) -> LimiterState:
+    """The inverse of `state_bytes`. Raises `ValueError` with the reason, whatever the bytes."""
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    try:
+        document = json.loads(data, parse_float=_no_fraction, parse_constant=_no_fraction)
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise ValueError(f"it has another schema than {SCHEMA}; install agent and limiter of one version")
+        return _state(document)
+    except json.JSONDecodeError as exc:
+        raise ValueError(f"no JSON at character {exc.pos}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as exc:
+        raise ValueError(f"something is missing or of a wrong type ({type(exc).__name__}: {exc})") from None
+
+
+def _no_fraction(_text: str) -> NoReturn:
+    raise ValueError("a number is not whole")
+
+
+def _state(document: dict[str, Any]) -> LimiterState:
+    total, unmatched, order = document["total"], document["unmatched"], document["order"]
+    numbers: list[int] = []  # of thousands of links: checked all at once
+    found = LimiterState(
+        run=_text(document["run"]),
+        number=_whole(document["number"]),
+        written_at=_moment(document["written_at"]),
+        observed_at=_moment(document["observed_at"]),
+        host_id=_maybe(_text, document["host_id"]),
+        order=Version(_whole(order[0]), _whole(order[1]), _maybe(_whole, order[2])) if order is not None else None,
+        limits_digest=_maybe(_text, document["limits_digest"]),
+        is_ok=_truth(document["is_ok"]),
+        writes=_whole(document["writes"]),
+        links={row[0]: _link(row, numbers) for row in document["links"]},
+        problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
+        is_step=_truth(document["is_step"]),
+        is_observe_only=_truth(document["is_observe_only"]),
+        total=Total(_whole(total[0]), _maybe(_whole, total[1]), _maybe(_whole, total[2]))
+        if total is not None
+        else None,
+        unmatched=(_direction(unmatched[0], numbers), _direction(unmatched[1], numbers))
+        if unmatched is not None
+        else None,
+        devices=tuple(map(_text, document["devices"])),
+        next_step_at=_maybe(_moment, document["next_step_at"]),
+        closed=tuple(_closed(row, numbers) for row in document["closed"]),
+        samples={
+            int(number): tuple(_sample(row, numbers) for row in rows) for number, rows in document["samples"].items()
+        },
+        reset_reason=_maybe(_text, document["reset_reason"]),
+        is_running=_truth(document["is_running"]),
+    )
+    if min(numbers, default=0) < 0:  # a `TypeError` where one is none
+        raise ValueError("a count or a rate is below 0")
+    return found
+
+
+_STATES = frozenset({"enforced", "observed", "error"})
+_DIRECTIONS = frozenset({"to_user", "from_user"})
+
+
+def _link(row: list[Any], numbers: list[int]) -> LinkState:
+    number, limits, said, problem, to_user, from_user = row[:6]
+    numbers += (number, *limits)
+    if said not in _STATES or not isinstance(problem, str | None):
+        raise ValueError("a link has no state")
+    directions = (_direction(to_user, numbers), _direction(from_user, numbers))
+    return LinkState(number, Limits._make(limits), said, problem, *directions)
+
+
+def _direction(row: list[Any] | None, numbers: list[int]) -> DirectionState | None:
+    if row is None:
+        return None
+    rate, segment, counters, dropped, backlog = row[:5]
+    numbers += (rate, segment, dropped, backlog)
+    return DirectionState(rate, segment, _counters(counters, numbers), dropped, backlog)
+
+
+def _counters(row: list[Any], numbers: list[int]) -> Counters:
+    numbers += row[:6]
+    return Counters._make(row[:6])
+
+
+def _closed(row: list[Any], numbers: list[int]) -> ClosedSegment:
+    number, direction, segment, rate, at_ms, counters = row[:6]
+    if direction not in _DIRECTIONS:
+        raise ValueError("a segment has no direction")
+    numbers += (number, segment, rate, at_ms)
+    return ClosedSegment(number, direction, segment, rate, at_ms, _counters(counters, numbers))
+
+
+def _sample(row: list[Any], numbers: list[int]) -> LinkSample:
+    at_ms, to_user, from_user = row[:3]
+    numbers.append(at_ms)
+    return LinkSample(at_ms, _counters(to_user, numbers), _counters(from_user, numbers))
+
+
+def moment_text(moment: datetime) -> str:
+    """`2026-11-22T18:15:23.123456Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("a time has no zone")
+    return found
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError("no number")
+    return value
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return value
+
+
+def _maybe(read: Callable[[Any], T], value: Any) -> T | None:
+    return read(value) if value is not None else None

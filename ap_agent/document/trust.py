@@ -1,18 +1,19 @@
-"""Which bundle is taken: signed by a key that counts now, and not older than what is installed. Pure.
+"""Which document is accepted: signed by a key that counts now, and not older than the accepted one.
 
-What counts now begins with the enrolment and follows each bundle that was taken: its keys replace the former ones, its
-revocations are added. It is kept beside the bundle (`store`, trust.json), and is written first. After a crash between
-the two, or with either file lost or taken from a backup, `trust_now` gives a state from which the next bundle is taken:
+Agent (a bundle) and limiter (what the agent handed over) each keep a trust.json of their own, by the same rules. What
+counts now begins with the enrolment and follows each accepted document: its keys replace the former ones, its
+revocations are added. trust.json is written before the document. After a crash between the two, or with either file
+lost or taken from a backup, `trust_now` gives a state from which the next document is accepted:
 
-    trust.json newer than the bundle    its keyring counts; the bundle that announced it verifies with it too (`trust`)
+    trust.json newer than the document  its keyring counts; the document that announced it verifies with it too
     both of one version                 the keys of both count, which are the same unless a crash came between
-    bundle newer than trust.json        the bundle's keyring counts: it was verified before it was stored
-    no trust.json                       the enrolled keys and those of the bundle count
+    document newer than trust.json      the document's keyring counts: it was verified before it was stored
+    no trust.json                       the enrolled keys and those of the document count
     neither                             the enrolled keys count
     another enrolment                   its keys count, and no other; what was revoked stays revoked
     no enrolment                        nobody is asked; what counted is kept for the day when there is one again
 
-The stored bundle is enforced whatever its key has become since: it was accepted when the key was good.
+The stored document is enforced whatever its key has become since: it was accepted when the key was good.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from ap_agent.common.errors import TrustError
+from ap_agent.common.errors import NotPermittedError, StoreError, TrustError
+from ap_agent.common.files import read_plain, sealed, unsealed, write_atomically
+from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import Bundle, Limits, read_bundle
 from ap_agent.document.signatures import Keyring, read_signed, verify
-from ap_agent.document.signed_text import TrustedKey, Version, parse_keys, parse_revoked, time_text
-from ap_agent.model import Problem
+from ap_agent.document.signed_text import Signed, TrustedKey, Version, parse_keys, parse_revoked, time_text
 
 SCHEMA = 1
+TRUST_FILE = "trust.json"
+ACCEPTANCE_FILE = "accepted.json"
+_MAX_JSON_BYTES = 8 * 1024 * 1024
 _MAX_KEPT_REVOKED = 100_000  # of all bundles ever taken
 EXPIRES_SOON = timedelta(days=30)
 NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
@@ -39,6 +44,21 @@ TRUST_CODES = frozenset(
     {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
     | {"links_vanished"}
 )
+
+
+T = TypeVar("T")
+
+
+class Accepted(Protocol):
+    """What the rules ask of a document that was accepted, or is offered."""
+
+    @property
+    def host_id(self) -> str: ...
+    @property
+    def order(self) -> Version: ...
+    @property
+    def signed(self) -> Signed | None:
+        """None where nobody verified what it says of keys."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +71,12 @@ class Trust:
     keyring: Keyring
     newest: Version | None
 
-    def after(self, bundle: Bundle) -> Trust:
-        """What counts once this bundle, which was believed, is taken."""
+    def after(self, accepted: Accepted) -> Trust:
+        """What counts once this document is accepted."""
         # With no key pinned (allow_unsigned) nobody verified the text: it must not become something to trust later.
-        keyring = self.keyring.follow(bundle.signed) if bundle.signed is not None and self.enrolled else self.keyring
-        return Trust(self.host_id, self.enrolled, keyring, bundle.order)
+        signed = accepted.signed if self.enrolled else None
+        keyring = self.keyring.follow(signed) if signed is not None else self.keyring
+        return Trust(self.host_id, self.enrolled, keyring, accepted.order)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,23 +98,23 @@ class Acceptance:
     version: str
     instead_of: Version
 
-    def covers(self, offered: Bundle, newest: Version) -> bool:
-        return offered.version == self.version and newest == self.instead_of
+    def covers(self, offered: Version, newest: Version) -> bool:
+        return f"{offered.generation}.{offered.config_version}" == self.version and newest == self.instead_of
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "version": self.version, "instead_of": _version_json(self.instead_of)}
 
 
-def trust_now(settings: Settings, stored: Trust | None, bundle: Bundle | None) -> Trust:
-    """What counts now, by the enrolment, by what was stored, and by the bundle that is installed."""
+def trust_now(settings: Settings, stored: Trust | None, accepted: Accepted | None) -> Trust:
+    """What counts now, by the enrolment, by what was stored, and by the document that was accepted last."""
     enrolled = tuple(sorted(one.key_id for one in settings.service_keys))
-    if bundle is not None and settings.host_id is not None and bundle.host_id != settings.host_id:
-        bundle = None
+    if accepted is not None and settings.host_id is not None and accepted.host_id != settings.host_id:
+        accepted = None
     if settings.url is None and stored is not None:
-        return replace(stored, newest=_joined(stored.newest, bundle.order if bundle is not None else None))
-    was_unsigned = stored is not None and not stored.enrolled  # then nobody verified the bundle's text
-    signed = bundle.signed if bundle is not None and enrolled and not was_unsigned else None
-    order = bundle.order if bundle is not None else None
+        return replace(stored, newest=_joined(stored.newest, accepted.order if accepted is not None else None))
+    was_unsigned = stored is not None and not stored.enrolled  # then nobody verified its text
+    signed = accepted.signed if accepted is not None and enrolled and not was_unsigned else None
+    order = accepted.order if accepted is not None else None
     revoked = stored.keyring.revoked if stored is not None else frozenset()
     if signed is not None:
         revoked |= signed.revoked
@@ -117,32 +138,29 @@ def _joined(one: Version | None, other: Version | None) -> Version | None:
     return one.joined(other)
 
 
-def believe(
-    data: bytes, settings: Settings, trust: Trust, accepted: Callable[[], Acceptance | None], now: datetime
-) -> Bundle:
-    """A bundle that may be taken. Raises `BundleError`, which is a `TrustError` where the bundle is well made."""
-    bundle = read_bundle(
-        data,
-        host_id=settings.host_id,
-        limits=Limits(compressed_bytes=settings.max_bundle_bytes),
-        verify=read_signed if settings.allow_unsigned else partial(verify, keyring=trust.keyring, now=now),
-    )
-    if settings.allow_unsigned:  # else keys that nobody vouched for could be found in it when trust.json is lost
-        bundle = bundle.unsigned()
+def verifier(settings: Settings, trust: Trust, now: datetime) -> Callable[[Mapping[str, Any]], Signed | None]:
+    """What reads the signed text of something that is offered now: only if somebody whom we trust signed it, unless the
+    operator allows unsigned ones. Raises as `verify`."""
+    return read_signed if settings.allow_unsigned else partial(verify, keyring=trust.keyring, now=now)
+
+
+def refuse_older(offered: Version, trust: Trust, accepted: Callable[[], Acceptance | None]) -> None:
+    """Raises `TrustError` for what is older than the newest, unless the operator accepted it."""
     newest = trust.newest
-    if newest is None or not bundle.order.is_older_than(newest):
-        return bundle
-    if is_accepted(bundle, newest, accepted()):
-        return bundle
+    if newest is None or not offered.is_older_than(newest):
+        return
+    if is_accepted(offered, newest, accepted()):
+        return
+    version = f"{offered.generation}.{offered.config_version}"
     raise TrustError(
-        f"The service offers configuration {bundle.order}; {newest} is installed here, and nothing older is taken. If "
+        f"The service offers configuration {offered}; {newest} is installed here, and nothing older is taken. If "
         "the service was restored from a backup, run `manage.py raise_generation` there. To take this one all the "
-        f"same, run `scionlab-bw-agent accept-older {bundle.version}` here.",
+        f"same, run `scionlab-bw-agent accept-older {version}` here.",
         code="version_older",
     )
 
 
-def is_accepted(offered: Bundle, newest: Version | None, acceptance: Acceptance | None) -> bool:
+def is_accepted(offered: Version, newest: Version | None, acceptance: Acceptance | None) -> bool:
     """Whether the operator wants this one in place of what is installed."""
     return acceptance is not None and newest is not None and acceptance.covers(offered, newest)
 
@@ -183,6 +201,40 @@ def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | No
 
 
 # --- on the disk ----------------------------------------------------------------------------------------------------
+
+
+def load_trust(folder: Path) -> Trust | None:
+    """What was stored with the last document; None where nothing was. Raises `StoreError`, `NotPermittedError`."""
+    return _load(folder / TRUST_FILE, trust_of, "it is repaired as far as possible")
+
+
+def save_trust(folder: Path, trust: Trust) -> None:
+    """Raises `OSError`."""
+    write_atomically(folder / TRUST_FILE, sealed(trust.to_json()), mode=0o600)
+
+
+def load_acceptance(folder: Path) -> Acceptance | None:
+    """What `accept-older` stored and no document has used up. Raises `StoreError`, `NotPermittedError`."""
+    remedy = "delete it, and run `accept-older` again if it is needed"
+    return _load(folder / ACCEPTANCE_FILE, acceptance_of, remedy)
+
+
+def save_acceptance(folder: Path, acceptance: Acceptance) -> None:
+    """Raises `OSError`."""
+    write_atomically(folder / ACCEPTANCE_FILE, sealed(acceptance.to_json()), mode=0o600)
+
+
+def _load(path: Path, read: Callable[[object], T], remedy: str) -> T | None:
+    try:
+        return read(unsealed(read_plain(path, _MAX_JSON_BYTES)[0]))
+    except FileNotFoundError:
+        return None
+    except PermissionError as exc:
+        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+    except ValueError as exc:
+        raise StoreError(f"{path} is damaged ({exc}); {remedy}.") from exc
 
 
 def trust_of(document: object) -> Trust:

@@ -16,8 +16,8 @@ from ap_agent.agent.enrol import enrol, parse_token
 from ap_agent.agent.removal import send_removed
 from ap_agent.common.errors import AgentError, TrustError
 from ap_agent.common.settings import Settings, load_settings
-from ap_agent.document.bundle import Bundle
-from ap_agent.document.trust import Trust, believe, trust_now
+from ap_agent.document.bundle import Bundle, accept_bundle
+from ap_agent.document.trust import Trust, trust_now
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
 from scionlab import selectors
@@ -64,7 +64,7 @@ class Agent:
 
     def take(self) -> Bundle:
         """Raises `TrustError`."""
-        self.bundle = believe(self.offered(), self.settings, self.trust, lambda: None, timezone.now())
+        self.bundle = accept_bundle(self.offered(), self.settings, self.trust, lambda: None, timezone.now())
         self.trust = self.trust.after(self.bundle)
         return self.bundle
 

@@ -18,7 +18,8 @@ import pytest
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError
 from ap_agent.common.settings import load_settings
-from ap_agent.document.trust import believe, trust_now
+from ap_agent.document.bundle import accept_bundle
+from ap_agent.document.trust import trust_now
 from tests.agent_bundles import HOST_ID
 from tests.faults.agent.conftest import World
 from tests.faults.agent.disk import Disk, fingerprint, write_tree
@@ -36,7 +37,7 @@ def believes(folder: Path, world: World) -> bool:
     settings, store = load_settings(world.config, {}), Store(folder)
     trust = trust_now(settings, store.load_trust(), store.load(host_id=HOST_ID))
     try:
-        believe(world.offered, settings, trust, store.load_acceptance, datetime.now(UTC))
+        accept_bundle(world.offered, settings, trust, store.load_acceptance, datetime.now(UTC))
     except AgentError as exc:
         pytest.fail(exc.message)
     return True

@@ -1,0 +1,225 @@
+"""The document that the agent hands to the limiter: what is read, and what each refusal is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ap_agent.common.errors import BundleError, TrustError
+from ap_agent.document.handover import MAX_BYTES, Document, read_document, write_document
+from ap_agent.document.signatures import read_signed, read_stored, verify
+from ap_agent.document.signed_text import Version
+from bandwidth_config import KnownEntries, Limits, LinkInfoError, parse_link_info
+from tests.agent_bundles import HOST_ID, KEY, KEYRING, OTHER_KEY, entry
+from tests.limiter_documents import changed, handed
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def read(data: bytes, **options: Any) -> Document:
+    options = {"host_id": HOST_ID, "verify": lambda one: verify(one, KEYRING, NOW), **options}
+    return read_document(data, **options)
+
+
+def refusal(data: bytes, **options: Any) -> str:
+    with pytest.raises(BundleError) as refused:
+        read(data, **options)
+    return refused.value.code
+
+
+def test_signed_document_says_links_version_cap_and_observe_only() -> None:
+    links = {"3": entry(800), "12": entry(0, ip="192.0.2.12")}
+    data = handed(links, version="1.19", limits=4, total_kbit=10_000, is_observe_only=True)
+
+    document = read(data)
+
+    said = document.configuration
+    assert (said.host_id, said.order, said.total_kbit, said.is_observe_only) == (
+        HOST_ID,
+        Version(1, 19, 4),
+        10_000,
+        True,
+    )
+    assert {number: link.limits for number, link in said.links.items()} == {3: Limits(800, 800), 12: Limits(0, 0)}
+    assert said.limits_digest == hashlib.sha256(json.loads(data)["link_info"].encode()).hexdigest()
+    assert document.data == data
+
+
+def test_without_cap_and_observe_only_there_is_none() -> None:
+    said = read(handed()).configuration
+
+    assert (said.total_kbit, said.is_observe_only) == (None, False)
+
+
+@pytest.mark.parametrize("total", [0, -1, 100_000_001, True, "5", 1.5])
+def test_cap_out_of_bounds_is_refused(total: object) -> None:
+    assert refusal(handed(text={"total_kbit": total})) == "manifest_invalid"
+
+
+@pytest.mark.parametrize("value", [1, "yes"])
+def test_observe_only_that_is_no_truth_value_is_refused(value: object) -> None:
+    assert refusal(handed(text={"observe_only": value})) == "manifest_invalid"
+
+
+def test_links_that_are_not_the_signed_ones_are_refused() -> None:
+    assert refusal(changed(handed(), link_info=json.dumps({"1": entry(900)}))) == "wrong_hash"
+
+
+def test_key_that_is_not_ours_is_refused() -> None:
+    assert refusal(handed(signers=(OTHER_KEY,))) == "unknown_key"
+
+
+def test_document_of_another_host_is_refused() -> None:
+    assert refusal(handed(host_id="another")) == "wrong_host"
+    assert read(handed(host_id="another"), host_id=None).host_id == "another"
+
+
+def test_unsigned_document_counts_only_where_the_operator_allows_it() -> None:
+    data = handed(is_signed=False, total_kbit=700)
+
+    assert refusal(data, verify=read_signed) == "not_signed"
+    document = read(data, verify=read_signed, allow_unsigned=True)
+    assert (document.signed, document.order, document.configuration.total_kbit) == (None, Version(1, 18, 7), 700)
+    with pytest.raises(TrustError, match="not signed"):
+        read(data)
+
+
+def test_what_was_taken_without_verifying_names_no_key_when_it_is_read_again() -> None:
+    document = read(handed(total_kbit=900, is_observe_only=True), verify=read_signed, allow_unsigned=True).unsigned()
+
+    again = read(document.data, verify=read_stored, allow_unsigned=True)
+
+    assert again.signed is None
+    assert again.configuration == document.configuration
+
+
+def test_stored_document_is_read_although_its_key_expired_and_a_flipped_bit_is_noticed() -> None:
+    data = handed(signers=(KEY, OTHER_KEY))
+    assert read(data, verify=read_stored).order == Version(1, 18, 7)
+
+    text = json.loads(data)["signed"]
+    assert (
+        refusal(changed(data, signed=text.replace('"limits_version": 7', '"limits_version": 6')), verify=read_stored)
+        == "wrong_signature"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"schema": 2}, "document_invalid"),
+        ({"schema": True}, "document_invalid"),
+        ({"link_info": None}, "document_invalid"),
+        ({"link_info": 5}, "document_invalid"),
+        ({"signed": None}, "manifest_invalid"),
+        ({"signatures": None}, "manifest_invalid"),
+        ({"link_info": "{"}, "wrong_hash"),
+    ],
+)
+def test_malformed_document_is_refused(changes: dict[str, Any], code: str) -> None:
+    assert refusal(changed(handed(), **changes)) == code
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        5,
+        {},
+        {"host_id": HOST_ID},
+        {"host_id": HOST_ID, "generation": 1, "config_version": -1},
+        {"host_id": HOST_ID, "generation": True, "config_version": 1, "limits_version": None},
+    ],
+)
+def test_malformed_unsigned_document_is_refused(said: object) -> None:
+    data = changed(handed(is_signed=False), unsigned=said)
+
+    assert refusal(data, verify=read_signed, allow_unsigned=True) == "document_invalid"
+
+
+def test_damaged_link_info_is_named_and_nothing_else_is_taken() -> None:
+    assert refusal(handed({"1": {"AS_ID": 1}})) == "link_info_invalid"
+    with pytest.raises(BundleError, match='"IsUserAS", "Bandwidth" and "IP-Address" are missing'):
+        read(handed({"1": {"AS_ID": 1}}))
+
+
+def test_too_large_a_document_is_refused_unread() -> None:
+    assert refusal(b" " * (MAX_BYTES + 1)) == "document_invalid"
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_give_the_typed_error(data: bytes) -> None:
+    with pytest.raises(BundleError):
+        read(data)
+
+
+@given(at=st.integers(0, 5000), bit=st.integers(0, 6))
+def test_any_flipped_bit_is_refused_or_changes_nothing_that_is_enforced(at: int, bit: int) -> None:
+    good = handed()
+    damaged = bytearray(good)
+    damaged[at % len(good)] ^= 1 << bit
+    try:
+        found = read(bytes(damaged))
+    except BundleError:
+        return
+    assert found.configuration == read(good).configuration
+
+
+def test_one_changed_limit_keeps_every_other_link_as_the_same_object() -> None:
+    known: KnownEntries = {}
+    before = read(handed({str(n): entry(500, port=50_000 + n) for n in range(1, 20)}), known=known).configuration.links
+    links = {str(n): entry(500 + (n == 7), port=50_000 + n) for n in range(1, 20)}
+    after = read(handed(links), known=known).configuration.links
+
+    assert [n for n in after if after[n] is not before[n]] == [7]
+
+
+ENTRIES = st.sampled_from(
+    [
+        entry(500),
+        entry(501),
+        {**entry(500), "VPN": 0},  # Python takes it for false
+        {**entry(1), "Bandwidth": True},
+        {**entry(500), "Observe": True},
+        {
+            **entry(500),
+            "Timed": [{"From": "2026-11-22T00:00:00Z", "Until": "2026-11-22T00:00:09Z", "Steps": [[0, 1, 1]]}],
+        },
+        {
+            **entry(500),
+            "Timed": [{"From": "2026-11-22T00:00:00Z", "Until": "2026-11-22T00:00:09Z", "Steps": [[0, 1, True]]}],
+        },
+        {"AS_ID": 1},
+    ]
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["1", "2", "3", "x"]), ENTRIES, max_size=3), max_size=4))
+def test_what_is_known_changes_neither_what_is_read_nor_what_is_refused(documents: list[dict[str, Any]]) -> None:
+    known: KnownEntries = {}
+    for one in documents:
+        text = json.dumps(one)
+        assert outcome(text, known) == outcome(text, None)
+
+
+def outcome(text: str, known: KnownEntries | None) -> object:
+    """The links, or the sentence of the refusal."""
+    try:
+        return parse_link_info(text, known=known)
+    except LinkInfoError as exc:
+        return exc.message
+
+
+def test_file_is_for_the_group_too_whatever_umask_the_unit_has(tmp_path: Path) -> None:
+    write_document(tmp_path / "document.json", b"{}")
+
+    assert stat.S_IMODE((tmp_path / "document.json").stat().st_mode) == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["document.json"]
