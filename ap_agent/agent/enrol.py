@@ -24,8 +24,8 @@ from ap_agent.agent.http import Bounds, WebClient, error_of, read_body
 from ap_agent.common.credentials import Credentials, check_transport, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
 from ap_agent.common.files import parse_json
+from ap_agent.common.keys import time_text
 from ap_agent.common.settings import Settings, set_by_hand
-from ap_agent.document.signed_text import time_text
 
 PATH = "/api/v4/enrol"
 _MAX_ANSWER_BYTES = 64 * 1024

@@ -18,9 +18,9 @@ from ap_agent.agent.cycle import Agent
 from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.agent.store import write_atomically
 from ap_agent.common.files import parse_json, read_plain
+from ap_agent.common.keys import time_text
 from ap_agent.common.lock import holder, lock_path
 from ap_agent.common.text import duration_words, time_words
-from ap_agent.document.signed_text import time_text
 from ap_agent.document.timetable import next_change
 from ap_agent.model import Problem
 
@@ -114,7 +114,7 @@ def read_health(run_dir: Path) -> dict[str, Any] | None:
 
 
 def is_running(run_dir: Path) -> bool:
-    found = holder(lock_path(run_dir))
+    found = holder(lock_path(run_dir, "agent"))
     return found is not None and found.command == "run"
 
 

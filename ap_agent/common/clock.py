@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from ap_agent.model import Problem
+from ap_agent.common.problem import Problem
 
 SKEWED_MS = 5000  # beyond it timed limits begin and end visibly wrong
 _SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobody knows when in it the date was written

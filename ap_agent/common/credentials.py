@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.files import parse_json, read_plain
-from ap_agent.document.signed_text import TrustedKey, parse_keys
+from ap_agent.common.keys import TrustedKey, parse_keys
 
 DEFAULT_CREDENTIALS = Path("/etc/scionlab-bw/credentials.json")
 _NONE = b"{}"

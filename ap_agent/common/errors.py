@@ -72,7 +72,19 @@ class LockHeldError(AgentError):
 
 
 class NotPermittedError(AgentError):
-    """The kernel's traffic control needs root or CAP_NET_ADMIN, and this process has neither."""
+    """This process lacks a right. `code` is the problem's: `not_permitted`, or `no_bpf_right` without CAP_BPF."""
+
+    def __init__(self, message: str, *, code: str = "not_permitted") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ProgramError(AgentError):
+    """The kernel does not take the program or its maps: `program_refused`, `kernel_too_old`."""
+
+    def __init__(self, message: str, *, code: str = "program_refused") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ForeignStateError(AgentError):

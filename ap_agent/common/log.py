@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from ap_agent.model import Problem
+from ap_agent.common.problem import Problem
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}  # sd-daemon(3)

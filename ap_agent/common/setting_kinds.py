@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ap_agent.document.signed_text import TrustedKey, parse_keys
+from ap_agent.common.keys import TrustedKey, parse_keys
 from bandwidth_config import RuleError, check_bandwidth
 
 

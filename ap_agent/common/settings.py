@@ -1,8 +1,8 @@
-"""The agent's configuration: one frozen value, read from agent.toml and the environment, complete and checked at start.
+"""The configuration of both processes: one frozen value, read from agent.toml and the environment, checked at start.
 
 Every key is a row of `KEYS`: how a TOML value and an environment variable become a setting, and which values are
 sensible. A key that is not in the table, or a value that it refuses, is a `SettingsError` with key, value and remedy;
-nothing is guessed. The environment (`SCIONLAB_BW_<KEY>`) wins over the file.
+nothing is guessed; one of `REMOVED` is skipped and named. The environment (`SCIONLAB_BW_<KEY>`) wins over the file.
 
 The host's secret appears in no `repr`, no message and no log line.
 """
@@ -28,6 +28,7 @@ from ap_agent.common.credentials import (
 )
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.files import read_plain
+from ap_agent.common.keys import TrustedKey
 from ap_agent.common.setting_kinds import (
     a_bandwidth,
     a_boolean,
@@ -43,8 +44,6 @@ from ap_agent.common.setting_kinds import (
     seconds_between,
     whole_between,
 )
-from ap_agent.document.signed_text import TrustedKey
-from ap_agent.model import EngineSettings
 from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT
 
 DEFAULT_CONFIG = Path("/etc/scionlab-bw/agent.toml")
@@ -69,10 +68,13 @@ class Settings:
     allow_plain_http: bool = False
     state_dir: Path = Path("/var/lib/scionlab-bw-agent")
     run_dir: Path = Path("/run/scionlab-bw-agent")
+    limiter_state_dir: Path = Path("/var/lib/scionlab-bw-limiter")
+    limiter_run_dir: Path = Path("/run/scionlab-bw-limiter")
+    maps_dir: Path = Path("/sys/fs/bpf/scionlab-bw")
     interfaces: tuple[str, ...] = ()
     unmatched: Literal["unlimited", "default"] = "unlimited"
     default_bandwidth_kbit: int = INITIAL_DEFAULT_BANDWIDTH_KBIT
-    whole_datagrams: bool = False
+    observe_only: bool = False
     poll_interval_s: float = 10.0
     long_poll_s: int = 50
     backoff_max_s: float = 300.0
@@ -89,15 +91,12 @@ class Settings:
     start_wait_s: float = 10.0
     confirm_config: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    removed_keys: tuple[str, ...] = ()  # that were found, and have no meaning any more
 
-    def engine(self) -> EngineSettings:
-        """What the tc engine needs to know."""
-        return EngineSettings(
-            interfaces=self.interfaces,
-            unmatched=self.unmatched,
-            default_bandwidth_kbit=self.default_bandwidth_kbit,
-            whole_datagrams=self.whole_datagrams,
-        )
+    @property
+    def unmatched_kbit(self) -> int | None:
+        """What all traffic of no link shares in each direction; None: no limit."""
+        return self.default_bandwidth_kbit if self.unmatched == "default" else None
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,15 @@ KEYS: Mapping[str, Key] = {
     "allow_plain_http": Key("true or false", a_boolean, parse_boolean),
     "state_dir": Key("a folder", an_absolute_path),
     "run_dir": Key("a folder", an_absolute_path),
+    "limiter_state_dir": Key("a folder", an_absolute_path),
+    "limiter_run_dir": Key("a folder", an_absolute_path),
+    "maps_dir": Key("a folder", an_absolute_path),
     "interfaces": Key(
         "a list of interfaces", interface_names, lambda text: [one.strip() for one in text.split(",") if one]
     ),
     "unmatched": Key('"unlimited" or "default"', one_of("unlimited", "default")),
     "default_bandwidth_kbit": Key("kbit/s", a_bandwidth, parse_whole),
-    "whole_datagrams": Key("true or false", a_boolean, parse_boolean),
+    "observe_only": Key("true or false", a_boolean, parse_boolean),
     "poll_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
     "long_poll_s": Key("seconds", whole_between(0, 60), parse_whole),
     "backoff_max_s": Key("seconds", seconds_between(1, 86_400), parse_number),
@@ -147,6 +149,10 @@ KEYS: Mapping[str, Key] = {
     "start_wait_s": Key("seconds", seconds_between(0, 300), parse_number),
     "confirm_config": Key("true or false", a_boolean, parse_boolean),
     "log_level": Key("a level", one_of("debug", "info", "warning", "error")),
+}
+
+REMOVED: Mapping[str, str] = {
+    "whole_datagrams": "datagrams larger than the MTU are always admitted whole or not at all",
 }
 
 
@@ -169,14 +175,28 @@ def load_settings(
     return settings
 
 
+def settings_of_limiter(
+    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> tuple[Settings, SettingsError | None]:
+    """What the limiter needs: whose documents count, no secret. Where the enrolment cannot be used: the settings
+    without it, and why; the limits of its last document do not depend on it. Raises `SettingsError`."""
+    settings = settings_without_enrolment(path, environment, overrides)
+    try:
+        file = credentials_path(settings.credentials_file, environment)
+        return (_with_credentials(settings, file) if file is not None else settings), None
+    except SettingsError as exc:
+        return settings, exc
+
+
 def settings_without_enrolment(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
     """The same without a look at any secret, and without the rules over several keys: for who is about to enrol."""
-    values: dict[str, Any] = dict(_read_file(path))
+    values = _read_file(path)
     values.update(overrides or {})
     values.update(_read_environment(environment))
-    return Settings(**values)
+    removed = tuple(name for name in REMOVED if values.pop(name, None) is not None)
+    return Settings(**values, removed_keys=removed)
 
 
 def set_by_hand(settings: Settings) -> list[str]:
@@ -208,7 +228,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     values = {}
     for name, value in document.items():
         key = _known(name, f"{file}")
-        values[name] = _checked(name, key, value, f"{file}")
+        values[name] = _checked(name, key, value, f"{file}") if key is not None else value
     if "host_secret" in values and mode & 0o007:
         raise SettingsError(
             f"{file} holds host_secret and everybody may read it (mode {mode:04o}); run `chmod o-rwx {file}`.",
@@ -225,6 +245,9 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         key = _known(name, f"the environment variable {variable}")
         text = environment[variable]
+        if key is None:
+            values[name] = text
+            continue
         try:
             value = key.parse(text)
         except ValueError as exc:
@@ -233,9 +256,10 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _known(name: str, where: str) -> Key:
-    if name in KEYS:
-        return KEYS[name]
+def _known(name: str, where: str) -> Key | None:
+    """None for a key of `REMOVED`. Raises `SettingsError`."""
+    if name in KEYS or name in REMOVED:
+        return KEYS.get(name)
     close = difflib.get_close_matches(name, KEYS, n=1)
     meant = f' Did you mean "{close[0]}"?' if close else f" The keys are: {', '.join(KEYS)}."
     raise SettingsError(f'{where}: there is no key "{name}".{meant}', key=name)

@@ -10,31 +10,25 @@ in `trust`.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple, NoReturn
 
 from ap_agent.common.errors import BundleError
 from ap_agent.common.files import parse_json
+from ap_agent.common.keys import MAX_KEYS, TrustedKey, decoded, parse_keys
 
 SIGNED_TYPE = "scionlab-bandwidth-config"
 SIGNED_SCHEMA = 1
 SIGNED_PREFIX = b"scionlab-bandwidth-config/1\n"  # a signature made for something else is none for a configuration
 MAX_SIGNED_CHARS = 1024 * 1024  # a thousand files with the longest names stay below 300 kB
-MAX_KEYS = 32
 MAX_REVOKED = 1000
 MAX_TOTAL_KBIT = 100_000_000  # 100 Gbit/s, as the greatest bandwidth of a link
-_PUBLIC_KEY_BYTES = 32
 _SIGNATURE_BYTES = 64
 _MAX_FILES = 1000
 _HEX_32 = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 
 
 class Version(NamedTuple):
@@ -63,26 +57,6 @@ class Version(NamedTuple):
     def __str__(self) -> str:
         limits = f" with limits {self.limits_version}" if self.limits_version is not None else ""
         return f"{self.generation}.{self.config_version}{limits}"
-
-
-@dataclass(frozen=True)
-class TrustedKey:
-    """A public key of the service: 32 raw bytes, and the moment (UTC) after which its signatures do not count."""
-
-    public_key: bytes
-    not_after: datetime
-
-    @property
-    def key_id(self) -> str:
-        """The first 32 hexadecimal digits of the key's SHA-256."""
-        return hashlib.sha256(self.public_key).hexdigest()[:32]
-
-    def to_json(self) -> dict[str, str]:
-        return {
-            "key_id": self.key_id,
-            "public_key": base64.b64encode(self.public_key).decode("ascii"),
-            "not_after": time_text(self.not_after),
-        }
 
 
 @dataclass(frozen=True)
@@ -129,7 +103,7 @@ def signatures_of(manifest: Mapping[str, Any]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for one in listed:
         key_id = one.get("key_id") if isinstance(one, dict) else None
-        signature = _base64(one.get("signature"), _SIGNATURE_BYTES) if isinstance(one, dict) else None
+        signature = decoded(one.get("signature"), _SIGNATURE_BYTES) if isinstance(one, dict) else None
         if not isinstance(key_id, str) or not _HEX_32.fullmatch(key_id) or signature is None:
             _invalid('"signatures" hold something that is none')
         if key_id in found:
@@ -210,28 +184,6 @@ def _hashes(listed: object) -> dict[str, str]:
     return listed
 
 
-def parse_keys(listed: object) -> tuple[TrustedKey, ...]:
-    """`[{"key_id", "public_key", "not_after"}]` -> keys, sorted. Raises `ValueError` with the reason."""
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_KEYS:
-        raise ValueError(f'"keys" are missing, or not a list of 1 to {MAX_KEYS}')
-    keys = [_key(one) for one in listed]
-    if len({one.key_id for one in keys}) != len(keys):
-        raise ValueError('"keys" hold one twice')
-    return tuple(sorted(keys, key=lambda one: one.key_id))
-
-
-def _key(entry: object) -> TrustedKey:
-    if not isinstance(entry, dict):
-        raise ValueError('"keys" hold something that is none')
-    public_key = _base64(entry.get("public_key"), _PUBLIC_KEY_BYTES)
-    if public_key is None:
-        raise ValueError(f'"keys" hold a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
-    key = TrustedKey(public_key, parse_time(entry.get("not_after")))
-    if entry.get("key_id") != key.key_id:
-        raise ValueError(f'"keys" hold the key {key.key_id} under another key_id')
-    return key
-
-
 def parse_revoked(listed: object, *, at_most: int = MAX_REVOKED) -> frozenset[str]:
     """A list of key ids. Raises `ValueError` with the reason."""
     if not isinstance(listed, list) or len(listed) > at_most:
@@ -239,29 +191,3 @@ def parse_revoked(listed: object, *, at_most: int = MAX_REVOKED) -> frozenset[st
     if not all(isinstance(one, str) and _HEX_32.fullmatch(one) for one in listed):
         raise ValueError('"revoked" holds something that is no key_id')
     return frozenset(listed)
-
-
-def parse_time(text: object) -> datetime:
-    """`2028-11-21T00:00:00Z`. Raises `ValueError` with the reason."""
-    if not isinstance(text, str) or not _TIME.fullmatch(text):
-        raise ValueError("a not_after is no time of the form 2028-11-21T00:00:00Z")
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as exc:
-        raise ValueError("a not_after is no time of the calendar") from exc
-
-
-def time_text(moment: datetime) -> str:
-    """The inverse of `parse_time`; strftime would write the year 1 with one digit."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _base64(text: object, size: int) -> bytes | None:
-    """Canonical base64 of `size` bytes: each value has one spelling. None for anything else."""
-    if not isinstance(text, str) or len(text) != -(-size // 3) * 4:
-        return None
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return data if len(data) == size and base64.b64encode(data).decode("ascii") == text else None

@@ -27,10 +27,11 @@ from typing import Any, Protocol, TypeVar
 
 from ap_agent.common.errors import NotPermittedError, StoreError, TrustError
 from ap_agent.common.files import read_plain, sealed, unsealed, write_atomically
+from ap_agent.common.keys import TrustedKey, parse_keys, time_text
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import Keyring, read_signed, verify
-from ap_agent.document.signed_text import Signed, TrustedKey, Version, parse_keys, parse_revoked, time_text
+from ap_agent.document.signed_text import Signed, Version, parse_revoked
 
 SCHEMA = 1
 TRUST_FILE = "trust.json"

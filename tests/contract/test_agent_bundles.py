@@ -17,9 +17,10 @@ import pytest
 from ap_agent.agent.receipt import build_receipt, unread_links
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError, TrustError
+from ap_agent.common.keys import TrustedKey, parse_keys
 from ap_agent.document.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
 from ap_agent.document.signatures import Keyring, verify
-from ap_agent.document.signed_text import TrustedKey, Version, parse_keys
+from ap_agent.document.signed_text import Version
 from ap_agent.model import DirectionState, LinkState, Problem
 from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
 from config_tar import build_host_tar, host_members

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, Settings, load_settings
-from ap_agent.model import EngineSettings
+from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, REMOVED, Settings, load_settings, settings_of_limiter
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "s3cret-of-the-host"
@@ -34,11 +33,13 @@ def test_no_file_gives_the_documented_defaults() -> None:
     assert settings.receipt_interval_s == settings.audit_interval_s == 60
     assert settings.unmatched == "unlimited"
     assert not settings.confirm_config
-    assert settings.engine() == EngineSettings((), "unlimited", 1000)
+    assert (settings.interfaces, settings.unmatched_kbit) == ((), None)
+    assert not settings.observe_only
 
 
 def test_every_setting_is_a_key_and_the_other_way_round() -> None:
-    assert {one.name for one in fields(Settings)} == set(KEYS)
+    assert {one.name for one in fields(Settings)} == {*KEYS, "removed_keys"}
+    assert not set(KEYS) & set(REMOVED)
 
 
 def test_file_is_read(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_file_is_read(tmp_path: Path) -> None:
     assert settings.interfaces == ("eth0", "tun0")
     assert settings.poll_interval_s == 2.0
     assert settings.state_dir == Path("/var/x")
-    assert settings.engine() == EngineSettings(("eth0", "tun0"), "default", 5000)
+    assert settings.unmatched_kbit == 5000
 
 
 def test_environment_wins_over_stored_choice_and_that_over_the_file(tmp_path: Path) -> None:
@@ -166,6 +167,41 @@ def test_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(tmp_path / "bytes.toml", {})
+
+
+def test_a_key_that_was_removed_is_named_and_refuses_nothing(tmp_path: Path) -> None:
+    """Whoever upgrades has it in a file that dpkg keeps, or in a drop-in: the limiter must start."""
+    for value in ("true", '"nonsense"'):
+        assert load(tmp_path, f"whole_datagrams = {value}\n").removed_keys == ("whole_datagrams",)
+    environment = {"SCIONLAB_BW_WHOLE_DATAGRAMS": "maybe"}
+    assert load(tmp_path, "observe_only = true\n", environment) == Settings(
+        observe_only=True, removed_keys=("whole_datagrams",)
+    )
+    assert load(tmp_path, "").removed_keys == ()
+
+
+# --- the limiter's own reading ----------------------------------------------------------------------------------------
+
+
+def test_the_limiter_starts_without_a_usable_enrolment_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text('credentials_file = "/does/not/exist"\ninterfaces = ["eth0"]\n')
+
+    settings, broken = settings_of_limiter(path, {})
+
+    assert (settings.interfaces, settings.host_id) == (("eth0",), None)
+    assert broken is not None
+    assert broken.key == "credentials_file"
+
+
+def test_the_limiter_reads_no_secret_that_is_not_in_its_credentials(tmp_path: Path) -> None:
+    """The file of a host that is enrolled by hand may be the agent's alone."""
+    path = tmp_path / "agent.toml"
+    path.write_text('url = "https://x"\nhost_id = "4f1c"\nhost_secret_file = "/does/not/exist"\n')
+
+    settings, broken = settings_of_limiter(path, {})
+
+    assert (settings.host_id, settings.host_secret, broken) == ("4f1c", None, None)
 
 
 # --- the secret -----------------------------------------------------------------------------------------------------

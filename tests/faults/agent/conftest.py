@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.store import Store
-from ap_agent.document.signed_text import time_text
+from ap_agent.common.keys import time_text
 from lab import witness
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry

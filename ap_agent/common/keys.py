@@ -1,0 +1,83 @@
+"""Public keys of the service as text, and the one way to write a time: enrolment, configuration and signed text share
+them. Whose signature counts is in `document.signatures`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+MAX_KEYS = 32
+_PUBLIC_KEY_BYTES = 32
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class TrustedKey:
+    """A public key of the service: 32 raw bytes, and the moment (UTC) after which its signatures do not count."""
+
+    public_key: bytes
+    not_after: datetime
+
+    @property
+    def key_id(self) -> str:
+        """The first 32 hexadecimal digits of the key's SHA-256."""
+        return hashlib.sha256(self.public_key).hexdigest()[:32]
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "key_id": self.key_id,
+            "public_key": base64.b64encode(self.public_key).decode("ascii"),
+            "not_after": time_text(self.not_after),
+        }
+
+
+def parse_keys(listed: object) -> tuple[TrustedKey, ...]:
+    """`[{"key_id", "public_key", "not_after"}]` -> keys, sorted. Raises `ValueError` with the reason."""
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_KEYS:
+        raise ValueError(f'"keys" are missing, or not a list of 1 to {MAX_KEYS}')
+    keys = [_key(one) for one in listed]
+    if len({one.key_id for one in keys}) != len(keys):
+        raise ValueError('"keys" hold one twice')
+    return tuple(sorted(keys, key=lambda one: one.key_id))
+
+
+def _key(entry: object) -> TrustedKey:
+    if not isinstance(entry, dict):
+        raise ValueError('"keys" hold something that is none')
+    public_key = decoded(entry.get("public_key"), _PUBLIC_KEY_BYTES)
+    if public_key is None:
+        raise ValueError(f'"keys" hold a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
+    key = TrustedKey(public_key, parse_time(entry.get("not_after")))
+    if entry.get("key_id") != key.key_id:
+        raise ValueError(f'"keys" hold the key {key.key_id} under another key_id')
+    return key
+
+
+def parse_time(text: object) -> datetime:
+    """`2028-11-21T00:00:00Z`. Raises `ValueError` with the reason."""
+    if not isinstance(text, str) or not _TIME.fullmatch(text):
+        raise ValueError("a not_after is no time of the form 2028-11-21T00:00:00Z")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError("a not_after is no time of the calendar") from exc
+
+
+def time_text(moment: datetime) -> str:
+    """The inverse of `parse_time`; strftime would write the year 1 with one digit."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def decoded(text: object, size: int) -> bytes | None:
+    """Canonical base64 of `size` bytes: each value has one spelling. None for anything else."""
+    if not isinstance(text, str) or len(text) != -(-size // 3) * 4:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return data if len(data) == size and base64.b64encode(data).decode("ascii") == text else None
