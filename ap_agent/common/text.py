@@ -1,28 +1,12 @@
-"""What the command line says: aligned tables in the words of the field. Pure; printing is the business of the doors."""
+"""Words and columns that every command shares. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 
-from ap_agent.model import DirectionState, LinkState, Problem
-from ap_agent.ops import Op
-from bandwidth_config import Limits, LinkInfo, TimedLimits, format_kbit, format_number
-
-_HEADINGS = (
-    "LINK",
-    "USER AS",
-    "REMOTE ADDRESS",
-    "LIMIT",
-    "STATE",
-    "DIRECTION",
-    "DEVICE",
-    "IN THE KERNEL",
-    "BYTES",
-    "DROPPED",
-)
-_RIGHT = frozenset({"LINK", "LIMIT", "IN THE KERNEL", "BYTES", "DROPPED"})
+from ap_agent.common.problem import Problem
+from bandwidth_config import Limits, LinkInfo, TimedLimits, format_kbit
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()) -> str:
@@ -37,19 +21,6 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: froz
         for line in lines
     ]
     return "\n".join(aligned)
-
-
-def links_table(links: Mapping[int, LinkInfo], states: Iterable[LinkState]) -> str:
-    """Each limited link with both directions, as the kernel has them."""
-    rows: list[tuple[str, ...]] = []
-    for state in states:
-        link = links[state.interface_id]
-        first = (str(state.interface_id), link.isd_as or "-", remote_of(link), limits_words(state.limits), state.state)
-        rows.append((*first, "to the user AS", *_direction(state.to_user)))
-        rows.append(("", "", "", "", "", "from the user AS", *_direction(state.from_user)))
-    if not rows:
-        return "There are no limited links in this configuration."
-    return table(_HEADINGS, rows, right=_RIGHT)
 
 
 def timed_lines(links: Mapping[int, LinkInfo], now: datetime) -> list[str]:
@@ -91,10 +62,9 @@ def duration_words(duration: timedelta) -> str:
     return " ".join(f"{count} {name}" for name, count in units[first : first + 2] if count) or "0 s"
 
 
-def _direction(state: DirectionState | None) -> tuple[str, str, str, str]:
-    if state is None:
-        return "-", "nothing", "-", "-"
-    return state.dev, limit_words(state.rate_kbit), format_number(state.bytes), format_number(state.drops)
+def ago(duration: timedelta) -> str:
+    """`1 min 15 s ago`."""
+    return f"{duration_words(duration)} ago"
 
 
 def limit_words(kbit: int) -> str:
@@ -118,33 +88,5 @@ def remote_of(link: LinkInfo) -> str:
     )
 
 
-def op_lines(ops: Sequence[Op], *, verbose: bool) -> list[str]:
-    """One line for each operation; filters of one link on one device are counted, unless each is wanted."""
-    if verbose:
-        return [str(op) for op in ops]
-    lines = []
-    for (device, words, links), group in groupby(ops, key=_group_of):
-        some = list(group)
-        if not words:
-            lines += [str(op) for op in some]
-            continue
-        whose = f" for link{'s' if len(links) > 1 else ''} {', '.join(map(str, links))}" if links else ""
-        lines.append(f"{device}: {words} {len(some)} filter{'s' if len(some) > 1 else ''}{whose}")
-    return lines
-
-
-def _group_of(op: Op) -> tuple[str, str, tuple[int, ...]]:
-    words = {"filter-add": "add", "filter-del": "delete"}.get(op.kind, "")
-    return op.device.name, words, tuple(sorted(op.links)) if words else ()
-
-
-def problem_lines(problems: Iterable[Problem], states: Iterable[LinkState] = ()) -> list[str]:
-    """One line each; a link's own problem is not repeated where it stands among the problems already."""
-    listed = list(problems)
-    lines = [f"{one.code} ({one.subject}): {one.message}" for one in listed]
-    said = {one.message for one in listed}
-    return lines + [
-        f"link {one.interface_id} is not enforced: {one.problem}"
-        for one in states
-        if one.state != "enforced" and one.problem not in said
-    ]
+def problem_lines(problems: Iterable[Problem]) -> list[str]:
+    return [f"{one.code} ({one.subject}): {one.message}" for one in problems]

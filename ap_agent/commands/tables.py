@@ -1,0 +1,217 @@
+"""What `plan`, `once` and `show` print: one row for each link, and what else an operator decides by. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from ap_agent.common.problem import Problem
+from ap_agent.common.text import ago, limit_words, limits_words, remote_of, table, time_words
+from ap_agent.document.state import DirectionState, LimiterState, LinkState
+from bandwidth_config import Limits, LinkInfo, format_kbit, format_number
+
+_SHOWN_UNCHANGED = 20  # rows of links that stay as they are; beyond that they are counted
+_STATE_RIGHT = frozenset(
+    {"LINK", "LIMIT", "PASSED (B)", "PACKETS", "DROPS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)", "HEARTBEATS"}
+)
+
+
+# --- plan -----------------------------------------------------------------------------------------------------------
+
+
+class LinkChange(Protocol):
+    """What happens to a link's limits; None: it has none."""
+
+    @property
+    def interface_id(self) -> int: ...
+    @property
+    def now(self) -> Limits | None: ...
+    @property
+    def then(self) -> Limits | None: ...
+
+
+class DeviceChange(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def what(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A plan, as far as people see it. `failed`: link -> why it will not be enforced."""
+
+    links: tuple[LinkChange, ...]
+    devices: tuple[DeviceChange, ...]
+    operations: tuple[str, ...]
+    failed: Mapping[int, str]
+
+
+def plan_lines(
+    changes: Changes, links: Mapping[int, LinkInfo], *, is_done: bool, is_observe_only: bool, verbose: bool
+) -> list[str]:
+    """A row for each link, a line for each device, and what is not touched."""
+    rows = [(one, _action(one, changes.failed, is_observe_only or _is_observed(one, links))) for one in changes.links]
+    unchanged = [row for row in rows if row[1] == "unchanged"]
+    shown = rows
+    if len(unchanged) > _SHOWN_UNCHANGED and not verbose:
+        shown = [row for row in rows if row[1] != "unchanged"]
+    lines = []
+    if shown:
+        headings = ("LINK", "USER AS", "REMOTE ADDRESS", "LIMIT BEFORE" if is_done else "LIMIT NOW", "THEN", "ACTION")
+        lines.append(
+            table(headings, (_plan_row(one, action, links) for one, action in shown), right=frozenset({"LINK"}))
+        )
+        lines.append("A limit is that of each direction, or: to the user AS / from it.")
+    if len(shown) < len(rows):
+        lines.append(f"{len(unchanged)} {'more ' if shown else ''}links stay as they are (-v lists them).")
+    if not rows:
+        lines.append("There are no limited links, neither in the configuration nor in the kernel.")
+    if is_observe_only:
+        lines.append("Observe only: everything is measured, nothing is refused.")
+    lines.append("")
+    lines += [f"{one.name}: {one.what}" for one in changes.devices]
+    many = len(changes.operations)
+    if not many:
+        return [*lines, "Nothing had to change in the kernel." if is_done else "Nothing would change in the kernel."]
+    what = f"{many} operation{'s' if many > 1 else ''} in the kernel"
+    lines.append(f"{what}; touches no foreign object{'' if verbose else ' (-v lists them)'}.")
+    return lines + ([f"  {one}" for one in changes.operations] if verbose else [])
+
+
+def plan_json(changes: Changes, problems: Iterable[Problem], source: str) -> dict[str, Any]:
+    """The same for programs; limits in kbit/s."""
+    return {
+        "source": source,
+        "links": {
+            str(one.interface_id): {
+                "now": one.now._asdict() if one.now is not None else None,
+                "then": one.then._asdict() if one.then is not None else None,
+                "problem": changes.failed.get(one.interface_id),
+            }
+            for one in changes.links
+        },
+        "devices": {one.name: one.what for one in changes.devices},
+        "operations": list(changes.operations),
+        "touches_foreign_objects": False,
+        "problems": [asdict(one) for one in problems],
+    }
+
+
+def _is_observed(change: LinkChange, links: Mapping[int, LinkInfo]) -> bool:
+    link = links.get(change.interface_id)
+    return link is not None and link.is_observed
+
+
+def _action(change: LinkChange, failed: Mapping[int, str], is_observed: bool) -> str:
+    if change.interface_id in failed:
+        return "cannot be enforced (see below)"
+    if change.then is None:
+        return "remove the limit"
+    if change.now == change.then:
+        return "unchanged"
+    if is_observed:
+        return "observe"
+    if Limits.both(0) == change.then:
+        return "block"
+    return "limit" if change.now is None else "change"
+
+
+def _plan_row(change: LinkChange, action: str, links: Mapping[int, LinkInfo]) -> tuple[str, ...]:
+    now = limits_words(change.now) if change.now is not None else "none"
+    then = limits_words(change.then) if change.then is not None else "none"
+    return (str(change.interface_id), *_who(links.get(change.interface_id)), now, then, action)
+
+
+def _who(link: LinkInfo | None) -> tuple[str, str]:
+    return (link.isd_as or "-", remote_of(link)) if link is not None else ("-", "-")
+
+
+# --- show -----------------------------------------------------------------------------------------------------------
+
+
+def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for_s: float) -> tuple[list[str], bool]:
+    """How old the state is, in words, and whether what it says may be taken for what is so now."""
+    age = now - state.written_at
+    said = f"Read from the kernel {ago(now - state.observed_at)}"
+    if not is_running:
+        return [f"{said}. The limiter is not running; the limits that it set stay in the kernel."], False
+    if age > timedelta(seconds=fresh_for_s):
+        return [f"OLD: {said[0].lower()}{said[1:]}. The limiter runs and has written nothing since."], False
+    return [f"{said}."], True
+
+
+def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: bool) -> list[str]:
+    """Both directions of each link as the kernel has them; with `verbose` the parts of the drops."""
+    if state.reset_reason is not None:
+        return [f"All limits are removed: {state.reset_reason}"]
+    heading = ["LINK", "USER AS", "REMOTE ADDRESS", "STATE", "DIRECTION", "LIMIT", "PASSED (B)"]
+    heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
+    rows: list[tuple[str, ...]] = []
+    for number, one in sorted(state.links.items()):
+        rows.append((str(number), *_who(links.get(number)), _state_words(one), *_to_user(one, verbose=verbose)))
+        rows.append(("", "", "", "", *_from_user(one, verbose=verbose)))
+    lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["There are no limited links."]
+    if state.total is not None:
+        have = [format_kbit(one) if one is not None else "none" for one in state.total[1:]]
+        wanted = format_kbit(state.total.wanted_kbit)
+        lines.append(f"All links together: {wanted} wanted; in force: {have[0]} to the users, {have[1]} from them.")
+    if state.unmatched is not None:
+        for words, direction in zip(("to", "from"), state.unmatched, strict=True):
+            lines.append(f"Traffic of no link, {words} them: {_unmatched_words(direction)}")
+    if state.is_observe_only:
+        lines.append("Observe only: everything is measured, nothing is refused.")
+    if state.next_step_at is not None:
+        lines.append(f"The next temporary limit begins, steps or ends at {time_words(state.next_step_at)}.")
+    if state.devices:
+        lines.append(f"Packets are looked at on {', '.join(state.devices)}.")
+    return lines
+
+
+def unenforced_lines(state: LimiterState, problems: Iterable[Problem]) -> list[str]:
+    """A line for each link that is not enforced, unless a problem says the same."""
+    said = {one.message for one in problems}
+    return [
+        f"link {number} is not enforced: {one.problem}"
+        for number, one in sorted(state.links.items())
+        if one.state == "error" and one.problem not in said
+    ]
+
+
+def _state_words(link: LinkState) -> str:
+    if link.state == "enforced" and link.limits == Limits.both(0):
+        return "blocked"
+    return "failed" if link.state == "error" else link.state
+
+
+def _to_user(link: LinkState, *, verbose: bool) -> tuple[str, ...]:
+    return ("to the user AS", *_direction(link.to_user, verbose=verbose))
+
+
+def _from_user(link: LinkState, *, verbose: bool) -> tuple[str, ...]:
+    return ("from the user AS", *_direction(link.from_user, verbose=verbose))
+
+
+def _direction(one: DirectionState | None, *, verbose: bool) -> tuple[str, ...]:
+    if one is None:
+        return ("nothing", *["-"] * (6 if verbose else 3))
+    counters = one.counters
+    drops = [counters.refused_packets, one.dropped_packets, one.backlog_bytes] if verbose else [one.drops]
+    numbers = [
+        counters.passed_bytes,
+        *([counters.passed_packets] if verbose else []),
+        *drops,
+        counters.heartbeat_packets,
+    ]
+    return (limit_words(one.rate_kbit), *map(format_number, numbers))
+
+
+def _unmatched_words(one: DirectionState | None) -> str:
+    if one is None:
+        return "nothing in the kernel"
+    return (
+        f"{limit_words(one.rate_kbit)}, {format_number(one.counters.passed_bytes)} B passed, "
+        f"{format_number(one.drops)} packets dropped"
+    )
