@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ap_agent.document.timetable import limit_on
 from ap_agent.model import (
     ETH_P_ALL,
     ETH_P_ARP,
@@ -56,6 +55,11 @@ BFD = 203  # SCION next header of heartbeats, byte 4 of the UDP payload (DOMAIN 
 NEIGHBOUR_DISCOVERY = range(133, 138)  # RFC 4861: router and neighbour solicitation, advertisement, redirect
 DHCP_PORTS = ((68, 67), (67, 68), (67, 67))  # client to server, server to client, relay to server
 DHCPV6_PORTS = ((546, 547), (547, 546), (547, 547))
+
+
+def limit_on(major: int, link: LinkInfo) -> int:
+    """On the tree of that major: an interface's limits what goes to the user AS, the IFB's what comes from it."""
+    return link.limits.to_user_kbit if major == NIC_MAJOR else link.limits.from_user_kbit
 
 
 class Order(IntEnum):

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from ap_agent.classify import (
     Side,
     exempt_filters,
+    limit_on,
     link_indexes,
     match_key,
     redirect_everything,
     redirect_indexes,
 )
-from ap_agent.document.timetable import limit_on, strictest_of_each
+from ap_agent.document.timetable import strictest_of_each
 from ap_agent.model import (
     EGRESS_HOOK,
     EXEMPT_MINOR,

@@ -1,7 +1,7 @@
 """What a link may carry in each direction, and at which moment. Pure.
 
 The engine knows no time: it is given links with the limits of one moment (`links_at`, or a `Timetable` that is asked
-again and again), and asks `limit_on` what holds on each of its trees.
+again and again).
 """
 
 from __future__ import annotations
@@ -10,14 +10,7 @@ import heapq
 from collections.abc import Mapping
 from datetime import datetime
 
-from ap_agent.model import NIC_MAJOR
 from bandwidth_config import Limits, LinkInfo
-
-
-def limit_on(major: int, link: LinkInfo) -> int:
-    """On the tree of that major: an interface's limits what goes to the user AS, the IFB's what comes from it."""
-    limits = link.limits
-    return limits.to_user_kbit if major == NIC_MAJOR else limits.from_user_kbit
 
 
 def strictest_of_each(several: list[Limits]) -> Limits:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ap_agent.classify import strictest
-from ap_agent.document.timetable import limit_on
+from ap_agent.classify import limit_on, strictest
 from ap_agent.model import Device
 from ap_agent.whole.entry import Entry
 from bandwidth_config import IPAddress, LinkInfo

@@ -1,0 +1,211 @@
+"""Which packets are each link's, on this host now: links of a document -> what the kernel should have. Pure.
+
+A link whose packets cannot be told is a named problem of that link; the others are enforced all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.dataplane.devices import Device, Host, looked_at
+from ap_agent.dataplane.program import Key
+from ap_agent.dataplane.wanted import LimitedLink, Wanted
+from ap_agent.document.timetable import strictest_of_each
+from bandwidth_config import IPAddress, Limits, LinkInfo
+
+Keys = tuple[Key, ...]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """`errors`: link -> why it is not enforced, or not as it was asked for. Each is among `problems` too."""
+
+    wanted: Wanted
+    errors: Mapping[int, str]
+    problems: tuple[Problem, ...]
+
+
+class _NoKeyError(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False) -> Matching:
+    """Only links to user ASes are limited. `links` have the limits of one moment."""
+    result = _Result()
+    keys = result.keys_of([one for _, one in sorted(links.items()) if one.is_user_as], host, settings)
+    limited: dict[int, LimitedLink] = {}
+    for group in _groups(links, keys):
+        winner, limits = _strictest(group)
+        result.add_ambiguous(group, winner, limits)
+        everywhere = tuple(dict.fromkeys(key for one in group for key in keys[one.interface_id]))
+        is_observed = is_observe_only or settings.observe_only or all(one.is_observed for one in group)
+        limited[winner.interface_id] = LimitedLink(winner.interface_id, everywhere, *limits, is_observed)
+    wanted = Wanted(dict(sorted(limited.items())), settings.unmatched_kbit, settings.interfaces)
+    return Matching(wanted, result.errors, tuple(result.problems))
+
+
+class Matcher:
+    """`match`, where mostly a few limits among thousands of links change; returns the same value.
+
+    What did not change is the same object as before, so that who compares looks at it no further.
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[Host, Settings, bool] | None = None
+        self._links: Mapping[int, LinkInfo] = {}
+        self._matching = Matching(Wanted(), {}, ())
+        self._addresses_in_error: set[IPAddress] = set()
+
+    def match(
+        self, links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_observe_only: bool = False
+    ) -> Matching:
+        """As the function of this name."""
+        asked = (host, settings, is_observe_only)
+        changed = [link for number, link in links.items() if self._links.get(number) is not link]
+        is_alike = asked == self._asked and len(links) == len(self._links) and all(map(self._has_keys_of, changed))
+        if not is_alike:
+            self._matching = match(links, host, settings, is_observe_only=is_observe_only)
+            self._addresses_in_error = {links[number].remote_ip for number in self._matching.errors}
+        elif changed:
+            self._take_limits_of(changed, is_observe_only=is_observe_only or settings.observe_only)
+        self._asked, self._links = asked, links
+        return self._matching
+
+    def _has_keys_of(self, link: LinkInfo) -> bool:
+        """Whether nothing but limits of this link changed, and they concern no other link."""
+        former = self._links.get(link.interface_id)
+        return former is not None and not self._matching.errors and _said_of_packets(former) == _said_of_packets(link)
+
+    def _take_limits_of(self, changed: Iterable[LinkInfo], *, is_observe_only: bool) -> None:
+        wanted = self._matching.wanted
+        found = {
+            one.interface_id: LimitedLink(
+                one.interface_id,
+                wanted.links[one.interface_id].keys,
+                *one.limits,
+                is_observe_only or one.is_observed,
+            )
+            for one in changed
+            if one.is_user_as
+        }
+        self._matching = replace(self._matching, wanted=replace(wanted, links={**wanted.links, **found}))
+
+
+def _said_of_packets(link: LinkInfo) -> tuple[object, ...]:
+    return link.is_user_as, link.remote_ip, link.remote_port, link.local_ip, link.local_port
+
+
+class _Result:
+    """What is found wrong on the way."""
+
+    def __init__(self) -> None:
+        self.errors: dict[int, str] = {}
+        self.problems: list[Problem] = []
+
+    def _add(self, code: str, link: LinkInfo, message: str, in_error: Iterable[int]) -> None:
+        self.problems.append(Problem(code, f"link {link.interface_id}", message))
+        for number in in_error:
+            self.errors.setdefault(number, message)
+
+    def keys_of(self, links: Iterable[LinkInfo], host: Host, settings: Settings) -> dict[int, Keys]:
+        """The keys of each link that has any.
+
+        A local address that this host does not have stands in no packet: behind a NAT packets carry another one. Such
+        a link is matched by the rest, or it would count as enforced while everything passes. Where the rest does not
+        tell it from another link it stays as it is, with a problem: addresses come back.
+        """
+        found: dict[int, Keys] = {}
+        reduced: dict[int, LinkInfo] = {}
+        for link in links:
+            is_here = link.local_ip is None or link.local_ip in host.addresses
+            try:
+                found[link.interface_id] = _keys(link, link.local_ip if is_here else None, host, settings)
+            except _NoKeyError as exc:
+                self._add(exc.code, link, exc.message, [link.interface_id])
+                continue
+            if not is_here:
+                reduced[link.interface_id] = link
+        times = Counter(key for keys in found.values() for key in keys) if reduced else {}
+        for number, link in reduced.items():
+            if all(times[key] == 1 for key in found[number]):
+                continue
+            found[number] = tuple(key._replace(local=link.local_ip) for key in found[number])
+            message = (
+                f"Link {number} to {link.remote_ip} cannot be told from another link because its local "
+                f"address {link.local_ip} is none of this host; add the address, or correct the bind IP in the service."
+            )
+            self._add("local_address_missing", link, message, [number])
+        return found
+
+    def add_ambiguous(self, group: list[LinkInfo], winner: LinkInfo, limits: Limits) -> None:
+        first = group[0]
+        for later in group[1:]:
+            port = "every port" if later.remote_port is None else f"UDP port {later.remote_port}"
+            message = (
+                f"Links {first.interface_id} and {later.interface_id} both match exactly the packets of "
+                f"{later.remote_ip}, {port}; the stricter limit of {limits} (link {winner.interface_id}) is enforced "
+                f"for both. Give one of them another port."
+            )
+            in_error = {later.interface_id} | ({first.interface_id} if winner is not first else set())
+            if winner.limits != limits:
+                in_error.add(winner.interface_id)
+            self._add("ambiguous_match", later, message, sorted(in_error))
+
+
+def _groups(links: Mapping[int, LinkInfo], keys: Mapping[int, Keys]) -> list[list[LinkInfo]]:
+    """Links that share a key, together; mostly each is alone."""
+    group_of: dict[Key, list[LinkInfo]] = {}
+    groups: list[list[LinkInfo]] = []
+    for number, several in keys.items():
+        group = next((group_of[key] for key in several if key in group_of), None)
+        if group is None:
+            group = []
+            groups.append(group)
+        group.append(links[number])
+        for key in several:
+            group_of.setdefault(key, group)
+    return groups
+
+
+def _strictest(group: list[LinkInfo]) -> tuple[LinkInfo, Limits]:
+    """The link that is enforced, and its limits. Blocking counts as strict: these links ask for the same packets, and
+    one of them says that none may pass."""
+    winner = min(group, key=lambda one: (one.bandwidth_kbit, one.interface_id))
+    return winner, strictest_of_each([one.limits for one in group])
+
+
+def _keys(link: LinkInfo, local_ip: IPAddress | None, host: Host, settings: Settings) -> Keys:
+    remote = link.remote_ip
+    if remote in host.addresses:
+        message = (
+            f"Link {link.interface_id} to {remote} cannot be limited because that is an address of this host; correct "
+            "it in the user AS."
+        )
+        raise _NoKeyError("own_address", message)
+    key = Key(remote, link.remote_port, local_ip, link.local_port)
+    if remote.version == 4 or not remote.is_link_local:  # the program tells interfaces apart for fe80::/10 alone
+        return (key,)
+    return tuple(key._replace(ifindex=one.ifindex) for one in _link_local_devices(link, host, settings))
+
+
+def _link_local_devices(link: LinkInfo, host: Host, settings: Settings) -> tuple[Device, ...]:
+    """A link-local address says nothing about the interface: the local address does, or a single configured one.
+    Packets are looked at on the lowest devices below it."""
+    indexes = host.addresses.get(link.local_ip, frozenset()) if link.local_ip is not None else frozenset()
+    names = [one.name for one in host.devices if one.ifindex in indexes]
+    if len(names) != 1 and len(settings.interfaces) == 1:
+        names = list(settings.interfaces)
+    devices, _ = looked_at(host.devices, names[:1]) if len(names) == 1 else ((), ())
+    if devices:
+        return devices
+    message = (
+        f"Link {link.interface_id} has the link-local address {link.remote_ip}, and nothing says on which interface; "
+        f"give the link a local address of this host, or configure exactly one interface."
+    )
+    raise _NoKeyError("ambiguous_interface", message)

@@ -1,0 +1,218 @@
+"""Which packets are each link's on this host, and what it is called where that cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ap_agent.common.settings import Settings
+from ap_agent.dataplane.devices import Device, Host
+from ap_agent.dataplane.program import Key
+from ap_agent.limiter.matching import Matcher, Matching, match
+from bandwidth_config import Limits, LinkInfo
+
+REMOTE, OTHER = ip_address("192.0.2.11"), ip_address("192.0.2.12")
+OURS, ABSENT = ip_address("198.51.100.1"), ip_address("198.51.100.99")
+FAR, NEAR = ip_address("fe80::7"), ip_address("fe80::1")
+HOST = Host(
+    (
+        Device(1, "lo", is_loopback=True),
+        Device(2, "eth0"),
+        Device(3, "eth1"),
+        Device(4, "br0", "bridge"),
+        Device(5, "port0", master=4),
+        Device(6, "port1", master=4),
+    ),
+    {
+        OURS: frozenset({2}),
+        NEAR: frozenset({2, 3}),
+        ip_address("fe80::2"): frozenset({3}),
+        ip_address("fe80::4"): frozenset({4}),
+    },
+)
+SETTINGS = Settings()
+
+
+def link(number: int, remote: Any = REMOTE, port: int | None = 50_000, kbit: int = 500, **fields: Any) -> LinkInfo:
+    return LinkInfo(number, 182, True, kbit, remote, remote_port=port, **fields)
+
+
+def matched(*links: LinkInfo, settings: Settings = SETTINGS, host: Host = HOST, **options: Any) -> Matching:
+    return match({one.interface_id: one for one in links}, host, settings, **options)
+
+
+def codes(found: Matching) -> list[tuple[str, str]]:
+    return [(one.code, one.subject) for one in found.problems]
+
+
+def test_a_link_is_known_by_both_addresses_and_both_ports() -> None:
+    found = matched(link(7, local_ip=OURS, local_port=50_001))
+
+    assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, OURS, 50_001),)
+    assert (found.wanted.links[7].to_user_kbit, found.wanted.links[7].from_user_kbit) == (500, 500)
+    assert (found.errors, found.problems) == ({}, ())
+
+
+def test_an_entry_with_the_thesis_four_keys_is_known_by_its_address_alone() -> None:
+    assert matched(link(7, port=None)).wanted.links[7].keys == (Key(REMOTE),)
+
+
+def test_only_links_to_user_ases_are_limited() -> None:
+    assert dict(matched(replace(link(7), is_user_as=False)).wanted.links) == {}
+
+
+def test_each_direction_has_its_own_limit_and_what_has_no_link_its() -> None:
+    settings = Settings(unmatched="default", default_bandwidth_kbit=1000, interfaces=("eth0",))
+    found = matched(link(7, kbit=200, directions=Limits(200, 900)), settings=settings).wanted
+
+    assert (found.links[7].to_user_kbit, found.links[7].from_user_kbit) == (200, 900)
+    assert (found.unmatched_kbit, found.interfaces) == (1000, ("eth0",))
+
+
+# --- local addresses ------------------------------------------------------------------------------------------------
+
+
+def test_local_address_of_no_interface_is_left_out_because_a_nat_stands_between() -> None:
+    found = matched(link(7, local_ip=ABSENT, local_port=50_001))
+
+    assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, None, 50_001),)
+    assert found.problems == ()
+
+
+def test_links_that_only_an_absent_local_address_tells_apart_keep_it_with_a_problem() -> None:
+    found = matched(link(7, local_ip=ABSENT), link(8, local_ip=OURS), link(9, local_ip=ip_address("198.51.100.98")))
+
+    assert codes(found) == [("local_address_missing", "link 7"), ("local_address_missing", "link 9")]
+    assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, ABSENT),)
+    assert sorted(found.errors) == [7, 9]
+    assert sorted(found.wanted.links) == [7, 8, 9]
+    assert "198.51.100.99 is none of this host; add the address, or correct the bind IP" in found.errors[7]
+
+
+def test_own_address_is_an_error_of_that_link_alone() -> None:
+    found = matched(link(7, OURS), link(8))
+
+    assert codes(found) == [("own_address", "link 7")]
+    assert sorted(found.wanted.links) == [8]
+    assert "is an address of this host" in found.errors[7]
+
+
+# --- link-local addresses -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("local", "interfaces", "ifindexes"),
+    [
+        ("fe80::2", (), [3]),
+        ("fe80::4", (), [5, 6]),  # a bridge: its ports are looked at
+        (None, ("eth1",), [3]),
+        ("fe80::1", ("eth1",), [3]),  # two interfaces have it
+        (None, (), None),
+        (None, ("eth0", "eth1"), None),
+        ("fe80::1", (), None),
+        (None, ("eth9",), None),
+    ],
+)
+def test_link_local_address_is_matched_on_one_interface(
+    local: str | None, interfaces: tuple[str, ...], ifindexes: list[int] | None
+) -> None:
+    one = link(7, FAR, local_ip=ip_address(local) if local is not None else None)
+    found = matched(one, link(8), settings=Settings(interfaces=interfaces))
+
+    if ifindexes is None:
+        assert codes(found) == [("ambiguous_interface", "link 7")]
+        assert sorted(found.wanted.links) == [8]
+    else:
+        assert [key.ifindex for key in found.wanted.links[7].keys] == ifindexes
+        assert found.problems == ()
+
+
+# --- the same packets -----------------------------------------------------------------------------------------------
+
+
+def test_of_links_with_the_same_packets_the_strictest_limit_of_each_direction_holds() -> None:
+    found = matched(
+        link(7, kbit=300, directions=Limits(300, 900)), link(8, kbit=400, directions=Limits(800, 400)), link(9, OTHER)
+    )
+
+    assert sorted(found.wanted.links) == [7, 9]
+    assert (found.wanted.links[7].to_user_kbit, found.wanted.links[7].from_user_kbit) == (300, 400)
+    assert codes(found) == [("ambiguous_match", "link 8")]
+    assert sorted(found.errors) == [7, 8]
+    assert found.errors[8] == (
+        "Links 7 and 8 both match exactly the packets of 192.0.2.11, UDP port 50000; the stricter limit of "
+        "300\u00a0kbit/s to the user AS and 400\u00a0kbit/s from it (link 7) is enforced for both. Give one of them "
+        "another port."
+    )
+
+
+def test_a_blocked_link_is_the_strictest_of_its_packets_and_its_own_limit_is_no_error() -> None:
+    found = matched(link(7, kbit=300), link(8, kbit=0))
+
+    assert sorted(found.wanted.links) == [8]
+    assert (found.wanted.links[8].to_user_kbit, found.wanted.links[8].from_user_kbit) == (0, 0)
+    assert sorted(found.errors) == [7, 8]
+
+
+def test_two_users_behind_one_nat_and_one_port_on_two_addresses_are_two_links_each() -> None:
+    found = matched(link(7), link(8, port=50_001), link(9, OTHER))
+
+    assert (sorted(found.wanted.links), found.errors) == ([7, 8, 9], {})
+
+
+# --- observe only ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by_operator", "by_document", "observed"), [(False, False, [8]), (True, False, [7, 8]), (False, True, [7, 8])]
+)
+def test_observe_only_is_of_the_operator_of_the_document_or_of_a_link(
+    by_operator: bool, by_document: bool, observed: list[int]
+) -> None:
+    links = (link(7), link(8, OTHER, is_observed=True))
+    found = matched(*links, settings=Settings(observe_only=by_operator), is_observe_only=by_document)
+
+    assert [number for number, one in found.wanted.links.items() if one.is_observed] == observed
+
+
+def test_observing_one_of_two_links_with_the_same_packets_lifts_no_limit() -> None:
+    assert not matched(link(7), link(8, is_observed=True)).wanted.links[7].is_observed
+
+
+# --- a few of many --------------------------------------------------------------------------------------------------
+
+LINKS = st.builds(
+    link,
+    st.integers(1, 6),
+    st.sampled_from([REMOTE, OTHER, OURS, FAR]),
+    st.sampled_from([None, 50_000]),
+    st.sampled_from([0, 500, 800]),
+    local_ip=st.sampled_from([None, OURS, ABSENT]),
+    is_observed=st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(st.lists(LINKS, max_size=6), st.booleans()), max_size=5))
+def test_what_is_remembered_changes_nothing_that_is_wanted(documents: list[tuple[list[LinkInfo], bool]]) -> None:
+    matcher = Matcher()
+    links: dict[int, LinkInfo] = {}
+    for several, is_observe_only in documents:
+        links = {**links, **{one.interface_id: one for one in several}}
+        found = matcher.match(links, HOST, SETTINGS, is_observe_only=is_observe_only)
+        assert found == match(links, HOST, SETTINGS, is_observe_only=is_observe_only)
+
+
+def test_one_changed_limit_leaves_all_other_links_as_the_same_objects() -> None:
+    links = {number: link(number, port=50_000 + number) for number in range(1, 20)}
+    matcher = Matcher()
+    before = matcher.match(links, HOST, SETTINGS).wanted
+    assert matcher.match(dict(links), HOST, SETTINGS).wanted is before
+    after = matcher.match({**links, 7: link(7, port=50_007, kbit=900)}, HOST, SETTINGS).wanted
+
+    assert [number for number in links if after.links[number] is not before.links[number]] == [7]
+    assert after.links[7].to_user_kbit == 900
