@@ -1,0 +1,174 @@
+"""Which document is enforced: the limiter's own copy of the last accepted one, then whatever the agent hands over.
+
+    <limiter_state_dir>/document.json    the last accepted document, as it was handed over
+    <limiter_state_dir>/trust.json       which keys count, and the newest version (`document.trust`)
+    <limiter_state_dir>/accepted.json    an older version that the operator accepts once
+
+What cannot be accepted is a problem; the last accepted document stays. A document is enforced first and stored then: a
+crash in between leaves the former one here, and the newer one where the agent put it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ap_agent.common.errors import AgentError, BundleError
+from ap_agent.common.files import parse_json, read_plain, write_atomically
+from ap_agent.common.ownership import as_owner_of
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.document.handover import FILE_NAME, MAX_BYTES, Document, read_document
+from ap_agent.document.signatures import read_stored
+from ap_agent.document.trust import (
+    ACCEPTANCE_FILE,
+    Trust,
+    load_acceptance,
+    load_trust,
+    refuse_older,
+    save_trust,
+    trust_now,
+    verifier,
+)
+from bandwidth_config import KnownEntries
+
+REQUESTS_FILE = "requests.json"
+_MAX_REQUESTS_BYTES = 64 * 1024
+MAX_SAMPLED = 16
+LONGEST_SAMPLING = timedelta(hours=1)
+
+
+class Documents:
+    """The accepted document, and the way of another one to that place. Nothing is raised for what a file holds."""
+
+    def __init__(self, settings: Settings, now: Callable[[], datetime]) -> None:
+        self.settings = settings
+        self.accepted: Document | None = None
+        self.trust: Trust = trust_now(settings, None, None)
+        self._now = now
+        self._known: KnownEntries = {}
+        self._handed: bytes | None = None  # as it was accepted
+        self._must_store = False
+        self._problems: dict[str, Problem] = {}
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(self._problems.values())
+
+    @property
+    def _folder(self) -> Path:
+        return self.settings.limiter_state_dir
+
+    def load(self) -> None:
+        """Take up the own copy, whatever its key has become since. Writes nothing."""
+        path = self._folder / FILE_NAME
+        try:
+            data, _ = read_plain(path, MAX_BYTES)
+            host_id = self.settings.host_id
+            self.accepted = read_document(
+                data, host_id=host_id, verify=read_stored, allow_unsigned=True, known=self._known
+            )
+        except FileNotFoundError:
+            pass
+        except OSError as exc:
+            self._unusable("document", f"The stored document {path} cannot be read: {exc.strerror}.")
+        except BundleError as exc:
+            self._unusable("document", f"The stored document {path} cannot be used: {exc.message}")
+        self._load_trust()
+
+    def _load_trust(self) -> None:
+        stored: Trust | None = None
+        is_damaged = False
+        try:
+            stored = load_trust(self._folder)
+        except AgentError as exc:
+            is_damaged = True
+            self._unusable("trust", exc.message)
+        self.trust = trust_now(self.settings, stored, self.accepted)
+        self._must_store = self.trust != stored and (is_damaged or self.accepted is not None)
+
+    def use(self, settings: Settings) -> None:
+        """Go on with other settings."""
+        self.settings = settings
+        self.trust = trust_now(settings, self.trust, self.accepted)
+
+    def take(self) -> bool:
+        """Look at what the agent handed over; whether another document is accepted now. Writes nothing."""
+        path = self.settings.state_dir / FILE_NAME
+        try:
+            data, _ = read_plain(path, MAX_BYTES)
+            is_new = data != self._handed and self._accept(data)
+        except FileNotFoundError:  # nothing was handed over yet, or it was taken away: no reason to end a limit
+            is_new = False
+        except OSError as exc:
+            return self._refuse(f"The document {path} cannot be read: {exc.strerror}.")
+        except AgentError as exc:
+            return self._refuse(exc.message)
+        self._problems.pop("refused", None)
+        return is_new
+
+    def _accept(self, data: bytes) -> bool:
+        settings = self.settings
+        document = read_document(
+            data,
+            host_id=settings.host_id,
+            verify=verifier(settings, self.trust, self._now()),
+            allow_unsigned=settings.allow_unsigned,
+            known=self._known,
+        )
+        if settings.allow_unsigned:  # else keys that nobody vouched for could be found in it when trust.json is lost
+            document = document.unsigned()
+        refuse_older(document.order, self.trust, lambda: load_acceptance(self._folder))
+        self._handed = data
+        if self.accepted is not None and document.data == self.accepted.data:
+            return False
+        self.trust = self.trust.after(document)
+        self.accepted = document
+        self._must_store = True
+        self._problems.pop("document", None)
+        return True
+
+    def _refuse(self, why: str) -> bool:
+        stays = " The limits that are set stay."
+        self._problems["refused"] = Problem("document_refused", "document", why + stays)
+        return False
+
+    def keep(self) -> None:
+        """Store what is accepted, unless it is; again where somebody deleted it."""
+        if self.accepted is None and not self._must_store:
+            return
+        path = self._folder / FILE_NAME
+        if not self._must_store and path.is_file():
+            return
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with as_owner_of(self._folder):
+                save_trust(self._folder, self.trust)
+                if self.accepted is not None:
+                    write_atomically(path, self.accepted.data, mode=0o600)
+                if self._must_store and self._handed is not None:  # not after a repair: it is not used up by that
+                    with contextlib.suppress(OSError):  # what is left over covers nothing that comes now
+                        (self._folder / ACCEPTANCE_FILE).unlink(missing_ok=True)
+        except OSError as exc:
+            self._unusable("store", f"The accepted document cannot be stored in {self._folder}: {exc.strerror}.")
+            return
+        self._must_store = False
+        for key in ("store", "trust", "document"):
+            self._problems.pop(key, None)
+
+    def _unusable(self, key: str, message: str) -> None:
+        self._problems[key] = Problem("state_unusable", str(self._folder), message)
+
+
+def requested_samples(state_dir: Path, now: datetime) -> dict[int, datetime]:
+    """Which links the agent asks to have sampled each second, and until when: at most 16, at most an hour ahead. The
+    rest is ignored, as is a file that is none."""
+    try:
+        document = parse_json(read_plain(state_dir / REQUESTS_FILE, _MAX_REQUESTS_BYTES)[0])
+        wanted = [(int(number), datetime.fromisoformat(until)) for number, until in document["sample"].items()]
+        allowed = [(number, until) for number, until in wanted if now < until <= now + LONGEST_SAMPLING]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return dict(sorted(allowed)[:MAX_SAMPLED])
