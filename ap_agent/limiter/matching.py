@@ -46,7 +46,8 @@ def match(links: Mapping[int, LinkInfo], host: Host, settings: Settings, *, is_o
         everywhere = tuple(dict.fromkeys(key for one in group for key in keys[one.interface_id]))
         is_observed = is_observe_only or settings.observe_only or all(one.is_observed for one in group)
         limited[winner.interface_id] = LimitedLink(winner.interface_id, everywhere, *limits, is_observed)
-    wanted = Wanted(dict(sorted(limited.items())), settings.unmatched_kbit, settings.interfaces)
+    unmatched_kbit = settings.unmatched_kbit if limited else None  # without a link the host is left as it was
+    wanted = Wanted(dict(sorted(limited.items())), unmatched_kbit, settings.interfaces)
     return Matching(wanted, result.errors, tuple(result.problems))
 
 

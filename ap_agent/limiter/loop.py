@@ -1,0 +1,309 @@
+"""The limiter as a daemon: when to look at the files, when to compare the kernel, when to count; signals and systemd.
+
+What was accepted last is enforced before anything else, then what the agent handed over. Then, in this one thread:
+when the agent hands something over (inotify), when the kernel says that somebody changed what matters, when a timed
+limit steps, and every `audit_interval_s` even when nothing was heard. Pauses are the monotonic clock's; the wall clock
+decides only which timed limit holds, may jump, and is looked at each second while there are timed limits.
+
+Nothing that a file or the kernel says ends this loop. Clock and waiting are parameters of tests.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
+from ap_agent.common.log import Conditions, Logger
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.document.handover import FILE_NAME
+from ap_agent.document.trust import ACCEPTANCE_FILE
+from ap_agent.limiter.counting import Counting
+from ap_agent.limiter.documents import REQUESTS_FILE, Documents
+from ap_agent.limiter.enforcing import Enforcer, Extras
+from ap_agent.limiter.events import Heard
+from ap_agent.limiter.pacing import Pacing
+
+FILES_REST_S = 0.1  # between two looks at the files: whoever writes them again and again costs no more than this
+UNWATCHED_S = 1.0
+START_RETRY_S = 1.0
+RETRY_S = 5.0  # after a pass that left something undone
+CLOCK_S = 1.0  # how late a wall clock that jumps is noticed at most
+STATE_INTERVAL_S = 10.0  # where usage is not counted
+# Problems that may pass by themselves; the log says WARNING.
+PASSING = frozenset({"apply_failed", "verify_failed", "kernel_unreadable", "document_refused", "filter_behind"})
+
+
+class Events(Protocol):
+    """What the loop needs of `events.Listener`."""
+
+    def fileno(self) -> int: ...
+    def drain(self) -> Heard: ...
+    def settle(self, own_ports: frozenset[int]) -> Heard: ...
+
+
+class Files(Protocol):
+    """What the loop needs of `common.watch.Watch`; both raise `OSError`."""
+
+    def fileno(self) -> int: ...
+    def drain(self) -> bool: ...
+
+
+def watched(settings: Settings) -> list[Path]:
+    """The files that wake the limiter when somebody replaces them."""
+    return [
+        settings.state_dir / FILE_NAME,
+        settings.state_dir / REQUESTS_FILE,
+        settings.limiter_state_dir / ACCEPTANCE_FILE,
+    ]
+
+
+class Loop:
+    """Runs until it is told to stop. `keep_lock` raises `LockHeldError` where another limiter is at work by now."""
+
+    def __init__(
+        self,
+        enforcer: Enforcer,
+        documents: Documents,
+        logger: Logger,
+        *,
+        events: Events,
+        watch: Callable[[], Files],
+        notifier: Notifier,
+        reload: Callable[[], Settings],
+        keep_lock: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] | None = None,
+    ) -> None:
+        self._enforcer, self._documents = enforcer, documents
+        self._log = logger
+        self._events, self._watch, self._notifier = events, watch, notifier
+        self._files: Files | None = None
+        self._reload, self._keep_lock = reload, keep_lock
+        self._monotonic = monotonic
+        self._wait = wait if wait is not None else self._wait_for_somebody
+        self._counting = Counting(enforcer, monotonic)
+        self._pacing = Pacing()
+        self._conditions = Conditions(logger)
+        self._loop_problems: dict[str, Problem] = {}
+        self._must_look_at_files, self._files_rested_at = True, -math.inf
+        self._next_audit = self._next_state = self._retry_at = self._next_watchdog = monotonic()
+        self._is_stopping = self._is_reloading = False
+        self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    # --- signals ----------------------------------------------------------------------------------------------------
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT end after the current pass; SIGHUP rereads the configuration."""
+        signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_stopping = True
+
+    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_reloading = True
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until it is told to stop. The limits stay in the kernel."""
+        self.start()
+        while not self._is_stopping:
+            self.step()
+            self.sleep()
+        self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
+        self._enforcer.write(is_running=False)
+        self._log.info("limiter.stop", limits="stay in the kernel")
+
+    def start(self) -> None:
+        """Enforce what was accepted last, then what was handed over. Only then systemd starts the border router."""
+        self._documents.load()
+        self._enforcer.take_up_closed()
+        self._enforce()
+        if self._documents.take():
+            self._enforce(is_settled=self._is_settled)
+        deadline = self._monotonic() + self._enforcer.settings.start_wait_s
+        # At boot a card may be seconds away from its address. The router waits for us, so not for long.
+        while not self._enforcer.is_ok and self._notifier.is_listening and self._monotonic() < deadline:
+            self._wait(START_RETRY_S)
+            self._enforce()
+        self._report()
+        self._notifier.send("READY=1", f"STATUS={self._status()}")
+
+    def step(self) -> None:
+        """Whatever is due now."""
+        if self._is_reloading:
+            self._reread()
+        self._feed_watchdog()
+        now = self._monotonic()
+        before = self._documents.problems
+        is_new = self._look_at_files(now)
+        self._hear(self._events.drain())
+        is_called = self._pacing.due is not None and now >= self._pacing.due
+        must_compare = is_called or now >= self._next_audit or (not self._enforcer.is_ok and now >= self._retry_at)
+        must_enforce = must_compare or is_new or self._enforcer.is_step_due()
+        if must_enforce:
+            self._enforce(is_settled=not must_compare and self._is_settled)
+        has_news = self._counting.count(now) or self._documents.problems != before
+        if must_enforce or has_news or now >= self._next_state:
+            self._report()
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether nobody else changed anything since the last pass, so far as the kernel's events say."""
+        return self._enforcer.configuration is not None and self._enforcer.is_ok and self._pacing.due is None
+
+    def _moments(self) -> list[float]:
+        """At which something is due."""
+        moments = [self._next_audit, self._next_state, *self._counting.moments()]
+        if self._files is None or self._must_look_at_files or self._monotonic() < self._files_rested_at:
+            moments.append(self._files_rested_at)
+        if self._pacing.due is not None:
+            moments.append(self._pacing.due)
+        if not self._enforcer.is_ok:
+            moments.append(self._retry_at)
+        if self._enforcer.has_timed_limits:
+            moments.append(self._monotonic() + min(CLOCK_S, self._enforcer.next_step_in_s()))
+        if self._notifier.watchdog_s is not None:
+            moments.append(self._next_watchdog)
+        return moments
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _look_at_files(self, now: float) -> bool:
+        """Whether another document is to be enforced."""
+        if now < self._files_rested_at or not self._are_files_new():
+            return False
+        is_new = self._documents.take()
+        self._counting.take_requests()
+        self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
+        return is_new
+
+    def _are_files_new(self) -> bool:
+        """Whether one of them may be another. Where they cannot be watched they are looked at each second."""
+        is_asked, self._must_look_at_files = self._must_look_at_files, False
+        try:
+            self._files = self._files or self._watch()
+            return self._files.drain() or is_asked
+        except OSError as exc:
+            self._files = None
+            self._log.debug("files.unwatched", message=exc.strerror)
+            return True
+
+    def _reread(self) -> None:
+        self._is_reloading = False
+        former = self._enforcer.settings
+        try:
+            settings = self._reload()
+            for name in ("state_dir", "limiter_state_dir", "limiter_run_dir", "maps_dir"):
+                if getattr(settings, name) != getattr(former, name):
+                    raise SettingsError(f"{name} cannot change while the limiter runs; restart it.", key=name)
+        except AgentError as exc:
+            self._loop_problems["settings"] = Problem("settings_invalid", "configuration", exc.message)
+            return
+        self._loop_problems.pop("settings", None)
+        self._enforcer.settings = settings
+        self._documents.use(settings)
+        self._must_look_at_files, self._next_audit = True, self._monotonic()
+        self._log.info("limiter.reload", unmatched=settings.unmatched, observe_only=settings.observe_only)
+
+    # --- the kernel -------------------------------------------------------------------------------------------------
+
+    def _hear(self, heard: Heard) -> None:
+        if heard.is_lost:
+            self._log.debug("kernel.events_lost")
+        self._pacing.hear(heard, self._monotonic())
+
+    def _enforce(self, *, is_settled: bool = False) -> None:
+        self._stay_alone()  # what is to be repaired may be the work of another limiter, who took our place meanwhile
+        began = self._monotonic()
+        accepted = self._documents.accepted
+        self._enforcer.enforce(accepted.configuration if accepted is not None else None, is_settled=is_settled)
+        ended = self._monotonic()
+        outcome = self._enforcer.outcome
+        if not is_settled:  # whoever saves a limit every few seconds must not put the comparison off for ever
+            self._next_audit = ended + self._enforcer.settings.audit_interval_s
+        self._retry_at = ended + RETRY_S
+        written = {one.device for one in outcome.plan.operations if one.device} if outcome.writes else set()
+        for change in self._pacing.compared(began, ended, written, is_finished=self._enforcer.is_finished):
+            self._log.info("kernel.drift", device=change.device or None, what=change.what)
+        self._hear(self._events.settle(outcome.ports))
+
+    def _stay_alone(self) -> None:
+        try:
+            self._keep_lock()
+        except LockHeldError:
+            self._log.error("limiter.lock_lost", limits="stay in the kernel")
+            raise
+        except AgentError as exc:
+            folder = str(self._enforcer.settings.limiter_run_dir)
+            self._loop_problems["lock"] = Problem("state_unusable", folder, exc.message)
+        else:
+            self._loop_problems.pop("lock", None)
+
+    # --- saying -----------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """The state file first, which the agent waits for; what was accepted is stored then."""
+        now = self._monotonic()
+        documents = self._documents
+        interval_s = self._enforcer.settings.usage_interval_s or STATE_INTERVAL_S
+        self._next_state = now + interval_s
+        before = documents.problems
+        self._say(now)
+        documents.keep()
+        if documents.problems != before:
+            self._say(now)
+
+    def _say(self, now: float) -> None:
+        counting = self._counting
+        problems = (*self._documents.problems, *self._loop_problems.values(), *self._pacing.problems(now))
+        self._enforcer.extras = Extras(problems, counting.total, counting.samples)
+        self._enforcer.write()
+        self._conditions.update((*self._enforcer.problems, *problems), now, warnings=PASSING)
+        self._notifier.send(f"STATUS={self._status()}")
+
+    def _status(self) -> str:
+        accepted = self._documents.accepted
+        version = accepted.order if accepted is not None else "none"
+        many = len(self._enforcer.problems) + len(self._enforcer.extras.problems)
+        return f"configuration {version}, {self._enforcer.limited} links limited, {many} problems"
+
+    def _feed_watchdog(self) -> None:
+        watchdog_s = self._notifier.watchdog_s
+        if watchdog_s is not None and self._monotonic() >= self._next_watchdog:
+            self._next_watchdog = self._monotonic() + watchdog_s / 3
+            self._notifier.send("WATCHDOG=1")
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def sleep(self) -> None:
+        """Until something is due or somebody calls."""
+        left_s = min(self._moments()) - self._monotonic()
+        if left_s > 0 and not self._is_stopping and not self._is_reloading:
+            self._wait(left_s)
+
+    def _wait_for_somebody(self, seconds: float) -> None:
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        if self._files is not None and self._monotonic() >= self._files_rested_at:
+            poll.register(self._files.fileno(), select.POLLIN)
+        if self._pacing.due is None:
+            poll.register(self._events.fileno(), select.POLLIN)
+        poll.poll(math.ceil(seconds * 1000))
+        try:
+            os.read(self._wake_in, 4096)
+        except BlockingIOError:
+            return

@@ -1,0 +1,43 @@
+"""`scionlab-bw-limiter run`: puts the parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ap_agent.common.lock import Lock
+from ap_agent.common.log import Logger
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.common.watch import Watch
+from ap_agent.dataplane.engine import Engine
+from ap_agent.limiter.documents import Documents
+from ap_agent.limiter.enforcing import Enforcer, utc_now
+from ap_agent.limiter.events import Listener
+from ap_agent.limiter.loop import Loop, watched
+
+
+def run(
+    settings: Settings,
+    reload: Callable[[], Settings],
+    engine: Engine,
+    lock: Lock,
+    *,
+    logger: Logger,
+    notifier: Notifier,
+) -> None:
+    """Until SIGTERM; the limits stay. Raises `AgentError` where the kernel's events cannot be heard, `LockHeldError`
+    where another limiter took the place."""
+    with Listener() as events:
+        loop = Loop(
+            Enforcer(settings, engine, logger),
+            Documents(settings, utc_now),
+            logger,
+            events=events,
+            watch=lambda: Watch(watched(settings)),
+            notifier=notifier,
+            reload=reload,
+            keep_lock=lock.keep,
+        )
+        loop.install_signals()
+        loop.run()
+    engine.close()

@@ -1,0 +1,99 @@
+"""An engine without a kernel: what it was asked for, and answers as the real one gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from ap_agent.common.problem import Problem
+from ap_agent.dataplane.devices import Device, Host
+from ap_agent.dataplane.outcome import Outcome, Plan, Readback
+from ap_agent.dataplane.tree import Operation
+from ap_agent.dataplane.wanted import Wanted
+from ap_agent.document.state import ClosedSegment, Counters, Direction
+
+HOST = Host((Device(1, "lo", is_loopback=True), Device(2, "eth0")), {ip_address("198.51.100.1"): frozenset({2})})
+NOTHING = Counters(0, 0, 0, 0, 0, 0)
+DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
+
+
+@dataclass
+class FakeEngine:
+    """`error`, `problems`, `failed`, `drift` (devices that somebody changed) are what the next passes find."""
+
+    on_closed: Callable[[tuple[ClosedSegment, ...]], None] = lambda _: None
+    devices: Host = HOST
+    error: Exception | None = None
+    problems: tuple[Problem, ...] = ()
+    failed: dict[int, str] = field(default_factory=dict)
+    drift: tuple[str, ...] = ()
+    passes: list[tuple[Wanted, bool]] = field(default_factory=list)
+    factors: list[tuple[float, float]] = field(default_factory=list)
+    segments: dict[tuple[int, Direction], int] = field(default_factory=dict)
+    count: dict[tuple[int, Direction], Counters] = field(default_factory=dict)
+    has: Wanted = field(default_factory=Wanted)
+    host_reads: int = 0
+    is_closed: bool = False
+
+    def host(self) -> Host:
+        self.host_reads += 1
+        return self.devices
+
+    def plan(self, wanted: Wanted) -> Outcome:
+        return self._outcome(wanted, wanted != self.has)
+
+    def enforce(self, wanted: Wanted, *, is_settled: bool = False) -> Outcome:
+        self.passes.append((wanted, is_settled))
+        if self.error is not None:
+            raise self.error
+        before = self.has
+        gone = [key for key in self.segments if key[0] not in wanted.links]
+        closed = tuple(ClosedSegment(*key, self.segments[key], 500, 1_795_305_600_000, self.count[key]) for key in gone)
+        if closed:
+            self.on_closed(closed)
+        for key in gone:
+            del self.segments[key], self.count[key]
+        for number in wanted.links:
+            for direction in DIRECTIONS:
+                if (number, direction) not in self.segments:
+                    self.segments[number, direction] = 1000 * number + (direction == "from_user")
+                    self.count[number, direction] = NOTHING
+        self.has = wanted
+        changed = {n for n in wanted.links if before.links.get(n) is not wanted.links[n]}
+        return self._outcome(wanted, wanted != before, only=changed if is_settled else None, closed=closed)
+
+    def _outcome(
+        self, wanted: Wanted, is_another: bool, *, only: set[int] | None = None, closed: tuple[ClosedSegment, ...] = ()
+    ) -> Outcome:
+        devices = self.drift or (("slbw0",) if is_another else ())
+        operations = tuple(Operation("change", "clsact", one, 2) for one in devices)
+        self.drift = ()
+        numbers = wanted.links if only is None else only
+        readback = {
+            n: (Readback(wanted.links[n].to_user_kbit, 0, 0), Readback(wanted.links[n].from_user_kbit, 0, 0))
+            for n in numbers
+        }
+        return Outcome(
+            Plan((), (), operations),
+            len(operations),
+            self.problems,
+            dict(self.failed),
+            readback,
+            closed,
+            ("eth0",) if wanted.links else (),
+            not self.failed and not self.problems,
+            frozenset({4001}),
+        )
+
+    def reset(self) -> Outcome:
+        return self.enforce(Wanted())
+
+    def counters(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
+        return {key: (segment, self.count[key]) for key, segment in self.segments.items()}
+
+    def set_factors(self, to_user: float, from_user: float) -> None:
+        self.factors.append((to_user, from_user))
+
+    def close(self) -> None:
+        self.is_closed = True

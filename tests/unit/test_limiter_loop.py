@@ -1,0 +1,574 @@
+"""The limiter's loop without a kernel: when it enforces what, what the state file says, what no fault ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.common.errors import AgentError, LockHeldError, NotPermittedError, SettingsError
+from ap_agent.common.log import get_logger
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.document.handover import write_document
+from ap_agent.document.signed_text import Version
+from ap_agent.document.state import ClosedSegment, Counters, LimiterState, Total, read_state
+from ap_agent.limiter.documents import Documents
+from ap_agent.limiter.enforcing import Enforcer
+from ap_agent.limiter.events import Change, Heard
+from ap_agent.limiter.loop import Loop
+from bandwidth_config import Limits
+from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
+from tests.limiter_documents import handed
+from tests.limiter_engine import FakeEngine
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@dataclass
+class Events:
+    """What the kernel is going to say."""
+
+    waiting: list[Heard] = field(default_factory=list)
+    settled: list[frozenset[int]] = field(default_factory=list)
+
+    def fileno(self) -> int:
+        raise AssertionError("nobody waits for real here")
+
+    def drain(self) -> Heard:
+        return self.waiting.pop(0) if self.waiting else Heard()
+
+    def settle(self, own_ports: frozenset[int]) -> Heard:
+        self.settled.append(own_ports)
+        return Heard()
+
+
+@dataclass
+class Files:
+    is_touched: bool = False
+    error: OSError | None = None
+
+    def fileno(self) -> int:
+        raise AssertionError("nobody waits for real here")
+
+    def drain(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        was, self.is_touched = self.is_touched, False
+        return was
+
+
+@dataclass
+class Service(Notifier):
+    """systemd, which listens."""
+
+    said: list[str] = field(default_factory=list)
+    is_there: bool = True
+    watchdog: float | None = None
+
+    @property
+    def is_listening(self) -> bool:
+        return self.is_there
+
+    @property
+    def watchdog_s(self) -> float | None:
+        return self.watchdog
+
+    def send(self, *states: str) -> None:
+        self.said += states
+
+
+class World:
+    """One limiter whose time passes only while it waits."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = self.reloaded = settings
+        self.engine, self.events, self.files, self.service = FakeEngine(), Events(), Files(), Service()
+        self.monotonic, self.jumped = 1000.0, timedelta(0)
+        self.lock_error: AgentError | None = None
+        self.waits: list[float] = []
+        self.start()
+
+    def start(self) -> None:
+        """Another process, on the same kernel and disk."""
+        self.enforcer = Enforcer(self.settings, self.engine, get_logger(), now=self.now)  # type: ignore[arg-type]  # a fake
+        self.loop = Loop(
+            self.enforcer,
+            Documents(self.settings, self.now),
+            get_logger(),
+            events=self.events,
+            watch=lambda: self.files,
+            notifier=self.service,
+            reload=self._reload,
+            keep_lock=self._keep_lock,
+            monotonic=lambda: self.monotonic,
+            wait=self._wait,
+        )
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.monotonic - 1000) + self.jumped
+
+    def _wait(self, seconds: float) -> None:
+        assert seconds > 0
+        self.waits.append(seconds)
+        self.monotonic += seconds
+
+    def _reload(self) -> Settings:
+        if isinstance(self.reloaded, AgentError):
+            raise self.reloaded
+        return self.reloaded
+
+    def _keep_lock(self) -> None:
+        if self.lock_error is not None:
+            raise self.lock_error
+
+    def hand(self, data: bytes | None = None, **options: Any) -> None:
+        write_document(self.settings.state_dir / "document.json", data or handed(**options))
+        self.files.is_touched = True
+
+    def run_for(self, seconds: float) -> None:
+        end = self.monotonic + seconds
+        while self.monotonic < end:
+            self.loop.step()
+            moment = min(*self.loop._moments(), end)
+            self._wait(max(0.001, moment - self.monotonic))
+
+    @property
+    def state(self) -> LimiterState:
+        found = read_state(self.settings.limiter_run_dir)
+        assert found is not None
+        return found
+
+    @property
+    def kbit(self) -> dict[int, int]:
+        """What the kernel has of each link."""
+        return {number: one.to_user_kbit for number, one in self.engine.has.links.items()}
+
+    def codes(self) -> list[str]:
+        return [one.code for one in self.state.problems]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "agent").mkdir()
+    return Settings(
+        url="https://service.example",
+        host_id=HOST_ID,
+        service_keys=SERVICE_KEYS,
+        state_dir=tmp_path / "agent",
+        limiter_state_dir=tmp_path / "limiter",
+        limiter_run_dir=tmp_path / "run",
+    )
+
+
+@pytest.fixture
+def world(settings: Settings) -> World:
+    return World(settings)
+
+
+def two(first: int = 500, second: int = 800, **fields: Any) -> dict[str, Any]:
+    return {"7": {**entry(first), **fields}, "8": entry(second, ip="192.0.2.12")}
+
+
+# --- from the files to the kernel -------------------------------------------------------------------------------------
+
+
+def test_without_a_document_the_kernel_is_not_touched_and_the_state_says_so(world: World) -> None:
+    world.loop.start()
+
+    assert world.engine.passes == []
+    assert (world.state.order, world.state.links, world.state.is_ok) == (None, {}, True)
+    assert world.service.said[-2:] == ["READY=1", "STATUS=configuration none, 0 links limited, 0 problems"]
+
+
+def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file(world: World) -> None:
+    world.loop.start()
+    world.hand(links=two(), version="1.19", limits=4)
+    world.loop.step()
+
+    state = world.state
+    assert world.kbit == {7: 500, 8: 800}
+    assert (state.host_id, state.order, state.is_ok) == (HOST_ID, Version(1, 19, 4), True)
+    link = state.links[7]
+    assert (link.limits, link.state, link.problem) == (Limits(500, 500), "enforced", None)
+    assert link.to_user is not None
+    assert (link.to_user.rate_kbit, link.to_user.segment) == (500, 7000)
+    assert state.devices == ("eth0",)
+
+
+def test_one_changed_limit_is_a_settled_pass_that_looks_at_nothing_else(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    reads = world.engine.host_reads
+    before = world.engine.has
+    world.hand(links=two(second=900), limits=8)
+    world.loop.step()
+
+    assert [is_settled for _, is_settled in world.engine.passes] == [False, True]
+    assert world.engine.host_reads == reads
+    assert world.engine.has.links[7] is before.links[7]
+    assert world.state.links[7].state == world.state.links[8].state == "enforced"
+    assert world.state.links[8].to_user is not None
+    assert world.state.links[8].to_user.rate_kbit == 900
+
+
+def test_own_copy_is_enforced_before_what_was_handed_over(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.hand(links=two(first=900), limits=8)
+    world.engine.passes.clear()
+    world.start()
+    world.loop.start()
+
+    assert [wanted.links[7].to_user_kbit for wanted, _ in world.engine.passes] == [500, 900]
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"", b"{}", handed(host_id="another"), handed(version="1.1", limits=1)],
+    ids=["nothing", "no document", "of another host", "older"],
+)
+def test_rubbish_ends_no_limit(world: World, rubbish: bytes) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.hand(rubbish or b" ")
+    world.run_for(5)
+
+    assert world.kbit == {7: 500, 8: 800}
+    assert world.codes() == ["document_refused"]
+    assert world.state.order == Version(1, 18, 7)
+
+
+def test_agent_that_vanishes_with_all_its_files_ends_no_limit(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    (world.settings.state_dir / "document.json").unlink()
+    world.settings.state_dir.rmdir()
+    world.files.is_touched = True
+    world.run_for(200)
+
+    assert world.kbit == {7: 500, 8: 800}
+    assert world.codes() == []
+
+
+def test_who_writes_the_file_again_and_again_is_looked_at_ten_times_a_second(world: World) -> None:
+    world.loop.start()
+    taken: list[float] = []
+    take = world.loop._documents.take
+    world.loop._documents.take = lambda: bool(taken.append(world.monotonic)) or take()  # type: ignore[method-assign]
+    end = world.monotonic + 2
+    while world.monotonic < end:
+        world.files.is_touched = True
+        world.loop.step()
+        world.monotonic += 0.005
+
+    assert 18 <= len(taken) <= 21
+
+
+def test_files_that_cannot_be_watched_are_looked_at_each_second(world: World) -> None:
+    world.loop.start()
+    world.files.error = PermissionError(13, "Permission denied")
+    world.loop.step()
+    world.hand(links=two())
+    world.run_for(1.2)
+
+    assert world.kbit == {7: 500, 8: 800}
+
+
+# --- what the kernel says ---------------------------------------------------------------------------------------------
+
+
+def test_what_somebody_changed_is_compared_within_a_moment_and_our_own_ports_are_named(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.loop.step()
+    assert world.events.settled[-1] == frozenset({4001})
+    world.events.waiting = [Heard(frozenset({Change("eth0", "filter")}))]
+    passes = len(world.engine.passes)
+    at = world.monotonic
+    world.run_for(0.15)
+
+    assert [is_settled for _, is_settled in world.engine.passes[passes:]] == [False]
+    assert world.state.observed_at - NOW < timedelta(seconds=at - 1000 + 0.13)
+
+
+def test_after_something_was_heard_no_pass_counts_as_settled(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.loop.step()
+    world.monotonic += 1
+    world.events.waiting = [Heard(frozenset({Change("eth0", "filter")}))]
+    world.hand(links=two(first=900), limits=8)
+    world.loop.step()
+
+    assert world.engine.passes[-1][1] is False
+
+
+def test_fight_has_a_name_and_slows_down(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    for _ in range(12):
+        world.events.waiting = [Heard(frozenset({Change("eth0", "filter")}))]
+        world.engine.drift = ("eth0",)
+        world.run_for(0.6)
+
+    assert "repeatedly_changed" in world.codes()
+
+
+def test_audit_compares_everything_although_nothing_was_heard(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    passes = len(world.engine.passes)
+    world.run_for(181)
+
+    assert [is_settled for _, is_settled in world.engine.passes[passes:]] == [False] * 3
+
+
+def test_failure_is_told_with_the_links_and_tried_again(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.engine.failed = {7: "The kernel refused it."}
+    world.run_for(61)
+    assert (world.state.is_ok, world.state.links[7].state, world.state.links[7].problem) == (
+        False,
+        "error",
+        "The kernel refused it.",
+    )
+    assert world.state.links[8].state == "enforced"
+    world.engine.failed = {}
+    world.run_for(6)
+
+    assert (world.state.is_ok, world.state.links[7].state) == (True, "enforced")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AgentError("It does not say."), "kernel_unreadable"),
+        (NotPermittedError("No right.", code="no_bpf_right"), "no_bpf_right"),
+    ],
+)
+def test_kernel_that_says_nothing_sensible_ends_nothing(world: World, error: AgentError, code: str) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.engine.error = error
+    world.run_for(61)
+
+    assert world.codes() == [code]
+    assert {one.state for one in world.state.links.values()} == {"error"}
+    assert world.state.links[7].to_user is not None  # the counters are memory, and go on
+    world.engine.error = None
+    world.run_for(6)
+    assert world.state.is_ok
+
+
+def test_boot_waits_for_the_kernel_but_not_for_ever(world: World) -> None:
+    world.hand(links=two())
+    world.engine.failed = {7: "There is no interface eth0."}
+    world.loop.start()
+
+    assert sum(world.waits) == pytest.approx(10)
+    assert "READY=1" in world.service.said
+    assert world.state.links[7].state == "error"
+
+
+def test_links_whose_packets_cannot_be_told_are_problems_beside_those_of_the_kernel(world: World) -> None:
+    world.engine.problems = (Problem("filter_behind", "eth0", "A filter."),)
+    world.hand(links={"7": entry(500), "8": entry(400), "9": entry(300, ip="198.51.100.1")})
+    world.service.is_there = False
+    world.loop.start()
+
+    assert world.codes() == ["filter_behind", "own_address", "ambiguous_match"]
+    assert {number: one.state for number, one in world.state.links.items()} == {7: "error", 8: "error", 9: "error"}
+
+
+# --- observe only -----------------------------------------------------------------------------------------------------
+
+
+def test_observed_links_are_told_as_observed(world: World) -> None:
+    world.hand(links=two(Observe=True))
+    world.loop.start()
+    assert {number: one.state for number, one in world.state.links.items()} == {7: "observed", 8: "enforced"}
+    world.hand(links=two(), limits=8, is_observe_only=True)
+    world.run_for(1)
+
+    assert {one.state for one in world.state.links.values()} == {"observed"}
+    assert world.state.is_observe_only
+
+
+# --- timed limits -----------------------------------------------------------------------------------------------------
+
+
+def timed(begin: datetime, seconds: int, kbit: int) -> dict[str, Any]:
+    text = "%Y-%m-%dT%H:%M:%SZ"
+    until = begin + timedelta(seconds=seconds)
+    return {"Timed": [{"From": begin.strftime(text), "Until": until.strftime(text), "Steps": [[0, kbit, kbit]]}]}
+
+
+def test_timed_limit_steps_at_its_second_by_the_clock_alone(world: World) -> None:
+    world.hand(links=two(**timed(NOW + timedelta(seconds=100), 50, 100)))
+    world.loop.start()
+    assert world.state.next_step_at == NOW + timedelta(seconds=100)
+    world.run_for(99.5)
+    assert world.kbit == {7: 500, 8: 800}
+    world.run_for(1)
+
+    assert world.kbit == {7: 100, 8: 800}
+    assert (world.engine.passes[-1][1], world.state.is_step) == (True, True)
+    assert world.state.links[7].limits == Limits(100, 100)
+    world.run_for(51)
+    assert world.kbit == {7: 500, 8: 800}
+
+
+def test_clock_that_jumps_is_noticed_within_a_second(world: World) -> None:
+    world.hand(links=two(**timed(NOW + timedelta(hours=5), 3600, 100)))
+    world.loop.start()
+    world.jumped = timedelta(hours=5, minutes=1)
+    world.run_for(1.1)
+    assert world.kbit == {7: 100, 8: 800}
+    world.jumped = timedelta(0)
+    world.run_for(1.1)
+
+    assert world.kbit == {7: 500, 8: 800}
+
+
+# --- counters, segments, samples --------------------------------------------------------------------------------------
+
+
+def test_counters_are_written_every_usage_interval_without_a_pass(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    passes, number = len(world.engine.passes), world.state.number
+    world.engine.count[7, "to_user"] = Counters(9000, 9, 100, 1, 50, 1)
+    world.run_for(10.1)
+
+    state = world.state
+    assert state.links[7].to_user is not None
+    assert state.links[7].to_user.counters == Counters(9000, 9, 100, 1, 50, 1)
+    assert state.number > number
+    assert len(world.engine.passes) == passes
+
+
+def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.engine.count[8, "to_user"] = Counters(9000, 9, 0, 0, 0, 0)
+    world.hand(links={"7": entry(500)}, limits=8)
+    world.run_for(1)
+    ended = [one for one in world.state.closed if one.direction == "to_user"]
+    assert ended == [ClosedSegment(8, "to_user", 8000, 500, 1_795_305_600_000, Counters(9000, 9, 0, 0, 0, 0))]
+    world.start()
+    world.loop.start()
+    assert len(world.state.closed) == 2
+    world.jumped = timedelta(days=1, hours=1)
+    world.run_for(11)
+
+    assert world.state.closed == ()
+
+
+def test_requested_links_are_sampled_each_second_until_their_moment(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    until = (NOW + timedelta(seconds=25)).isoformat()
+    (world.settings.state_dir / "requests.json").write_text(
+        json.dumps({"schema": 1, "sample": {"7": until, "99": until}})
+    )
+    world.files.is_touched = True
+    world.run_for(21)
+
+    assert list(world.state.samples) == [7]
+    moments = [one.at_ms for one in world.state.samples[7]]
+    assert 15 <= len(moments) <= 21
+    assert all(950 <= later - earlier <= 1100 for earlier, later in pairwise(moments))
+    world.run_for(200)
+    assert world.state.samples == {}
+
+
+# --- the cap ----------------------------------------------------------------------------------------------------------
+
+
+def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_had_it(world: World) -> None:
+    world.hand(links=two(), total_kbit=1000)
+    world.loop.start()
+    world.run_for(1)
+    assert world.state.total == Total(1000, 1000, 1000)
+    world.engine.count[7, "to_user"] = Counters(0, 0, 0, 0, 0, 0)
+    passed = refused = 0
+    for _ in range(30):
+        passed, refused = passed + 9375, refused + 9375
+        for number in (7, 8):
+            world.engine.count[number, "to_user"] = Counters(passed, 1, refused, 1, 0, 0)
+        world.run_for(0.15)
+    assert world.engine.factors[-1] == (pytest.approx(1.3), 1.0)
+    world.hand(links=two(), limits=8)
+    world.run_for(1)
+
+    assert world.state.total is None
+    assert world.engine.factors[-1] == (1.0, 1.0)
+
+
+def test_cap_of_links_that_are_only_observed_is_not_in_force(world: World) -> None:
+    world.hand(links=two(), total_kbit=1000, is_observe_only=True)
+    world.loop.start()
+    world.run_for(11)
+
+    assert world.state.total == Total(1000, None, None)
+
+
+# --- settings, lock, end ----------------------------------------------------------------------------------------------
+
+
+def test_other_settings_count_after_sighup_and_bad_ones_are_named(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.reloaded = replace(world.settings, observe_only=True)
+    world.loop._on_reload(1, None)
+    world.loop.step()
+    assert {one.state for one in world.state.links.values()} == {"observed"}
+    world.reloaded = SettingsError("It is wrong.", key="x")  # type: ignore[assignment]  # raised by the fake
+    world.loop._on_reload(1, None)
+    world.run_for(11)
+    assert world.codes() == ["settings_invalid"]
+    world.reloaded = replace(world.settings, limiter_state_dir=Path("/elsewhere"))
+    world.loop._on_reload(1, None)
+    world.run_for(11)
+
+    assert "limiter_state_dir cannot change while the limiter runs" in world.state.problems[0].message
+    assert world.engine.has.links[7].is_observed
+
+
+def test_limiter_that_lost_its_place_to_another_ends_and_touches_nothing(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    passes = len(world.engine.passes)
+    world.lock_error = LockHeldError("Another limiter is at work.")
+    world.hand(links=two(first=900), limits=8)
+    with pytest.raises(LockHeldError):
+        world.loop.step()
+
+    assert len(world.engine.passes) == passes
+
+
+def test_stopping_leaves_the_limits_and_says_so(world: World) -> None:
+    world.hand(links=two())
+    world.loop._on_stop(15, None)
+    world.loop.run()
+
+    assert world.kbit == {7: 500, 8: 800}
+    assert not world.state.is_running
+    assert "STOPPING=1" in world.service.said
+
+
+def test_watchdog_is_fed_three_times_in_its_time(world: World) -> None:
+    world.service.watchdog = 30.0
+    world.hand(links=two())
+    world.loop.start()
+    world.run_for(300)
+
+    assert world.service.said.count("WATCHDOG=1") == 30
