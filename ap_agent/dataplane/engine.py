@@ -54,7 +54,8 @@ class Engine:
         self._maps_dir, self._object_file = maps_dir, object_file
         self._socket = RtSocket()
         self._reader = Reader(self._socket)
-        self._writer = Writer(self._socket, on_closed, progress)
+        self.on_closed = on_closed
+        self._writer = Writer(self._socket, lambda closed: self.on_closed(closed), progress)
         self._program: Program | None = None
         self._target = Target()
         self._settled: tuple[Wanted, Observed] | None = None  # what the last pass found to be so
