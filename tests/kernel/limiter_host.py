@@ -1,0 +1,92 @@
+"""The limiter's process on an attachment point of its own; its agent is the test, which hands documents over."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ap_agent.document.handover import write_document
+from ap_agent.document.state import LimiterState, read_state
+from measuring.netns import run_command
+from tests.agent_bundles import HOST_ID, PINNED
+from tests.kernel.engine_bed import EngineBed
+from tests.limiter_documents import handed
+
+PATIENCE_S = 20.0
+
+
+@dataclass
+class LimiterHost:
+    """`bed.engine` is not used: all limits are the process's."""
+
+    bed: EngineBed
+    folder: Path
+    process: subprocess.Popen[str] | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state_dir.mkdir(mode=0o750)
+        self.bed.maps_dir.mkdir()
+        run_command(["mount", "-t", "bpf", "bpf", str(self.bed.maps_dir)])  # what the process mounted would end with it
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "agent"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.folder / "run"
+
+    def start(self) -> None:
+        config = self.folder / "agent.toml"
+        lines = {
+            "url": '"https://service.example"',
+            "host_id": f'"{HOST_ID}"',
+            "host_secret": '"secret-of-this-host"',
+            "state_dir": f'"{self.state_dir}"',
+            "limiter_state_dir": f'"{self.folder / "limiter"}"',
+            "limiter_run_dir": f'"{self.run_dir}"',
+            "maps_dir": f'"{self.bed.maps_dir}"',
+            "usage_interval_s": "1",
+            **self.settings,
+        }
+        config.write_text(PINNED + "".join(f"{key} = {value}\n" for key, value in lines.items()))
+        config.chmod(0o600)
+        with (self.folder / "log").open("a") as log:
+            self.process = self.bed.ap.python("tests.run_limiter", str(config), stdout=log, stderr=log)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def hand(self, links: dict[str, Any], **options: Any) -> None:
+        write_document(self.state_dir / "document.json", handed(links, **options))
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    @property
+    def state(self) -> LimiterState | None:
+        return read_state(self.run_dir)
+
+    def until(self, holds: Callable[[LimiterState], bool], within_s: float = PATIENCE_S) -> LimiterState:
+        """The first state for which it holds."""
+        deadline = time.monotonic() + within_s
+        while True:
+            found = self.state
+            if found is not None and holds(found):
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {within_s} s: {found}\n{self.log()}")
+            time.sleep(0.01)
+
+    def rates(self, device: str = "slbw0") -> list[str]:
+        """What `tc` says of our classes."""
+        lines = self.bed.tc("class", "show", "dev", device, check=False).splitlines()
+        return sorted(line.partition(" rate ")[2].split()[0] for line in lines if " htb " in line)

@@ -1,0 +1,223 @@
+"""The limiter's process on a real kernel: from a handed document to limits, through kills, restarts and other hands."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ap_agent.document.state import LimiterState
+from measuring.netns import available
+from tests.agent_bundles import entry
+from tests.kernel.engine_bed import U1, U2, USER_PORT, engine_bed
+from tests.kernel.limiter_host import LimiterHost
+from tests.limiter_documents import handed
+
+pytestmark = pytest.mark.kernel
+ONE = {"7": entry(500, U1, USER_PORT)}
+TWO = {**ONE, "8": entry(800, U2, USER_PORT)}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[LimiterHost]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as bed:
+        made = LimiterHost(bed, tmp_path)
+        yield made
+        if made.process is not None and made.process.poll() is None:
+            made.end(signal.SIGKILL)
+
+
+def has_links(*numbers: int) -> object:
+    def holds(state: LimiterState) -> bool:
+        return sorted(state.links) == sorted(numbers) and all(one.state == "enforced" for one in state.links.values())
+
+    return holds
+
+
+def passed(state: LimiterState, number: int = 7) -> int:
+    to_user = state.links[number].to_user
+    assert to_user is not None
+    return to_user.counters.passed_bytes
+
+
+def test_handed_document_limits_packets_and_the_state_file_counts_them(host: LimiterHost) -> None:
+    host.start()
+    host.until(lambda state: not state.links)
+    host.hand(ONE)
+    host.until(has_links(7))
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    assert host.bed.received_kbit(to_user=False) == pytest.approx(500, abs=220)
+    state = host.until(lambda one: passed(one) > 0 and one.links[7].to_user.drops > 0)  # type: ignore[union-attr]
+
+    assert state.devices == ("eth0", "eth1")
+    assert state.problems == ()
+
+
+def test_changed_limit_is_in_the_kernel_without_a_dump_and_loses_no_counter(host: LimiterHost) -> None:
+    host.hand(TWO)
+    host.start()
+    before = host.until(has_links(7, 8))
+    host.hand({**TWO, "7": entry(900, U1, USER_PORT)}, limits=8)
+    after = host.until(lambda state: state.links[7].limits.to_user_kbit == 900)
+
+    assert host.rates() == ["800Kbit", "900Kbit"]
+    assert after.links[7].to_user is not None
+    assert before.links[7].to_user is not None
+    assert after.links[7].to_user.segment == before.links[7].to_user.segment
+    assert after.writes - before.writes <= 6
+
+
+def test_killed_limiter_goes_on_with_limits_and_counters(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(has_links(7))
+    host.bed.received_kbit(to_user=True)
+    before = host.until(lambda state: passed(state) > 0)
+    host.end(signal.SIGKILL)
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    host.start()
+    after = host.until(lambda state: state.run != before.run and bool(state.links))
+
+    assert after.writes == 0
+    assert passed(after) > passed(before) + 40_000
+    assert after.links[7].to_user is not None
+    assert before.links[7].to_user is not None
+    assert after.links[7].to_user.segment == before.links[7].to_user.segment
+
+
+def test_stopped_limiter_leaves_the_limits_and_says_that_it_is_gone(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(has_links(7))
+    assert host.end() == 0
+
+    assert host.state is not None
+    assert not host.state.is_running
+    assert host.rates() == ["500Kbit"]
+
+
+def test_own_copy_holds_after_a_reboot_without_the_agent(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(has_links(7))
+    host.end()
+    for name in ("slbw0", "slbw1"):  # a reboot leaves nothing of the kernel
+        host.bed.ap.ip("link", "del", name)
+    (host.state_dir / "document.json").unlink()
+    host.start()
+    host.until(lambda state: state.is_running and bool(state.links) and state.is_ok)
+
+    assert host.rates() == ["500Kbit"]
+
+
+def test_removed_link_is_closed_in_the_state_file_with_its_last_counters(host: LimiterHost) -> None:
+    host.hand(TWO)
+    host.start()
+    host.until(has_links(7, 8))
+    host.bed.received_kbit(to_user=True)
+    before = host.until(lambda state: passed(state) > 0)
+    host.hand({"8": TWO["8"]}, limits=8)
+    after = host.until(has_links(8))
+    host.end()
+    host.start()
+    again = host.until(lambda state: state.run != after.run and bool(state.links))
+
+    for state in (after, again):
+        (ended,) = [one for one in state.closed if (one.interface_id, one.direction) == (7, "to_user")]
+        assert ended.counters.passed_bytes >= passed(before)
+        assert ended.segment == before.links[7].to_user.segment  # type: ignore[union-attr]
+
+
+HANDS = {
+    "a filter is deleted": ["filter", "del", "dev", "eth0", "egress", "pref", "20"],
+    "clsact is deleted": ["qdisc", "del", "dev", "eth0", "clsact"],
+    "the root of an IFB is deleted": ["qdisc", "del", "dev", "slbw0", "root"],
+    "a class is changed": [
+        "class", "change", "dev", "slbw0", "parent", "51b0:", "classid", "51b0:7", "htb", "rate", "9mbit"
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HANDS)
+def test_what_somebody_changes_is_repaired_within_a_second(host: LimiterHost, what: str) -> None:
+    host.hand(ONE)
+    host.start()
+    before = host.until(has_links(7))
+    time.sleep(0.3)
+    host.bed.tc(*HANDS[what])
+    after = host.until(lambda state: state.writes > before.writes and state.is_ok, within_s=1.0)
+
+    assert after.links[7].state == "enforced"
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+
+
+@pytest.mark.parametrize("what", ["deleted", "renamed", "down"])
+def test_ifb_that_somebody_touches_is_back_within_a_second(host: LimiterHost, what: str) -> None:
+    host.hand(ONE)
+    host.start()
+    before = host.until(has_links(7))
+    time.sleep(0.3)
+    if what == "deleted":
+        host.bed.ap.ip("link", "del", "slbw0")
+    elif what == "renamed":
+        host.bed.ap.ip("link", "set", "slbw0", "down")
+        host.bed.ap.ip("link", "set", "slbw0", "name", "other0")
+    else:
+        host.bed.ap.ip("link", "set", "slbw0", "down")
+    host.until(lambda state: state.writes > before.writes and state.is_ok, within_s=1.0)
+
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+
+
+def test_card_that_comes_later_is_limited_within_a_second(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(has_links(7))
+    time.sleep(0.3)
+    host.bed.ap.ip("link", "add", "veth9", "type", "veth", "peer", "name", "veth10")
+    state = host.until(lambda one: "veth9" in one.devices, within_s=1.0)
+
+    assert state.is_ok
+
+
+def test_in_peace_nothing_is_written_to_the_kernel(host: LimiterHost) -> None:
+    host.settings["audit_interval_s"] = "0.5"
+    host.hand(TWO)
+    host.start()
+    before = host.until(has_links(7, 8))
+    after = host.until(lambda state: state.number > before.number + 6)
+
+    assert after.writes == before.writes
+    assert host.log().count("kernel.drift") == 0
+
+
+def test_other_settings_count_after_sighup(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(has_links(7))
+    config = host.folder / "agent.toml"
+    config.write_text(config.read_text() + "observe_only = true\n")
+    assert host.process is not None
+    host.process.send_signal(signal.SIGHUP)
+    host.until(lambda state: state.is_observe_only and state.links[7].state == "observed")
+
+    assert host.bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
+
+
+def test_rubbish_in_the_agents_folder_ends_no_limit(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(has_links(7))
+    path = host.state_dir / "document.json"
+    for rubbish in (b"", b"\0" * 1000, handed(ONE, host_id="another")):
+        path.write_bytes(rubbish)
+        host.until(lambda state: [one.code for one in state.problems] == ["document_refused"])
+        host.hand(ONE)
+        host.until(lambda state: state.problems == ())
+
+    assert host.rates() == ["500Kbit"]
