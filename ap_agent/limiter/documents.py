@@ -11,6 +11,7 @@ crash in between leaves the former one here, and the newer one where the agent p
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -76,6 +77,7 @@ class Documents:
             self._unusable("document", f"The stored document {path} cannot be read: {exc.strerror}.")
         except BundleError as exc:
             self._unusable("document", f"The stored document {path} cannot be used: {exc.message}")
+        gc.freeze()
         self._load_trust()
 
     def _load_trust(self) -> None:
@@ -128,6 +130,7 @@ class Documents:
         self.accepted = document
         self._must_store = True
         self._problems.pop("document", None)
+        gc.freeze()  # thousands of links stay as they are; looking at them again costs 40 ms with each state written
         return True
 
     def _refuse(self, why: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Literal
 
 from ap_agent.dataplane.outcome import Readback
 from ap_agent.dataplane.wanted import LimitedLink
@@ -28,18 +29,20 @@ def link_states(
     counted: Counted,
 ) -> dict[int, LinkState]:
     """Of each link that is to be limited. `links` have the limits of the moment of the readback."""
-    found = {}
+    found: dict[int, LinkState] = {}
     for number, link in links.items():
         if not link.is_user_as:
             continue
         to_user, from_user = directions(number, readback, counted)
+        said: Literal["enforced", "observed", "error"] = "enforced"
         problem = errors.get(number)
         if problem is None and (to_user is None or from_user is None):
             problem = _NOT_THERE
-        wanted = limited.get(number)
-        is_observed = wanted is not None and wanted.is_observed
-        said = "error" if problem is not None else "observed" if is_observed else "enforced"
-        found[number] = LinkState(number, link.limits, said, problem, to_user, from_user)  # type: ignore[arg-type]  # one of three
+        if problem is not None:
+            said = "error"
+        elif number in limited and limited[number].is_observed:
+            said = "observed"
+        found[number] = LinkState(number, link.limits, said, problem, to_user, from_user)
     return found
 
 

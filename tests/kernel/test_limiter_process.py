@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ def host(tmp_path: Path) -> Iterator[LimiterHost]:
             made.end(signal.SIGKILL)
 
 
-def has_links(*numbers: int) -> object:
+def has_links(*numbers: int) -> Callable[[LimiterState], bool]:
     def holds(state: LimiterState) -> bool:
         return sorted(state.links) == sorted(numbers) and all(one.state == "enforced" for one in state.links.values())
 
