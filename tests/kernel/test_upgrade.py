@@ -1,17 +1,21 @@
 """From the first engine to this one: what it left in a kernel is found, counted, and taken away; nothing else is.
 
-The first engine is real: the landed commit, run in the namespace. What the upgrade does to traffic: `test_upgrade_traffic`.
+The first engine is real: the landed commit, run in the namespace. What happens to traffic: `test_upgrade_traffic`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from ap_agent.dataplane.attributes import Message
+from ap_agent.dataplane.rtsocket import Refusal, RtSocket
 from ap_agent.document.state import ClosedSegment
 from ap_agent.limiter import previous_engine
 from ap_agent.limiter.previous_engine import Removed
@@ -198,7 +202,9 @@ def test_an_operators_redirect_into_the_old_ifb_keeps_it_under_another_name(
     assert "redirects to it of somebody else" in removed.problems[0].message
     assert "ip link del slbwold" in removed.problems[0].message
     assert witness.classes(wire.ap, "slbwold") == {}
-    assert {one["pref"] for one in witness.filters(wire.ap, "eth0", "ingress")} == {300}
+    assert witness.filters(wire.ap, "eth0", "egress") == []
+    prefs = {one["pref"] for one in witness.filters(wire.ap, "eth0", "ingress")}
+    assert prefs == {300, 100}  # his, and the note that the clsact came with the first engine
 
 
 def test_redirects_to_an_ifb_that_somebody_deleted_go_too(wire: Wire, first_engine: FirstEngine) -> None:
@@ -226,3 +232,31 @@ def test_what_was_begun_by_a_limiter_that_died_is_found_again(wire: Wire, first_
 
     assert len(removed.closed) == 10
     assert wire.everything() == before
+
+
+class BeforeLinux62:
+    """The kernel's socket, but a device that is up cannot be renamed."""
+
+    def __init__(self, real: RtSocket) -> None:
+        self._real = real
+
+    def send(self, groups: list[list[Message]]) -> list[Refusal | None]:
+        return [Refusal(0, errno.EBUSY)] if len(groups[0]) == 1 else self._real.send(groups)
+
+
+def test_before_linux_6_2_the_old_ifb_gets_its_other_name_while_it_is_down(
+    wire: Wire, first_engine: FirstEngine
+) -> None:
+    first_engine.enforce(wire.ap, LINKS)
+    previous = wire.ap.call(previous_engine.find)
+    assert previous is not None
+    real, classes = previous.kernel.socket, previous.kernel.classes
+    previous.kernel = cast("previous_engine._Kernel", SimpleNamespace(socket=BeforeLinux62(real), classes=classes))
+
+    wire.ap.call(previous.make_way)
+    real.close()
+
+    assert "slbw0" not in witness.links(wire.ap)
+    assert "UP" in witness.links(wire.ap)["slbwold"]["flags"]
+    assert len(witness.classes(wire.ap, "slbwold")) == 15
+    assert wire.upgrade().problems == ()
