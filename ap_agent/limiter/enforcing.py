@@ -16,10 +16,14 @@ from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Host
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome, Plan
+from ap_agent.dataplane.rtsocket import RefusedError
+from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, LimiterState, LinkSample, Total, read_state, write_state
 from ap_agent.document.timetable import Timetable
+from ap_agent.limiter import previous_engine
 from ap_agent.limiter.matching import Matcher, Matching
+from ap_agent.limiter.previous_engine import PreviousEngine
 from ap_agent.limiter.report import Counted, directions, kept_segments, link_states
 from bandwidth_config import Limits, LinkInfo
 
@@ -43,7 +47,13 @@ class Enforcer:
     """One limiter between passes: what was wanted last and what the kernel had then."""
 
     def __init__(
-        self, settings: Settings, engine: Engine, logger: Logger, *, now: Callable[[], datetime] = utc_now
+        self,
+        settings: Settings,
+        engine: Engine,
+        logger: Logger,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        find_previous: Callable[[], PreviousEngine | None] = previous_engine.find,
     ) -> None:
         self.settings = settings
         self.configuration: Configuration | None = None
@@ -62,6 +72,8 @@ class Enforcer:
         self._observed_at = now()
         self._run, self._number, self._writes = secrets.token_hex(16), 0, 0
         self._closed: tuple[ClosedSegment, ...] = ()
+        self._find_previous: Callable[[], PreviousEngine | None] | None = find_previous  # None: there is none any more
+        self._previous_problems: tuple[Problem, ...] = ()
         engine.on_closed = self._note_closed
 
     def take_up_closed(self) -> None:
@@ -91,8 +103,11 @@ class Enforcer:
         self._links = self._timetable.at(self.now())
         try:
             matching = self._match(configuration, is_settled=is_settled)
-            outcome = self._engine.enforce(matching.wanted, is_settled=is_settled)
-        except AgentError as exc:
+            if self._find_previous is not None:
+                outcome = self._replace_previous(matching.wanted, self._find_previous)
+            else:
+                outcome = self._engine.enforce(matching.wanted, is_settled=is_settled)
+        except (AgentError, RefusedError) as exc:
             self.outcome, self.is_finished = self._failed(exc), False
         else:
             self.is_finished = True
@@ -111,10 +126,28 @@ class Enforcer:
         )
         return self._matching
 
-    def _failed(self, exc: AgentError) -> Outcome:
+    def _replace_previous(self, wanted: Wanted, find: Callable[[], PreviousEngine | None]) -> Outcome:
+        """A pass that may find objects of the first engine: they go when ours hold, and not before."""
+        previous = find()
+        if previous is None:
+            self._find_previous = None
+            return self._engine.enforce(wanted)
+        previous.make_way()
+        first = self._engine.enforce(wanted)
+        if not first.is_ok:
+            previous.close()
+            return replace(first, problems=(*first.problems, previous.waiting()))
+        self._note_closed(first.closed)
+        removed = previous.remove(self._engine.counters, self._note_closed)
+        self._find_previous, self._previous_problems = None, removed.problems
+        then = self._engine.enforce(wanted)
+        return replace(then, plan=first.plan, writes=first.writes + then.writes)
+
+    def _failed(self, exc: AgentError | RefusedError) -> Outcome:
         """Nothing can be said of the kernel: what it had before is told, and that it may not be so."""
-        problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", exc.message)
-        failed = {number: exc.message for number, link in self._links.items() if link.is_user_as}
+        message = exc.message if isinstance(exc, AgentError) else f"The kernel does not say what it has: {exc}."
+        problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", message)
+        failed = {number: message for number, link in self._links.items() if link.is_user_as}
         return replace(self.outcome, plan=Plan(), writes=0, problems=(problem,), failed=failed, closed=(), is_ok=False)
 
     def _report(self, ms: int) -> None:
@@ -157,7 +190,7 @@ class Enforcer:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Everything that is wrong now, without what files say."""
-        return (*self.outcome.problems, *self._matching.problems)
+        return (*self.outcome.problems, *self._matching.problems, *self._previous_problems)
 
     @property
     def is_ok(self) -> bool:
@@ -225,11 +258,19 @@ class Enforcer:
     # --- taking everything away -------------------------------------------------------------------------------------
 
     def reset(self, reason: str) -> LimiterState:
-        """Remove everything of ours from the kernel, and say so. Raises `AgentError`."""
+        """Remove everything of ours from the kernel, also of the first engine, and say so. Raises `AgentError`."""
+        find = self._find_previous or (lambda: None)
+        if (previous := find()) is not None:
+            previous.make_way()
+            previous.close()
         self.outcome = self._engine.reset()
         self._note_closed(self.outcome.closed)
+        if (previous := find()) is not None:
+            removed = previous.remove(dict, self._note_closed)
+            self._previous_problems = removed.problems
         self._links, self.configuration = {}, None
         self._timetable, self._matching = Timetable({}), Matcher().match({}, Host((), {}), self.settings)
         self._writes += self.outcome.writes
         self._observed_at = self.now()
-        return self.write(reset_reason=reason if self.outcome.is_ok else None, is_running=False)
+        is_done = self.outcome.is_ok and not self._previous_problems
+        return self.write(reset_reason=reason if is_done else None, is_running=False)

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.attributes import attributes, text_of
 from ap_agent.dataplane.devices import IFB_ALIAS, IFB_NAMES
+from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, attached
 
 _GROUPS = (1, 4, 5, 9)  # <linux/rtnetlink.h>: RTNLGRP_LINK, TC, IPV4_IFADDR, IPV6_IFADDR
 _SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP = 270, 1
@@ -40,6 +43,7 @@ _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_IFALIAS = 3, 4, 5, 10, 
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _IFF_UP = 1
 _DEVICE = "device"
+_TCX = (BPF_TCX_INGRESS, BPF_TCX_EGRESS)
 
 
 @dataclass(frozen=True, order=True)
@@ -62,6 +66,18 @@ class Heard:
     @property
     def concerns_us(self) -> bool:
         return bool(self.changes) or self.is_lost
+
+
+def unannounced(devices: Iterable[str], maps_dir: Path) -> frozenset[Change]:
+    """What no event tells of, as it is now: tcx programs at the hooks of these devices, names in `maps_dir`."""
+    found = set()
+    for device in devices:
+        with contextlib.suppress(OSError):  # gone; that is an event
+            ifindex = socket.if_nametoindex(device)
+            found |= {Change(device, f"tcx programs {kind}: {attached(ifindex, kind)}") for kind in _TCX}
+    with contextlib.suppress(OSError):
+        found |= {Change("", f"map {one}") for one in os.listdir(maps_dir)}  # noqa: PTH208  # names alone
+    return frozenset(found)
 
 
 class Listener:

@@ -30,10 +30,11 @@ from ap_agent.document.trust import ACCEPTANCE_FILE
 from ap_agent.limiter.counting import Counting
 from ap_agent.limiter.documents import REQUESTS_FILE, Documents
 from ap_agent.limiter.enforcing import Enforcer, Extras
-from ap_agent.limiter.events import Heard
+from ap_agent.limiter.events import Change, Heard, unannounced
 from ap_agent.limiter.pacing import Pacing
 
 FILES_REST_S = 0.1  # between two looks at the files: whoever writes them again and again costs no more than this
+UNANNOUNCED_S = 0.5  # between two looks at what no event tells of
 UNWATCHED_S = 1.0
 START_RETRY_S = 1.0
 RETRY_S = 5.0  # after a pass that left something undone
@@ -97,6 +98,8 @@ class Loop:
         self._loop_problems: dict[str, Problem] = {}
         self._must_look_at_files, self._files_rested_at = True, -math.inf
         self._next_audit = self._next_state = self._retry_at = self._next_watchdog = monotonic()
+        self._unannounced: frozenset[Change] = frozenset()
+        self._next_unannounced = monotonic()
         self._is_stopping = self._is_reloading = False
         self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -151,6 +154,7 @@ class Loop:
         before = self._documents.problems
         is_new = self._look_at_files(now)
         self._hear(self._events.drain())
+        self._look_for_unannounced(now)
         is_called = self._pacing.due is not None and now >= self._pacing.due
         must_compare = is_called or now >= self._next_audit or (not self._enforcer.is_ok and now >= self._retry_at)
         must_enforce = must_compare or is_new or self._enforcer.is_step_due()
@@ -167,7 +171,7 @@ class Loop:
 
     def _moments(self) -> list[float]:
         """At which something is due."""
-        moments = [self._next_audit, self._next_state, *self._counting.moments()]
+        moments = [self._next_audit, self._next_state, self._next_unannounced, *self._counting.moments()]
         if self._files is None or self._must_look_at_files or self._monotonic() < self._files_rested_at:
             moments.append(self._files_rested_at)
         if self._pacing.due is not None:
@@ -226,6 +230,16 @@ class Loop:
             self._log.debug("kernel.events_lost")
         self._pacing.hear(heard, self._monotonic())
 
+    def _look_for_unannounced(self, now: float) -> None:
+        if now < self._next_unannounced:
+            return
+        self._next_unannounced = now + UNANNOUNCED_S
+        before, self._unannounced = self._unannounced, self._unannounced_now()
+        self._hear(Heard(before ^ self._unannounced))
+
+    def _unannounced_now(self) -> frozenset[Change]:
+        return unannounced(self._enforcer.outcome.devices, self._enforcer.settings.maps_dir)
+
     def _enforce(self, *, is_settled: bool = False) -> None:
         self._stay_alone()  # what is to be repaired may be the work of another limiter, who took our place meanwhile
         began = self._monotonic()
@@ -235,6 +249,7 @@ class Loop:
         outcome = self._enforcer.outcome
         if not is_settled:  # whoever saves a limit every few seconds must not put the comparison off for ever
             self._next_audit = ended + self._enforcer.settings.audit_interval_s
+            self._unannounced = self._unannounced_now()
         self._retry_at = ended + RETRY_S
         written = {one.device for one in outcome.plan.operations if one.device} if outcome.writes else set()
         for change in self._pacing.compared(began, ended, written, is_finished=self._enforcer.is_finished):
