@@ -51,10 +51,10 @@ class Engine:
     ) -> None:
         """Nothing happens yet. `maps_dir`: where the program and its maps have their names. `on_closed` gets the last
         counters of lanes before they are forgotten: a kill in between gives them again, with the same segment."""
+        self.on_closed = on_closed
         self._maps_dir, self._object_file = maps_dir, object_file
         self._socket = RtSocket()
         self._reader = Reader(self._socket)
-        self.on_closed = on_closed
         self._writer = Writer(self._socket, lambda closed: self.on_closed(closed), progress)
         self._program: Program | None = None
         self._target = Target()
