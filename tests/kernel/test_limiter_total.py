@@ -1,0 +1,121 @@
+"""The cap of all links together, with packets: shares in proportion to the limits, and what the silent ones leave."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from ap_agent.limiter.total import TICK_S, Cap
+from bandwidth_config import Limits
+from measuring.netns import available
+from measuring.traffic import Results, data, ends, heartbeats, run_traffic
+from tests.kernel.engine_bed import AP1, U1, EngineBed, engine_bed, link, wanted
+
+pytestmark = pytest.mark.kernel
+WARM_UP_S, MEASURED_S = 4.0, 10.0
+
+
+@pytest.fixture(scope="module")
+def shared_bed() -> Iterator[EngineBed]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as made:
+        yield made
+
+
+@contextmanager
+def capped(bed: EngineBed, total_kbit: int, limits: Sequence[int]) -> Iterator[None]:
+    """Links 1, 2, ... at these limits, and the loop that sets the factors."""
+    bed.enforce(wanted(*(link(n, kbit, port=50_000 + n) for n, kbit in enumerate(limits, 1))))
+    by_link = {n: Limits(kbit, kbit) for n, kbit in enumerate(limits, 1)}
+    cap, is_over = Cap(), threading.Event()
+
+    def keep() -> None:
+        while not is_over.wait(TICK_S):
+            bed.engine.set_factors(*cap.factors(time.monotonic(), total_kbit, by_link, bed.engine.counters()))
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        bed.engine.set_factors(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """`sent`: what each link offers, kbit/s; `shares`: what it shall get."""
+
+    total: int
+    limits: tuple[int, ...]
+    sent: tuple[int, ...]
+    shares: tuple[float, ...]
+
+
+CASES = {
+    "two, 1:10": Case(1000, (2000, 200), (4000, 400), (909.1, 90.9)),
+    "two, equal": Case(1000, (1000, 1000), (3000, 3000), (500, 500)),
+    "two, one silent": Case(1000, (2000, 800), (0, 1600), (0, 800)),
+    "two, one modest": Case(1000, (1000, 1000), (200, 2000), (200, 800)),
+    "three": Case(2000, (1000, 2000, 500), (3000, 6000, 1500), (571.4, 1142.9, 285.7)),
+    "three that fit": Case(2000, (500, 300, 100), (1500, 900, 300), (500, 300, 100)),
+    "ten, half of them silent": Case(
+        3000,
+        (500, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500, 5000),
+        (1000, 0, 3000, 0, 5000, 0, 7000, 0, 9000, 0),
+        (120, 0, 360, 0, 600, 0, 840, 0, 1080, 0),
+    ),
+}
+
+
+def run(bed: EngineBed, sent: Sequence[int], payload_bytes: int = 1000, *, to_user: bool = True) -> Results:
+    streams = [(data(kbit, payload_bytes),) if kbit else () for kbit in sent]
+    pairs = [
+        ends(f"l{n}", (AP1, 51_000 + n), (U1, 50_000 + n), one if to_user else (), right_streams=() if to_user else one)
+        for n, one in enumerate(streams, 1)
+    ]
+    plan = {bed.ap: [left for left, _ in pairs], bed.u1: [right for _, right in pairs]}
+    return run_traffic(plan, seconds=WARM_UP_S + MEASURED_S)
+
+
+def got_kbit(found: Results, bed: EngineBed, n: int, *, to_user: bool = True) -> float:
+    return found.rate_kbit(bed.u1 if to_user else bed.ap, f"l{n}", warm_up_s=WARM_UP_S)
+
+
+@pytest.mark.parametrize("what", CASES)
+@pytest.mark.parametrize("to_user", [True, False], ids=["to the users", "from the users"])
+def test_each_link_gets_its_share_within_three_percent(shared_bed: EngineBed, what: str, *, to_user: bool) -> None:
+    case = CASES[what]
+    with capped(shared_bed, case.total, case.limits):
+        found = run(shared_bed, case.sent, to_user=to_user)
+    got = [got_kbit(found, shared_bed, n, to_user=to_user) for n, _ in enumerate(case.limits, 1)]
+
+    busy = [(one, share) for one, share in zip(got, case.shares, strict=True) if share]
+    assert [one for one, _ in busy] == pytest.approx([share for _, share in busy], rel=0.03)
+    assert sum(got) <= case.total * 1.01
+
+
+@pytest.mark.parametrize("to_user", [True, False], ids=["to the users", "from the users"])
+def test_datagrams_of_ten_thousand_bytes_arrive_whole_under_the_cap(shared_bed: EngineBed, *, to_user: bool) -> None:
+    with capped(shared_bed, 1000, (1000, 500)):
+        found = run(shared_bed, (4000, 2000), 10_000, to_user=to_user)
+
+    assert [got_kbit(found, shared_bed, n, to_user=to_user) for n in (1, 2)] == pytest.approx([667, 333], rel=0.03)
+
+
+def test_every_heartbeat_arrives_at_twentyfold_overload_of_the_cap(shared_bed: EngineBed) -> None:
+    with capped(shared_bed, 500, (1000, 1000)):
+        pairs = [ends(f"l{n}", (AP1, 51_000 + n), (U1, 50_000 + n), (data(5000), heartbeats())) for n in (1, 2)]
+        plan = {shared_bed.ap: [left for left, _ in pairs], shared_bed.u1: [right for _, right in pairs]}
+        found = run_traffic(plan, seconds=12)
+
+    for host in (shared_bed.ap, shared_bed.u1):
+        assert [found.heartbeats(host, name).downs for name in ("l1", "l2")] == [0, 0]
+        assert sum(found.rate_kbit(host, name, warm_up_s=4) for name in ("l1", "l2")) <= 505
