@@ -43,6 +43,13 @@ class Extras:
     samples: Mapping[int, tuple[LinkSample, ...]] | None = None
 
 
+def not_in_force(configuration: Configuration | None) -> Total | None:
+    """The cap that is wanted, where nobody sets the factors that keep it."""
+    if configuration is None or configuration.total_kbit is None:
+        return None
+    return Total(configuration.total_kbit, None, None)
+
+
 class Enforcer:
     """One limiter between passes: what was wanted last and what the kernel had then."""
 

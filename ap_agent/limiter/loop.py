@@ -16,6 +16,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -29,7 +30,7 @@ from ap_agent.document.handover import FILE_NAME
 from ap_agent.document.trust import ACCEPTANCE_FILE
 from ap_agent.limiter.counting import Counting
 from ap_agent.limiter.documents import REQUESTS_FILE, Documents
-from ap_agent.limiter.enforcing import Enforcer, Extras
+from ap_agent.limiter.enforcing import Enforcer, Extras, not_in_force
 from ap_agent.limiter.events import Change, Heard, unannounced
 from ap_agent.limiter.pacing import Pacing
 
@@ -127,6 +128,9 @@ class Loop:
             self.step()
             self.sleep()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
+        self._enforcer.extras = replace(
+            self._enforcer.extras, total=not_in_force(self._enforcer.configuration)
+        )  # limits stay, with factors of this moment
         self._enforcer.write(is_running=False)
         self._log.info("limiter.stop", limits="stay in the kernel")
 

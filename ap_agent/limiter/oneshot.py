@@ -15,7 +15,7 @@ from ap_agent.document.handover import Configuration
 from ap_agent.document.state import LimiterState
 from ap_agent.document.timetable import links_at
 from ap_agent.limiter.documents import Documents
-from ap_agent.limiter.enforcing import Enforcer
+from ap_agent.limiter.enforcing import Enforcer, Extras, not_in_force
 from ap_agent.limiter.matching import match
 
 
@@ -48,6 +48,8 @@ def enforce(
     """One pass, told in the state file. What goes wrong is said in the state."""
     enforcer = _enforcer(settings, engine, lambda: now)
     enforcer.enforce(configuration)
+    enforcer.set_factors(1.0, 1.0)  # nobody stays to follow what the links send
+    enforcer.extras = Extras(total=not_in_force(configuration))
     return enforcer.write(is_running=False), enforcer.outcome
 
 

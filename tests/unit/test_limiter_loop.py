@@ -567,6 +567,16 @@ def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_ha
     assert world.engine.factors[-1] == (1.0, 1.0)
 
 
+def test_cap_is_not_in_force_when_nobody_follows_what_links_send(world: World) -> None:
+    world.hand(links=two(), total_kbit=1000)
+    world.loop.start()
+    world.run_for(1)
+    world.loop._on_stop(15, None)
+    world.loop.run()
+
+    assert world.state.total == Total(1000, None, None)
+
+
 def test_cap_of_links_that_are_only_observed_is_not_in_force(world: World) -> None:
     world.hand(links=two(), total_kbit=1000, is_observe_only=True)
     world.loop.start()

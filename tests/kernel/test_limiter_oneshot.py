@@ -1,0 +1,95 @@
+"""What the command lines do once: see what would change, enforce, take everything away; each told in the state file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ap_agent.common.settings import Settings
+from ap_agent.document.handover import write_document
+from ap_agent.document.state import Total, read_state
+from ap_agent.limiter import oneshot
+from bandwidth_config import Limits
+from measuring.netns import available
+from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
+from tests.kernel.engine_bed import AP1, U1, U2, USER_PORT, EngineBed, engine_bed
+from tests.limiter_documents import handed
+
+pytestmark = pytest.mark.kernel
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+LINKS = {"7": entry(500, U1, USER_PORT), "8": entry(800, U2, USER_PORT), "9": entry(900, AP1)}
+
+
+@pytest.fixture
+def bed() -> Iterator[EngineBed]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as made:
+        yield made
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "agent").mkdir()
+    write_document(tmp_path / "agent" / "document.json", handed(LINKS, total_kbit=1000))
+    return Settings(
+        url="https://service.example",
+        host_id=HOST_ID,
+        service_keys=SERVICE_KEYS,
+        state_dir=tmp_path / "agent",
+        limiter_state_dir=tmp_path / "limiter",
+        limiter_run_dir=tmp_path / "run",
+    )
+
+
+def test_plan_shows_what_enforce_does_and_touches_neither_kernel_nor_disk(
+    bed: EngineBed, settings: Settings, tmp_path: Path
+) -> None:
+    configuration, problems = oneshot.newest(settings, NOW)
+    assert configuration is not None
+    assert problems == ()
+    before = bed.snapshot()
+    planned = oneshot.plan(settings, bed.engine, configuration, NOW)
+
+    assert bed.snapshot() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["agent"]
+    changes = [(one.interface_id, one.now, one.then) for one in planned.plan.links]
+    assert changes == [(7, None, Limits(500, 500)), (8, None, Limits(800, 800))]
+    assert list(planned.failed) == [9]
+    assert [one.code for one in planned.problems] == ["own_address"]
+    _, done = bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
+    assert set(done.plan.links) == set(planned.plan.links)
+    assert oneshot.plan(settings, bed.engine, configuration, NOW).plan.is_empty
+
+
+def test_enforcing_once_limits_and_says_that_nobody_keeps_the_cap(bed: EngineBed, settings: Settings) -> None:
+    configuration, _ = oneshot.newest(settings, NOW)
+    assert configuration is not None
+    state, _ = bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
+
+    assert read_state(settings.limiter_run_dir) == state
+    assert {number: one.state for number, one in state.links.items()} == {7: "enforced", 8: "enforced", 9: "error"}
+    assert (state.total, state.is_running, state.is_ok) == (Total(1000, None, None), False, False)
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+
+
+def test_reset_leaves_the_host_as_it_was_and_the_last_counters_and_the_reason_in_the_state_file(
+    bed: EngineBed, settings: Settings
+) -> None:
+    before = bed.snapshot()
+    configuration, _ = oneshot.newest(settings, NOW)
+    assert configuration is not None
+    bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
+    bed.received_kbit(to_user=True)
+    now = datetime.now(UTC)
+    state, _ = bed.ap.call(lambda: oneshot.reset(settings, bed.engine, "The package is removed.", now))
+
+    assert bed.snapshot() == before
+    assert read_state(settings.limiter_run_dir) == state
+    assert (state.links, state.order, state.reset_reason) == ({}, None, "The package is removed.")
+    (ended,) = [one for one in state.closed if (one.interface_id, one.direction) == (7, "to_user")]
+    assert ended.counters.passed_bytes > 40_000
+    assert bed.received_kbit(to_user=True) == pytest.approx(4000, rel=0.1)
