@@ -199,7 +199,7 @@ class Listener:
             self._addresses.add(address)
         else:
             self._addresses.discard(address)
-        if kind == _DELADDR or not is_known:
+        if (kind == _DELADDR or not is_known) and _name(ifindex) not in IFB_NAMES:  # these get one when they are up
             yield Change("", "address")
 
     def _of_traffic_control(self, what: str, body: bytes) -> Iterator[Change]:

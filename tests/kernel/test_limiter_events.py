@@ -1,0 +1,124 @@
+"""The kernel's own messages: what makes the limiter compare, what does not, and a fight that gets a name."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ap_agent.limiter.events import Change, Listener
+from measuring.netns import available
+from tests.agent_bundles import entry
+from tests.kernel.engine_bed import U1, USER_PORT, engine_bed, link, wanted
+from tests.kernel.limiter_host import LimiterHost
+
+pytestmark = pytest.mark.kernel
+ONE = {"7": entry(500, U1, USER_PORT)}
+QUIET_S = 1.0  # after this long without a pass none is coming
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[LimiterHost]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as bed:
+        made = LimiterHost(bed, tmp_path)
+        made.settings |= {"log_level": '"debug"', "audit_interval_s": "3600"}
+        yield made
+        if made.process is not None and made.process.poll() is None:
+            made.end(signal.SIGKILL)
+
+
+EGRESS = ["filter", "add", "dev", "eth0", "egress", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:1"]
+SAID: dict[str, tuple[list[str], set[Change]]] = {
+    "an IPv4 address": (["ip addr add 203.0.113.1/32 dev lo"], {Change("", "address")}),
+    "an IPv6 address": (["ip addr add 2001:db8:7::1/128 dev lo nodad"], {Change("", "address")}),
+    "a route": (["ip route add 203.0.113.0/24 via 192.0.2.11"], set()),
+    "a rule": (["ip rule add to 10.0.0.0/8 lookup 7"], set()),
+    "a root qdisc": (["tc qdisc add dev eth0 root pfifo"], set()),
+    "an MTU": (["ip link set eth0 mtu 1400"], {Change("eth0", "device")}),
+    "a new card": (["ip link add wan0 type veth peer name wan1"], {Change("wan0", "device"), Change("wan1", "device")}),
+    "clsact": (["tc qdisc add dev eth0 clsact"], {Change("eth0", "qdisc")}),
+    "a filter": (
+        ["tc qdisc add dev eth0 clsact", "tc " + " ".join(EGRESS)],
+        {Change("eth0", "qdisc"), Change("eth0", "filter")},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_what_the_kernel_says_is_understood(host: LimiterHost, what: str) -> None:
+    commands, expected = SAID[what]
+    with host.bed.ap.call(Listener) as listener:
+        for command in commands:
+            host.bed.ap.run(*command.split())
+        heard = host.bed.ap.call(listener.drain)
+    assert heard.changes == expected
+
+
+def test_what_the_engine_does_itself_is_no_occasion(host: LimiterHost) -> None:
+    with host.bed.ap.call(Listener) as listener:
+        for what in (wanted(link(7, 500)), wanted(link(7, 900), link(8, 100, port=50_002)), wanted()):
+            outcome = host.bed.enforce(what)
+            assert outcome.writes > 0
+            heard = host.bed.ap.call(lambda: listener.settle(outcome.ports))  # noqa: B023  # called at once
+            assert not {one for one in heard.changes if "slbw" not in one.device}
+            assert heard.is_all
+
+
+def passes_when_quiet(host: LimiterHost) -> int:
+    """How many passes there were, once none has come for a while."""
+    deadline = time.monotonic() + 20
+    count, since = host.log().count("enforce.done"), time.monotonic()
+    while time.monotonic() - since < QUIET_S:
+        assert time.monotonic() < deadline, "the limiter does not come to rest"
+        time.sleep(0.05)
+        if host.log().count("enforce.done") != count:
+            count, since = host.log().count("enforce.done"), time.monotonic()
+    return count
+
+
+def start_with_one_link(host: LimiterHost) -> None:
+    host.hand(ONE)
+    host.start()
+    host.until(lambda state: bool(state.links) and state.is_ok)
+
+
+def test_our_own_changes_make_no_further_pass(host: LimiterHost) -> None:
+    start_with_one_link(host)
+    before = passes_when_quiet(host)
+    assert before <= 2
+    host.bed.tc("qdisc", "del", "dev", "eth0", "clsact")
+
+    assert passes_when_quiet(host) - before <= 2
+
+
+def test_a_flood_of_changes_of_others_makes_few_passes_and_nothing_is_slept_through(host: LimiterHost) -> None:
+    start_with_one_link(host)
+    before = passes_when_quiet(host)
+    began = time.monotonic()
+    host.bed.ap.ip_batch(
+        f"addr {what} 10.0.{n >> 8}.{n & 255}/32 dev lo" for n in range(5000) for what in ("add", "del")
+    )
+    took_s = time.monotonic() - began
+    assert 1 <= passes_when_quiet(host) - before <= took_s / 0.1 + 3
+    host.bed.tc("qdisc", "del", "dev", "slbw0", "root")
+    host.until(lambda state: host.rates() == ["500Kbit"] and state.is_ok)
+
+
+def test_a_fight_with_another_tool_is_reported_by_name(host: LimiterHost) -> None:
+    start_with_one_link(host)
+    passes_when_quiet(host)
+    for _ in range(7):
+        host.bed.tc("qdisc", "del", "dev", "slbw0", "root")
+        deadline = time.monotonic() + 20
+        while host.rates() != ["500Kbit"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    state = host.until(lambda one: [problem.code for problem in one.problems] == ["repeatedly_changed"])
+
+    assert state.problems[0].subject == "slbw0"
+    assert state.problems[0].message.startswith("On slbw0: ")
