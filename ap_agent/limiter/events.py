@@ -199,7 +199,8 @@ class Listener:
             self._addresses.add(address)
         else:
             self._addresses.discard(address)
-        if (kind == _DELADDR or not is_known) and _name(ifindex) not in IFB_NAMES:  # these get one when they are up
+        name = self._devices[ifindex][0] if ifindex in self._devices else _name(ifindex)
+        if (kind == _DELADDR or not is_known) and name not in IFB_NAMES:  # which have one while they are up
             yield Change("", "address")
 
     def _of_traffic_control(self, what: str, body: bytes) -> Iterator[Change]:
