@@ -190,6 +190,13 @@ class World:
     def codes(self) -> list[str]:
         return [one.code for one in self.state.problems]
 
+    def closed(self) -> list[ClosedSegment]:
+        return list(self.state.closed)
+
+    def factors(self) -> list[float]:
+        """Those that were set last: to the users, from the users."""
+        return list(self.engine.factors[-1])
+
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
@@ -298,7 +305,12 @@ def test_who_writes_the_file_again_and_again_is_looked_at_ten_times_a_second(wor
     world.loop.start()
     taken: list[float] = []
     take = world.loop._documents.take
-    world.loop._documents.take = lambda: bool(taken.append(world.monotonic)) or take()  # type: ignore[method-assign]
+
+    def noted() -> bool:
+        taken.append(world.monotonic)
+        return take()
+
+    world.loop._documents.take = noted  # type: ignore[method-assign]
     end = world.monotonic + 2
     while world.monotonic < end:
         world.files.is_touched = True
@@ -519,11 +531,11 @@ def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(
     assert ended == [ClosedSegment(8, "to_user", 8000, 500, 1_795_305_600_000, Counters(9000, 9, 0, 0, 0, 0))]
     world.start()
     world.loop.start()
-    assert len(world.state.closed) == 2
+    assert len(world.closed()) == 2
     world.jumped = timedelta(days=1, hours=1)
     world.run_for(11)
 
-    assert world.state.closed == ()
+    assert world.closed() == []
 
 
 def test_requested_links_are_sampled_each_second_until_their_moment(world: World) -> None:
@@ -559,12 +571,12 @@ def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_ha
         for number in (7, 8):
             world.engine.count[number, "to_user"] = Counters(passed, 1, refused, 1, 0, 0)
         world.run_for(0.15)
-    assert world.engine.factors[-1] == (pytest.approx(1.3), 1.0)
+    assert world.factors() == pytest.approx([1.3, 1.0])
     world.hand(links=two(), limits=8)
     world.run_for(1)
 
     assert world.state.total is None
-    assert world.engine.factors[-1] == (1.0, 1.0)
+    assert world.factors() == [1.0, 1.0]
 
 
 def test_cap_is_not_in_force_when_nobody_follows_what_links_send(world: World) -> None:
