@@ -34,6 +34,7 @@ class FakeEngine:
     count: dict[tuple[int, Direction], Counters] = field(default_factory=dict)
     has: Wanted = field(default_factory=Wanted)
     host_reads: int = 0
+    dies_then: BaseException | None = None  # when the last counters of lanes were told, before they are forgotten
     is_closed: bool = False
 
     def host(self) -> Host:
@@ -52,6 +53,8 @@ class FakeEngine:
         closed = tuple(ClosedSegment(*key, self.segments[key], 500, 1_795_305_600_000, self.count[key]) for key in gone)
         if closed:
             self.on_closed(closed)
+            if self.dies_then is not None:
+                raise self.dies_then
         for key in gone:
             del self.segments[key], self.count[key]
         for number in wanted.links:

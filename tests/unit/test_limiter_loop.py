@@ -193,6 +193,9 @@ class World:
     def closed(self) -> list[ClosedSegment]:
         return list(self.state.closed)
 
+    def total(self) -> Total | None:
+        return self.state.total
+
     def factors(self) -> list[float]:
         """Those that were set last: to the users, from the users."""
         return list(self.engine.factors[-1])
@@ -538,6 +541,17 @@ def test_segment_that_ended_is_written_at_once_and_kept_for_a_day_over_restarts(
     assert world.closed() == []
 
 
+def test_limiter_killed_while_a_link_goes_has_written_its_last_counters(world: World) -> None:
+    world.hand(links=two())
+    world.loop.start()
+    world.engine.dies_then = KeyboardInterrupt()
+    world.hand(links={"7": entry(500)}, limits=8)
+    with pytest.raises(KeyboardInterrupt):
+        world.loop.step()
+
+    assert [one.interface_id for one in world.closed()] == [8, 8]
+
+
 def test_requested_links_are_sampled_each_second_until_their_moment(world: World) -> None:
     world.hand(links=two())
     world.loop.start()
@@ -563,7 +577,7 @@ def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_ha
     world.hand(links=two(), total_kbit=1000)
     world.loop.start()
     world.run_for(1)
-    assert world.state.total == Total(1000, 1000, 1000)
+    assert world.total() == Total(1000, 1000, 1000)
     world.engine.count[7, "to_user"] = Counters(0, 0, 0, 0, 0, 0)
     passed = refused = 0
     for _ in range(30):
@@ -575,7 +589,7 @@ def test_cap_is_in_force_once_factors_are_set_and_gone_with_the_document_that_ha
     world.hand(links=two(), limits=8)
     world.run_for(1)
 
-    assert world.state.total is None
+    assert world.total() is None
     assert world.factors() == [1.0, 1.0]
 
 
@@ -586,7 +600,7 @@ def test_cap_is_not_in_force_when_nobody_follows_what_links_send(world: World) -
     world.loop._on_stop(15, None)
     world.loop.run()
 
-    assert world.state.total == Total(1000, None, None)
+    assert world.total() == Total(1000, None, None)
 
 
 def test_cap_of_links_that_are_only_observed_is_not_in_force(world: World) -> None:
@@ -594,7 +608,7 @@ def test_cap_of_links_that_are_only_observed_is_not_in_force(world: World) -> No
     world.loop.start()
     world.run_for(11)
 
-    assert world.state.total == Total(1000, None, None)
+    assert world.total() == Total(1000, None, None)
 
 
 # --- settings, lock, end ----------------------------------------------------------------------------------------------
