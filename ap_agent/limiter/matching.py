@@ -81,7 +81,10 @@ class Matcher:
     def _has_keys_of(self, link: LinkInfo) -> bool:
         """Whether nothing but limits of this link changed, and they concern no other link."""
         former = self._links.get(link.interface_id)
-        return former is not None and not self._matching.errors and _said_of_packets(former) == _said_of_packets(link)
+        is_alone = (
+            link.remote_ip not in self._addresses_in_error
+        )  # links in error share the address with those they hit
+        return former is not None and is_alone and _said_of_packets(former) == _said_of_packets(link)
 
     def _take_limits_of(self, changed: Iterable[LinkInfo], *, is_observe_only: bool) -> None:
         wanted = self._matching.wanted

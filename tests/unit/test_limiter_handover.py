@@ -210,6 +210,14 @@ def test_what_is_known_changes_neither_what_is_read_nor_what_is_refused(document
         assert outcome(text, known) == outcome(text, None)
 
 
+def test_entry_that_only_python_takes_for_the_known_one_is_checked_anew() -> None:
+    known: KnownEntries = {}
+    parse_link_info(json.dumps({"1": entry(1)}), known=known)
+    for changed_entry in ({**entry(1), "VPN": 0}, {**entry(1), "Bandwidth": True}):
+        with pytest.raises(LinkInfoError):
+            parse_link_info(json.dumps({"1": changed_entry}), known=known)
+
+
 def outcome(text: str, known: KnownEntries | None) -> object:
     """The links, or the sentence of the refusal."""
     try:

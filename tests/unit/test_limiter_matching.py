@@ -216,3 +216,21 @@ def test_one_changed_limit_leaves_all_other_links_as_the_same_objects() -> None:
 
     assert [number for number in links if after.links[number] is not before.links[number]] == [7]
     assert after.links[7].to_user_kbit == 900
+
+
+def test_a_link_in_error_costs_the_others_nothing() -> None:
+    links = {number: link(number, port=50_000 + number) for number in range(1, 20)} | {20: link(20, OURS)}
+    matcher = Matcher()
+    before = matcher.match(links, HOST, SETTINGS).wanted
+    after = matcher.match({**links, 7: link(7, port=50_007, kbit=900)}, HOST, SETTINGS).wanted
+
+    assert [number for number in before.links if after.links[number] is not before.links[number]] == [7]
+
+
+def test_limit_of_a_link_that_another_one_is_compared_with_is_compared_anew() -> None:
+    links = {7: link(7, kbit=500), 8: link(8, kbit=800), 9: link(9, OTHER)}
+    matcher = Matcher()
+    matcher.match(links, HOST, SETTINGS)
+    changed = {**links, 8: link(8, kbit=100)}
+
+    assert matcher.match(changed, HOST, SETTINGS) == match(changed, HOST, SETTINGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,15 +95,27 @@ def test_cap_is_never_exceeded_for_longer_than_two_ticks_when_links_come_and_go(
         links.send(1, l1=3000)
 
 
-def test_when_nothing_is_refused_any_more_the_factor_falls_to_one_in_steps() -> None:
+def test_when_nothing_is_refused_any_more_the_factor_falls_to_one_in_steps_of_a_fifth() -> None:
+    links = Links(2000, l1=5000, l2=5000)
+    links.send(5, l1=9000, l2=9000)
+    assert links.factor == pytest.approx(5.0)
+    factors = [links.factor]
+    for _ in range(40):
+        links.send(TICK_S)
+        factors.append(links.factor)
+
+    assert factors[-1] == 1.0
+    assert min(later / earlier for earlier, later in pairwise(factors)) == pytest.approx(0.8)
+
+
+def test_link_that_backs_off_from_refusals_keeps_its_share() -> None:
+    """As TCP does: it sends less than its share for a moment, and would have more if nothing were refused."""
     links = Links(1000, l1=1000, l2=1000)
     links.send(5, l1=3000, l2=3000)
-    assert links.factor == pytest.approx(2.0)
-    links.send(TICK_S)
-    assert links.factor > 1.5
-    links.send(4)
-
-    assert links.factor == 1.0
+    for _ in range(10):
+        links.send(TICK_S, l1=501, l2=3000)
+        links.send(1, l1=300, l2=3000)
+        assert links.factor == pytest.approx(2.0)
 
 
 def test_segment_that_begins_anew_is_no_negative_rate() -> None:
