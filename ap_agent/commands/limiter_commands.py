@@ -1,0 +1,172 @@
+"""What each command of `scionlab-bw-limiter` does, as a function from settings to an `Outcome`; the thesis' command line
+is a door to these as well. No network, no service, nothing of the agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ap_agent.commands import tables
+from ap_agent.commands.link_source import Source, source_of, source_of_file
+from ap_agent.commands.outcome import NOT_DONE, OK, Outcome
+from ap_agent.commands.show import show_state
+from ap_agent.common.errors import AgentError, NotPermittedError
+from ap_agent.common.lock import Lock, holder, lock_path
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.common.text import problem_lines, timed_lines
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.engine import Outcome as Enforced
+from ap_agent.document.state import LimiterState, read_state
+from ap_agent.limiter import oneshot
+from bandwidth_config import LinkInfo
+
+OPERATOR = "The operator of this host removed the limits."
+NOTHING_TO_ENFORCE = (
+    "There is no configuration to enforce: the agent has handed none over (`scionlab-bw-agent status` says why). Give "
+    "--link-info FILE to take the links from a file."
+)
+_CAPABILITIES = {12: "CAP_NET_ADMIN", 39: "CAP_BPF"}  # <linux/capability.h>
+
+
+def require_rights() -> None:
+    """Say at once what the kernel would refuse later. Raises `NotPermittedError`."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name != "CapEff":
+            continue
+        missing = [words for number, words in _CAPABILITIES.items() if not int(value, 16) >> number & 1]
+        if missing:
+            code = "not_permitted" if missing[0] == "CAP_NET_ADMIN" else "no_bpf_right"
+            raise NotPermittedError(f"Changing limits needs root ({' and '.join(missing)}); use sudo.", code=code)
+
+
+def plan(
+    settings: Settings, engine: Engine, link_info: Path | None, *, as_json: bool = False, verbose: bool = False
+) -> Outcome:
+    """What `once` would change. Touches neither kernel nor disk."""
+    source, problems = _source(settings, link_info)
+    if source is None:
+        return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), NOTHING_TO_ENFORCE]))
+    found = oneshot.plan(settings, engine, source.configuration, datetime.now(UTC))
+    every = (*problems, *found.problems)
+    code = OK if found.is_ok and not found.failed and not problems else NOT_DONE
+    changes = _changes(found)
+    if as_json:
+        return Outcome(code, json.dumps(tables.plan_json(changes, every, source.words), indent=1))
+    lines = [f"From {source.words}:", "", *_plan_lines(changes, source, settings, is_done=False, verbose=verbose)]
+    return Outcome(code, "\n".join(lines), "\n".join(_error_lines(every, found.failed)))
+
+
+def once(
+    settings: Settings, engine: Engine, link_info: Path | None, *, as_json: bool = False, verbose: bool = False
+) -> Outcome:
+    """Enforce what was handed over, or a file alone, and write the state file."""
+    require_rights()
+    with Lock(settings.limiter_run_dir, "limiter", "once"):
+        source, problems = _source(settings, link_info)
+        if source is None:
+            return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), NOTHING_TO_ENFORCE]))
+        return enforce_locked(settings, engine, source, problems, as_json=as_json, verbose=verbose)
+
+
+def enforce_locked(
+    settings: Settings,
+    engine: Engine,
+    source: Source,
+    problems: tuple[Problem, ...] = (),
+    *,
+    as_json: bool = False,
+    verbose: bool = False,
+) -> Outcome:
+    """The same for a caller who holds the lock."""
+    state, done = oneshot.enforce(settings, engine, source.configuration, datetime.now(UTC))
+    code = OK if state.is_ok and not problems else NOT_DONE
+    changes = _changes(done)
+    if as_json:
+        return Outcome(
+            code, json.dumps(tables.plan_json(changes, (*problems, *state.problems), source.words), indent=1)
+        )
+    good = sum(one.state != "error" for one in state.links.values())
+    lines = [f"From {source.words}: {good} of {len(state.links)} limited links enforced.", ""]
+    lines += _plan_lines(changes, source, settings, is_done=True, verbose=verbose)
+    return Outcome(code, "\n".join(lines), "\n".join(_error_lines((*problems, *state.problems), done.failed)))
+
+
+def reset(settings: Settings, engine: Engine, *, reason: str | None = None, verbose: bool = False) -> Outcome:
+    """Remove everything of ours from the kernel and say so in the state file; what is stored stays."""
+    require_rights()
+    with Lock(settings.limiter_run_dir, "limiter", "reset"):
+        return reset_locked(settings, engine, reason=reason, verbose=verbose)
+
+
+def reset_locked(settings: Settings, engine: Engine, *, reason: str | None = None, verbose: bool = False) -> Outcome:
+    """The same for a caller who holds the lock."""
+    state, done = oneshot.reset(settings, engine, reason or OPERATOR, datetime.now(UTC))
+    changes = _changes(done)
+    if changes.operations:
+        lines = tables.plan_lines(changes, {}, is_done=True, is_observe_only=False, verbose=verbose)
+    else:
+        lines = ["There was nothing of ours in the kernel."]
+    return Outcome(OK if state.is_ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(state.problems)))
+
+
+def show(settings: Settings, engine: Engine, *, as_json: bool = False, verbose: bool = False) -> Outcome:
+    """What the kernel has: what the limiter that runs wrote last; where none runs, what is found now."""
+    is_running = holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
+    links = _links(settings)
+    state = None if is_running else _looked(settings, engine, links)
+    is_fresh = state is not None
+    state = state or read_state(settings.limiter_run_dir)
+    if state is None:
+        return Outcome(NOT_DONE, err=f"The limiter has not written anything yet: {settings.limiter_run_dir} is empty.")
+    return show_state(settings, state, links, is_running=is_running or is_fresh, as_json=as_json, verbose=verbose)
+
+
+def _source(settings: Settings, link_info: Path | None) -> tuple[Source | None, tuple[Problem, ...]]:
+    if link_info is not None:
+        return source_of_file(link_info), ()
+    configuration, problems = oneshot.newest(settings, datetime.now(UTC))
+    return (source_of(configuration) if configuration is not None else None), problems
+
+
+def _links(settings: Settings) -> Mapping[int, LinkInfo]:
+    """Whose links the state file means, as far as that can be read: their names and addresses are not in it."""
+    try:
+        configuration, _ = oneshot.newest(settings, datetime.now(UTC))
+    except AgentError:
+        return {}
+    return configuration.links if configuration is not None else {}
+
+
+def _looked(settings: Settings, engine: Engine, links: Mapping[int, LinkInfo]) -> LimiterState | None:
+    """None where this process may not look."""
+    try:
+        require_rights()
+        return oneshot.look(settings, engine, datetime.now(UTC))
+    except NotPermittedError:
+        return None
+
+
+def _changes(done: Enforced) -> tables.Changes:
+    plan = done.plan
+    return tables.Changes(plan.links, plan.devices, tuple(map(str, plan.operations)), done.failed)
+
+
+def _plan_lines(
+    changes: tables.Changes, source: Source, settings: Settings, *, is_done: bool, verbose: bool
+) -> list[str]:
+    is_observe_only = settings.observe_only or source.configuration.is_observe_only
+    links = source.configuration.links
+    return [
+        *tables.plan_lines(changes, links, is_done=is_done, is_observe_only=is_observe_only, verbose=verbose),
+        *timed_lines(links, datetime.now(UTC)),
+    ]
+
+
+def _error_lines(problems: tuple[Problem, ...], failed: Mapping[int, str]) -> list[str]:
+    said = {one.message for one in problems}
+    lines = [f"link {number} is not enforced: {why}" for number, why in sorted(failed.items()) if why not in said]
+    return [*problem_lines(problems), *lines]

@@ -1,0 +1,88 @@
+"""What the operator stored with the thesis' command line: `<limiter_state_dir>/operator.json`, mode 0600.
+
+{"default_bandwidth_kbit": 5000, "link_info": "/etc/scion/link_info.json"}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ap_agent.common.errors import NotPermittedError, SettingsError, StoreError
+from ap_agent.common.files import parse_json, read_plain, write_atomically
+from ap_agent.common.ownership import as_owner_of
+from ap_agent.common.setting_kinds import a_bandwidth
+from ap_agent.common.settings import Settings, settings_of_limiter
+
+FILE_NAME = "operator.json"
+_MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class OperatorChoice:
+    """None where nothing was stored."""
+
+    default_bandwidth_kbit: int | None = None
+    link_info: Path | None = None
+
+
+def load_choice(folder: Path) -> OperatorChoice:
+    """Raises `StoreError`, `NotPermittedError`."""
+    path = folder / FILE_NAME
+    try:
+        return _choice(parse_json(read_plain(path, _MAX_BYTES)[0]))
+    except FileNotFoundError:
+        return OperatorChoice()
+    except PermissionError as exc:
+        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+    except ValueError as exc:
+        raise StoreError(f"{path} cannot be used: {exc}. Delete it, and set -b and -p again if you used them.") from exc
+
+
+def save_choice(folder: Path, choice: OperatorChoice) -> None:
+    """Raises `StoreError`."""
+    document: dict[str, Any] = {}
+    if choice.default_bandwidth_kbit is not None:
+        document["default_bandwidth_kbit"] = choice.default_bandwidth_kbit
+    if choice.link_info is not None:
+        document["link_info"] = str(choice.link_info)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with as_owner_of(folder):
+            write_atomically(folder / FILE_NAME, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
+    except OSError as exc:
+        raise StoreError(f"{folder / FILE_NAME} cannot be written: {exc.strerror}.") from exc
+
+
+def limiter_settings(
+    config: Path | None, environment: Mapping[str, str]
+) -> tuple[Settings, OperatorChoice, SettingsError | None]:
+    """File, then what `-b` stored, then the environment; and why the enrolment cannot be used, where it cannot.
+
+    Raises `SettingsError`, `StoreError`, `NotPermittedError`.
+    """
+    settings, broken = settings_of_limiter(config, environment)
+    choice = load_choice(settings.limiter_state_dir)
+    if choice.default_bandwidth_kbit is not None:
+        overrides = {"unmatched": "default", "default_bandwidth_kbit": choice.default_bandwidth_kbit}
+        settings, broken = settings_of_limiter(config, environment, overrides)
+    return settings, choice, broken
+
+
+def _choice(document: object) -> OperatorChoice:
+    if not isinstance(document, dict) or not set(document) <= {"default_bandwidth_kbit", "link_info"}:
+        raise ValueError("it holds something else than default_bandwidth_kbit and link_info")
+    kbit, link_info = document.get("default_bandwidth_kbit"), document.get("link_info")
+    if kbit is not None:
+        try:
+            a_bandwidth(kbit)
+        except ValueError as exc:
+            raise ValueError(f"default_bandwidth_kbit = {kbit!r}: {str(exc).rstrip('.')}") from exc
+    if link_info is not None and not isinstance(link_info, str):
+        raise ValueError("link_info is no path")
+    return OperatorChoice(kbit, Path(link_info) if link_info is not None else None)
