@@ -6,7 +6,7 @@ import argparse
 import getpass
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ap_agent import __version__
@@ -74,19 +74,16 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
         return _run(given.config, environment)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
     settings = load_settings(given.config, environment)
-    if given.command == "accept":
-        return commands.accept(settings)
-    if given.command == "accept-older":
-        return commands.accept_older(settings, given.version)
-    if given.command == "once":
-        return commands.once(settings, make_client)
-    if given.command == "tell":
-        return commands.tell(settings, make_client)
-    if given.command == "status":
-        return commands.status(settings, as_json=given.json)
-    if given.command == "usage":
-        return commands.usage(settings, as_json=given.json)
-    return commands.show(settings, as_json=given.json, verbose=given.verbose)
+    does: dict[str, Callable[[], Outcome]] = {
+        "accept": lambda: commands.accept(settings),
+        "accept-older": lambda: commands.accept_older(settings, given.version),
+        "once": lambda: commands.once(settings, make_client),
+        "tell": lambda: commands.tell(settings, make_client),
+        "status": lambda: commands.status(settings, as_json=given.json),
+        "usage": lambda: commands.usage(settings, as_json=given.json),
+        "show": lambda: commands.show(settings, as_json=given.json, verbose=given.verbose),
+    }
+    return does[given.command]()
 
 
 def _ask_for_token() -> str:

@@ -1,4 +1,4 @@
-"""What each command of `scionlab-bw-agent` does, as a function from settings to an `Outcome`. None touches the kernel."""
+"""What each command of `scionlab-bw-agent` does, as a function from settings to an `Outcome`. None touches a kernel."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
     under_systemd = is_under_systemd(environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    commands.require_rights()
+    commands.require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file says so
 
     def reload() -> Settings:
         fresh, _, _ = limiter_settings(config, environment)
@@ -92,9 +92,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
         return fresh
 
     with Lock(settings.limiter_run_dir, "limiter", "run") as lock:
-        logger.info(
-            "limiter.start", version=__version__, unmatched=settings.unmatched, observe_only=settings.observe_only
-        )
+        logger.info("limiter.start", limiter=__version__, unmatched=settings.unmatched, observe=settings.observe_only)
         for key in settings.removed_keys:
             logger.warning("settings.removed_key", key=key, message=REMOVED[key])
         used = engine if engine is not None else real_engine(settings, for_service(environment))

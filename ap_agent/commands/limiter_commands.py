@@ -1,5 +1,5 @@
-"""What each command of `scionlab-bw-limiter` does, as a function from settings to an `Outcome`; the thesis' command line
-is a door to these as well. No network, no service, nothing of the agent."""
+"""What each command of `scionlab-bw-limiter` does, as a function from settings to an `Outcome`; the thesis' commands
+are doors to these as well. No network, no service, nothing of the agent."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ NOTHING_TO_ENFORCE = (
     "There is no configuration to enforce: the agent has handed none over (`scionlab-bw-agent status` says why). Give "
     "--link-info FILE to take the links from a file."
 )
-_CAPABILITIES = {12: "CAP_NET_ADMIN", 39: "CAP_BPF"}  # <linux/capability.h>
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}  # <linux/capability.h>
 
 
-def require_rights() -> None:
-    """Say at once what the kernel would refuse later. Raises `NotPermittedError`."""
+def require_rights(*wanted: str) -> None:
+    """Say at once what the kernel would refuse later; without names both rights. Raises `NotPermittedError`."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name != "CapEff":
             continue
-        missing = [words for number, words in _CAPABILITIES.items() if not int(value, 16) >> number & 1]
+        missing = [one for one in wanted or _CAPABILITIES if not int(value, 16) >> _CAPABILITIES[one] & 1]
         if missing:
             code = "not_permitted" if missing[0] == "CAP_NET_ADMIN" else "no_bpf_right"
             raise NotPermittedError(f"Changing limits needs root ({' and '.join(missing)}); use sudo.", code=code)
@@ -107,7 +107,7 @@ def reset_locked(settings: Settings, engine: Engine, *, reason: str | None = Non
     state, done = oneshot.reset(settings, engine, reason or OPERATOR, datetime.now(UTC))
     changes = _changes(done)
     if changes.operations:
-        lines = tables.plan_lines(changes, {}, is_done=True, is_observe_only=False, verbose=verbose)
+        lines = tables.plan_lines(changes, {}, datetime.now(UTC), is_done=True, is_observe_only=False, verbose=verbose)
     else:
         lines = ["There was nothing of ours in the kernel."]
     return Outcome(OK if state.is_ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(state.problems)))
@@ -117,7 +117,7 @@ def show(settings: Settings, engine: Engine, *, as_json: bool = False, verbose: 
     """What the kernel has: what the limiter that runs wrote last; where none runs, what is found now."""
     is_running = holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
     links = _links(settings)
-    state = None if is_running else _looked(settings, engine, links)
+    state = None if is_running else _looked(settings, engine)
     is_fresh = state is not None
     state = state or read_state(settings.limiter_run_dir)
     if state is None:
@@ -141,7 +141,7 @@ def _links(settings: Settings) -> Mapping[int, LinkInfo]:
     return configuration.links if configuration is not None else {}
 
 
-def _looked(settings: Settings, engine: Engine, links: Mapping[int, LinkInfo]) -> LimiterState | None:
+def _looked(settings: Settings, engine: Engine) -> LimiterState | None:
     """None where this process may not look."""
     try:
         require_rights()
@@ -159,11 +159,9 @@ def _plan_lines(
     changes: tables.Changes, source: Source, settings: Settings, *, is_done: bool, verbose: bool
 ) -> list[str]:
     is_observe_only = settings.observe_only or source.configuration.is_observe_only
-    links = source.configuration.links
-    return [
-        *tables.plan_lines(changes, links, is_done=is_done, is_observe_only=is_observe_only, verbose=verbose),
-        *timed_lines(links, datetime.now(UTC)),
-    ]
+    links, now = source.configuration.links, datetime.now(UTC)
+    lines = tables.plan_lines(changes, links, now, is_done=is_done, is_observe_only=is_observe_only, verbose=verbose)
+    return [*lines, *timed_lines(links, now)]
 
 
 def _error_lines(problems: tuple[Problem, ...], failed: Mapping[int, str]) -> list[str]:

@@ -13,6 +13,7 @@ from ap_agent.document.state import DirectionState, LimiterState, LinkState
 from bandwidth_config import Limits, LinkInfo, format_kbit, format_number
 
 _SHOWN_UNCHANGED = 20  # rows of links that stay as they are; beyond that they are counted
+_UNCHANGED, _FAILED = "unchanged", "cannot be enforced (see below)"
 _STATE_RIGHT = frozenset(
     {"LINK", "LIMIT", "PASSED (B)", "PACKETS", "DROPS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)", "HEARTBEATS"}
 )
@@ -22,7 +23,8 @@ _STATE_RIGHT = frozenset(
 
 
 class LinkChange(Protocol):
-    """What happens to a link's limits; None: it has none."""
+    """What happens to a link's limits; None: it has none. Both equal: parts of it are missing in the kernel. Link 0 is
+    all traffic of no link."""
 
     @property
     def interface_id(self) -> int: ...
@@ -33,6 +35,8 @@ class LinkChange(Protocol):
 
 
 class DeviceChange(Protocol):
+    """What happens to a device, in words."""
+
     @property
     def name(self) -> str: ...
     @property
@@ -41,7 +45,7 @@ class DeviceChange(Protocol):
 
 @dataclass(frozen=True)
 class Changes:
-    """A plan, as far as people see it. `failed`: link -> why it will not be enforced."""
+    """A plan, as far as people see it: links that change, and `failed` ones with the reason why they cannot be had."""
 
     links: tuple[LinkChange, ...]
     devices: tuple[DeviceChange, ...]
@@ -50,32 +54,38 @@ class Changes:
 
 
 def plan_lines(
-    changes: Changes, links: Mapping[int, LinkInfo], *, is_done: bool, is_observe_only: bool, verbose: bool
+    changes: Changes,
+    links: Mapping[int, LinkInfo],
+    now: datetime,
+    *,
+    is_done: bool,
+    is_observe_only: bool,
+    verbose: bool,
 ) -> list[str]:
     """A row for each link, a line for each device, and what is not touched."""
-    rows = [(one, _action(one, changes.failed, is_observe_only or _is_observed(one, links))) for one in changes.links]
-    unchanged = [row for row in rows if row[1] == "unchanged"]
-    shown = rows
-    if len(unchanged) > _SHOWN_UNCHANGED and not verbose:
-        shown = [row for row in rows if row[1] != "unchanged"]
+    rows = _plan_rows(changes, links, now, is_observe_only=is_observe_only)
+    unchanged = [row for row in rows if row[-1] == _UNCHANGED]
+    is_short = len(unchanged) > _SHOWN_UNCHANGED and not verbose
+    shown = [row for row in rows if row not in unchanged] if is_short else rows
     lines = []
     if shown:
         headings = ("LINK", "USER AS", "REMOTE ADDRESS", "LIMIT BEFORE" if is_done else "LIMIT NOW", "THEN", "ACTION")
-        lines.append(
-            table(headings, (_plan_row(one, action, links) for one, action in shown), right=frozenset({"LINK"}))
-        )
+        lines.append(table(headings, shown, right=frozenset({"LINK"})))
         lines.append("A limit is that of each direction, or: to the user AS / from it.")
-    if len(shown) < len(rows):
+    if is_short:
         lines.append(f"{len(unchanged)} {'more ' if shown else ''}links stay as they are (-v lists them).")
     if not rows:
         lines.append("There are no limited links, neither in the configuration nor in the kernel.")
     if is_observe_only:
         lines.append("Observe only: everything is measured, nothing is refused.")
-    lines.append("")
-    lines += [f"{one.name}: {one.what}" for one in changes.devices]
+    return [*lines, "", *_device_lines(changes, is_done=is_done, verbose=verbose)]
+
+
+def _device_lines(changes: Changes, *, is_done: bool, verbose: bool) -> list[str]:
     many = len(changes.operations)
     if not many:
-        return [*lines, "Nothing had to change in the kernel." if is_done else "Nothing would change in the kernel."]
+        return ["Nothing had to change in the kernel." if is_done else "Nothing would change in the kernel."]
+    lines = [f"{one.name}: {one.what}" for one in changes.devices]
     what = f"{many} operation{'s' if many > 1 else ''} in the kernel"
     lines.append(f"{what}; touches no foreign object{'' if verbose else ' (-v lists them)'}.")
     return lines + ([f"  {one}" for one in changes.operations] if verbose else [])
@@ -100,33 +110,41 @@ def plan_json(changes: Changes, problems: Iterable[Problem], source: str) -> dic
     }
 
 
-def _is_observed(change: LinkChange, links: Mapping[int, LinkInfo]) -> bool:
-    link = links.get(change.interface_id)
-    return link is not None and link.is_observed
+def _plan_rows(
+    changes: Changes, links: Mapping[int, LinkInfo], now: datetime, *, is_observe_only: bool
+) -> list[tuple[str, ...]]:
+    rows: dict[int, tuple[str, ...]] = {}
+    for number, link in links.items():
+        if link.is_user_as:
+            limits = limits_words(link.limits_at(now))
+            failed = number in changes.failed
+            rows[number] = ("none" if failed else limits, limits, _FAILED if failed else _UNCHANGED)
+    for one in changes.links:
+        link = links.get(one.interface_id)
+        is_observed = is_observe_only or (link is not None and link.is_observed)
+        action = _FAILED if one.interface_id in changes.failed else _action(one, is_observed=is_observed)
+        words = [limits_words(limits) if limits is not None else "none" for limits in (one.now, one.then)]
+        rows[one.interface_id] = (*words, action)
+    return [(str(number), *_who(number, links), *row) for number, row in sorted(rows.items())]
 
 
-def _action(change: LinkChange, failed: Mapping[int, str], is_observed: bool) -> str:
-    if change.interface_id in failed:
-        return "cannot be enforced (see below)"
+def _action(change: LinkChange, *, is_observed: bool) -> str:
     if change.then is None:
         return "remove the limit"
     if change.now == change.then:
-        return "unchanged"
+        return "repair"
     if is_observed:
         return "observe"
-    if Limits.both(0) == change.then:
+    if change.then == Limits.both(0):
         return "block"
     return "limit" if change.now is None else "change"
 
 
-def _plan_row(change: LinkChange, action: str, links: Mapping[int, LinkInfo]) -> tuple[str, ...]:
-    now = limits_words(change.now) if change.now is not None else "none"
-    then = limits_words(change.then) if change.then is not None else "none"
-    return (str(change.interface_id), *_who(links.get(change.interface_id)), now, then, action)
-
-
-def _who(link: LinkInfo | None) -> tuple[str, str]:
-    return (link.isd_as or "-", remote_of(link)) if link is not None else ("-", "-")
+def _who(number: int, links: Mapping[int, LinkInfo]) -> tuple[str, str]:
+    link = links.get(number)
+    if link is None:
+        return ("traffic of no link", "any") if number == 0 else ("-", "-")
+    return (link.isd_as or "-", remote_of(link))
 
 
 # --- show -----------------------------------------------------------------------------------------------------------
@@ -151,7 +169,7 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
     heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
     rows: list[tuple[str, ...]] = []
     for number, one in sorted(state.links.items()):
-        rows.append((str(number), *_who(links.get(number)), _state_words(one), *_to_user(one, verbose=verbose)))
+        rows.append((str(number), *_who(number, links), _state_words(one), *_to_user(one, verbose=verbose)))
         rows.append(("", "", "", "", *_from_user(one, verbose=verbose)))
     lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["There are no limited links."]
     if state.total is not None:
