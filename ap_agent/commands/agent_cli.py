@@ -9,21 +9,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ap_agent import __version__
-from ap_agent.agent.agent import Agent
-from ap_agent.agent.fetch import Client, make_client
-from ap_agent.agent.loop import Loop
-from ap_agent.agent.store import Store
+from ap_agent.agent.fetch import make_client
+from ap_agent.agent.run import run
 from ap_agent.commands import agent_commands as commands
 from ap_agent.commands.outcome import OK, Outcome, ended, parser_of
-from ap_agent.commands.places import check_places
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
-from ap_agent.common.errors import AgentError, SettingsError
-from ap_agent.common.lock import Lock
+from ap_agent.common.errors import SettingsError
 from ap_agent.common.log import configure, get_logger
-from ap_agent.common.problem import Problem
 from ap_agent.common.settings import REMOVED, Settings, load_settings, settings_without_enrolment
-from ap_agent.common.systemd import Notifier, is_under_systemd
+from ap_agent.common.systemd import is_under_systemd
 
 COMMANDS = {
     "run": "run as a daemon: follow the service, hand over what it says, report what the limiter does",
@@ -96,53 +90,20 @@ def _ask_for_token() -> str:
     return sys.stdin.readline(_MAX_TOKEN_CHARS)
 
 
-# --- run ------------------------------------------------------------------------------------------------------------
-
-
 def _run(config: Path | None, environment: Mapping[str, str]) -> int:
     under_systemd = is_under_systemd(environment)
     settings, broken = _settings_to_run(config, environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    check_places(settings)
+    for key in settings.removed_keys:
+        logger.warning("settings.removed_key", key=key, message=REMOVED[key])
 
-    def reload() -> tuple[Settings, Client | None]:
+    def load() -> Settings:
         fresh = load_settings(config, environment)
-        check_places(fresh)
         configure(fresh.log_level, under_systemd=under_systemd)
-        return fresh, make_client(fresh)
+        return fresh
 
-    enrolment = _Enrolment(settings, is_known=broken is not None or settings.url is not None)
-
-    def follow_enrolment(loop: Loop) -> None:
-        """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
-        if not enrolment.has_changed():
-            return
-        logger.info("agent.enrolled", credentials=enrolment.path)
-        if "CREDENTIALS_DIRECTORY" in environment:
-            loop.stop()
-        else:
-            loop.reload()
-
-    with Lock(settings.run_dir, "agent", "run") as lock:
-        if broken is not None and not _has_bundle(settings):
-            raise broken
-        logger.info("agent.start", agent=__version__, url=settings.url)
-        for key in settings.removed_keys:
-            logger.warning("settings.removed_key", key=key, message=REMOVED[key])
-        agent = Agent(settings, make_client(settings), logger)
-        if broken is not None:
-            agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
-        loop = Loop(
-            agent,
-            logger,
-            notifier=Notifier(environment),
-            reload=reload,
-            keep_lock=lock.keep,
-            each_glance=lambda: follow_enrolment(loop),
-        )
-        loop.install_signals()
-        loop.run()
+    run(settings, logger, environment, load=load, broken=broken)
     return OK
 
 
@@ -154,33 +115,3 @@ def _settings_to_run(config: Path | None, environment: Mapping[str, str]) -> tup
         if exc.key != "credentials_file":
             raise
         return settings_without_enrolment(config, environment), exc
-
-
-class _Enrolment:
-    """The credentials file: whether it is another one than at the start. Of a host that is not enrolled any file is
-    new, also one that was written while this process started."""
-
-    def __init__(self, settings: Settings, *, is_known: bool) -> None:
-        self.path = settings.credentials_file or DEFAULT_CREDENTIALS
-        self._known = self._identity() if is_known else None
-
-    def has_changed(self) -> bool:
-        found = self._identity()
-        if found in {None, self._known}:
-            return False
-        self._known = found
-        return True
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns
-
-
-def _has_bundle(settings: Settings) -> bool:
-    try:
-        return Store(settings.state_dir).load(host_id=settings.host_id) is not None
-    except AgentError:
-        return False

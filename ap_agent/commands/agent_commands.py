@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,12 +12,12 @@ from ap_agent.agent import enrol as enrolment
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import describe, is_running, read_health
+from ap_agent.agent.places import check_places
 from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.agent.store import Store
+from ap_agent.agent.tell import tell as send_last_receipt
 from ap_agent.commands.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
-from ap_agent.commands.places import check_places
 from ap_agent.commands.show import show_state
-from ap_agent.common import threads
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
 from ap_agent.common.lock import Lock, holder, lock_path
@@ -35,7 +33,6 @@ from bandwidth_config import LinkInfo
 
 MakeClient = Callable[[Settings], Client | None]
 _LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too
-_TOLD_WITHIN_S = 5.0  # whoever removes the package does not wait for a service that is away
 _RELOAD = "`systemctl reload scionlab-bw-agent` asks at once"
 
 
@@ -146,33 +143,9 @@ def tell(settings: Settings, make_client: MakeClient) -> Outcome:
     """Send one receipt of what the limiter said last, within seconds or not at all: after `reset`, and at a removal."""
     if settings.url is None:
         return Outcome(OK, "There is no service to tell.")
-    bounded = replace(
-        settings,
-        connect_timeout_s=min(settings.connect_timeout_s, 2.0),
-        read_timeout_s=min(settings.read_timeout_s, 3.0),
-        fetch_deadline_s=min(settings.fetch_deadline_s, 4.0),
-    )
-    is_over = threading.Event()
-    untold = [f"There was no answer within {_TOLD_WITHIN_S:g} s."]
-
-    def send() -> None:
-        """In a thread: no timeout of a connection covers the resolution of its name."""
-        agent = Agent(bounded, make_client(bounded), get_logger())
-        try:
-            agent.configuration.load(hands_over=False)
-            agent.limiter.read()
-            error = agent.tell()
-            untold[:] = [error.message] if error is not None else []
-        except AgentError as exc:
-            untold[:] = [exc.message]
-        finally:
-            agent.hang_up()
-            is_over.set()
-
-    threads.start("tell", send)
-    is_over.wait(_TOLD_WITHIN_S)
-    if untold:
-        return Outcome(NOT_DONE, err=f"The service was not told: {untold[0]}")
+    untold = send_last_receipt(settings, make_client, get_logger())
+    if untold is not None:
+        return Outcome(NOT_DONE, err=f"The service was not told: {untold}")
     return Outcome(OK, "The service was told what the limiter says.")
 
 

@@ -99,13 +99,12 @@ def plan_json(changes: Changes, problems: Iterable[Problem], source: str) -> dic
             str(one.interface_id): {
                 "now": one.now._asdict() if one.now is not None else None,
                 "then": one.then._asdict() if one.then is not None else None,
-                "problem": changes.failed.get(one.interface_id),
             }
             for one in changes.links
         },
+        "failed": {str(number): why for number, why in sorted(changes.failed.items())},
         "devices": {one.name: one.what for one in changes.devices},
         "operations": list(changes.operations),
-        "touches_foreign_objects": False,
         "problems": [asdict(one) for one in problems],
     }
 

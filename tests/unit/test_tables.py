@@ -1,0 +1,238 @@
+"""What `plan`, `once` and `show` print: enough for who must decide, and the parts for who asks for them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from ap_agent.commands.tables import Changes, age_lines, plan_json, plan_lines, state_lines, unenforced_lines
+from ap_agent.common.problem import Problem
+from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, Total
+from bandwidth_config import Limits, LinkInfo, check_link_info
+from tests.agent_bundles import entry
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+class Link(NamedTuple):
+    interface_id: int
+    now: Limits | None
+    then: Limits | None
+
+
+class Dev(NamedTuple):
+    name: str
+    what: str
+
+
+def plain(lines: list[str]) -> str:
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def links(**more: dict[str, Any]) -> dict[int, LinkInfo]:
+    return check_link_info({number.strip("_"): value for number, value in more.items()})
+
+
+def planned(changes: Changes, of: dict[int, LinkInfo], **options: bool) -> str:
+    chosen = {"is_done": False, "is_observe_only": False, "verbose": False} | options
+    return plain(plan_lines(changes, of, NOW, **chosen))
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_touched() -> None:
+    of = links(_1=entry(500), _2=entry(0, "2001:db8::7"), _3=entry(80, "192.0.2.3"), _7=entry(9, is_user_as=False))
+    of[3] = of[3].with_limits(Limits(80, 20))
+    changed = (
+        Link(1, None, Limits.both(500)),
+        Link(2, Limits.both(700), Limits.both(0)),
+        Link(4, Limits.both(9), None),
+        Link(5, Limits(8, 9), Limits(8, 9)),
+    )
+    changes = Changes(changed, (Dev("slbw0", "add 1 device"), Dev("eth0", "add 1 hook")), ("op 1", "op 2"), {})
+
+    assert planned(changes, of) == (
+        "LINK  USER AS       REMOTE ADDRESS       LIMIT NOW              THEN                   ACTION\n"
+        "   1  17-ffaa:1:b6  192.0.2.11:50000     none                   500 kbit/s             limit\n"
+        "   2  17-ffaa:1:b6  [2001:db8::7]:50000  700 kbit/s             blocked                block\n"
+        "   3  17-ffaa:1:b6  192.0.2.3:50000      80 kbit/s / 20 kbit/s  80 kbit/s / 20 kbit/s  unchanged\n"
+        "   4  -             -                    9 kbit/s               none                   remove the limit\n"
+        "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    repair\n"
+        "A limit is that of each direction, or: to the user AS / from it.\n"
+        "\n"
+        "slbw0: add 1 device\n"
+        "eth0: add 1 hook\n"
+        "2 operations in the kernel; touches no foreign object (-v lists them)."
+    )
+
+
+def test_the_operations_are_listed_only_for_who_asks() -> None:
+    changes = Changes((Link(1, None, Limits.both(5)),), (), ("eth0: add clsact", "slbw0: add class 1"), {})
+
+    assert "add clsact" not in planned(changes, {})
+    assert planned(changes, {}, verbose=True).endswith(
+        "2 operations in the kernel; touches no foreign object.\n  eth0: add clsact\n  slbw0: add class 1"
+    )
+
+
+def test_a_plan_of_nothing_says_so_in_the_right_tense() -> None:
+    of = links(_1=entry(500))
+
+    assert planned(Changes((), (), (), {}), of).endswith("Nothing would change in the kernel.")
+    done = planned(Changes((), (), (), {}), of, is_done=True)
+    assert "LIMIT BEFORE" in done
+    assert done.endswith("Nothing had to change in the kernel.")
+    nothing = planned(Changes((), (), (), {}), {})
+    assert nothing.startswith("There are no limited links, neither in the configuration nor in the kernel.")
+
+
+def test_thousands_of_unchanged_links_are_counted_beside_those_that_change() -> None:
+    of = links(**{f"_{number}": entry(500, "192.0.2.9", port=50000 + number) for number in range(1, 101)})
+    changes = Changes((Link(40, Limits.both(400), Limits.both(500)),), (), ("op",), {})
+
+    shown = planned(changes, of)
+    assert shown.count("17-ffaa:1:b6") == 1
+    assert "99 more links stay as they are (-v lists them)." in shown
+    assert planned(changes, of, verbose=True).count("17-ffaa:1:b6") == 100
+
+
+def test_a_link_that_cannot_be_had_and_one_that_is_observed_say_so() -> None:
+    of = links(_1=entry(500), _2=entry(0, "192.0.2.12") | {"Observe": True})
+    changed = (Link(2, None, Limits.both(0)),)
+    shown = planned(Changes(changed, (), ("op",), {1: "no route"}), of)
+
+    assert "none       500 kbit/s  cannot be enforced (see below)" in shown
+    assert "none       blocked     observe" in shown
+    assert "Observe only: everything is measured, nothing is refused." not in shown
+    everything = planned(Changes((Link(1, None, Limits.both(500)),), (), ("op",), {}), of, is_observe_only=True)
+    assert "500 kbit/s  observe" in everything
+    assert "Observe only: everything is measured, nothing is refused." in everything
+
+
+def test_the_limit_of_all_other_traffic_has_a_row_of_its_own() -> None:
+    shown = planned(Changes((Link(0, None, Limits.both(5000)),), (), ("op",), {}), {})
+    assert "0  traffic of no link  any             none       5 000 kbit/s  limit" in shown
+
+
+def test_a_plan_for_programs_has_both_directions_in_kbit() -> None:
+    changes = Changes((Link(1, None, Limits(8, 9)),), (Dev("eth0", "add 1 hook"),), ("op",), {2: "no route"})
+
+    assert plan_json(changes, [Problem("c", "s", "m")], "file x") == {
+        "source": "file x",
+        "links": {
+            "1": {"now": None, "then": {"to_user_kbit": 8, "from_user_kbit": 9}},
+        },
+        "failed": {"2": "no route"},
+        "devices": {"eth0": "add 1 hook"},
+        "operations": ["op"],
+        "problems": [{"code": "c", "subject": "s", "message": "m"}],
+    }
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def direction(kbit: int, *, refused: int = 0, dropped: int = 0, passed: int = 0) -> DirectionState:
+    return DirectionState(kbit, 1, Counters(passed, passed // 1000, refused * 1000, refused, 5600, 70), dropped, 3000)
+
+
+def state(*of: LinkState, **more: Any) -> LimiterState:
+    values: dict[str, Any] = {
+        "run": "0" * 32,
+        "number": 1,
+        "written_at": NOW,
+        "observed_at": NOW - timedelta(seconds=3),
+        "host_id": "h",
+        "order": None,
+        "limits_digest": None,
+        "is_ok": True,
+        "writes": 0,
+        "links": {one.interface_id: one for one in of},
+    }
+    return LimiterState(**(values | more))
+
+
+def test_each_direction_shows_one_number_of_drops_and_its_parts_on_request() -> None:
+    to_user, from_user = direction(500, refused=150, dropped=5, passed=993_486), direction(500)
+    found = state(LinkState(1, Limits.both(500), "enforced", None, to_user, from_user))
+    of = links(_1=entry(500))
+
+    assert plain(state_lines(found, of, verbose=False)) == (
+        "LINK  USER AS       REMOTE ADDRESS    STATE     DIRECTION              LIMIT  PASSED (B)  DROPS  HEARTBEATS\n"
+        "   1  17-ffaa:1:b6  192.0.2.11:50000  enforced  to the user AS    500 kbit/s     993 486    155          70\n"
+        "                                                from the user AS  500 kbit/s           0      0          70"
+    )
+    parts = plain(state_lines(found, of, verbose=True)).splitlines()
+    assert parts[0].split("LIMIT")[1].split("  ") != []
+    assert parts[0].endswith("PASSED (B)  PACKETS  REFUSED  DROPPED BY HTB  QUEUED (B)  HEARTBEATS")
+    assert parts[1].split()[-6:] == ["486", "993", "150", "5", "3", "000", "70"][-6:]
+
+
+@pytest.mark.parametrize(
+    ("one", "word"),
+    [
+        (LinkState(1, Limits.both(0), "enforced", None, direction(0), direction(0)), "blocked"),
+        (LinkState(1, Limits.both(5), "observed", None, direction(5), direction(5)), "observed"),
+        (LinkState(1, Limits.both(5), "error", "no route", None, None), "failed"),
+        (LinkState(1, Limits(0, 5), "enforced", None, direction(0), direction(5)), "enforced"),
+    ],
+)
+def test_a_state_has_the_word_that_pages_use(one: LinkState, word: str) -> None:
+    assert plain(state_lines(state(one), {}, verbose=False)).splitlines()[1].split()[3] == word
+
+
+def test_what_the_kernel_does_not_have_is_shown_as_nothing() -> None:
+    shown = plain(state_lines(state(LinkState(1, Limits.both(5), "error", "gone", None, None)), {}, verbose=True))
+    assert shown.count("nothing") == 2
+    assert unenforced_lines(state(LinkState(1, Limits.both(5), "error", "gone", None, None)), ()) == [
+        "link 1 is not enforced: gone"
+    ]
+    said = [Problem("c", "link 1", "gone")]
+    assert unenforced_lines(state(LinkState(1, Limits.both(5), "error", "gone", None, None)), said) == []
+
+
+def test_the_rest_of_a_state_stands_below_its_table() -> None:
+    found = state(
+        total=Total(10_000, 10_000, None),
+        unmatched=(direction(1000, refused=2, dropped=1, passed=5000), None),
+        is_observe_only=True,
+        next_step_at=NOW,
+        devices=("eth0", "tun0"),
+    )
+
+    assert plain(state_lines(found, {}, verbose=False)).splitlines() == [
+        "There are no limited links.",
+        "All links together: 10 000 kbit/s wanted; in force: 10 000 kbit/s to the users, none from them.",
+        "Traffic of no link, to them: 1 000 kbit/s, 5 000 B passed, 3 packets dropped",
+        "Traffic of no link, from them: nothing in the kernel",
+        "Observe only: everything is measured, nothing is refused.",
+        "The next temporary limit begins, steps or ends at 2026-11-22 12:00:00 UTC.",
+        "Packets are looked at on eth0, tun0.",
+    ]
+
+
+def test_limits_that_were_removed_are_no_table_of_old_ones() -> None:
+    one = LinkState(1, Limits.both(5), "enforced", None, direction(5), direction(5))
+    assert state_lines(state(one, reset_reason="by hand"), {}, verbose=False) == ["All limits are removed: by hand"]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "is_running", "line", "is_fresh"),
+    [
+        (3, True, "Read from the kernel 6 s ago.", True),
+        (60, True, "Read from the kernel 1 min 3 s ago.", True),
+        (61, True, "OLD: read from the kernel 1 min 4 s ago. The limiter runs and has written nothing since.", False),
+        (
+            5,
+            False,
+            "Read from the kernel 8 s ago. The limiter is not running; the limits that it set stay in the kernel.",
+            False,
+        ),
+    ],
+)
+def test_an_old_state_says_how_old_it_is(age_s: int, is_running: bool, line: str, is_fresh: bool) -> None:
+    later = NOW + timedelta(seconds=age_s)
+    assert age_lines(state(), later, is_running=is_running, fresh_for_s=60) == ([line], is_fresh)
