@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _HEAD = """.\\" made from agent.toml.example
-.Dd November 21, 2026
+.Dd November 22, 2026
 .Dt SCIONLAB-BW-AGENT.TOML 5
 .Os
 .Sh NAME
 .Nm scionlab-bw-agent.toml
-.Nd configuration of the agent of a SCIONLab attachment point
+.Nd configuration of the bandwidth agent and limiter of a SCIONLab attachment point
 .Sh SYNOPSIS
 .Pa /etc/scionlab-bw/agent.toml
 .Sh DESCRIPTION
@@ -32,6 +32,7 @@ wrote.
 .El
 .Sh SEE ALSO
 .Xr scionlab-bw-agent 8 ,
+.Xr scionlab-bw-limiter 8 ,
 .Pa /usr/share/doc/scionlab-bw-agent/agent.md.gz
 """
 
