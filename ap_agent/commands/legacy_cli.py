@@ -49,7 +49,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     default_kbit = _bandwidth(given.b)
     settings, _, _ = limiter_settings(given.config, environment)
     if not (given.enforce or given.reset):
-        return _without_lock(given, settings, engine, default_kbit)
+        return _without_lock(given, settings, default_kbit)
     commands.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
@@ -122,15 +122,13 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
         print("\n".join(said))
 
 
-def _without_lock(
-    given: argparse.Namespace, settings: Settings, engine: Engine | None, default_kbit: int | None
-) -> Outcome | int:
+def _without_lock(given: argparse.Namespace, settings: Settings, default_kbit: int | None) -> Outcome | int:
     """-s, and -b or -p alone: nothing that touches the kernel."""
     _store(given, settings, default_kbit)
     if not given.show:
         print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
-    return commands.show(settings, engine if engine is not None else real_engine(settings, for_person()))
+    return commands.show(settings)
 
 
 def _source(settings: Settings, choice: OperatorChoice) -> Source:

@@ -77,7 +77,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
         return commands.once(settings, used, given.link_info, as_json=given.json, verbose=given.verbose)
     if given.command == "reset":
         return commands.reset(settings, used, reason=given.reason, verbose=given.verbose)
-    return commands.show(settings, used, as_json=given.json, verbose=given.verbose)
+    return commands.show(settings, as_json=given.json, verbose=given.verbose)
 
 
 def _run(config: Path | None, settings: Settings, environment: Mapping[str, str], engine: Engine | None) -> int:
@@ -96,7 +96,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
         for key in settings.removed_keys:
             logger.warning("settings.removed_key", key=key, message=REMOVED[key])
         used = engine if engine is not None else real_engine(settings, for_service(environment))
-        process.run(settings, used, logger, reload=reload, notifier=Notifier(environment), keep_lock=lock.keep)
+        process.run(settings, reload, used, lock, logger=logger, notifier=Notifier(environment))
     return OK
 
 

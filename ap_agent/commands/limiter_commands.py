@@ -19,7 +19,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.text import problem_lines, timed_lines
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.engine import Outcome as Enforced
-from ap_agent.document.state import LimiterState, read_state
+from ap_agent.document.state import read_state
 from ap_agent.limiter import oneshot
 from bandwidth_config import LinkInfo
 
@@ -113,16 +113,13 @@ def reset_locked(settings: Settings, engine: Engine, *, reason: str | None = Non
     return Outcome(OK if state.is_ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(state.problems)))
 
 
-def show(settings: Settings, engine: Engine, *, as_json: bool = False, verbose: bool = False) -> Outcome:
-    """What the kernel has: what the limiter that runs wrote last; where none runs, what is found now."""
-    is_running = holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
-    links = _links(settings)
-    state = None if is_running else _looked(settings, engine)
-    is_fresh = state is not None
-    state = state or read_state(settings.limiter_run_dir)
+def show(settings: Settings, *, as_json: bool = False, verbose: bool = False) -> Outcome:
+    """What the limiter wrote last of the kernel, and how old that is."""
+    state = read_state(settings.limiter_run_dir)
     if state is None:
-        return Outcome(NOT_DONE, err=f"The limiter has not written anything yet: {settings.limiter_run_dir} is empty.")
-    return show_state(settings, state, links, is_running=is_running or is_fresh, as_json=as_json, verbose=verbose)
+        return Outcome(NOT_DONE, err=f"Nothing was limited here since the boot: {settings.limiter_run_dir} is empty.")
+    is_running = state.is_running and holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
+    return show_state(settings, state, _links(settings), is_running=is_running, as_json=as_json, verbose=verbose)
 
 
 def _source(settings: Settings, link_info: Path | None) -> tuple[Source | None, tuple[Problem, ...]]:
@@ -139,15 +136,6 @@ def _links(settings: Settings) -> Mapping[int, LinkInfo]:
     except AgentError:
         return {}
     return configuration.links if configuration is not None else {}
-
-
-def _looked(settings: Settings, engine: Engine) -> LimiterState | None:
-    """None where this process may not look."""
-    try:
-        require_rights()
-        return oneshot.look(settings, engine, datetime.now(UTC))
-    except NotPermittedError:
-        return None
 
 
 def _changes(done: Enforced) -> tables.Changes:
