@@ -1,5 +1,5 @@
-"""The agent's Debian package, as far as it can be seen without building it (`packaging/check` does that): manual pages
-that keep up with the program, and units that know where it is."""
+"""The Debian package of agent and limiter, as far as it can be seen without building it (`packaging/check` does that):
+manual pages that keep up with the programs, and units that know where they are."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from ap_agent.__main__ import _COMMANDS, _parser
-from ap_agent.commands import commands
+from ap_agent.commands import agent_cli, limiter_cli
+from bandwidth_config import parse_link_info
 from scionlab_bw.__main__ import parser as client_parser
 
 ROOT = Path(__file__).resolve().parents[2]
-MANUAL = (ROOT / "packaging/man/scionlab-bw-agent.8").read_text(encoding="utf-8")
+PROGRAMS = {"scionlab-bw-agent": agent_cli, "scionlab-bw-limiter": limiter_cli}
 EXAMPLE = ROOT / "packaging/agent.toml.example"
 RULES = (ROOT / "packaging/debian/rules").read_text(encoding="utf-8")
 
 
-def test_the_manual_has_every_command_and_no_other() -> None:
-    assert set(re.findall(r"^\.It Ic ([a-z-]+)", MANUAL, flags=re.MULTILINE)) == set(_COMMANDS)
+def manual(program: str) -> str:
+    return (ROOT / f"packaging/man/{program}.8").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("program", "door"), PROGRAMS.items())
+def test_the_manual_has_every_command_and_no_other(program: str, door: ModuleType) -> None:
+    assert re.findall(r"^\.It Ic ([a-z-]+)", manual(program), flags=re.MULTILINE) == list(door.COMMANDS)
 
 
 def test_the_manual_of_the_client_has_every_command_and_no_other() -> None:
@@ -35,30 +41,35 @@ def test_the_manual_of_the_client_has_every_command_and_no_other() -> None:
     assert list(said) == list(subparsers.choices)
 
 
-def test_the_manual_has_every_option() -> None:
-    subparsers = next(action for action in _parser()._actions if action.dest == "command")
+@pytest.mark.parametrize(("program", "door"), PROGRAMS.items())
+def test_the_manual_has_every_option(program: str, door: ModuleType) -> None:
+    parser = door.parser()
+    subparsers = next(action for action in parser._actions if action.dest == "command")
     assert isinstance(subparsers.choices, dict)
     options = {
         option.lstrip("-")
-        for parser in (_parser(), *subparsers.choices.values())
-        for action in parser._actions
+        for one in (parser, *subparsers.choices.values())
+        for action in one._actions
         for option in action.option_strings
         if option.startswith("--")
     } - {"help"}
-    assert {option for option in options if f"Fl -{option}" not in MANUAL} == set()
+    assert {option for option in options if f"Fl -{option}" not in manual(program)} == set()
 
 
-def test_the_manual_has_every_exit_status() -> None:
-    codes = (
-        commands.OK,
-        commands.NOT_DONE,
-        commands.USAGE,
-        commands.NOT_PERMITTED,
-        commands.LOCKED,
-        commands.NOTHING_NEW,
-    )
-    listed = MANUAL.partition(".Sh EXIT STATUS")[2].partition(".Sh")[0]
-    assert re.findall(r"^\.It (\d)", listed, flags=re.MULTILINE) == [str(code) for code in codes]
+def test_the_manuals_have_every_exit_status_that_their_program_has() -> None:
+    for program, codes in (("scionlab-bw-agent", "012345"), ("scionlab-bw-limiter", "01234")):
+        listed = manual(program).partition(".Sh EXIT STATUS")[2].partition(".Sh")[0]
+        assert "".join(re.findall(r"^\.It (\d)", listed, flags=re.MULTILINE)) == codes
+
+
+def test_the_sample_of_link_info_is_one_and_is_shipped() -> None:
+    links = parse_link_info((ROOT / "packaging/link_info.json").read_bytes())
+    assert {number: (one.is_user_as, one.limits.to_user_kbit) for number, one in links.items()} == {
+        1: (True, 500),
+        2: (True, 0),
+        9: (False, 100_000),
+    }
+    assert "packaging/link_info.json" in RULES
 
 
 def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
@@ -75,28 +86,22 @@ def test_the_page_of_agent_toml_has_every_key_with_its_words() -> None:
     assert not re.search(r"^'", page, flags=re.MULTILINE)
 
 
-def test_the_package_has_every_unit_and_starts_its_own_command() -> None:
+@pytest.mark.parametrize("name", ["agent", "limiter"])
+def test_the_package_has_every_unit_and_starts_its_own_command(name: str) -> None:
     """A unit names /opt, for who installs by hand; the package's rules replace that."""
-    (unit,) = (ROOT / "packaging/systemd").glob("*.service")
-    assert unit.name in RULES
-    by_hand = "/opt/scionlab-bw-agent/bin/python -P -m ap_agent"
-    assert f"ExecStart={by_hand} run\n" in unit.read_text(encoding="utf-8")
-    assert f"s,{by_hand},/usr/bin/scionlab-bw-agent," in RULES
+    unit = (ROOT / f"packaging/systemd/scionlab-bw-{name}.service").read_text(encoding="utf-8")
+    replaced = re.search(r"s,(/opt/[^,]+),", RULES)
+    assert replaced is not None
+    started = re.sub(replaced[1], f"/usr/bin/scionlab-bw-{name}", unit)
+    assert f"ExecStart=/usr/bin/scionlab-bw-{name} run\n" in started
+    assert "/opt/" not in started
 
 
-def test_only_a_drop_in_lets_the_agent_load_programs_and_it_adds_nothing_else() -> None:
-    folder = ROOT / "packaging/systemd"
-    assert "packaging/systemd/whole-datagrams.conf" in RULES
-    for unit in folder.glob("*.service"):
-        assert "CAP_BPF" not in unit.read_text(encoding="utf-8")
-    lines = (folder / "whole-datagrams.conf").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not line.startswith("#")] == [
-        "[Service]",
-        "Environment=SCIONLAB_BW_WHOLE_DATAGRAMS=true",
-        "AmbientCapabilities=CAP_BPF",
-        "CapabilityBoundingSet=CAP_BPF",
-        "SystemCallFilter=bpf",
-    ]
+def test_an_upgrade_from_one_process_stops_it_before_the_limiter_starts_and_keeps_what_it_knew() -> None:
+    script = (ROOT / "packaging/debian/scionlab-bw-agent.postinst").read_text(encoding="utf-8")
+    stop, starts = script.index("deb-systemd-invoke stop scionlab-bw-agent"), script.index("#DEBHELPER#")
+    assert stop < script.index("        divide_state\n") < starts
+    assert "trust.json operator.json" in script
 
 
 def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_python() -> None:
@@ -109,6 +114,7 @@ def test_the_package_depends_on_every_library_of_the_agent_and_on_no_minor_pytho
     depended = {one.partition(" ")[0] for one in agent}
     assert {f"python3-{name}" for name in libraries} <= depended
     assert [one for one in agent if one.startswith("python3 ")] == ["python3 (>= 3.11~)"]
+    assert {"libbpf1"} <= depended
     assert "<<" not in control
     assert "pip" not in RULES
 
@@ -122,7 +128,7 @@ def test_maintainer_scripts_are_posix_and_stop_at_errors(name: str) -> None:
     assert subprocess.run(["sh", "-n", str(path)], check=False, timeout=10).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["scionlab-bw", "scionlab-bw-agent", "scionlab_bw_limiter"])
+@pytest.mark.parametrize("name", ["scionlab-bw", "scionlab-bw-agent", "scionlab-bw-limiter", "scionlab_bw_limiter"])
 def test_a_command_of_a_fresh_clone_says_what_to_run(tmp_path: Path, name: str) -> None:
     clone = tmp_path / "clone"
     for part in (
