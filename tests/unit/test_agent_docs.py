@@ -26,7 +26,7 @@ def codes_in_the_source() -> set[str]:
     for folder in OURS:
         for path in (ROOT / "ap_agent" / folder).rglob("*.py"):
             source = path.read_text(encoding="utf-8")
-            found |= set(re.findall(r'(?:Problem|_found|_refuse)\(\s*"([a-z_]+)"', source))
+            found |= set(re.findall(r'(?:Problem|_NoKeyError|self\._add)\(\s*"([a-z_]+)"', source))
     return found
 
 
