@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ap_agent.agent.cycle import Agent
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.background import Background
 from ap_agent.agent.fetch import FetchResult, Have, ReceiptAnswer
 from ap_agent.agent.loop import Loop
 from ap_agent.agent.store import Store
-from ap_agent.agent.waiting import Errands
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
-from tests.agent_engine import FakeEngine
+from tests.agent_limiter import T0, FakeLimiter
 
 V7 = bundle_bytes()
 V8 = bundle_bytes({"1": entry(900)}, version="1.18", limits_version=8)
 
 
 def settings_in(folder: Path) -> Settings:
-    """Of an agent with a service that holds no question open, whose state and lock are below `folder`."""
+    """Of an agent with a service that holds no question open; everything is below `folder`."""
     return Settings(
         url="https://service.example",
         host_id=HOST_ID,
@@ -32,19 +33,24 @@ def settings_in(folder: Path) -> Settings:
         service_keys=SERVICE_KEYS,
         state_dir=folder / "state",
         run_dir=folder / "run",
+        limiter_run_dir=folder / "limiter",
         long_poll_s=0,
     )
 
 
 @dataclass
 class Clock:
-    """Time that passes only while somebody waits. `then` happens at its moment, during a wait."""
+    """Time that passes only while somebody waits. `set_by_s`: how far the wall clock was set."""
 
     now: float = 1000.0
     waits: list[float] = field(default_factory=list)
+    set_by_s: float = 0.0
 
     def monotonic(self) -> float:
         return self.now
+
+    def wall(self) -> datetime:
+        return T0 + timedelta(seconds=self.now - 1000 + self.set_by_s)
 
     def wait(self, seconds: float) -> None:
         assert seconds > 0
@@ -84,6 +90,9 @@ class FakeClient:
     def confirm_config(self, version: str) -> None:
         raise AssertionError("not asked for")
 
+    def send_usage(self, data: bytes) -> None:
+        """Taken."""
+
     def close(self) -> None:
         self.closed = True
 
@@ -92,27 +101,62 @@ def middle(low: float, high: float) -> float:
     return (low + high) / 2
 
 
-class AtOnce(Errands):
-    """Errands that have their outcome as soon as they are sent: a service that answers in no time."""
+class AtOnce(Background):
+    """Requests that have their outcome as soon as they are sent: a service that answers in no time."""
 
     def _begin(self, run: Callable[[], None]) -> None:
         run()
 
 
-def loop_of(settings: Settings, engine: FakeEngine, client: FakeClient | None, clock: Clock, **options: Any) -> Loop:
-    agent = Agent(settings, engine, client, get_logger(), uptime=lambda: int(clock.now))
+@dataclass
+class World:
+    """An agent with a limiter beside it, in time that passes only while somebody waits."""
+
+    settings: Settings
+    client: FakeClient | None
+    clock: Clock
+    limiter: FakeLimiter
+    loop: Loop
+
+    @property
+    def agent(self) -> Agent:
+        return self.loop.agent
+
+    @property
+    def codes(self) -> list[str]:
+        return [one.code for one in self.agent.problems]
+
+    @property
+    def receipts(self) -> list[Mapping[str, Any]]:
+        assert self.client is not None
+        return [receipt for _, receipt in self.client.receipts]
+
+    def run_for(self, seconds: float) -> None:
+        """Steps until that much time has passed. The limiter is as quick as its file's inotify."""
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            moment = self.loop.step()
+            if self.limiter.work():
+                continue
+            self.clock.wait(max(0.001, min(moment, end) - self.clock.now))
+
+    def step(self) -> None:
+        """What happens without any time."""
+        self.run_for(0.25)
+
+
+def world_of(
+    settings: Settings, client: FakeClient | None, clock: Clock, *, limiter: FakeLimiter | None = None, **options: Any
+) -> World:
+    """Before its start; `Loop.start` is the test's."""
+    agent = Agent(
+        settings, client, get_logger(), now=clock.wall, monotonic=clock.monotonic, uptime=lambda: int(clock.now)
+    )
     options.setdefault("notifier", Notifier({}))
     options.setdefault("uniform", middle)
-    options.setdefault("errands", AtOnce)
-    return Loop(agent, get_logger(), monotonic=clock.monotonic, wait=clock.wait, **options)
-
-
-def run_for(loop: Loop, clock: Clock, seconds: float) -> None:
-    """Steps until that much time has passed."""
-    end = clock.now + seconds
-    while clock.now < end:
-        moment = loop.step()
-        clock.wait(max(0.001, min(moment, end) - clock.now))
+    options.setdefault("background", AtOnce)
+    loop = Loop(agent, get_logger(), monotonic=clock.monotonic, wait=clock.wait, **options)
+    return World(settings, client, clock, limiter or FakeLimiter(settings, clock.wall), loop)
 
 
 def store_v7(settings: Settings) -> None:

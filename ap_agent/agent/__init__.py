@@ -1,1 +1,2 @@
-"""The process without rights: it asks the service, checks and hands over, and tells what the limiter says."""
+"""The process with a network and without rights: it asks the service, verifies, stores and hands over to the limiter,
+and tells the service what the limiter says of the kernel."""

@@ -9,9 +9,12 @@ something new; whoever does not hold questions open, is asked every `interval_s`
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-from ap_agent.agent.cycle import Pulled
-from ap_agent.common.errors import FetchError
+from ap_agent.common.errors import AgentError, FetchError
+
+Contact = Literal["none", "new", "unchanged", "no_as", "failed"]
 
 POLL_JITTER = 0.1
 _AT_ONCE_S = 1.0  # an answer within it was not held open, and a failure within it cut nothing off
@@ -19,6 +22,14 @@ _QUICK_NEWS_S = 0.05  # pause after something new that came at once; doubles wit
 _LONGEST_QUICK_NEWS_S = 1.0  # up to this: a service that has news at every question is asked once a second
 _ALIKE_S = 2.0  # two questions in a row, cut off after times that differ by less: the doing of a timeout between us
 SHORT_FOR_S = 3600.0  # and for so long shorter questions are asked
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """How a request to the service went. `error` says why nothing new came, where something went wrong."""
+
+    contact: Contact
+    error: AgentError | None = None
 
 
 class Backoff:

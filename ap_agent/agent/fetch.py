@@ -1,6 +1,6 @@
 """Talking to the Coordination Service: each answer becomes a typed result, or one error of the family.
 
-Not here: how a request is bounded (`web`), what a bundle must look like (`bundle`), and when to ask again (`loop`).
+Not here: how a request is bounded (`http`), what a bundle must look like (`bundle`), when to ask again (`backoff`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import requests
 
@@ -76,11 +76,23 @@ class UsageUnknownError(AgentError):
 FetchResult = NewBundle | NotModified | NoAS
 
 
+class Client(Protocol):
+    """The service, as `ServiceClient` offers it."""
+
+    @property
+    def clock_skew_ms(self) -> int | None: ...
+    def use_secret(self, secret: str | None) -> None: ...
+    def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult: ...
+    def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer: ...
+    def confirm_config(self, version: str) -> None: ...
+    def send_usage(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+
 class ServiceClient:
     """The Coordination Service as this host sees it.
 
-    Polls, letters and usage go over connections of their own: one thread may wait for a poll while another one sends
-    a receipt and a third one what was counted. Two threads must not do the same.
+    One thread may wait for a poll while another one reports: receipts and usage. Two threads must not do the same.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -94,8 +106,7 @@ class ServiceClient:
         bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
         self._clock = ClockComparison()
         self._polls = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
-        self._letters = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
-        self._uploads = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
+        self._reports = WebClient(settings.url, bounds, ca_file=settings.ca_file, clock=self._clock)
 
     @property
     def clock_skew_ms(self) -> int | None:
@@ -111,8 +122,7 @@ class ServiceClient:
     def close(self) -> None:
         """Requests that are under way end at once, whichever thread waits for them."""
         self._polls.close()
-        self._letters.close()
-        self._uploads.close()
+        self._reports.close()
 
     def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
         """Ask for something newer than `have`; the service may hold the question open for `wait_s` until there is.
@@ -139,14 +149,14 @@ class ServiceClient:
 
     def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
         """POST one enforcement receipt (docs/api.md). Raises `AuthError`, `FetchError`."""
-        with self._request(self._letters, "POST", "/enforcement", json=receipt) as answer:
+        with self._request(self._reports, "POST", "/enforcement", json=receipt) as answer:
             if answer.status_code != 200:
                 raise self._error_of(answer)
             return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball"))
 
     def confirm_config(self, version: str) -> None:
         """Tell the service that `version` (G.H) is installed here. 304 means it knew. Raises as above."""
-        with self._request(self._letters, "POST", "/deployed_config_version", data={"version": version}) as answer:
+        with self._request(self._reports, "POST", "/deployed_config_version", data={"version": version}) as answer:
             if answer.status_code not in {200, 304}:
                 raise self._error_of(answer)
 
@@ -157,7 +167,7 @@ class ServiceClient:
         usage at all, and as above.
         """
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-        with self._request(self._uploads, "POST", "/usage", data=data, headers=headers) as answer:
+        with self._request(self._reports, "POST", "/usage", data=data, headers=headers) as answer:
             if answer.status_code == 200:
                 read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
                 return
@@ -220,3 +230,8 @@ def _check_is_gzip(answer: requests.Response) -> None:
     encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding != "identity":
         raise FetchError(f"The service answered with the content encoding {shown(encoding)}, which was not asked for.")
+
+
+def make_client(settings: Settings) -> ServiceClient | None:
+    """None where no service is configured."""
+    return ServiceClient(settings) if settings.url is not None else None

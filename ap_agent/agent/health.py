@@ -1,4 +1,4 @@
-"""The health file: what a monitor reads, written whole after every cycle; and the same in words for `status`.
+"""The health file: what a monitor reads, written whole after every step; and the same in words for `status`.
 
 It lies in `run_dir` and holds no secret. Times are UTC, ISO 8601.
 """
@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from ap_agent import __version__
-from ap_agent.agent.cycle import Agent
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.limiter_view import SILENT
 from ap_agent.agent.problems import DELIVERY_CODES
-from ap_agent.agent.store import write_atomically
-from ap_agent.common.files import parse_json, read_plain
-from ap_agent.common.keys import time_text
+from ap_agent.common.files import parse_json, read_plain, write_atomically
 from ap_agent.common.lock import holder, lock_path
+from ap_agent.common.problem import Problem
 from ap_agent.common.text import duration_words, time_words
+from ap_agent.common.times import time_text
 from ap_agent.document.timetable import next_change
-from ap_agent.model import Problem
 
 SCHEMA = 1
 AGENT_CODES = frozenset({"internal_error", "settings_invalid", "health_unwritable"})  # the agent itself is not well
-STALE_AFTER_INTERVALS = 3  # of the announced pause between cycles, before `status` calls the file old
+STALE_AFTER_INTERVALS = 3  # of the announced pause between steps, before `status` calls the file old
 _GRACE_S = 30.0
 _MAX_HEALTH_BYTES = 64 * 1024 * 1024  # with thousands of links that are not enforced, each with its reason
 
@@ -41,29 +41,20 @@ def write_health(
     *,
     last_contact_at: float | None,
     failures: int,
-    next_cycle_in_s: float,
-    more: Mapping[str, object] | None = None,
+    next_step_in_s: float,
+    usage: Mapping[str, object] | None = None,
 ) -> None:
-    """Raises `OSError`. `last_contact_at` is Unix time: when the service last gave a sensible answer. `more` are the
-    keys of what runs beside the loop."""
-    enforced, bundle = agent.enforced, agent.bundle
-    links = enforced.links if enforced is not None else ()
+    """Raises `OSError`. `last_contact_at` is Unix time: when the service last gave a sensible answer."""
+    bundle = agent.configuration.bundle
     document = {
         "schema": SCHEMA,
         "agent_version": __version__,
         "pid": os.getpid(),
         "written_at": _iso(datetime.now(UTC)),
-        "next_cycle_in_s": round(next_cycle_in_s, 3),
+        "next_cycle_in_s": round(next_step_in_s, 3),
         "version": bundle.version if bundle is not None else None,
         "limits_version": bundle.limits_version if bundle is not None else None,
-        "last_cycle": None
-        if enforced is None
-        else {"observed_at": _iso(enforced.observed_at), "ok": enforced.ok, "writes": enforced.writes},
-        "links": {
-            "enforced": sum(link.state == "enforced" for link in links),
-            "total": len(links),
-            "not_enforced": {str(link.interface_id): link.problem for link in links if link.state != "enforced"},
-        },
+        **_kernel(agent),
         "timed_limits": _timed(agent),
         "service": {
             "url": agent.settings.url,
@@ -71,20 +62,40 @@ def write_health(
             "failures_in_a_row": failures,
         },
         "keys": [
-            {"key_id": one.key_id, "not_after": time_text(one.not_after)} for one in agent.trust.keyring.keys.values()
+            {"key_id": one.key_id, "not_after": time_text(one.not_after)}
+            for one in agent.configuration.trust.keyring.keys.values()
         ],
-        **(more or {}),
+        "usage": usage,
         "problems": [asdict(problem) for problem in problems],
     }
     folder = agent.settings.run_dir
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    write_atomically(health_path(folder), json.dumps(document, indent=1).encode() + b"\n", mode=0o644)
+    data = json.dumps(document, indent=1).encode() + b"\n"
+    write_atomically(health_path(folder), data, mode=0o644, is_durable=False)
+
+
+def _kernel(agent: Agent) -> dict[str, object]:
+    """What the limiter says: when it read the kernel, which configuration is in force, which links are not."""
+    state = agent.limiter.state
+    links = list(state.links.values()) if state is not None else []
+    return {
+        "in_force": str(state.order) if state is not None and state.order is not None else None,
+        "last_cycle": None
+        if state is None
+        else {"observed_at": _iso(state.observed_at), "ok": state.is_ok, "writes": state.writes},
+        "links": {
+            "enforced": sum(link.state != "error" for link in links),
+            "observed": sum(link.state == "observed" for link in links),
+            "total": len(links),
+            "not_enforced": {str(link.interface_id): link.problem for link in links if link.state == "error"},
+        },
+    }
 
 
 def _timed(agent: Agent) -> dict[str, object]:
     """What the clock will do: how many timed limits run and are still to come, and when the next step is."""
-    links = agent.bundle.links if agent.bundle is not None and agent.has_timed_limits else {}
-    now = agent.now()
+    bundle, now = agent.configuration.bundle, agent.now()
+    links = {number: link for number, link in bundle.links.items() if link.timed} if bundle is not None else {}
     timed = [one for link in links.values() if link.is_user_as for one in link.timed]
     following = next_change(links, now)
     return {
@@ -95,7 +106,7 @@ def _timed(agent: Agent) -> dict[str, object]:
 
 
 def _iso(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return time_text(moment, "microseconds")
 
 
 # --- in words -------------------------------------------------------------------------------------------------------
@@ -127,21 +138,24 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     links, service, cycle = health["links"], health["service"], health["last_cycle"]
     lines = [f"Agent          {_running_words(health, running, fresh)}; last report {ago(age_s)}"]
     if health["version"] is None:
-        lines.append("Configuration  none yet: nothing is enforced by this agent")
+        lines.append("Configuration  none yet: nothing was handed over to the limiter")
     else:
         limits = f", limits {health['limits_version']}" if health["limits_version"] is not None else ""
         lines.append(f"Configuration  {health['version']}{limits}")
+    codes = {one["code"] for one in health["problems"]}
     if cycle is not None:
         seen = ago((now - datetime.fromisoformat(cycle["observed_at"])).total_seconds())
-        lines.append(f"Kernel         {links['enforced']} of {links['total']} links enforced, read back {seen}")
+        observed = f" ({links['observed']} only observed)" if links["observed"] else ""
+        silent = "; the limiter is silent" if SILENT in codes else ""
+        words = f"{links['enforced']} of {links['total']} links enforced{observed}, read back {seen}{silent}"
+        lines.append(f"Kernel         {words}")
     lines += _timed_words(health.get("timed_limits", {}), now)
     lines.append(f"Service        {_service_words(service, now)}")
     if service["url"] is not None:
         lines.append(f"Trusted keys   {_keys_words(health.get('keys', []))}")
     lines += [f"Problem        {one['code']} ({one['subject']}): {one['message']}" for one in health["problems"]]
     lines += [f"Not enforced   link {key}: {why}" for key, why in links["not_enforced"].items()]
-    codes = {one["code"] for one in health["problems"]}
-    enforced = cycle is not None and cycle["ok"] and not codes & AGENT_CODES
+    enforced = cycle is not None and cycle["ok"] and not codes & (AGENT_CODES | {SILENT, "limits_removed"})
     delivered = not codes & (DELIVERY_CODES | {"receipt_failed"})
     return lines, enforced and running and fresh, delivered
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ap_agent.common.errors import (
     AgentError,
-    ApplyError,
     AuthError,
     BundleError,
     FetchError,
-    ForeignStateError,
     NotPermittedError,
     StoreError,
     TrustError,
-    VerifyError,
 )
+from ap_agent.common.log import Logger
+from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.document.trust import TRUST_CODES
-from ap_agent.model import Problem
 
 # Whose fault, in the codes that log, health file and receipt share. First match counts.
 CODES: tuple[tuple[type[AgentError], str], ...] = (
@@ -25,18 +26,15 @@ CODES: tuple[tuple[type[AgentError], str], ...] = (
     (BundleError, "bundle_invalid"),
     (StoreError, "state_unusable"),
     (NotPermittedError, "not_permitted"),
-    (ForeignStateError, "foreign_state"),
-    (ApplyError, "kernel_refused"),
-    (VerifyError, "verify_failed"),
     (AgentError, "agent_failed"),
 )
 # Problems that may pass by themselves; the log says WARNING. All others need somebody.
 PASSING_CODES = frozenset(
-    {"service_unreachable", "receipt_failed", "no_as", "kernel_refused", "apply_failed", "verify_failed"}
-    | {"usage_failed", "usage_unread", "usage_unwritable", "usage_dropped"}  # the limits do not depend on it
+    {"service_unreachable", "receipt_failed", "no_as", "apply_failed", "verify_failed"}
+    | {"usage_failed", "usage_unwritable", "usage_dropped"}  # the limits do not depend on it
     | {"key_expires_soon"}  # nothing is wrong yet
     | {"clock_skewed", "links_vanished"}  # all limits are in force
-    | {"foreign_filter_in_front", "whole_datagrams_unavailable"}  # the engine's warnings: all limits are in force
+    | {"filter_behind"}
 )
 # Problems of the way from the service to us; while they last, the last good state is enforced.
 DELIVERY_CODES = TRUST_CODES | {"auth_refused", "service_unreachable", "bundle_invalid", "state_unusable", "no_as"}
@@ -54,6 +52,21 @@ def no_as_problem(settings: Settings) -> Problem:
     return Problem(
         "no_as",
         settings.host_id or "",
-        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the agent "
-        "and run `scionlab-bw-agent reset`.",
+        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the "
+        "limiter and run `scionlab-bw-limiter reset`.",
     )
+
+
+@contextmanager
+def contained(found: dict[str, Problem], logger: Logger, step: str) -> Iterator[None]:
+    """A programming error ends this step with its traceback and a problem in `found`; the next step begins anew."""
+    key = f"internal {step}"
+    try:
+        yield
+        found.pop(key, None)
+    except Exception as exc:
+        logger.exception("agent.bug", step=step)
+        text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
+        if isinstance(exc, MemoryError):
+            text = "No memory is left for the agent. Free some, or raise the limit of its unit."
+        found[key] = Problem("internal_error", f"agent: {step}", text)

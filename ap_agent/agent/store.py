@@ -1,17 +1,18 @@
 """The state directory: the bundles that were good, side by side, and one symlink that says which counts.
 
-    <state_dir>/                mode 0700: the stored manifest holds the host's secret
+    <state_dir>/                mode 0750: the limiter's group reads document.json and requests.json (`hand_over`)
         current -> versions/1.18-7-0f3a9b2c
+        versions/               mode 0700: a stored manifest holds the host's secret
         versions/1.18-7-0f3a9b2c/scionlab-config.json
         versions/1.18-7-0f3a9b2c/etc/scion/link_info.json
-        trust.json              the keys that count, and the newest version that was taken (`belief`)
+        trust.json              the keys that count, and the newest version that was taken (`document.trust`)
         accepted.json           what `accept` or `accept-older` stored, until it is taken
-        held.json               the configuration that is held back (`vanished`)
-        operator.json           what `scionlab_bw_limiter -b` and `-p` stored
+        held.json               the configuration that is held back (`hold`)
+        usage.sqlite            what links used (`usage.spool`)
 
 A bundle is written completely, with fsync of each file and folder, under a name that nobody reads; then renamed; then
 trust.json is replaced; then the symlink is switched by a rename. Whatever kills us in between, `current` points to a
-complete bundle, and `belief` says why either trust.json does.
+complete bundle, and `document.trust` says why either trust.json does.
 Reading trusts nothing: the bundle on disk goes through the same checks as one from the network, and its name holds a
 hash of its content.
 """
@@ -19,42 +20,32 @@ hash of its content.
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
-import json
 import os
 import re
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ap_agent.agent.hold import Hold, hold_of
 from ap_agent.common.errors import AgentError, BundleError, NotPermittedError, StoreError
-from ap_agent.common.files import parse_json, read_plain
+from ap_agent.common.files import read_plain, sealed, sync_folder, unsealed, write_atomically
 from ap_agent.common.ownership import as_owner_of
-from ap_agent.common.setting_kinds import a_bandwidth
 from ap_agent.document.bundle import DEFAULT_LIMITS, MANIFEST, UNSIGNED, Bundle, check_members, check_name
-from ap_agent.document.trust import Acceptance, Trust, acceptance_of, trust_of
+from ap_agent.document.trust import Acceptance, Trust, load_acceptance, load_trust
 
 KEPT_VERSIONS = 3
 _MAX_JSON_BYTES = 8 * 1024 * 1024
 _UNFINISHED = ".unfinished-"
 _VERSION = re.compile(r"[0-9]+\.[0-9]+-(none|[0-9]+)-[0-9a-f]{8}(-unsigned)?", re.ASCII)  # `Bundle.name`
+_MODE = 0o750
 _OUR_NAME = re.compile(
-    r"(current|versions|usage|\.?(trust|accepted|operator|held)\.json)(\.new|\.scionlab-bw-new|\.aside-[0-9a-f]{8})?"
+    r"(current|versions|usage|\.?(trust|accepted|operator|held|document|requests)\.json)"
+    r"(\.new|\.scionlab-bw-new|\.aside-[0-9a-f]{8})?"
+    r"|usage\.sqlite(-wal|-shm|-journal|\.damaged)?"
 )
-
-
-@dataclass(frozen=True)
-class Operator:
-    """What the operator set with the thesis' command line; None where nothing was set."""
-
-    default_bandwidth_kbit: int | None = None
-    link_info: Path | None = None
 
 
 class Store:
@@ -106,7 +97,7 @@ class Store:
                 self._prepare()
                 self._write(bundle)
                 if trust is not None:
-                    self._write_json(self.trust_file, _sealed(trust.to_json()))
+                    self._write_json(self.trust_file, trust.to_json())
                 self._switch(bundle.name)
             except OSError as exc:
                 text = f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}."
@@ -129,10 +120,10 @@ class Store:
                 retryable=False,
             )
         mode = stat.S_IMODE(self.folder.stat().st_mode)
-        if not names and mode & 0o077:
+        if not names and mode & ~_MODE:
             raise StoreError(
                 f"state_dir = {self.folder} is empty and open to other users (mode {mode:04o}), so it may be "
-                f"somebody's. If it is the agent's, run `chmod 700 {self.folder}`; else choose a folder that does not "
+                f"somebody's. If it is the agent's, run `chmod 750 {self.folder}`; else choose a folder that does not "
                 "exist yet.",
                 retryable=False,
             )
@@ -148,12 +139,12 @@ class Store:
         self.check_place()
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sync(self.folder.parent)
-        if stat.S_IMODE(self.folder.stat().st_mode) & 0o077:
-            self.folder.chmod(0o700)
+            sync_folder(self.folder.parent)
+        if stat.S_IMODE(self.folder.stat().st_mode) != _MODE:  # whatever umask the unit has
+            self.folder.chmod(_MODE)
         if not self._versions.is_dir():
             self._versions.mkdir(mode=0o700)
-            _sync(self.folder)
+            sync_folder(self.folder)
         for left in self._versions.glob(f"{_UNFINISHED}*"):  # of a process that was killed
             shutil.rmtree(left)
 
@@ -167,7 +158,7 @@ class Store:
             damaged = self._versions / f"{_UNFINISHED}damaged-{bundle.name}"
             final.rename(damaged)
         unfinished.rename(final)
-        _sync(self._versions)
+        sync_folder(self._versions)
 
     def _switch(self, name: str) -> None:
         new = self.folder / "current.new"
@@ -176,7 +167,7 @@ class Store:
         new.unlink(missing_ok=True)
         new.symlink_to(Path("versions") / name)
         new.replace(self._current)
-        _sync(self.folder)
+        sync_folder(self.folder)
 
     def _prune(self, current: str) -> None:
         stored = [one for one in self._versions.iterdir() if _VERSION.fullmatch(one.name) and one.name != current]
@@ -196,27 +187,18 @@ class Store:
 
     def load_trust(self) -> Trust | None:
         """What was stored with the last bundle; None where nothing was."""
-        document = self._read_json(self.trust_file, "the agent repairs it as far as it can")
-        try:
-            return trust_of(document) if document is not None else None
-        except ValueError as exc:
-            raise StoreError(f"{self.trust_file} is damaged ({exc}); the agent repairs it as far as it can.") from exc
+        return load_trust(self.folder)
 
     def save_trust(self, trust: Trust) -> None:
         """Store it without a bundle: after a repair."""
-        self._save_json(self.trust_file, _sealed(trust.to_json()))
+        self._save_json(self.trust_file, trust.to_json())
 
     def load_acceptance(self) -> Acceptance | None:
         """What `accept-older` stored and no bundle has used up."""
-        remedy = "delete it, and run `accept-older` again if it is needed"
-        document = self._read_json(self.acceptance_file, remedy)
-        try:
-            return acceptance_of(document) if document is not None else None
-        except ValueError as exc:
-            raise StoreError(f"{self.acceptance_file} is damaged ({exc}); {remedy}.") from exc
+        return load_acceptance(self.folder)
 
     def save_acceptance(self, acceptance: Acceptance) -> None:
-        self._save_json(self.acceptance_file, _sealed(acceptance.to_json()))
+        self._save_json(self.acceptance_file, acceptance.to_json())
 
     def drop_acceptance(self) -> None:
         """Best effort: once another bundle is installed, an acceptance that is left over covers nothing."""
@@ -230,31 +212,19 @@ class Store:
     def load_hold(self) -> Hold | None:
         """The configuration that is held back, if one is. A damaged file is none: then the hold begins anew."""
         try:
-            document = self._read_json(self.hold_file, "the agent replaces it")
-            return hold_of(document) if document is not None else None
-        except (StoreError, ValueError):
+            return hold_of(unsealed(read_plain(self.hold_file, _MAX_JSON_BYTES)[0]))
+        except (OSError, ValueError):
             return None
 
     def save_hold(self, hold: Hold) -> None:
-        self._save_json(self.hold_file, _sealed(hold.to_json()))
+        self._save_json(self.hold_file, hold.to_json())
 
     def drop_hold(self) -> None:
         """Best effort: a hold that is left over is of another configuration in force, and holds nothing."""
         with as_owner_of(self.folder), contextlib.suppress(OSError):
             self.hold_file.unlink(missing_ok=True)
 
-    def _read_json(self, path: Path, remedy: str) -> Any:
-        try:
-            data, _ = read_plain(path, _MAX_JSON_BYTES)
-            return _unsealed(parse_json(data))
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise _unreadable(path, exc) from exc
-        except ValueError as exc:
-            raise StoreError(f"{path} is damaged; {remedy}.") from exc
-
-    def _save_json(self, path: Path, document: Any) -> None:
+    def _save_json(self, path: Path, document: dict[str, Any]) -> None:
         try:
             with as_owner_of(self.folder):
                 self._prepare()
@@ -262,88 +232,12 @@ class Store:
         except OSError as exc:
             raise StoreError(f"{path} cannot be written: {_said(exc)}.") from exc
 
-    def _write_json(self, path: Path, document: Any) -> None:
+    def _write_json(self, path: Path, document: dict[str, Any]) -> None:
         _set_aside(path)
-        write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
-
-    # --- what the operator set by hand ------------------------------------------------------------------------------
-
-    @property
-    def operator_file(self) -> Path:
-        return self.folder / "operator.json"
-
-    def load_operator(self) -> Operator:
-        """What `-b` and `-p` stored; nothing where they never did."""
-        try:
-            data, _ = read_plain(self.operator_file, _MAX_JSON_BYTES)
-            return _operator(parse_json(data))
-        except FileNotFoundError:
-            return Operator()
-        except OSError as exc:
-            raise _unreadable(self.operator_file, exc) from exc
-        except ValueError as exc:
-            raise StoreError(
-                f"{self.operator_file} cannot be used: {exc}. Delete it, and set -b and -p again if you used them."
-            ) from exc
-
-    def save_operator(self, operator: Operator) -> None:
-        """Store what `-b` and `-p` set."""
-        document: dict[str, Any] = {}
-        if operator.default_bandwidth_kbit is not None:
-            document["default_bandwidth_kbit"] = operator.default_bandwidth_kbit
-        if operator.link_info is not None:
-            document["link_info"] = str(operator.link_info)
-        self._save_json(self.operator_file, document)
-
-
-def _operator(document: object) -> Operator:
-    if not isinstance(document, dict) or not set(document) <= {"default_bandwidth_kbit", "link_info"}:
-        raise ValueError("it holds something else than default_bandwidth_kbit and link_info")
-    kbit, link_info = document.get("default_bandwidth_kbit"), document.get("link_info")
-    if kbit is not None:
-        try:
-            a_bandwidth(kbit)
-        except ValueError as exc:
-            raise ValueError(f"default_bandwidth_kbit = {kbit!r}: {str(exc).rstrip('.')}") from exc
-    if link_info is not None and not isinstance(link_info, str):
-        raise ValueError("link_info is no path")
-    return Operator(kbit, Path(link_info) if link_info is not None else None)
-
-
-_SEAL = "sha256"
-
-
-def _sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """With a hash of the rest: one flipped bit can leave a well-formed document that trusts nobody, or another key."""
-    return document | {_SEAL: _hash_of(document)}
-
-
-def _unsealed(document: object) -> dict[str, Any]:
-    """Raises `ValueError` where the hash is not that of the rest."""
-    if not isinstance(document, dict):
-        raise ValueError("no object")
-    rest = {key: value for key, value in document.items() if key != _SEAL}
-    if document.get(_SEAL) != _hash_of(rest):
-        raise ValueError("another content than was written")
-    return rest
-
-
-def _hash_of(document: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        write_atomically(path, sealed(document), mode=0o600)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
-
-
-def write_atomically(path: Path, data: bytes, *, mode: int) -> None:
-    """Readers see the old content or the new, also after a power cut. Raises `OSError`, also for a folder of that
-    name: it is somebody's."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    new = path.with_name(f".{path.name}.scionlab-bw-new")  # a name that nobody else gives
-    _write_file(new, data, mode)
-    new.replace(path)
-    _sync(path.parent)
 
 
 def _set_aside(path: Path) -> None:
@@ -360,8 +254,8 @@ def _write_tree(folder: Path, bundle: Bundle) -> None:
         _make_folders(path.parent)
         _write_file(path, data, 0o600)
     for inner in [one for one in folder.rglob("*") if one.is_dir()]:
-        _sync(inner)
-    _sync(folder)
+        sync_folder(inner)
+    sync_folder(folder)
 
 
 def _make_folders(folder: Path) -> None:
@@ -379,15 +273,6 @@ def _write_file(path: Path, data: bytes, mode: int) -> None:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Make renames and new names in a folder survive a power cut (fsync(2): the folder needs its own)."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_tree(folder: Path) -> dict[str, bytes]:

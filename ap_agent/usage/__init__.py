@@ -1,8 +1,7 @@
-"""What each link used: the kernel's own counters, read every ten seconds, kept on the disk, uploaded once a minute.
+"""What each link used: the limiter's counters, sampled every ten seconds, kept on the disk until the service has them.
 
-    kernel ──reading──▶ counters ──lives──▶ segments ──batch──▶ spool (disk) ──usage──▶ service
+    state file ──sampler──▶ samples ──batch──▶ spool (SQLite) ──agent──▶ service
 
-The counters are absolute, so a sample that is lost costs resolution and never bytes; what must not be lost is a
-counter's last word before its class goes (docs/adr/0014). None of this takes part in enforcing: it has a socket and
-threads of its own, and whatever fails here is a problem that is told, and nothing else.
+Counters are absolute and each has the name of its segment, so a sample that is lost costs resolution and never bytes
+(docs/adr/0014). None of this takes part in enforcing.
 """

@@ -1,108 +1,150 @@
-"""Some samples that travel together: the document that the service takes (docs/api.md). Pure."""
+"""Samples, and the document in which some of them travel to the service (docs/api.md). Pure."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import secrets
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ap_agent import __version__
-from ap_agent.usage.lives import Row
-from ap_agent.usage.reading import Key
+from ap_agent.common.times import time_text
+from ap_agent.document.state import Direction
 
 SCHEMA = 1
 MAX_TIMES = 60
 MINUTE_MS = 60_000
-COLUMNS = ("rate_kbit", "bytes", "packets", "drops", "backlog_bytes")
-_PLACES = [(name, Row._fields.index(name)) for name in COLUMNS]
-_AT_ONCE = 256
+Key = tuple[int, Direction]  # interface id, direction
 
-Rows = Mapping[Key, Row]
+_DIRECTIONS: tuple[Direction, Direction] = ("to_user", "from_user")
+_PACKED = struct.Struct("<HBQIQQQQ")
+_MAX_PACKED_BYTES = 2 * 4096 * _PACKED.size
 
 
-def time_text(at_ms: int) -> str:
-    """`2026-11-21T06:00:00.000Z`."""
-    seconds, ms = divmod(at_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+class Row(NamedTuple):
+    """One direction of a link at one time. Counters are those of the segment, since it began."""
+
+    segment: int
+    rate_kbit: int
+    bytes: int
+    packets: int
+    drops: int
+    backlog_bytes: int
+
+    @property
+    def segment_text(self) -> str:
+        return f"{self.segment:016x}"
+
+
+_COLUMNS = Row._fields[1:]
+
+
+class Sample(NamedTuple):
+    """All links at one time (Unix time in ms). `version` (G.H) is the configuration whose interface ids these are."""
+
+    at_ms: int
+    version: str | None
+    rows: Mapping[Key, Row]
 
 
 def new_batch_id() -> str:
     return secrets.token_hex(16)
 
 
-class Batch:
-    """Of one configuration (`version`, G.H), with one segment for each direction of a link."""
+def fits(samples: Sequence[Sample], one: Sample) -> bool:
+    """Whether `one` may travel with `samples`: a minute, a configuration, and a segment of each direction."""
+    if not samples:
+        return True
+    last = samples[-1]
+    return (
+        one.version == last.version
+        and one.at_ms > last.at_ms
+        and one.at_ms // MINUTE_MS == samples[0].at_ms // MINUTE_MS
+        and len(samples) < MAX_TIMES
+        and all(_segment_of(samples, key) in {None, row.segment} for key, row in one.rows.items())
+    )
 
-    def __init__(self, version: str | None, batch_id: str | None = None) -> None:
-        self.id = batch_id or new_batch_id()
-        self.version = version
-        self.samples: list[tuple[int, Rows]] = []
-        self._segments: dict[Key, str] = {}
 
-    def takes(self, at_ms: int, rows: Rows, version: str | None) -> bool:
-        """Whether this sample may be added; else it belongs into the next batch."""
-        if not self.samples:
-            return self.version == version
-        last_ms = self.samples[-1][0]
-        return (
-            self.version == version
-            and at_ms > last_ms
-            and at_ms // MINUTE_MS == self.samples[0][0] // MINUTE_MS
-            and len(self.samples) < MAX_TIMES
-            and all(self._segments.get(key, row.segment) == row.segment for key, row in rows.items())
+def _segment_of(samples: Sequence[Sample], key: Key) -> int | None:
+    return next((one.rows[key].segment for one in reversed(samples) if key in one.rows), None)
+
+
+def body(batch_id: str, samples: Sequence[Sample]) -> bytes:
+    """Samples that fit together, as the service takes them: JSON, gzipped."""
+    keys = sorted({key for one in samples for key in one.rows})
+    links = (f'"{number}":{{{_link(samples, of_link)}}}' for number, of_link in groupby(keys, key=itemgetter(0)))
+    head = json.dumps(_head(batch_id, samples[0].version, [one.at_ms for one in samples]), separators=(",", ":"))
+    return gzip.compress(f'{head[:-1]},"links":{{{",".join(links)}}}}}'.encode(), 1, mtime=0)
+
+
+def _head(batch_id: str, version: str | None, times_ms: Iterable[int]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "batch": batch_id,
+        "agent_version": __version__,
+        "version": version,
+        "times": [ms_text(at_ms) for at_ms in times_ms],
+    }
+
+
+def _link(samples: Sequence[Sample], keys: Iterable[Key]) -> str:
+    # Text by hand: the document of 4000 links is made in the agent's only thread, once a minute.
+    directions = []
+    for key in keys:
+        rows = [one.rows.get(key) for one in samples]
+        first = next(row for row in rows if row is not None)
+        columns = zip(*((row or (None,) * 6)[1:] for row in rows), strict=True)
+        texts = (
+            f'"{name}":[{",".join("null" if value is None else str(value) for value in column)}]'
+            for name, column in zip(_COLUMNS, columns, strict=True)
         )
-
-    def add(self, at_ms: int, rows: Rows) -> None:
-        self.samples.append((at_ms, rows))
-        self._segments.update({key: row.segment for key, row in rows.items()})
-
-    def text(self) -> bytes:
-        """The document that is sent, as JSON: link by link, because whoever encodes 3 MB in one call keeps all other
-        threads waiting meanwhile."""
-        head = {
-            "schema": SCHEMA,
-            "batch": self.id,
-            "agent_version": __version__,
-            "version": self.version,
-            "times": [time_text(at_ms) for at_ms, _ in self.samples],
-        }
-        links = groupby(sorted(self._segments), key=itemgetter(0))
-        texts = [f'"{number}":{_compact({key[1]: self._columns(key) for key in keys})}' for number, keys in links]
-        return f'{_compact(head)[:-1]},"links":{{{",".join(texts)}}}}}'.encode()
-
-    def _columns(self, key: Key) -> dict[str, Any]:
-        found = [rows.get(key) for _, rows in self.samples]
-        columns = {name: [row[place] if row is not None else None for row in found] for name, place in _PLACES}
-        return {"segment": self._segments[key], **columns}
+        directions.append(f'"{key[1]}":{{"segment":"{first.segment_text}",{",".join(texts)}}}')
+    return ",".join(directions)
 
 
-# --- as text on the disk --------------------------------------------------------------------------------------------
+def ms_text(at_ms: int) -> str:
+    """`2026-11-21T06:00:00.000Z`."""
+    return time_text(datetime.fromtimestamp(at_ms / 1000, UTC), "milliseconds")
 
 
-def sample_text(at_ms: int, rows: Rows) -> str:
-    """One sample; some rows at a time, as above."""
-    entries = [(*key, *row) for key, row in rows.items()]
-    parts = [_compact(entries[start : start + _AT_ONCE])[1:-1] for start in range(0, len(entries), _AT_ONCE)]
-    return f'{{"at":{at_ms},"rows":[{",".join(parts)}]}}'
+def last_values(data: bytes, living: frozenset[str]) -> bytes | None:
+    """A batch (gzipped) with nothing but the newest values of those segments that are not among the living, under
+    another id; None where there are none. Raises `ValueError`, `OSError`, `EOFError`, `KeyError` for what is no batch.
+    """
+    document = json.loads(gzip.decompress(data))
+    links: dict[str, dict[str, Any]] = {}
+    for number, directions in document["links"].items():
+        for direction, said in directions.items():
+            if said is None or said["segment"] in living:
+                continue
+            known = [place for place, value in enumerate(said["bytes"]) if value is not None]
+            if known:
+                newest = {name: [said[name][known[-1]]] for name in _COLUMNS}
+                links.setdefault(number, {})[direction] = {"segment": said["segment"], **newest}
+    if not links:
+        return None
+    short = {**document, "batch": new_batch_id(), "times": document["times"][-1:], "links": links}
+    return gzip.compress(json.dumps(short, separators=(",", ":")).encode(), mtime=0)
 
 
-def _compact(document: Any) -> str:
-    return json.dumps(document, separators=(",", ":"))
+# --- on the disk ----------------------------------------------------------------------------------------------------
 
 
-def rows_of(document: Any) -> dict[Key, Row]:
+def packed_rows(rows: Mapping[Key, Row]) -> bytes:
+    entries = (_PACKED.pack(number, direction == "from_user", *row) for (number, direction), row in rows.items())
+    return zlib.compress(b"".join(entries), 1)
+
+
+def rows_of(data: bytes) -> dict[Key, Row]:
     """The inverse. Raises `ValueError`."""
-    found: dict[Key, Row] = {}
-    for entry in document:
-        number, direction, segment, *numbers = entry
-        if direction not in ("to_user", "from_user") or not isinstance(segment, str):
-            raise ValueError("no row")
-        if type(number) is not int or not all(type(one) is int and one >= 0 for one in numbers):
-            raise ValueError("no row")
-        int(segment.partition("-")[0], 16)
-        found[number, direction] = Row(segment, *numbers)
-    return found
+    try:
+        entries = _PACKED.iter_unpack(zlib.decompressobj().decompress(data, _MAX_PACKED_BYTES))
+        return {(number, _DIRECTIONS[side]): Row(*values) for number, side, *values in entries}
+    except (zlib.error, struct.error, IndexError) as exc:
+        raise ValueError("no rows of a sample") from exc

@@ -1,270 +1,262 @@
-"""Batches on the disk: what was counted survives a kill and a power cut until the service has it.
+"""Samples and batches on the disk: what was counted survives a kill and a power cut until the service has it.
 
-    <state_dir>/usage/                                mode 0700
-        1763704800000-<batch>.open                    the batch that grows: records with length and checksum
-        1763704740000-<batch>.json.gz                 closed, to be sent; the service gets these very bytes
-        1763704680000-<batch>.refused                 the service would not have it (400, 413); kept to be looked at
+    <state_dir>/usage.sqlite      mode 0600, write-ahead log, one writer: the running agent
+        samples     those of the batch that grows, and the two newest of all
+        batches     closed, in the order in which they are to be sent; `body` is what the service gets
+        refused     what the service would not have (400, 413); kept to be looked at
+        ended       segments whose last counters are in a batch
 
-A record that a power cut tore is where reading ends; everything before it counts. The first record of an open batch has
-the last two samples before it, so that the next process knows every segment. The number in front is when the batch
-began (Unix time in ms); names sort in that order.
-
-Times are the caller's. Every method raises `OSError` and leaves what was there.
+Each change is one transaction. Of a batch that is given up, for age or room, the newest values of segments that have
+ended stay: a later sample makes up for those of all others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import gzip
-import json
 import os
-import re
-import struct
-import zlib
-from collections.abc import Iterable, Iterator
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ap_agent.common.files import parse_json
-from ap_agent.usage.batch import Batch, Rows, rows_of, sample_text
-from ap_agent.usage.lives import Row
-from ap_agent.usage.reading import Key
+from ap_agent.common.errors import StoreError
+from ap_agent.usage.batch import Sample, body, last_values, new_batch_id, packed_rows, rows_of
 
-FOLDER = "usage"  # below state_dir
+FILE_NAME = "usage.sqlite"
 KEPT_MS = 2 * 86_400_000
 MAX_BYTES = 256 * 1024 * 1024
 SPARE_BYTES = 16 * 1024 * 1024  # of the file system, or a twentieth of a small one: configurations need room too
 MAX_REFUSED = 8
-OPEN, CLOSED, REFUSED = ".open", ".json.gz", ".refused"
-_RECORD = struct.Struct(">II")  # length and CRC-32 of what follows
-_MAX_RECORD_BYTES = 64 * 1024 * 1024
-_NEW = ".new"
-_NAME = re.compile(r"[0-9]{13}-[0-9a-f]{32}\.(open|json\.gz|refused)(\.new)?", flags=re.ASCII)
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE samples (number INTEGER PRIMARY KEY, at_ms INTEGER, version TEXT, rows BLOB, is_open INTEGER);
+CREATE TABLE batches (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, ended_ms INTEGER, body BLOB, is_short INTEGER DEFAULT 0);
+CREATE TABLE refused (number INTEGER PRIMARY KEY, id TEXT, reason TEXT, body BLOB);
+CREATE TABLE ended (segment TEXT PRIMARY KEY, at_ms INTEGER);
+"""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What an open batch holds: `carried` are the last samples before it."""
+class StoredBatch:
+    """`data` is gzipped JSON."""
 
-    batch: Batch
-    began_ms: int
-    carried: list[tuple[int, dict[Key, Row]]]
-
-    @property
-    def newest(self) -> tuple[int, Rows] | None:
-        return next(reversed(self.samples), None)
-
-    @property
-    def samples(self) -> list[tuple[int, Rows]]:
-        return [*self.carried, *self.batch.samples]
+    number: int
+    batch_id: str
+    data: bytes
 
 
 class Spool:
-    """One folder of batches; made when something is written."""
+    """One file. Every method raises `StoreError` and leaves what was there; `changes` makes several into one."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._open: Path | None = None
-        self._records: list[bytes] = []  # of the open batch, all
-        self._is_whole = False  # the file has all of them
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _told(path):
+            self._db = _opened(path)
 
-    # --- the batch that grows ---
+    def close(self) -> None:
+        self._db.close()
 
-    def begin(self, batch: Batch, now_ms: int, carried: Iterable[tuple[int, Rows]] = ()) -> None:
-        """From now on `append` goes to this batch's file. Nothing is written yet."""
-        head = json.dumps({"batch": batch.id, "version": batch.version})
-        carries = ",".join(sample_text(*one) for one in carried)
-        self._open = self.folder / f"{now_ms:013d}-{batch.id}{OPEN}"
-        self._records = [_record(f'{head[:-1]},"carried":[{carries}]}}')]
-        self._is_whole = False
-
-    def append(self, at_ms: int, rows: Rows) -> None:
-        """Durably, when this returns. What could not be written is written with the next one."""
-        assert self._open is not None  # noqa: S101 - for the type checker: `begin` comes first
-        record = _record(sample_text(at_ms, rows))
-        self._records.append(record)
-        was_whole, self._is_whole = self._is_whole, False
-        self._prepare()
-        if was_whole and self._open.exists():
-            self._write(self._open, record, os.O_APPEND)
-            self._is_whole = True
-        else:
-            self.save()
-
-    def save(self) -> None:
-        """The open batch's file as it must be, from its begin."""
-        assert self._open is not None  # noqa: S101 - as above
-        self._prepare()
-        self._write(self._open, b"".join(self._records), os.O_CREAT | os.O_TRUNC)
-        _sync(self.folder)
-        self._is_whole = True
-
-    def close(self, batch: Batch) -> None:
-        """To be sent. Where this is cut off there may be both files, which say the same."""
-        if batch.samples:
-            self._prepare()
-            self._write_closed(self._place(batch), batch)
-        self._remove_open(batch.id)
-
-    def _place(self, batch: Batch) -> Path:
-        """Behind all that wait, also where the clock was set back: of one segment the smaller counters must go first,
-        or they look like counters that began anew."""
-        waiting = self.closed()
-        known = next((path for path in waiting if batch.id in path.name), None)
-        after_ms = int(waiting[-1].name.partition("-")[0]) + 1 if waiting else 0
-        return known or self.folder / f"{max(batch.samples[0][0], after_ms):013d}-{batch.id}{CLOSED}"
-
-    def _write_closed(self, path: Path, batch: Batch) -> None:
-        new = path.with_name(path.name + _NEW)
-        self._write(new, gzip.compress(batch.text(), 6, mtime=0), os.O_CREAT | os.O_TRUNC)
-        new.replace(path)
-        _sync(self.folder)
-
-    def _remove_open(self, batch_id: str) -> None:
-        for path in self._named(OPEN):
-            if batch_id in path.name:
-                path.unlink(missing_ok=True)
-
-    # --- what is there ---
-
-    def open_batches(self) -> Iterator[Found]:
-        """What was left open, oldest first; what is no batch is left out."""
-        for path in self._named(OPEN):
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                yield _found(path)
-
-    def drop_damaged(self) -> None:
-        """Open files without a whole first record, and what was being written when somebody was killed."""
-        for path in self._named(OPEN):
+    @contextmanager
+    def changes(self) -> Iterator[None]:
+        """What happens inside is kept as a whole, durably, or not at all."""
+        with _told(self.path):
+            if _lacking(self.path.parent) > 0:
+                raise OSError(errno.ENOSPC, "what is left on this file system is kept for configurations")
+            self._db.execute("BEGIN IMMEDIATE")
             try:
-                _found(path)
-            except (ValueError, KeyError, TypeError):
-                path.unlink(missing_ok=True)
-        for path in self._named(_NEW):
-            path.unlink(missing_ok=True)
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # SQLite did it itself where the disk is full
+                    self._db.execute("ROLLBACK")
+                raise
 
-    def closed(self) -> list[Path]:
-        """To be sent, oldest first."""
-        return self._named(CLOSED)
+    # --- samples ---
 
-    def refuse(self, path: Path) -> None:
+    def open_samples(self) -> list[Sample]:
+        """Those of the batch that grows, oldest first."""
+        return self._samples("WHERE is_open ORDER BY number")
+
+    def newest_samples(self) -> list[Sample]:
+        """The two newest, oldest first."""
+        return self._samples("ORDER BY number DESC LIMIT 2")[::-1]
+
+    def _samples(self, which: str) -> list[Sample]:
+        with _told(self.path):
+            found = self._db.execute(f"SELECT at_ms, version, rows FROM samples {which}")  # noqa: S608 - our own text
+            return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in found]
+
+    def add_sample(self, one: Sample) -> None:
+        values = (one.at_ms, one.version, packed_rows(one.rows))
+        self._db.execute("INSERT INTO samples (at_ms, version, rows, is_open) VALUES (?, ?, ?, 1)", values)
+
+    def close_batch(self, samples: Sequence[Sample]) -> None:
+        """The batch that grew is to be sent: these samples, all that are open."""
+        if samples:
+            self.add_batch(samples)
+        self._db.execute("UPDATE samples SET is_open = 0")
+        self._db.execute("DELETE FROM samples WHERE number <= (SELECT max(number) - 2 FROM samples)")
+
+    # --- batches ---
+
+    def add_batch(self, samples: Sequence[Sample]) -> None:
+        """Behind all that wait: of one segment the smaller counters must go first."""
+        batch_id = new_batch_id()
+        self.add_body(batch_id, samples[-1].at_ms, body(batch_id, samples))
+
+    def add_body(self, batch_id: str, ended_ms: int, data: bytes) -> None:
+        """One that is there already is left as it is."""
+        values = (batch_id, ended_ms, data)
+        self._db.execute("INSERT OR IGNORE INTO batches (id, ended_ms, body) VALUES (?, ?, ?)", values)
+
+    def oldest(self) -> StoredBatch | None:
+        with _told(self.path):
+            row = self._db.execute("SELECT number, id, body FROM batches ORDER BY number LIMIT 1").fetchone()
+        return StoredBatch(*row) if row is not None else None
+
+    def drop(self, number: int) -> None:
+        """The service has it."""
+        with _told(self.path):
+            self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
+
+    def refuse(self, number: int, reason: str) -> None:
         """Set aside what the service would not have."""
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(path.with_name(path.name.removesuffix(CLOSED) + REFUSED))
-        for old in self._named(REFUSED)[:-MAX_REFUSED]:
-            old.unlink(missing_ok=True)
+        with self.changes():
+            self._db.execute(
+                "INSERT INTO refused (id, reason, body) SELECT id, ?, body FROM batches WHERE number = ?",
+                (reason, number),
+            )
+            self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
+            self._db.execute(
+                "DELETE FROM refused WHERE number <= (SELECT max(number) FROM refused) - ?", (MAX_REFUSED,)
+            )
+
+    def waiting(self) -> int:
+        """Batches that are to be sent."""
+        return self._number("SELECT count(*) FROM batches")
 
     def bytes_used(self) -> int:
-        return sum(size for _, size in self._sized(CLOSED, REFUSED, OPEN))
+        used = "(SELECT page_count FROM pragma_page_count) - (SELECT freelist_count FROM pragma_freelist_count)"
+        return self._number(f"SELECT ({used}) * page_size FROM pragma_page_size")  # noqa: S608 - our own text
 
-    def prune(self, now_ms: int) -> int:
-        """Drop the oldest closed batches beyond the bounds; returns how many."""
-        found = self._sized(CLOSED, REFUSED)
-        total = sum(size for _, size in found)
-        missing = max(0, self._lacking()) if found else 0
+    def _number(self, question: str) -> int:
+        with _told(self.path):
+            return int(self._db.execute(question).fetchone()[0])
+
+    def prune(self, now_ms: int, living: frozenset[str]) -> int:
+        """Give up the oldest batches beyond the bounds; returns how many. `living` are the segments that go on."""
+        with _told(self.path):
+            return self._prune(now_ms, living)
+
+    def _prune(self, now_ms: int, living: frozenset[str]) -> int:
         dropped = 0
-        for path, size in found:
-            is_old = int(path.name.partition("-")[0]) < now_ms - KEPT_MS
-            if not is_old and total <= MAX_BYTES and missing <= 0:
-                break
-            path.unlink(missing_ok=True)
-            total, missing, dropped = total - size, missing - size, dropped + path.name.endswith(CLOSED)
+        found = self._db.execute(
+            "SELECT number, ended_ms, length(body), is_short FROM batches ORDER BY is_short, number"
+        )
+        listed = found.fetchall()
+        total = sum(size for _, _, size, _ in listed)
+        lacking = max(0, _lacking(self.path.parent)) if listed else 0
+        for number, ended_ms, size, is_short in listed:
+            is_old = ended_ms < now_ms - KEPT_MS and not is_short
+            if not is_old and total <= MAX_BYTES and lacking <= 0:
+                continue
+            left = 0 if is_short else self._shorten(number, living)
+            if not left:
+                self._db.execute("DELETE FROM batches WHERE number = ?", (number,))
+            total, lacking, dropped = total - size + left, lacking - size + left, dropped + 1
+        self._db.executescript("PRAGMA incremental_vacuum")  # what was sent gives its room back; one step is a page
         return dropped
 
-    def _lacking(self) -> int:
-        """Bytes of the file system that should be free and are not; below 0 where there are enough."""
-        found = os.statvfs(self.folder)
-        return min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20) - found.f_bavail * found.f_frsize
-
-    def _named(self, suffix: str) -> list[Path]:
+    def _shorten(self, number: int, living: frozenset[str]) -> int:
+        """Leave the newest values of segments that ended; returns the bytes of what is left."""
+        data = self._db.execute("SELECT body FROM batches WHERE number = ?", (number,)).fetchone()[0]
         try:
-            return sorted(one for one in self.folder.iterdir() if one.name.endswith(suffix) and _is_ours(one))
-        except FileNotFoundError:
-            return []
+            short = last_values(data, living)
+        except (ValueError, OSError, EOFError, KeyError, TypeError):
+            return 0
+        if short is None:
+            return 0
+        values = (new_batch_id(), short, number)
+        self._db.execute("UPDATE batches SET id = ?, body = ?, is_short = 1 WHERE number = ?", values)
+        return len(short)
 
-    def _sized(self, *suffixes: str) -> list[tuple[Path, int]]:
-        found = []
-        for path in sorted(path for suffix in suffixes for path in self._named(suffix)):
-            with contextlib.suppress(FileNotFoundError):  # sent in this moment
-                found.append((path, path.stat().st_size))
-        return found
+    # --- segments that ended ---
 
-    # --- files ---
+    def ended(self) -> dict[str, int]:
+        """Those whose last counters are kept, and when they ended (ms)."""
+        with _told(self.path):
+            return dict(self._db.execute("SELECT segment, at_ms FROM ended"))
 
-    def _prepare(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.folder.mkdir(mode=0o700)
-            self._give_away(self.folder)
-            _sync(self.folder.parent)
-        if self._lacking() > 0:
-            raise OSError(errno.ENOSPC, "what is left on this file system is kept for configurations")
+    def note_ended(self, segments: Iterable[tuple[str, int]]) -> None:
+        self._db.executemany("INSERT OR IGNORE INTO ended (segment, at_ms) VALUES (?, ?)", segments)
 
-    def _write(self, path: Path, data: bytes, how: int) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
-        with open(descriptor, "wb", buffering=0) as stream:  # noqa: PTH123  # of a descriptor
-            if how & os.O_CREAT:
-                self._give_away(descriptor)
-            view = memoryview(data)
-            while view:
-                view = view[stream.write(view) or 0 :]
-            os.fsync(descriptor)
-
-    def _give_away(self, target: Path | int) -> None:
-        """Root's hand in a folder of the service's user; a thread beside cannot change who it is (`ownership`)."""
-        owner = self.folder.parent.stat()
-        if os.geteuid() == 0 and owner.st_uid != 0:
-            os.chown(target, owner.st_uid, owner.st_gid)
+    def forget_ended(self, before_ms: int) -> None:
+        self._db.execute("DELETE FROM ended WHERE at_ms < ?", (before_ms,))
 
 
-def _is_ours(path: Path) -> bool:
-    return _NAME.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
-
-
-def _record(text: str) -> bytes:
-    packed = zlib.compress(text.encode(), 1)
-    return _RECORD.pack(len(packed), zlib.crc32(packed)) + packed
-
-
-def _records_of(data: bytes) -> Iterator[Any]:
-    """Up to the first one that is torn or damaged."""
-    position = 0
-    while position + _RECORD.size <= len(data):
-        length, checksum = _RECORD.unpack_from(data, position)
-        packed = data[position + _RECORD.size : position + _RECORD.size + length]
-        if len(packed) < length or zlib.crc32(packed) != checksum:
-            return
+def read_newest(path: Path) -> list[Sample]:
+    """The two newest samples, oldest first, without changing anything. Raises `StoreError`."""
+    if not path.exists():
+        return []
+    with _told(path):
+        db = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
-            unpacked = zlib.decompressobj().decompress(packed, _MAX_RECORD_BYTES)
-        except zlib.error:
-            return
-        try:
-            yield parse_json(unpacked)
-        except ValueError:
-            return
-        position += _RECORD.size + length
+            found = db.execute("SELECT at_ms, version, rows FROM samples ORDER BY number DESC LIMIT 2").fetchall()
+        finally:
+            db.close()
+        return [Sample(at_ms, version, rows_of(rows)) for at_ms, version, rows in reversed(found)]
 
 
-def _found(path: Path) -> Found:
-    """Raises `ValueError`, `KeyError`, `TypeError` for a file that holds nothing of ours."""
-    records = _records_of(path.read_bytes())
-    header = next(records, None)
-    if not isinstance(header, dict):
-        raise ValueError("no header")
-    batch = Batch(header["version"], header["batch"])
-    carried = [(one["at"], rows_of(one["rows"])) for one in header["carried"]]
-    for record in records:
-        at_ms, rows = record["at"], rows_of(record["rows"])
-        if batch.takes(at_ms, rows, batch.version):
-            batch.add(at_ms, rows)
-    return Found(batch, int(path.name.partition("-")[0]), carried)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _opened(path: Path) -> sqlite3.Connection:
+    """A file that is damaged is set aside: what was in it is lost to the service, what comes now is not."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link")
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return _connected(path)
+    except sqlite3.DatabaseError as exc:
+        if isinstance(exc, sqlite3.OperationalError):  # locked, full, read-only: nothing is wrong with the content
+            raise
+        path.rename(path.with_name(f"{path.name}.damaged"))
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        return _connected(path)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in {0, _SCHEMA_VERSION}:
+            raise sqlite3.DatabaseError("another schema")
+        if version == 0:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("PRAGMA journal_mode = WAL").fetchone()
+        db.execute("PRAGMA synchronous = FULL")  # a power cut costs nothing that was said to be stored
+        db.execute("PRAGMA journal_size_limit = 4194304").fetchone()
+        if version == 0:
+            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _lacking(folder: Path) -> int:
+    """Bytes of the file system that should be free and are not; below 0 where there are enough."""
+    found = os.statvfs(folder)
+    return min(SPARE_BYTES, found.f_blocks * found.f_frsize // 20) - found.f_bavail * found.f_frsize
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
+        raise StoreError(
+            f"Usage cannot be stored in {path}: {reason}. Make room there, or repair that folder."
+        ) from exc

@@ -1,6 +1,6 @@
 """The newest sample for people and scripts: what `scionlab-bw-agent usage` prints, read from the spool.
 
-A rate is that of the time between the two newest samples; where these are more than half a minute apart, or the class
+A rate is that of the time between the two newest samples; where these are more than half a minute apart, or the segment
 is another one, there is none.
 """
 
@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ap_agent.usage.batch import Rows, time_text
-from ap_agent.usage.reading import Key
-from ap_agent.usage.spool import Spool
+from ap_agent.common.ownership import as_owner_of
+from ap_agent.common.text import table as text_table
+from ap_agent.usage.batch import Key, Row, Sample, ms_text
+from ap_agent.usage.spool import read_newest
 
 MAX_GAP_MS = 30_000
 
@@ -40,26 +41,26 @@ class Report:
         links: dict[str, dict[str, Any]] = {}
         for key, one in sorted(self.used.items()):
             links.setdefault(str(key[0]), {})[key[1]] = asdict(one)
-        return {"at": time_text(self.at_ms), "version": self.version, "links": links}
+        return {"at": ms_text(self.at_ms), "version": self.version, "links": links}
 
 
-def read_report(folder: Path) -> Report | None:
-    """None where nothing was sampled yet. Raises `OSError`."""
-    found = next(reversed([one for one in Spool(folder).open_batches() if one.newest is not None]), None)
-    if found is None or found.newest is None:
+def read_report(path: Path) -> Report | None:
+    """None where nothing was sampled yet. Raises `StoreError`."""
+    with as_owner_of(path.parent):  # a reader makes SQLite's own files beside, which the agent must be able to use
+        found = read_newest(path)
+    if not found:
         return None
-    at_ms, rows = found.newest
-    before = found.samples[-2] if len(found.samples) > 1 else None
-    used = {key: _used(key, at_ms, rows, before) for key in rows}
-    return Report(at_ms, found.batch.version, used)
+    newest, before = found[-1], found[0] if len(found) > 1 else None
+    return Report(
+        newest.at_ms, newest.version, {key: _used(key, row, newest, before) for key, row in newest.rows.items()}
+    )
 
 
-def _used(key: Key, at_ms: int, rows: Rows, before: tuple[int, Rows] | None) -> Used:
-    row = rows[key]
+def _used(key: Key, row: Row, newest: Sample, before: Sample | None) -> Used:
     kbit = drops_per_s = None
-    former = before[1].get(key) if before is not None else None
+    former = before.rows.get(key) if before is not None else None
     if before is not None and former is not None and former.segment == row.segment:
-        passed_ms = at_ms - before[0]
+        passed_ms = newest.at_ms - before.at_ms
         if 0 < passed_ms <= MAX_GAP_MS:
             kbit = round((row.bytes - former.bytes) * 8 / passed_ms, 1)
             drops_per_s = round((row.drops - former.drops) * 1000 / passed_ms, 1)
@@ -71,15 +72,8 @@ _HEADINGS = ("link", "direction", "limit kbit/s", "used kbit/s", "of it", "drops
 
 def table(report: Report) -> list[str]:
     """Lines, with numbers right-aligned."""
-    rows = [_HEADINGS, *(_line(key, one) for key, one in sorted(report.used.items()))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    return [
-        "  ".join(
-            text.ljust(width) if column == 1 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    rows = [_line(key, one) for key, one in sorted(report.used.items())]
+    return text_table(_HEADINGS, rows, right=frozenset(_HEADINGS) - {"direction"}).splitlines()
 
 
 def _line(key: Key, one: Used) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from ap_agent.agent.store import Store
 from ap_agent.common.settings import Settings
 from ap_agent.document.bundle import Bundle, read_bundle
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_clock import Clock, FakeClient, loop_of, run_for, settings_in
-from tests.agent_engine import FakeEngine
+from tests.agent_clock import Clock, FakeClient, settings_in, world_of
 
 
 def document(numbers: range, *, kbit: int = 500) -> dict[str, Any]:
@@ -126,79 +125,77 @@ def settings(tmp_path: Path) -> Settings:
     return found
 
 
-def codes(loop: Any) -> list[str]:
-    return [one.code for one in loop.agent.problems]
-
-
 def test_the_limits_stay_for_ten_minutes_and_go_if_the_service_still_says_so(settings: Settings) -> None:
-    clock, engine = Clock(), FakeEngine()
+    clock = Clock()
     client = FakeClient([NewBundle(FEW)], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, HOLD_S - 1)
+    world = world_of(settings, client, clock)
+    world.loop.start()
+    world.run_for(HOLD_S - 1)
 
-    assert engine.kernel == KERNEL
-    assert codes(loop) == ["links_vanished"]
-    assert "lacks 9 of the 12 limited links in force" in loop.agent.problems[0].message
+    assert world.limiter.limits == KERNEL
+    assert world.codes == ["links_vanished"]
+    assert "lacks 9 of the 12 limited links in force" in world.agent.problems[0].message
     assert client.receipts[-1][1]["version"] == "1.18"
     assert [one["code"] for one in client.receipts[-1][1]["problems"]] == ["links_vanished"]
     assert client.asked[0][1] == Have.of(read_bundle(ALL, host_id=HOST_ID))
     assert {have for _, have in client.asked[1:]} == {None}  # without a version
     assert len(client.asked) < 30
-    run_for(loop, clock, 2)
-    assert engine.kernel == dict.fromkeys(range(1, 4), 500)
-    assert codes(loop) == []
-    assert not loop.agent.store.hold_file.exists()
-    run_for(loop, clock, 60)
+    world.run_for(2)
+    assert world.limiter.limits == dict.fromkeys(range(1, 4), 500)
+    assert world.codes == []
+    assert not world.agent.configuration.store.hold_file.exists()
+    world.run_for(60)
     assert client.asked[-1][1] == Have.of(read_bundle(FEW, host_id=HOST_ID))
 
 
 def test_service_that_corrects_itself_is_followed_at_once_and_the_next_mistake_waits_anew(settings: Settings) -> None:
-    clock, engine = Clock(), FakeEngine()
+    clock = Clock()
     client = FakeClient([NewBundle(FEW)], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, HOLD_S - 100)
+    world = world_of(settings, client, clock)
+    world.loop.start()
+    world.run_for(HOLD_S - 100)
     client.answers = [NewBundle(data_of(range(1, 12), "1.20"))]
-    run_for(loop, clock, 99)
-    assert sorted(engine.kernel) == list(range(1, 12))
-    assert codes(loop) == []
+    world.run_for(99)
+    assert sorted(world.limiter.limits) == list(range(1, 12))
+    assert world.codes == []
     client.answers = [NewBundle(data_of(range(1, 3), "1.21"))]
-    run_for(loop, clock, HOLD_S - 100)
-    assert sorted(engine.kernel) == list(range(1, 12))
-    assert codes(loop) == ["links_vanished"]
+    world.run_for(HOLD_S - 100)
+    assert sorted(world.limiter.limits) == list(range(1, 12))
+    assert world.codes == ["links_vanished"]
 
 
 def test_an_answer_that_is_none_neither_ends_the_hold_nor_takes_anything(settings: Settings) -> None:
-    clock, engine = Clock(), FakeEngine()
+    clock = Clock()
     client = FakeClient([NewBundle(FEW), NoAS()], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, 3 * HOLD_S)
-    assert engine.kernel == KERNEL
+    world = world_of(settings, client, clock)
+    world.loop.start()
+    world.run_for(3 * HOLD_S)
+    assert world.limiter.limits == KERNEL
     client.answers = [NewBundle(FEW)]
-    run_for(loop, clock, 130)
-    assert sorted(engine.kernel) == [1, 2, 3]
+    world.run_for(130)
+    assert sorted(world.limiter.limits) == [1, 2, 3]
 
 
 def test_a_restart_neither_shortens_nor_repeats_the_ten_minutes(settings: Settings) -> None:
-    clock, engine = Clock(), FakeEngine()
+    clock, limiter = Clock(), None
     for lasts_s in (200.0, 200.0, 199.0):
-        loop = loop_of(settings, engine, FakeClient([NewBundle(FEW)], clock), clock)
-        loop.start()
-        run_for(loop, clock, lasts_s)
-        assert engine.kernel == KERNEL
-    run_for(loop, clock, 2)
-    assert sorted(engine.kernel) == [1, 2, 3]
+        world = world_of(settings, FakeClient([NewBundle(FEW)], clock), clock, limiter=limiter)
+        limiter = world.limiter
+        world.loop.start()
+        world.run_for(lasts_s)
+        assert world.limiter.limits == KERNEL
+    world.run_for(2)
+    assert sorted(world.limiter.limits) == [1, 2, 3]
 
 
 def test_a_damaged_record_of_the_hold_begins_it_anew(settings: Settings) -> None:
-    clock, engine = Clock(), FakeEngine()
+    clock, limiter = Clock(), None
     for _ in range(2):
-        loop = loop_of(settings, engine, FakeClient([NewBundle(FEW)], clock), clock)
-        loop.start()
-        run_for(loop, clock, HOLD_S - 1)
-        assert engine.kernel == KERNEL
-        loop.agent.store.hold_file.write_text("{")
-    run_for(loop, clock, 2)
-    assert sorted(engine.kernel) == [1, 2, 3]
+        world = world_of(settings, FakeClient([NewBundle(FEW)], clock), clock, limiter=limiter)
+        limiter = world.limiter
+        world.loop.start()
+        world.run_for(HOLD_S - 1)
+        assert world.limiter.limits == KERNEL
+        world.agent.configuration.store.hold_file.write_text("{")
+    world.run_for(2)
+    assert sorted(world.limiter.limits) == [1, 2, 3]

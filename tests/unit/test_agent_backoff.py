@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ap_agent.agent.backoff import SHORT_FOR_S, Backoff
-from ap_agent.agent.cycle import Contact, Pulled
+from ap_agent.agent.backoff import SHORT_FOR_S, Backoff, Contact, Pulled
 from ap_agent.common.errors import AgentError, AuthError, BundleError, FetchError, StoreError
 
 Uniform = Callable[[float, float], float]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ap_agent.agent.store import Store
 
-from ap_agent.agent.cycle import Agent
+from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import NewBundle, ServiceClient
 from ap_agent.agent.problems import problem_of
-from ap_agent.agent.store import Store
 from ap_agent.common.errors import StoreError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
@@ -35,7 +35,6 @@ from tests.agent_bundles import (
     bundle_bytes,
     entry,
 )
-from tests.agent_engine import FakeEngine
 from tests.agent_service import Handler, Service
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -57,24 +56,24 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        self.agent = Agent(self.settings, FakeEngine(), None, get_logger(), now=lambda: self.now)
-        self.agent.load()
+        self.agent = Agent(self.settings, None, get_logger(), now=lambda: self.now)
+        self.agent.configuration.load()
 
     def offered(self, data: bytes) -> str:
         """`new`, `unchanged`, or the code of the problem."""
-        pulled = self.agent.take_up(NewBundle(data))
+        pulled = self.agent.configuration.take_up(NewBundle(data))
         return problem_of(pulled.error, "").code if pulled.error is not None else pulled.contact
 
     def codes(self) -> list[str]:
-        return [one.code for one in self.agent.problems]
+        return [one.code for one in self.agent.configuration.problems]
 
     @property
     def keys(self) -> set[str]:
-        return set(self.agent.trust.keyring.keys)
+        return set(self.agent.configuration.trust.keyring.keys)
 
     @property
     def installed(self) -> str:
-        return str(self.agent.bundle.order) if self.agent.bundle is not None else "nothing"
+        return str(self.agent.configuration.bundle.order) if self.agent.configuration.bundle is not None else "nothing"
 
 
 @pytest.fixture
@@ -86,6 +85,7 @@ def settings(tmp_path: Path) -> Settings:
         service_keys=SERVICE_KEYS,
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
+        limiter_run_dir=tmp_path / "limiter",
     )
 
 
@@ -129,7 +129,7 @@ def test_refusal_names_both_versions_and_the_remedies_of_both_sides(host: Host) 
     host.offered(bundle("1.18", 9))
     host.offered(bundle("1.17", 4))
 
-    (problem,) = host.agent.problems
+    (problem,) = host.agent.configuration.problems
     for words in ("1.17 with limits 4", "1.18 with limits 9", "manage.py raise_generation", "accept-older 1.17"):
         assert words in problem.message
 
@@ -149,7 +149,7 @@ def test_lost_bundle_does_not_open_the_door_to_an_older_one(host: Host, settings
 
 def permit(host: Host, version: str) -> None:
     """As the command does it, from another process."""
-    newest = host.agent.trust.newest
+    newest = host.agent.configuration.trust.newest
     assert newest is not None
     Store(host.settings.state_dir).save_acceptance(Acceptance(version, newest))
 
@@ -160,7 +160,7 @@ def test_accepted_version_is_taken_once_while_the_agent_runs(host: Host) -> None
 
     assert host.offered(bundle("1.16", 4)) == "version_older"
     assert host.offered(bundle("1.17", 4)) == "new"
-    assert not host.agent.store.acceptance_file.exists()
+    assert not host.agent.configuration.store.acceptance_file.exists()
     assert host.offered(bundle("1.18", 9)) == "new"
     assert host.offered(bundle("1.17", 4)) == "version_older"
 
@@ -171,7 +171,7 @@ def test_permission_that_a_crash_left_behind_counts_for_nothing(host: Host, monk
     monkeypatch.setattr(Store, "drop_acceptance", lambda _store: None)
     host.offered(bundle("1.17", 4))
     host.start()
-    assert host.agent.store.acceptance_file.exists()
+    assert host.agent.configuration.store.acceptance_file.exists()
 
     assert host.offered(bundle("1.18", 9)) == "new"  # what it was given for is installed again: the same as it saw
     assert host.offered(bundle("1.19", 10)) == "new"
@@ -181,19 +181,19 @@ def test_permission_that_a_crash_left_behind_counts_for_nothing(host: Host, monk
 def test_permission_ends_when_something_else_is_installed(host: Host) -> None:
     host.offered(bundle("1.18", 9))
     permit(host, "1.17")
-    saved = host.agent.store.acceptance_file.read_bytes()
+    saved = host.agent.configuration.store.acceptance_file.read_bytes()
     host.offered(bundle("1.18", 10))
-    host.agent.store.acceptance_file.write_bytes(saved)
+    host.agent.configuration.store.acceptance_file.write_bytes(saved)
 
     assert host.offered(bundle("1.17", 4)) == "version_older"
 
 
 def test_damaged_permission_is_named(host: Host) -> None:
     host.offered(bundle("1.18", 9))
-    host.agent.store.acceptance_file.write_text("{")
+    host.agent.configuration.store.acceptance_file.write_text("{")
 
     assert host.offered(bundle("1.17", 4)) == "state_unusable"
-    assert "delete it" in host.agent.problems[0].message
+    assert "delete it" in host.agent.configuration.problems[0].message
     assert host.offered(bundle("1.19", 9)) == "new"  # where no permission is needed, none is read
 
 
@@ -228,7 +228,7 @@ def test_last_key_near_its_end_is_a_warning(settings: Settings, days: int, words
     host = Host(replace(settings, service_keys=(key.public,)))
 
     assert host.codes() == ([] if words is None else ["key_expires_soon"])
-    assert words is None or words in host.agent.problems[0].message
+    assert words is None or words in host.agent.configuration.problems[0].message
     host.settings = replace(settings, service_keys=(key.public, OTHER_KEY.public))
     host.start()
     assert host.codes() == []
@@ -237,7 +237,7 @@ def test_last_key_near_its_end_is_a_warning(settings: Settings, days: int, words
 def test_without_a_pinned_key_nothing_is_taken_unless_the_operator_says_so(settings: Settings) -> None:
     host = Host(replace(settings, service_keys=()))
     assert host.offered(bundle("1.18", 9)) == "not_enrolled"
-    assert "enrol" in host.agent.problems[0].message
+    assert "enrol" in host.agent.configuration.problems[0].message
 
     host = Host(replace(settings, service_keys=(), allow_unsigned=True))
     assert host.offered(bundle("1.18", 9, is_signed=False)) == "new"
@@ -252,7 +252,7 @@ def test_keys_that_an_unsigned_time_left_behind_do_not_count_after_enrolment(set
     host.offered(bundle("1.18", 9, signers=[OTHER_KEY], revoked=[KEY.key_id]))
     host.settings = settings
     if is_lost:
-        host.agent.store.trust_file.unlink()
+        host.agent.configuration.store.trust_file.unlink()
     host.start()
     assert host.installed == "1.18 with limits 9"
     assert host.keys == {KEY.key_id}
@@ -283,11 +283,11 @@ def _random(path: Path) -> None:
 def test_lost_trust_is_made_again_from_the_enrolment_and_the_bundle(host: Host, damage: Callable[[Path], None]) -> None:
     host.offered(bundle("1.18", 8, signers=[KEY, OTHER_KEY]))
     host.offered(bundle("1.18", 9, signers=[OTHER_KEY], revoked=[KEY.key_id]))
-    damage(host.agent.store.trust_file)
+    damage(host.agent.configuration.store.trust_file)
     host.start()
 
     assert host.codes() == []  # repaired at once
-    assert host.agent.store.load_trust() == host.agent.trust
+    assert host.agent.configuration.store.load_trust() == host.agent.configuration.trust
     assert host.keys == {OTHER_KEY.key_id}  # the enrolled key was revoked, and stays so
     assert host.offered(bundle("1.18", 8, signers=[OTHER_KEY])) == "version_older"
     assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "new"
@@ -296,7 +296,7 @@ def test_lost_trust_is_made_again_from_the_enrolment_and_the_bundle(host: Host, 
 def test_no_single_bit_of_what_is_trusted_can_turn_unnoticed(host: Host) -> None:
     """A flipped bit can leave well-formed JSON: another enrolled key, or a list of keys under another name."""
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY], revoked=[THIRD_KEY.key_id]))
-    store = host.agent.store
+    store = host.agent.configuration.store
     data = store.trust_file.read_bytes()
     for at in range(len(data)):
         damaged = bytearray(data)
@@ -310,7 +310,7 @@ def test_trust_that_cannot_be_repaired_is_a_problem_and_the_limits_stay(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.offered(bundle("1.18", 9))
-    host.agent.store.trust_file.write_bytes(b"")
+    host.agent.configuration.store.trust_file.write_bytes(b"")
 
     def full(_descriptor: int) -> None:
         raise OSError(28, os.strerror(28))
@@ -326,9 +326,9 @@ def test_trust_that_cannot_be_repaired_is_a_problem_and_the_limits_stay(
 
 def test_older_trust_from_a_backup_revokes_no_less(host: Host) -> None:
     host.offered(bundle("1.18", 8, signers=[KEY, OTHER_KEY]))
-    backup = host.agent.store.trust_file.read_bytes()
+    backup = host.agent.configuration.store.trust_file.read_bytes()
     host.offered(bundle("1.18", 9, signers=[OTHER_KEY], revoked=[KEY.key_id]))
-    host.agent.store.trust_file.write_bytes(backup)
+    host.agent.configuration.store.trust_file.write_bytes(backup)
     host.start()
 
     assert host.keys == {OTHER_KEY.key_id}
@@ -338,9 +338,9 @@ def test_older_trust_from_a_backup_revokes_no_less(host: Host) -> None:
 def test_older_trust_of_the_same_version_follows_the_bundle_too(host: Host) -> None:
     """A bundle that was rendered anew, with another key, and no counter that rose."""
     host.offered(bundle("1.18", 9, signers=[KEY]))
-    backup = host.agent.store.trust_file.read_bytes()
+    backup = host.agent.configuration.store.trust_file.read_bytes()
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
-    host.agent.store.trust_file.write_bytes(backup)
+    host.agent.configuration.store.trust_file.write_bytes(backup)
     host.start()
 
     assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "new"
@@ -348,7 +348,7 @@ def test_older_trust_of_the_same_version_follows_the_bundle_too(host: Host) -> N
 
 def test_with_everything_lost_the_enrolment_counts_again(host: Host, settings: Settings) -> None:
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
-    for path in (host.agent.store.trust_file, settings.state_dir / "current"):
+    for path in (host.agent.configuration.store.trust_file, settings.state_dir / "current"):
         path.unlink()
     host.start()
 
@@ -359,13 +359,13 @@ def test_with_everything_lost_the_enrolment_counts_again(host: Host, settings: S
 def test_host_without_its_credentials_says_so_and_forgets_nothing(host: Host, settings: Settings) -> None:
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY]))
     host.offered(bundle("1.18", 10, signers=[OTHER_KEY], revoked=[KEY.key_id]))
-    before = host.agent.trust
+    before = host.agent.configuration.trust
     host.settings = Settings(state_dir=settings.state_dir, run_dir=settings.run_dir)
     host.start()
 
     assert host.codes() == ["not_enrolled"]
     assert host.installed == "1.18 with limits 10"
-    assert host.agent.trust == host.agent.store.load_trust() == before
+    assert host.agent.configuration.trust == host.agent.configuration.store.load_trust() == before
     host.agent.use(settings, None)  # they are back, and the configuration is read again
     assert host.codes() == []
     assert host.offered(bundle("1.18", 11, signers=[OTHER_KEY])) == "new"
@@ -380,14 +380,14 @@ def test_new_enrolment_counts_over_what_was_followed_before(host: Host, settings
     assert host.offered(bundle("1.18", 10, signers=[OTHER_KEY])) == "unknown_key"
     assert host.offered(bundle("1.18", 8, signers=[SigningKey(7)])) == "version_older"
     assert host.offered(bundle("1.18", 10, signers=[SigningKey(7)])) == "new"
-    assert host.agent.trust.keyring.revoked == {THIRD_KEY.key_id}
+    assert host.agent.configuration.trust.keyring.revoked == {THIRD_KEY.key_id}
 
 
 def test_host_that_became_another_one_is_not_held_back_by_the_former(host: Host, settings: Settings) -> None:
     host.offered(bundle("1.18", 9))
     host.agent.use(replace(settings, host_id="another"), None)
 
-    assert host.agent.trust.newest is None
+    assert host.agent.configuration.trust.newest is None
     assert host.offered(bundle("1.2", 1, host_id="another")) == "new"
 
 
@@ -395,9 +395,9 @@ def test_nobody_else_may_read_or_write_what_is_trusted(host: Host) -> None:
     host.offered(bundle("1.18", 9))
     permit(host, "1.17")
 
-    for path in (host.agent.store.trust_file, host.agent.store.acceptance_file):
+    for path in (host.agent.configuration.store.trust_file, host.agent.configuration.store.acceptance_file):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert SECRET not in host.agent.store.trust_file.read_text()
+    assert SECRET not in host.agent.configuration.store.trust_file.read_text()
 
 
 STEPS = ["mkdir", "open", "fsync", "rename", "replace", "symlink", "unlink", "chmod"]
@@ -446,7 +446,7 @@ def test_crash_before_any_step_of_taking_a_bundle_that_rotates_converges(
         assert host.offered(bundle("1.17", 4, signers=[OTHER_KEY])) == "version_older"
         assert host.offered(later) == "new"
         assert host.keys == {THIRD_KEY.key_id}
-        assert host.agent.trust.keyring.revoked == {KEY.key_id}
+        assert host.agent.configuration.trust.keyring.revoked == {KEY.key_id}
 
     assert crash_at > 20
     switch = installed.index("1.18 with limits 5")
@@ -455,9 +455,9 @@ def test_crash_before_any_step_of_taking_a_bundle_that_rotates_converges(
 
 def test_what_is_written_is_read_back_equal(host: Host) -> None:
     host.offered(bundle("1.18", 9, signers=[KEY, OTHER_KEY], revoked=[THIRD_KEY.key_id]))
-    store = host.agent.store
+    store = host.agent.configuration.store
 
-    assert store.load_trust() == host.agent.trust
+    assert store.load_trust() == host.agent.configuration.trust
     assert json.loads(store.trust_file.read_bytes())["newest"] == {
         "generation": 1,
         "config_version": 18,
@@ -490,8 +490,8 @@ def service() -> Iterator[Service]:
 
 def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings: Settings, service: Service) -> None:
     settings = replace(settings, url=service.url)
-    agent = Agent(settings, FakeEngine(), ServiceClient(settings), get_logger())
-    agent.load()
+    agent = Agent(settings, ServiceClient(settings), get_logger())
+    agent.configuration.load()
 
     service.answers["/config"] = only_for(SECRET, bundle("1.18", 9, host_secret="second"))
     assert agent.pull().contact == "new"
@@ -499,8 +499,8 @@ def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings:
     assert agent.pull().contact == "new"
     assert [one.credentials.partition(":")[2] for one in service.asked("/config")] == [SECRET, "second"]
 
-    again = Agent(settings, FakeEngine(), ServiceClient(settings), get_logger())
-    again.load()
+    again = Agent(settings, ServiceClient(settings), get_logger())
+    again.configuration.load()
     assert again.pull().contact == "unchanged"  # with the stored bundle's
     assert service.asked("/config")[-1].credentials == f"{HOST_ID}:second"
     service.answers["/config"] = only_for(SECRET, bundle("1.18", 11, host_secret=SECRET))  # enrolled anew meanwhile
@@ -510,7 +510,7 @@ def test_new_secret_comes_with_the_bundle_and_the_enrolled_one_remains(settings:
 
 def test_secret_of_an_unbelieved_bundle_is_never_used(settings: Settings, service: Service) -> None:
     settings = replace(settings, url=service.url)
-    agent = Agent(settings, FakeEngine(), ServiceClient(settings), get_logger())
+    agent = Agent(settings, ServiceClient(settings), get_logger())
     service.answers["/config"] = svc.tarball(bundle("1.18", 9, host_secret="planted", signers=[OTHER_KEY]))
     agent.pull()
     agent.pull()

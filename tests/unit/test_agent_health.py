@@ -24,8 +24,8 @@ from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from tests.agent_bundles import SECRET
-from tests.agent_clock import V7, Clock, FakeClient, loop_of, settings_in, store_v7
-from tests.agent_engine import FakeEngine
+from tests.agent_clock import V7, Clock, FakeClient, settings_in, store_v7, world_of
+from tests.agent_limiter import T0
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +41,6 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
 
 
 # --- systemd ----------------------------------------------------------------------------------------------------------
@@ -73,72 +68,25 @@ def environment_of(manager: socket.socket, **more: str) -> dict[str, str]:
     return {"NOTIFY_SOCKET": str(manager.getsockname()), **more}
 
 
-def test_ready_is_said_after_the_first_limits_and_before_the_network(
-    settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
+def test_ready_is_said_when_the_stored_configuration_is_handed_over_and_before_the_network(
+    settings: Settings, clock: Clock, manager: socket.socket
 ) -> None:
     store_v7(settings)
     client = FakeClient([NotModified()], clock)
-    loop = loop_of(settings, engine, client, clock, notifier=Notifier(environment_of(manager)))
-    loop.start()
+    world = world_of(settings, client, clock, notifier=Notifier(environment_of(manager)))
+    world.loop.start()
 
-    lines = heard(manager)
-    assert "READY=1" in lines
-    assert "STATUS=configuration 1.18, 1 of 1 links enforced, 0 problems" in lines
-    assert engine.kernel == {1: 500}
-    assert client.asked == []
-
-
-def test_border_router_waits_for_a_late_interface_but_not_for_ever(
-    settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
-) -> None:
-    store_v7(settings)
-    engine.refused = frozenset({1})
-    loop = loop_of(settings, engine, None, clock, notifier=Notifier(environment_of(manager)))
-    loop.start()
-
-    assert clock.now == 1000.0 + settings.start_wait_s
     assert "READY=1" in heard(manager)
+    assert (settings.state_dir / "document.json").exists()
+    assert client.asked == []
+    world.run_for(1)
+    assert "STATUS=configuration 1.18, 1 of 1 links enforced, 0 problems" in heard(manager)
 
 
-def test_router_does_not_wait_once_the_interface_is_there(
-    settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
-) -> None:
-    store_v7(settings)
-    engine.refused = frozenset({1})
-    wait = clock.wait
-
-    def come_up(seconds: float) -> None:
-        wait(seconds)
-        if clock.now >= 1003:
-            engine.refused = frozenset()
-
-    clock.wait = come_up  # type: ignore[method-assign]  # the interface gets its address meanwhile
-    loop = loop_of(settings, engine, None, clock, notifier=Notifier(environment_of(manager)))
-    loop.start()
-
-    assert clock.now == 1003
-    assert engine.kernel == {1: 500}
-
-
-def test_early_hup_does_not_make_the_start_spin(
-    settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
-) -> None:
-    store_v7(settings)
-    engine.refused = frozenset({1})
-    loop = loop_of(settings, engine, None, clock, notifier=Notifier(environment_of(manager)))
-    loop._on_reload(signal.SIGHUP, None)
-    loop.start()
-
-    assert clock.now == 1000.0 + settings.start_wait_s
-    assert engine.calls.count("reconcile") == settings.start_wait_s + 1
-
-
-def test_watchdog_is_fed_during_a_long_pause(
-    settings: Settings, engine: FakeEngine, clock: Clock, manager: socket.socket
-) -> None:
+def test_watchdog_is_fed_during_a_long_pause(settings: Settings, clock: Clock, manager: socket.socket) -> None:
     notifier = Notifier(environment_of(manager, WATCHDOG_USEC="9000000", WATCHDOG_PID=str(os.getpid())))
-    loop = loop_of(settings, engine, None, clock, notifier=notifier)
-    loop._sleep_until(clock.now + 10)
+    world = world_of(settings, None, clock, notifier=notifier)
+    world.loop._sleep_until(clock.now + 10)
 
     assert max(clock.waits) <= 3.0
     assert heard(manager).count("WATCHDOG=1") >= 3
@@ -158,21 +106,25 @@ def test_manager_that_is_gone_does_not_disturb(tmp_path: Path) -> None:
 # --- health file ------------------------------------------------------------------------------------------------------
 
 
-def health_after(settings: Settings, engine: FakeEngine, client: FakeClient, clock: Clock) -> dict[str, Any]:
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    loop.step()
+def health_after(settings: Settings, client: FakeClient, clock: Clock, **changes: Any) -> dict[str, Any]:
+    """`changes` are attributes of the limiter."""
+    world = world_of(settings, client, clock)
+    for name, value in changes.items():
+        setattr(world.limiter, name, value)
+    world.loop.start()
+    world.run_for(1)
     found = read_health(settings.run_dir)
     assert found is not None
     return found
 
 
-def test_health_file_says_what_a_monitor_needs(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    health = health_after(settings, engine, FakeClient([NewBundle(V7)], clock), clock)
+def test_health_file_says_what_a_monitor_needs(settings: Settings, clock: Clock) -> None:
+    health = health_after(settings, FakeClient([NewBundle(V7)], clock), clock)
 
     assert (health["version"], health["limits_version"], health["pid"]) == ("1.18", 7, os.getpid())
-    assert health["links"] == {"enforced": 1, "total": 1, "not_enforced": {}}
-    assert health["last_cycle"]["ok"] is True
+    assert health["in_force"] == "1.18 with limits 7"
+    assert health["links"] == {"enforced": 1, "observed": 0, "total": 1, "not_enforced": {}}
+    assert health["last_cycle"] == {"observed_at": f"{T0:%Y-%m-%dT%H:%M:%S}.000000Z", "ok": True, "writes": 1}
     assert health["problems"] == []
     assert health["service"]["failures_in_a_row"] == 0
     assert abs(datetime.fromisoformat(health["service"]["last_contact_at"]) - datetime.now(UTC)) < timedelta(minutes=1)
@@ -182,16 +134,16 @@ def test_health_file_says_what_a_monitor_needs(settings: Settings, engine: FakeE
     assert [one.name for one in settings.run_dir.iterdir()] == ["health.json"]
 
 
-def test_unwritable_health_file_is_a_problem_and_no_end(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
+def test_unwritable_health_file_is_a_problem_and_no_end(settings: Settings, clock: Clock) -> None:
     settings.run_dir.parent.mkdir(exist_ok=True)
     settings.run_dir.write_text("a file where the folder should be")
     store_v7(settings)
-    loop = loop_of(settings, engine, None, clock)
-    loop.start()
-    loop.step()
+    world = world_of(settings, None, clock)
+    world.loop.start()
+    world.run_for(1)
 
-    assert engine.kernel == {1: 500}
-    assert [one.code for one in loop.agent.problems] == ["health_unwritable"]
+    assert world.limiter.limits == {1: 500}
+    assert world.codes == ["health_unwritable"]
 
 
 def described(health: dict[str, Any], *, running: bool = True, age_s: float = 1) -> tuple[str, bool, bool]:
@@ -200,10 +152,8 @@ def described(health: dict[str, Any], *, running: bool = True, age_s: float = 1)
     return "\n".join(lines), enforced, delivered
 
 
-def test_status_in_words_when_all_is_well(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    health = health_after(settings, engine, FakeClient([NewBundle(V7)], clock), clock)
-
-    text, enforced, delivered = described(health)
+def test_status_in_words_when_all_is_well(settings: Settings, clock: Clock) -> None:
+    text, enforced, delivered = described(health_after(settings, FakeClient([NewBundle(V7)], clock), clock))
     assert (enforced, delivered) == (True, True)
     assert f"running (pid {os.getpid()}); last report 1 s ago" in text
     assert "1.18, limits 7" in text
@@ -211,9 +161,9 @@ def test_status_in_words_when_all_is_well(settings: Settings, engine: FakeEngine
     assert "https://service.example answered 1 s ago" in text
 
 
-def test_status_tells_old_dead_and_broken_agents_apart(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
+def test_status_tells_old_dead_and_broken_agents_apart(settings: Settings, clock: Clock) -> None:
     store_v7(settings)
-    health = health_after(settings, engine, FakeClient([FetchError("The service answered 503.")], clock), clock)
+    health = health_after(settings, FakeClient([FetchError("The service answered 503.")], clock), clock)
 
     text, enforced, delivered = described(health)
     assert (enforced, delivered) == (True, False)
@@ -226,33 +176,48 @@ def test_status_tells_old_dead_and_broken_agents_apart(settings: Settings, engin
     assert "1 h 0 min ago" in text
 
 
-def test_status_names_links_that_are_not_enforced(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    engine.refused = frozenset({1})
-    health = health_after(settings, engine, FakeClient([NewBundle(V7)], clock), clock)
+def test_status_names_links_that_are_not_enforced(settings: Settings, clock: Clock) -> None:
+    health = health_after(settings, FakeClient([NewBundle(V7)], clock), clock, refused=frozenset({1}))
 
     text, enforced, delivered = described(health)
     assert (enforced, delivered) == (False, True)
-    assert "Not enforced   link 1: The kernel has None kbit/s for link 1." in text
+    assert "Not enforced   link 1: The kernel refused it." in text
+
+
+def test_status_says_that_the_limiter_is_silent(settings: Settings, clock: Clock) -> None:
+    health = health_after(settings, FakeClient([NewBundle(V7)], clock), clock)
+    world = world_of(settings, FakeClient([NotModified()], clock), clock)
+    world.limiter.die()
+    world.loop.start()
+    health = read_health(settings.run_dir) or health
+
+    text, enforced, delivered = described(health)
+    assert (enforced, delivered) == (False, True)
+    assert "1 of 1 links enforced, read back" in text
+    assert "the limiter is silent" in text
 
 
 # --- the real process -------------------------------------------------------------------------------------------------
 
 PROGRAM = """
-import sys
-from ap_agent.__main__ import main
-from tests.agent_engine import FakeEngine
-sys.exit(main(["run", "--config", sys.argv[1]], engine=FakeEngine()))
+import os, sys
+from pathlib import Path
+from ap_agent.agent.run import run
+from ap_agent.common.log import configure, get_logger
+from ap_agent.common.settings import load_settings
+configure("info", under_systemd=False)
+load = lambda: load_settings(Path(sys.argv[1]), {})
+run(load(), get_logger(), {}, load=load)
 """
 
 
 @pytest.fixture
 def running(settings: Settings, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """`run` as a process of its own, with a stored bundle, no service and an engine of memory."""
-    if os.geteuid() != 0:
-        pytest.skip("the agent's run command asks for CAP_NET_ADMIN")
+    """The daemon as a process of its own, with a stored bundle, no service and no limiter."""
     store_v7(settings)
     config = tmp_path / "agent.toml"
-    config.write_text(f'state_dir = "{settings.state_dir}"\nrun_dir = "{settings.run_dir}"\nlog_level = "info"\n')
+    folders = {name: str(getattr(settings, name)) for name in ("state_dir", "run_dir", "limiter_run_dir")}
+    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in folders.items()))
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(config)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -290,4 +255,4 @@ def test_hup_rereads_the_file_and_the_process_goes_on(
 
     assert running.poll() is None
     problems = json.loads(health_path(settings.run_dir).read_text())["problems"]
-    assert 'no key "nonsense"' in problems[0]["message"]
+    assert 'no key "nonsense"' in next(one["message"] for one in problems if one["code"] == "settings_invalid")

@@ -1,22 +1,24 @@
-"""The loop around a service that holds no question open: the disk before the network, one clock, signals."""
+"""The loop around a service that holds no question open: what is handed over, told and repaired, and when."""
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
-from ap_agent.agent.loop import Loop
 from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.document.bundle import read_bundle
+from ap_agent.document.handover import FILE_NAME
 from tests.agent_bundles import HOST_ID
-from tests.agent_clock import V7, V8, Clock, FakeClient, loop_of, run_for, settings_in, store_v7
-from tests.agent_engine import FakeEngine
+from tests.agent_clock import V7, V8, Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.agent_limiter import T0
 
 
 @pytest.fixture(autouse=True)
@@ -34,267 +36,329 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
-def test_disk_is_enforced_before_the_network_is_asked(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
+def started(settings: Settings, clock: Clock, *answers: FetchResult | Exception, **options: object) -> World:
+    """With configuration V7 stored, and in the limiter's kernel."""
     store_v7(settings)
-    client = FakeClient([NotModified()], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-
-    assert engine.kernel == {1: 500}
-    assert client.asked == []
-    loop.step()
-    assert client.asked == [(1000.0, Have.of(read_bundle(V7, host_id=HOST_ID)))]
+    world = world_of(settings, FakeClient(list(answers) or [NotModified()], clock), clock, **options)
+    world.loop.start()
+    world.limiter.work()
+    return world
 
 
-def test_new_bundle_reaches_the_kernel_and_the_service_hears_in_the_same_cycle(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    client = FakeClient([NotModified(), NewBundle(V8)], clock)
-    store_v7(settings)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, 10.5)
-
-    assert engine.kernel == {1: 900}
-    assert [moment for moment, _ in client.asked] == [1000.0, 1010.0]
-    moment, receipt = client.receipts[-1]
-    assert (moment, receipt["limits_version"], receipt["writes"]) == (1010.0, 8, 1)
+def high(_low: float, high: float) -> float:
+    return high
 
 
-def test_kernel_is_audited_every_interval_although_nothing_is_new(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    store_v7(settings)
-    loop = loop_of(replace(settings, receipt_interval_s=3600), engine, FakeClient([NotModified()], clock), clock)
-    loop.start()
-    loop.step()
-    engine.calls.clear()
-    run_for(loop, clock, 601)
-
-    assert engine.calls == ["reconcile"] * 10
+# --- handing over -----------------------------------------------------------------------------------------------------
 
 
-def test_kernel_is_audited_while_the_service_is_away(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    store_v7(settings)
-    client = FakeClient([FetchError("away")], clock)
-    loop = loop_of(settings, engine, client, clock, uniform=lambda _low, high: high)
-    loop.start()
-    run_for(loop, clock, 3000)
-    engine.kernel = {}
-    run_for(loop, clock, 61)
+def test_what_is_stored_is_handed_over_before_the_network_is_asked(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    assert world.client is not None
 
-    assert engine.kernel == {1: 500}
-    assert client.receipts == []  # nobody there: not even tried
+    assert world.limiter.limits == {1: 500}
+    assert world.client.asked == []
+    world.loop.step()
+    assert world.client.asked == [(1000.0, Have.of(read_bundle(V7, host_id=HOST_ID)))]
 
 
-def test_receipt_is_sent_every_interval_with_fresh_counters(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    store_v7(settings)
-    client = FakeClient([NotModified()], clock)
-    loop = loop_of(replace(settings, audit_interval_s=3600), engine, client, clock)
-    loop.start()
-    engine.calls.clear()
-    run_for(loop, clock, 301)
+def test_new_limits_are_in_the_kernel_and_told_in_the_moment_of_their_arrival(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock, NotModified(), NewBundle(V8))
+    world.run_for(10.5)
+    assert world.client is not None
 
-    moments = [moment for moment, _ in client.receipts]
-    assert moments == [1000.0, 1060.0, 1120.0, 1180.0, 1240.0, 1300.0]
-    assert engine.calls == ["reconcile"] * 6
-    observed = [receipt["observed_at"] for _, receipt in client.receipts]
-    assert observed == sorted(set(observed))
+    assert world.limiter.limits == {1: 900}
+    assert [moment for moment, _ in world.client.asked] == [1000.0, 1010.0]
+    told = next((moment, one) for moment, one in world.client.receipts if one["limits_version"] == 8)
+    assert told[0] <= 1010.2
+    assert (told[1]["writes"], told[1]["links"]["1"]["kbit"]) == (1, 900)
 
 
-def test_failed_link_is_tried_again_at_every_poll(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    store_v7(settings)
-    engine.refused = frozenset({1})
-    loop = loop_of(settings, engine, FakeClient([NotModified()], clock), clock)
-    loop.start()
-    loop.step()
-    engine.refused = frozenset()
-    run_for(loop, clock, 11)
-
-    assert engine.kernel == {1: 500}
-
-
+@pytest.mark.parametrize("damage", [b"", b"{}", None])
 @pytest.mark.parametrize("answer", [NotModified(), FetchError("away"), AuthError("refused")])
-def test_lost_ifb_is_repaired_within_a_poll_interval_whether_the_service_answers_or_not(
-    settings: Settings, engine: FakeEngine, clock: Clock, answer: FetchResult | Exception
+def test_handed_document_that_was_deleted_or_damaged_is_handed_over_again(
+    settings: Settings, clock: Clock, answer: FetchResult | Exception, damage: bytes | None
 ) -> None:
-    """It drops every packet of a limited source: the full comparison once a minute is too late for it."""
+    world = started(settings, clock, answer, uniform=high)
+    world.run_for(5)
+    document = settings.state_dir / FILE_NAME
+    before = document.read_bytes()
+    if damage is None:
+        document.unlink()
+    else:
+        document.write_bytes(damage)
+    world.limiter.die()
+    world.run_for(11.5)
+    assert document.read_bytes() == before
+
+
+def test_document_that_is_in_place_is_not_written_again(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    first = (settings.state_dir / FILE_NAME).stat()
+    world.run_for(100)
+    world.limiter.die()
+    again = started(settings, clock)
+    again.run_for(20)
+    found = (settings.state_dir / FILE_NAME).stat()
+
+    assert (found.st_ino, found.st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    assert found.st_mode & 0o777 == 0o640
+
+
+def test_stored_bundle_that_was_deleted_is_stored_again(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.step()
+    (settings.state_dir / "current").unlink()
+    world.run_for(12)
+    stored = world.agent.configuration.store.load(host_id=HOST_ID)
+    assert stored is not None
+    assert stored.version == "1.18"
+
+
+def test_no_as_leaves_what_is_handed_over_and_polling_goes_on(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock, NoAS())
+    world.run_for(25)
+    assert world.client is not None
+
+    assert world.limiter.limits == {1: 500}
+    assert len(world.client.asked) == 3
+    assert [one["code"] for one in world.receipts[-1]["problems"]] == ["no_as"]
+
+
+def test_agent_without_a_service_hands_over_what_it_has(settings: Settings, clock: Clock) -> None:
     store_v7(settings)
-    loop = loop_of(settings, engine, FakeClient([answer], clock), clock, uniform=lambda _low, high: high)
-    loop.start()
-    run_for(loop, clock, 300)
-    for gone in (None, 4711):  # deleted or down; another one of its name
-        engine.calls.clear()
-        engine.ifb = gone
-        run_for(loop, clock, 11.5)
-        assert engine.calls[:1] == ["reconcile"]
-    assert engine.ifb == 4711
+    world = world_of(replace(settings, url=None), None, clock)
+    world.loop.start()
+    world.run_for(60)
+    assert world.limiter.limits == {1: 500}
 
 
-def test_lost_ifb_is_repaired_before_the_network_is_asked(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    store_v7(settings)
-    found: list[int | None] = []
-
-    class SlowClient(FakeClient):
-        def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
-            found.append(engine.ifb)
-            return super().fetch_config(have, wait_s=wait_s)
-
-    loop = loop_of(settings, engine, SlowClient([NotModified()], clock), clock)
-    loop.start()
-    engine.ifb = None
-    loop.step()
-
-    assert found == [engine.ifb]
-    assert engine.ifb is not None
+# --- telling ----------------------------------------------------------------------------------------------------------
 
 
-def test_glance_costs_no_comparison_and_no_waking_of_its_own(
-    settings: Settings, engine: FakeEngine, clock: Clock
+def test_receipt_is_sent_every_interval_with_the_newest_counters(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.limiter.size = lambda: int(clock.now)
+    world.run_for(301)
+    assert world.client is not None
+
+    moments = [round(moment) for moment, _ in world.client.receipts]
+    assert moments == [1000, 1060, 1120, 1180, 1240, 1300]
+    sizes = [one["links"]["1"]["to_user"]["bytes"] for one in world.receipts]
+    assert sizes == [0, 1050, 1110, 1170, 1230, 1290]  # the limiter writes in the same moment, a little later
+
+
+def test_receipt_says_what_the_limiter_has_and_not_what_the_agent_has(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock, NotModified(), NewBundle(V8))
+    world.run_for(5)
+    v7 = read_bundle(V7, host_id=HOST_ID).limits_digest
+    world.limiter.die()  # it never takes V8
+    world.run_for(10)
+
+    receipt = world.receipts[-1]
+    assert world.agent.configuration.bundle is not None
+    assert world.agent.configuration.bundle.limits_version == 8
+    assert (receipt["version"], receipt["limits_version"], receipt["limits_digest"]) == ("1.18", 7, v7)
+    assert receipt["links"]["1"]["kbit"] == 500
+
+
+def test_limiter_that_dies_is_told_of_at_once_with_its_last_words(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.run_for(65)
+    observed = world.receipts[-1]["observed_at"]
+    count = len(world.receipts)
+    world.limiter.die()
+    world.run_for(12)
+
+    receipt = world.receipts[-1]
+    assert len(world.receipts) == count + 1
+    assert [one["code"] for one in receipt["problems"]] == ["limiter_silent"]
+    assert receipt["problems"][0]["subject"] == "limiter"
+    assert receipt["observed_at"] >= observed
+    assert receipt["links"]["1"]["state"] == "enforced"  # what it said; the service counts nothing of it
+    world.limiter.live()
+    world.run_for(12)
+    assert world.receipts[-1]["problems"] == []
+
+
+def test_limiter_that_runs_and_writes_nothing_is_silent_after_three_intervals_and_30_s(
+    settings: Settings, clock: Clock
 ) -> None:
+    world = started(settings, clock)
+    world.run_for(5)
+    world.limiter.work = lambda: False  # type: ignore[method-assign]
+    world.run_for(50)
+    assert world.codes == []
+    world.run_for(10)
+    assert world.codes == ["limiter_silent"]
+    assert world.receipts[-1]["problems"][0]["code"] == "limiter_silent"
+
+
+@pytest.mark.parametrize("jump_s", [86_400, -86_400])
+def test_clock_that_is_set_makes_no_living_limiter_silent(settings: Settings, clock: Clock, jump_s: float) -> None:
+    world = started(settings, clock)
+    world.run_for(25)
+    clock.set_by_s = jump_s
+    seen = set()
+    for _ in range(20):
+        world.run_for(2)
+        seen.update(world.codes)
+    assert seen == set()
+
+
+def test_reset_is_told_as_limits_removed(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.run_for(5)
+    world.limiter.document = None
+    world.limiter.write({}, reset_reason="Moved to another host.", is_running=False)
+    world.limiter.die()
+    world.run_for(12)
+
+    receipt = world.receipts[-1]
+    assert (receipt["version"], receipt["limits_version"], receipt["limits_digest"], receipt["links"]) == (
+        None,
+        None,
+        None,
+        {},
+    )
+    assert receipt["problems"] == [{"code": "limits_removed", "subject": "agent", "message": "Moved to another host."}]
+
+
+def test_without_a_limiter_nothing_is_claimed(settings: Settings, clock: Clock) -> None:
     store_v7(settings)
-    loop = loop_of(settings, engine, FakeClient([NotModified()], clock), clock)
-    loop.start()
-    loop.step()
-    engine.calls.clear()
-    engine.glances = 0
-    steps = 0
-    while clock.now < 1055:
-        clock.wait(loop.step() - clock.now)
-        steps += 1
+    world = world_of(settings, FakeClient([NotModified()], clock), clock)
+    world.limiter.die()
+    world.loop.start()
+    world.run_for(1)
 
-    assert (engine.calls, engine.glances, steps) == ([], 5, 6)
-
-
-def test_failed_link_is_tried_again_soon_while_the_service_is_away(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    """At boot the default route may come after the agent: then the service is away too, and backed off from."""
-    store_v7(settings)
-    engine.refused = frozenset({1})
-    loop = loop_of(settings, engine, FakeClient([FetchError("away")], clock), clock, uniform=lambda _low, high: high)
-    loop.start()
-    run_for(loop, clock, 305)
-    engine.refused = frozenset()
-    run_for(loop, clock, 11.5)
-
-    assert engine.kernel == {1: 500}
+    receipt = world.receipts[-1]
+    assert (receipt["version"], receipt["links"], receipt["observed_at"]) == (
+        None,
+        {},
+        f"{T0:%Y-%m-%dT%H:%M:%S}.000000Z",
+    )
+    assert [one["code"] for one in receipt["problems"]] == ["limiter_silent"]
 
 
-def test_no_as_leaves_the_limits_and_polling_goes_on(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    store_v7(settings)
-    client = FakeClient([NoAS()], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, 25)
-
-    assert engine.kernel == {1: 500}
-    assert len(client.asked) == 3
-    assert [one["code"] for one in client.receipts[-1][1]["problems"]] == ["no_as"]
-
-
-def test_agent_without_a_service_audits_only(settings: Settings, engine: FakeEngine, clock: Clock) -> None:
-    store_v7(settings)
-    loop = loop_of(replace(settings, url=None), engine, None, clock)
-    loop.start()
-    engine.calls.clear()
-    run_for(loop, clock, 179)
-
-    assert engine.calls == ["reconcile"] * 2
+def test_state_file_that_cannot_be_read_is_named(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.run_for(5)
+    (settings.limiter_run_dir / "state.json").write_bytes(b"{")
+    world.limiter.work = lambda: False  # type: ignore[method-assign]
+    world.run_for(12)
+    assert world.codes == ["state_unusable"]
+    assert "scionlab-bw-limiter" in world.agent.problems[0].message
+    world.limiter.write({})
+    world.run_for(12)
+    assert world.codes == []
 
 
-def test_bug_ends_the_cycle_loudly_and_not_the_agent(
-    settings: Settings, engine: FakeEngine, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store_v7(settings)
-    engine.error = ZeroDivisionError("oops")
-    client = FakeClient([NotModified()], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, 11)
-    out = capsys.readouterr().out
+def test_problem_of_the_kernel_is_told_at_once_and_its_end_too(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.run_for(5)
+    world.limiter.kernel, world.limiter.refused = {}, frozenset({1})
+    world.run_for(1)
+    assert [one["code"] for one in world.receipts[-1]["problems"]] == ["apply_failed"]
+    assert world.receipts[-1]["links"]["1"]["state"] == "error"
+    world.limiter.refused = frozenset()
+    world.run_for(1)
+    assert world.receipts[-1]["problems"] == []
+    assert world.receipts[-1]["links"]["1"]["state"] == "enforced"
 
-    assert "Traceback" in out
-    assert "oops" in out
-    assert {one.code for one in loop.agent.problems} == {"internal_error"}
-    assert client.receipts[-1][1]["links"]["1"]["state"] == "error"
-    engine.error = None
-    run_for(loop, clock, 61)
-    assert engine.kernel == {1: 500}
-    assert loop.agent.problems == ()
+
+def test_nothing_is_told_while_the_service_is_away(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock, FetchError("away"), uniform=high)
+    world.run_for(3000)
+    assert world.receipts == []
+
+
+def test_evidence_leaves_at_once_although_a_minute_is_between_receipts(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    assert world.client is not None
+    world.client.receipt_answers = [ReceiptAnswer(evidence_wanted=True), ReceiptAnswer()]
+    world.run_for(30)
+
+    told = [(round(at), "evidence" in receipt) for at, receipt in world.client.receipts]
+    assert told == [(1000, False), (1000, True)]
+
+
+def test_service_that_stores_no_receipt_is_asked_ever_more_rarely(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    assert world.client is not None
+    world.client.receipt_answers = [ReceiptAnswer(is_stored=False)]
+    world.run_for(600)
+
+    assert 5 <= len(world.receipts) <= 20
+    assert world.codes == ["receipt_failed"]
+
+
+# --- bugs -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["fetch_config", "send_receipt"])
 def test_bug_on_the_way_from_or_to_the_service_does_not_end_the_agent(
-    settings: Settings, engine: FakeEngine, clock: Clock, capsys: pytest.CaptureFixture[str], where: str
+    settings: Settings, clock: Clock, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:
-    """Nobody would look after the kernel then, and outside of systemd nobody would start the agent again."""
-    store_v7(settings)
-    client = FakeClient([NotModified()], clock)
-    good = getattr(client, where)
+    world = started(settings, clock)
+    good = getattr(world.client, where)
 
     def fail(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("oops")
 
-    setattr(client, where, fail)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    loop.step()
-    engine.kernel = {}
-    run_for(loop, clock, 65)
+    setattr(world.client, where, fail)
+    world.run_for(65)
 
-    assert engine.kernel == {1: 500}
+    assert world.limiter.limits == {1: 500}
     assert "Traceback" in capsys.readouterr().out
-    assert [one.code for one in loop.agent.problems] == ["internal_error"]
-    setattr(client, where, good)
-    run_for(loop, clock, 400)
-    assert loop.agent.problems == ()
+    assert world.codes == ["internal_error"]
+    setattr(world.client, where, good)
+    world.run_for(400)
+    assert world.codes == []
+
+
+def test_bug_in_counting_usage_keeps_nothing_else_from_happening(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = started(settings, clock, NotModified(), NewBundle(V8))
+
+    def fail(_state: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(world.loop.usage, "take", fail)
+    world.run_for(30)
+    assert world.limiter.limits == {1: 900}
+    assert world.codes == ["internal_error"]
+    assert world.receipts[-1]["limits_version"] == 8
 
 
 # --- repeats in the log -----------------------------------------------------------------------------------------------
 
 
 def test_trouble_is_logged_when_it_begins_and_when_it_ends(
-    settings: Settings, engine: FakeEngine, clock: Clock, capsys: pytest.CaptureFixture[str]
+    settings: Settings, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store_v7(settings)
-    client = FakeClient([*[FetchError("The service answered 503.")] * 8, NotModified()], clock)
     configure("info", under_systemd=True)
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
+    world = started(settings, clock, *[FetchError("The service answered 503.")] * 8, NotModified())
+    world.loop.step()
+    world.limiter.work()
     capsys.readouterr()
-    run_for(loop, clock, 2000)
+    world.run_for(2000)
     lines = capsys.readouterr().out.splitlines()
 
-    assert len(lines) == 2
-    assert lines[0].startswith("<4>problem.begin code=service_unreachable")
-    assert 'message="The service answered 503."' in lines[0]
-    assert lines[1].startswith("<6>problem.end code=service_unreachable")
-    assert "times=" in lines[1]
+    assert len(lines) == 1
+    assert lines[0].startswith("<6>problem.end code=service_unreachable")
+    assert "times=" in lines[0]
 
 
 # --- signals and settings ---------------------------------------------------------------------------------------------
 
 
-def test_hup_takes_up_new_settings_and_a_bad_file_keeps_the_old(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    store_v7(settings)
-    old, new = FakeClient([NotModified()], clock), FakeClient([NotModified()], clock)
+def test_hup_takes_up_new_settings_and_a_bad_file_keeps_the_old(settings: Settings, clock: Clock) -> None:
+    new = FakeClient([NotModified()], clock)
     outcomes: list[tuple[Settings, FakeClient] | AgentError] = [
         SettingsError("poll_interval_s = x", key="poll_interval_s"),
         (replace(settings, state_dir=Path("/elsewhere")), new),
-        (replace(settings, unmatched="default", default_bandwidth_kbit=5000), new),
+        (replace(settings, receipt_interval_s=5), new),
     ]
 
     def reload() -> tuple[Settings, FakeClient]:
@@ -303,64 +367,46 @@ def test_hup_takes_up_new_settings_and_a_bad_file_keeps_the_old(
             raise outcome
         return outcome
 
-    loop = loop_of(settings, engine, old, clock, reload=reload)
-    loop.start()
+    world = started(settings, clock, reload=reload)
+    old = world.client
     for _ in range(2):
-        loop._on_reload(signal.SIGHUP, None)
-        loop.step()
-        assert loop.agent.settings == settings
-        assert [one.code for one in loop.agent.problems] == ["settings_invalid"]
-    loop._on_reload(signal.SIGHUP, None)
-    loop.step()
+        world.loop._on_reload(signal.SIGHUP, None)
+        world.step()
+        assert world.agent.settings == settings
+        assert world.codes == ["settings_invalid"]
+    world.loop._on_reload(signal.SIGHUP, None)
+    world.run_for(11)
 
-    assert loop.agent.problems == ()
+    assert world.codes == []
+    assert old is not None
     assert old.closed
-    assert (engine.settings[-1].unmatched, engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
-    assert len(new.asked) == 1
+    assert len(new.asked) == 2
+    assert len(new.receipts) == 3
 
 
-def test_stop_during_a_cycle_lets_it_finish_and_leaves_the_limits(
-    settings: Settings, engine: FakeEngine, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    loop_box: list[Loop] = []
+def test_stop_leaves_what_was_handed_over(settings: Settings, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    box: list[World] = []
 
     class StoppingClient(FakeClient):
         def fetch_config(self, have: Have | None, *, wait_s: int = 0) -> FetchResult:
-            loop_box[0].stop()
+            box[0].loop.stop()
             return super().fetch_config(have, wait_s=wait_s)
 
-    client = StoppingClient([NewBundle(V7)], clock)
-    loop = loop_of(settings, engine, client, clock)
-    loop_box.append(loop)
-    loop.run()
+    world = world_of(settings, StoppingClient([NewBundle(V7)], clock), clock)
+    box.append(world)
+    world.loop.run()
+    world.limiter.work()
 
-    assert engine.kernel == {1: 500}
-    assert len(client.receipts) == 1
+    assert world.limiter.limits == {1: 500}
+    assert json.loads((settings.state_dir / FILE_NAME).read_bytes())["schema"] == 1
     assert 'agent.stop limits="stay in the kernel"' in capsys.readouterr().out
 
 
-def test_evidence_leaves_at_once_although_a_minute_is_between_receipts(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    store_v7(settings)
-    client = FakeClient([NotModified()], clock)
-    client.receipt_answers = [ReceiptAnswer(evidence_wanted=True), ReceiptAnswer()]
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, 30)
-
-    assert [(round(at), "evidence" in receipt) for at, receipt in client.receipts] == [(1000, False), (1000, True)]
-
-
-def test_service_that_stores_no_receipt_is_asked_ever_more_rarely(
-    settings: Settings, engine: FakeEngine, clock: Clock
-) -> None:
-    store_v7(settings)
-    client = FakeClient([NotModified()], clock)
-    client.receipt_answers = [ReceiptAnswer(is_stored=False)]
-    loop = loop_of(settings, engine, client, clock)
-    loop.start()
-    run_for(loop, clock, 600)
-
-    assert 5 <= len(client.receipts) <= 20
-    assert [one.code for one in loop.agent.problems] == ["receipt_failed"]
+def test_observed_at_is_the_limiters(settings: Settings, clock: Clock) -> None:
+    world = started(settings, clock)
+    world.run_for(2)
+    earlier = clock.wall() - timedelta(seconds=7)
+    world.limiter.changes = {"observed_at": earlier, "writes": 99}
+    world.limiter.write({})
+    world.run_for(1)
+    assert world.receipts[-1]["observed_at"] == f"{earlier:%Y-%m-%dT%H:%M:%S.%f}Z"

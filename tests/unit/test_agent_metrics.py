@@ -9,39 +9,38 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ap_agent.agent import metrics as metrics_module
-from ap_agent.agent.cycle import Agent
-from ap_agent.agent.exposition import FILE_INTERVAL_S, Exposition
+from ap_agent.agent import exporter as exporter_module
+from ap_agent.agent.exporter import FILE_INTERVAL_S, MetricsServer
 from ap_agent.agent.fetch import NotModified
-from ap_agent.agent.loop import Loop
-from ap_agent.agent.metrics import Metrics, MetricsServer, Snapshot
-from ap_agent.common.errors import AgentError, SettingsError
-from ap_agent.common.log import get_logger
+from ap_agent.agent.metrics import Snapshot, Values
+from ap_agent.common.errors import SettingsError
 from ap_agent.common.settings import Settings, load_settings
-from ap_agent.common.systemd import Notifier
-from ap_agent.usage.keeper import Newest
-from ap_agent.usage.lives import Row
-from ap_agent.usage.recorder import UsageRecorder
+from ap_agent.document.signed_text import Version
 from bandwidth_config import check_link_info
 from tests.agent_bundles import entry
-from tests.agent_clock import AtOnce, Clock, FakeClient, middle, run_for, settings_in, store_v7
-from tests.agent_engine import FakeEngine
+from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.agent_limiter import direction, limiter_state, link_state
 from tests.agent_service import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = check_link_info({"1": entry(500), "2": entry(0, "192.0.2.12")})
-ROWS = {
-    (1, "to_user"): Row("4141", 500, 2**53 + 1, 900, 7, 1300, 0, 7),
-    (2, "from_user"): Row("4242", 0, 0, 0, 12, 0, 0, 12),
-}
+BUSY = direction(500, 2**53 + 1, packets=900, refused=5, dropped=2, backlog=1300)
+BLOCKED = direction(0, 0, refused=12)
+STATE = limiter_state(
+    {
+        1: link_state(1, to_user=BUSY, from_user=None),
+        2: link_state(2, 0, state="observed", to_user=None, from_user=BLOCKED),
+    },
+    order=Version(1, 18, 7),
+)
 FULL = Snapshot(
-    version="1.18",
-    limits_version=7,
+    state=STATE,
+    is_silent=False,
     links=LINKS,
-    enforced=2,
-    newest=Newest(1_795_300_020_500, ROWS),  # type: ignore[arg-type]
+    sampled_at=1_795_300_020.5,
     uploads={"stored": 3, "refused": 0, "failed": 1},
 )
 
@@ -61,9 +60,13 @@ def parsed(text: str) -> Series:
 
 
 def shown(snapshot: Snapshot) -> Series:
-    metrics = Metrics()
-    metrics.publish(snapshot)
-    return parsed(metrics.text().decode())
+    return parsed(text_of(snapshot))
+
+
+def text_of(snapshot: Snapshot) -> str:
+    values = Values()
+    values.snapshot = snapshot
+    return generate_latest(values.registry).decode()
 
 
 def per_link(number: int, direction: str) -> tuple[tuple[str, str], ...]:
@@ -78,6 +81,7 @@ def test_each_link_has_its_limit_and_counters_in_each_direction() -> None:
     assert found["scionlab_bw_link_bytes_total", busy] == pytest.approx(2**53, rel=1e-15)
     assert found["scionlab_bw_link_packets_total", busy] == 900
     assert found["scionlab_bw_link_drops_total", busy] == 7
+    assert found["scionlab_bw_link_refused_total", busy] == 5
     assert found["scionlab_bw_link_backlog_bytes", busy] == 1300
     assert found["scionlab_bw_link_limit_bits_per_second", blocked] == 0
     assert found["scionlab_bw_link_drops_total", blocked] == 12
@@ -87,6 +91,8 @@ def test_versions_and_uploads_are_numbers() -> None:
     found = shown(FULL)
 
     assert found["scionlab_bw_agent_config_version", ()] == 18
+    assert found["scionlab_bw_agent_limiter_up", ()] == 1
+    assert found["scionlab_bw_agent_links", (("state", "observed"),)] == 1
     assert found["scionlab_bw_agent_limits_version", ()] == 7
     assert found["scionlab_bw_agent_usage_last_sample_timestamp_seconds", ()] == 1_795_300_020.5
     assert found["scionlab_bw_agent_usage_uploads_total", (("result", "failed"),)] == 1
@@ -102,9 +108,7 @@ def test_what_is_not_known_is_left_out_instead_of_0() -> None:
 
 def test_every_metric_is_documented_and_nothing_else() -> None:
     text = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
-    metrics = Metrics()
-    metrics.publish(FULL)
-    families = {family.name: family.type for family in text_string_to_metric_families(metrics.text().decode())}
+    families = {family.name: family.type for family in text_string_to_metric_families(text_of(FULL))}
     names = {name + ("_total" if kind == "counter" else "") for name, kind in families.items()}
     names = {name for name in names if not name.endswith("_created")} | {
         "scionlab_bw_agent_service_last_contact_timestamp_seconds"
@@ -119,72 +123,58 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
 # --- while the agent runs -------------------------------------------------------------------------------------------
 
 
-class Running:
-    """A loop with a fake kernel and metrics."""
-
-    def __init__(self, folder: Path, **changes: object) -> None:
-        self.clock, self.engine = Clock(), FakeEngine()
-        settings = Settings(**{**vars(settings_in(folder)), "usage_interval_s": 0, **changes})
-        store_v7(settings)
-        self.agent = Agent(settings, self.engine, FakeClient([NotModified()], self.clock), get_logger())
-        self.exposition = Exposition(self.agent, get_logger(), UsageRecorder(self.agent, get_logger()))
-        self.loop = Loop(
-            self.agent,
-            get_logger(),
-            notifier=Notifier({}),
-            errands=AtOnce,
-            monotonic=self.clock.monotonic,
-            wait=self.clock.wait,
-            uniform=middle,
-            companions=(self.exposition,),
-        )
-        self.loop.start()
-
-    def run(self, seconds: float) -> None:
-        run_for(self.loop, self.clock, seconds)
-
-    @property
-    def series(self) -> Series:
-        return parsed(self.exposition.metrics.text().decode())
+def running(folder: Path, **changes: object) -> World:
+    settings = Settings(**{**vars(settings_in(folder)), "usage_interval_s": 0, **changes})
+    store_v7(settings)
+    clock = Clock()
+    world = world_of(settings, FakeClient([NotModified()], clock), clock)
+    world.loop.start()
+    world.limiter.work()
+    return world
 
 
-def test_cycles_are_counted_by_how_they_ended(tmp_path: Path) -> None:
-    running = Running(tmp_path)
-    running.engine.refused = {1}
-    running.engine.kernel = {}
-    running.run(1)
-    running.engine.error = AgentError("The kernel's traffic control cannot be read: EIO; try again.")
-    running.run(60)
+def series(world: World) -> Series:
+    return parsed(generate_latest(world.loop.metrics.values.registry).decode())
 
-    def cycles(result: str) -> float:
-        return running.series["scionlab_bw_agent_cycles_total", (("result", result),)]
 
-    assert (cycles("ok"), cycles("incomplete")) == (1, 1)
-    assert cycles("failed") >= 1
-    assert running.series["scionlab_bw_agent_problems", (("code", "agent_failed"),)] == 1
-    assert running.series["scionlab_bw_agent_kernel_writes_total", ()] >= 1
+def test_states_are_counted_by_what_the_limiter_said(tmp_path: Path) -> None:
+    world = running(tmp_path)
+    world.run_for(1)
+    world.limiter.kernel, world.limiter.refused = {}, frozenset({1})
+    world.run_for(1)
+    found = series(world)
+
+    assert found["scionlab_bw_agent_cycles_total", (("result", "ok"),)] == 1
+    assert found["scionlab_bw_agent_cycles_total", (("result", "incomplete"),)] == 1
+    assert found["scionlab_bw_agent_problems", (("code", "apply_failed"),)] == 1
+    assert found["scionlab_bw_agent_kernel_writes_total", ()] == 1
+    assert found["scionlab_bw_agent_limiter_up", ()] == 1
+    world.limiter.die()
+    world.run_for(12)
+    assert series(world)["scionlab_bw_agent_limiter_up", ()] == 0
 
 
 def test_file_is_written_at_once_and_again_and_again(tmp_path: Path) -> None:
     file = tmp_path / "metrics.prom"
-    running = Running(tmp_path, metrics_file=file)
-    running.run(1)
+    world = running(tmp_path, metrics_file=file)
+    world.run_for(1)
+    assert parsed(file.read_text())["scionlab_bw_agent_limiter_up", ()] == 0
+    world.run_for(FILE_INTERVAL_S)
     assert parsed(file.read_text())["scionlab_bw_agent_links", (("state", "enforced"),)] == 1
     assert file.stat().st_mode & 0o777 == 0o644
     file.unlink()
-    running.run(FILE_INTERVAL_S + 1)
+    world.run_for(FILE_INTERVAL_S + 1)
 
     assert file.exists()
     assert [one.name for one in tmp_path.glob("metrics*")] == ["metrics.prom"]
 
 
 def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Path) -> None:
-    running = Running(tmp_path, metrics_file=tmp_path / "none" / "metrics.prom")
-    running.run(30)
+    world = running(tmp_path, metrics_file=tmp_path / "none" / "metrics.prom")
+    world.run_for(30)
 
-    assert {one.code for one in running.agent.problems} == {"metrics_unavailable"}
-    assert running.agent.enforced is not None
-    assert running.agent.enforced.ok
+    assert world.codes == ["metrics_unavailable"]
+    assert world.limiter.limits == {1: 500}
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------
@@ -192,14 +182,18 @@ def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Pat
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
-    monkeypatch.setattr(metrics_module, "_END_WITHIN_S", 0.05)
-    metrics = Metrics()
-    metrics.publish(FULL)
-    serving = MetricsServer(metrics, request.param, 0)
+    monkeypatch.setattr(exporter_module, "_END_WITHIN_S", 0.05)
+    values = Values()
+    values.snapshot = FULL
+    serving = MetricsServer(values.registry, request.param, 0)
     try:
         yield serving
     finally:
         serving.close()
+
+
+def is_ipv6(server: MetricsServer) -> bool:
+    return server._server.address_family == socket.AF_INET6
 
 
 def scraped(address: str) -> str:
@@ -210,7 +204,7 @@ def scraped(address: str) -> str:
 
 
 def test_scrape_over_http_is_what_the_parser_reads(server: MetricsServer) -> None:
-    host = "[::1]" if server.is_ipv6 else "127.0.0.1"
+    host = "[::1]" if is_ipv6(server) else "127.0.0.1"
 
     found = parsed(scraped(f"{host}:{server.port}"))
 
@@ -220,35 +214,35 @@ def test_scrape_over_http_is_what_the_parser_reads(server: MetricsServer) -> Non
 def test_reader_who_says_nothing_does_not_keep_others_out_for_ever(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_module._Handler, "timeout", 0.3)
-    host = "::1" if server.is_ipv6 else "127.0.0.1"
+    monkeypatch.setattr(exporter_module._Handler, "timeout", 0.3)
+    host = "::1" if is_ipv6(server) else "127.0.0.1"
     began = time.monotonic()
     with socket.create_connection((host, server.port)):
-        scraped(f"[{host}]:{server.port}" if server.is_ipv6 else f"{host}:{server.port}")
+        scraped(f"[{host}]:{server.port}" if is_ipv6(server) else f"{host}:{server.port}")
 
     assert time.monotonic() - began < 20
 
 
 def test_reload_moves_the_server_and_a_taken_port_is_a_problem(tmp_path: Path) -> None:
     first, second = free_port(), free_port()
-    running = Running(tmp_path, metrics_listen=("127.0.0.1", first))
-    running.run(1)
+    world = running(tmp_path, metrics_listen=("127.0.0.1", first))
+    world.run_for(1)
     assert "scionlab_bw_agent_build_info" in scraped(f"127.0.0.1:{first}")
 
     with socket.create_server(("127.0.0.1", second)):
-        move(running, second)
-        assert {one.code for one in running.agent.problems} == {"metrics_unavailable"}
-    move(running, second)
-    assert {one.code for one in running.agent.problems} == set()
+        move(world, second)
+        assert world.codes == ["metrics_unavailable"]
+    move(world, second)
+    assert world.codes == []
     assert "scionlab_bw_agent_build_info" in scraped(f"127.0.0.1:{second}")
-    running.exposition.drop()
+    world.loop.metrics.close()
 
 
-def move(running: Running, port: int) -> None:
+def move(world: World, port: int) -> None:
     """As SIGHUP does it."""
-    running.agent.settings = Settings(**{**vars(running.agent.settings), "metrics_listen": ("127.0.0.1", port)})
-    running.exposition.plan_anew()
-    running.run(1)
+    world.agent.settings = Settings(**{**vars(world.agent.settings), "metrics_listen": ("127.0.0.1", port)})
+    world.loop.metrics.plan_anew(world.clock.now)
+    world.run_for(1)
 
 
 # --- the configuration ------------------------------------------------------------------------------------------------
@@ -293,7 +287,7 @@ def test_listening_asks_no_dns_which_at_boot_nobody_answers(monkeypatch: pytest.
         raise AssertionError("whoever asks waits for seconds")
 
     monkeypatch.setattr(socket, "getfqdn", unanswered)
-    server = MetricsServer(Metrics(), "127.0.0.1", 0)
+    server = MetricsServer(Values().registry, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
             assert answer.status == 200

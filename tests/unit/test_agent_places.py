@@ -6,22 +6,17 @@ import stat
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
-from ap_agent.agent.metrics import Metrics
-from ap_agent.agent.store import Operator, Store, write_atomically
-from ap_agent.commands import commands
+from ap_agent.agent.metrics import Values
+from ap_agent.agent.places import check_places
+from ap_agent.agent.store import Store
 from ap_agent.common.errors import SettingsError, StoreError
-from ap_agent.common.places import check_places
 from ap_agent.common.settings import Settings
 from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_host import V7, Host
 
-
-@pytest.fixture
-def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(commands, "require_net_admin", lambda: None)  # the fake kernel lets everybody
-    return Host(tmp_path, capsys)
+V7 = bundle_bytes()
 
 
 @pytest.fixture
@@ -48,15 +43,13 @@ def tree(folder: Path) -> dict[str, tuple[int, str]]:
 # --- state_dir --------------------------------------------------------------------------------------------------------
 
 
-def test_somebodys_folder_as_state_dir_stays_as_it_is_and_run_says_what_to_do(host: Host, somebodys: Path) -> None:
+def test_somebodys_folder_as_state_dir_stays_as_it_is_and_the_remedy_is_named(tmp_path: Path, somebodys: Path) -> None:
     before = tree(somebodys)
-    host.config.write_text(f'state_dir = "{somebodys}"\nrun_dir = "{host.run_dir}"\n')
 
-    for command in (("run",), ("once", "--link-info", host.link_info())):
-        assert host.agent(*command) == commands.USAGE
-        assert f"state_dir = {somebodys} holds what is not the agent's (thesis.tex). Choose a folder" in host.err
-    assert host.limiter("-b", "5000") == commands.NOT_DONE
-    assert "holds what is not the agent's" in host.err
+    with pytest.raises(SettingsError) as refused:
+        check_places(Settings(state_dir=somebodys, run_dir=tmp_path / "run"))
+    assert refused.value.key == "state_dir"
+    assert f"state_dir = {somebodys} holds what is not the agent's (thesis.tex). Choose a folder" in str(refused.value)
     with pytest.raises(StoreError, match="holds what is not the agent's"):
         Store(somebodys).save(read_bundle(V7, host_id=HOST_ID))
     assert tree(somebodys) == before
@@ -67,7 +60,7 @@ def test_an_empty_folder_that_is_open_to_others_is_not_closed(tmp_path: Path) ->
     folder.mkdir()
     folder.chmod(0o755)
 
-    with pytest.raises(SettingsError, match=r"is empty and open to other users \(mode 0755\).*`chmod 700 ") as refused:
+    with pytest.raises(SettingsError, match=r"is empty and open to other users \(mode 0755\).*`chmod 750 ") as refused:
         check_places(Settings(state_dir=folder))
     assert refused.value.key == "state_dir"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
@@ -82,7 +75,6 @@ def test_our_folder_stays_ours_whatever_somebody_lays_into_it(tmp_path: Path) ->
     (store.folder / "versions" / "mine").mkdir()
 
     for kbit in range(1, 7):
-        store.save_operator(Operator(default_bandwidth_kbit=kbit))
         store.save(read_bundle(bundle_bytes({"1": entry(kbit)}), host_id=HOST_ID))
     assert (store.folder / "note.txt").read_text() == "do not touch"
     kept = sorted(path.name for path in (store.folder / "versions").iterdir())
@@ -99,14 +91,12 @@ def test_a_file_system_of_its_own_may_be_the_state_dir(tmp_path: Path) -> None:
 # --- metrics_file and run_dir -----------------------------------------------------------------------------------------
 
 
-def test_a_folder_as_metrics_file_is_refused_and_kept(host: Host, somebodys: Path) -> None:
+def test_a_folder_as_metrics_file_is_refused_and_kept(tmp_path: Path, somebodys: Path) -> None:
     before = tree(somebodys)
-    host.configure(f'metrics_file = "{somebodys}"\n')
 
-    assert host.agent("run") == commands.USAGE
-    assert f"metrics_file: {somebodys} cannot be used: Is a directory. Name the file itself" in host.err
-    with pytest.raises(OSError, match="Is a directory"):  # one that is made while the agent runs
-        Metrics().write_file(somebodys)
+    with pytest.raises(SettingsError, match=r"cannot be used: Is a directory\. Name the file itself") as refused:
+        check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=somebodys))
+    assert refused.value.key == "metrics_file"
     assert tree(somebodys) == before
 
 
@@ -120,7 +110,7 @@ def test_a_file_that_holds_no_metrics_of_ours_is_not_overwritten(tmp_path: Path)
     assert refused.value.key == "metrics_file"
     path.unlink()
     check_places(settings)
-    Metrics().write_file(path)
+    path.write_bytes(generate_latest(Values().registry))
     check_places(settings)
     path.write_text("")  # a disk was full
     check_places(settings)
@@ -148,12 +138,3 @@ def test_the_health_file_of_another_program_is_not_overwritten(tmp_path: Path, c
     with pytest.raises(SettingsError, match=r"has a health\.json that the agent did not write") as refused:
         check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path))
     assert refused.value.key == "run_dir"
-
-
-def test_writing_a_file_deletes_no_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "metrics.prom.new").write_text("somebody's draft")
-
-    write_atomically(tmp_path / "metrics.prom", b"1\n", mode=0o644)
-
-    assert (tmp_path / "metrics.prom.new").read_text() == "somebody's draft"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.prom", "metrics.prom.new"]

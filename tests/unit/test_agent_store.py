@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.store import KEPT_VERSIONS, Operator, Store, write_atomically
+from ap_agent.agent.hold import Hold
+from ap_agent.agent.store import KEPT_VERSIONS, Store
 from ap_agent.common.errors import NotPermittedError, StoreError
 from ap_agent.document.bundle import MANIFEST, Bundle, read_bundle
+from ap_agent.document.signed_text import Version
+from ap_agent.document.trust import Acceptance
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 
@@ -31,6 +34,10 @@ def loaded_kbit(store: Store) -> int | None:
     return found.links[1].bandwidth_kbit if found is not None else None
 
 
+HOLD = Hold("1.18-7-0f3a9b2c", "1.19", 12, 15, 4711)
+ACCEPTED = Acceptance("1.17", Version(1, 18, 7))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "state")
@@ -38,7 +45,8 @@ def store(tmp_path: Path) -> Store:
 
 def test_nothing_stored_is_none_and_looking_creates_nothing(store: Store) -> None:
     assert store.load(host_id=HOST_ID) is None
-    assert store.load_operator() == Operator()
+    assert store.load_hold() is None
+    assert store.load_acceptance() is None
     assert not store.folder.exists()
 
 
@@ -55,7 +63,8 @@ def test_nobody_else_may_read_what_holds_the_secret(store: Store) -> None:
     store.folder.chmod(0o755)  # ours all the same
     store.save(bundle(500))
 
-    for path in [store.folder, *store.folder.rglob("*")]:
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o750
+    for path in store.folder.rglob("*"):
         if not path.is_symlink():
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
@@ -160,17 +169,17 @@ def test_bundle_of_another_host_is_not_taken_up(store: Store) -> None:
 
 def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.save(bundle(500))
-    store.save_operator(Operator(5000))
+    store.save_acceptance(ACCEPTED)
 
     def refuse(*_args: object, **_options: object) -> bytes:
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    monkeypatch.setattr("ap_agent.agent.store.read_plain", refuse)
+    monkeypatch.setattr("ap_agent.document.trust.read_plain", refuse)
     with pytest.raises(NotPermittedError, match="Run as root"):
         store.load(host_id=HOST_ID)
     with pytest.raises(NotPermittedError, match="Run as root"):
-        store.load_operator()
+        store.load_acceptance()
 
 
 # --- crash points ---------------------------------------------------------------------------------------------------
@@ -340,34 +349,33 @@ def test_read_only_folder_is_an_error_in_words(tmp_path: Path, monkeypatch: pyte
     assert loaded_kbit(store) == 500
 
 
-# --- what the operator set ------------------------------------------------------------------------------------------
+# --- what stands beside the bundles -----------------------------------------------------------------------------------
 
 
-def test_operators_choices_are_kept(store: Store) -> None:
-    store.save_operator(Operator(5000, Path("/etc/scion/link_info.json")))
+def test_hold_and_acceptance_are_kept_for_this_user_alone(store: Store) -> None:
+    store.save_hold(HOLD)
+    store.save_acceptance(ACCEPTED)
 
-    assert store.load_operator() == Operator(5000, Path("/etc/scion/link_info.json"))
-    assert stat.S_IMODE(store.operator_file.stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", *(f'{{"default_bandwidth_kbit": {kbit}}}' for kbit in ('"5"', -5, 0)), '{"x": 1}', '{"link_info": 1}'],
-)
-def test_damaged_choices_are_named(store: Store, content: str) -> None:
-    store.folder.mkdir()
-    store.operator_file.write_text(content)
-
-    with pytest.raises(StoreError, match="Delete it"):
-        store.load_operator()
+    assert (store.load_hold(), store.load_acceptance()) == (HOLD, ACCEPTED)
+    assert stat.S_IMODE(store.hold_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.acceptance_file.stat().st_mode) == 0o600
 
 
-def test_atomic_write_replaces_what_is_there(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "file", b"one", mode=0o644)
-    write_atomically(tmp_path / "file", b"two", mode=0o600)
+def test_damaged_hold_is_none(store: Store) -> None:
+    store.save_hold(HOLD)
+    store.hold_file.write_bytes(store.hold_file.read_bytes().replace(b"12", b"13"))
+    assert store.load_hold() is None
 
-    assert (tmp_path / "file").read_bytes() == b"two"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_limiters_group_may_look_into_the_folder_and_not_into_the_bundles(store: Store, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        store.save(bundle(500))
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (store.folder, store.folder / "versions")}
+    assert modes == {"state": 0o750, "versions": 0o700}
 
 
 # --- root in the folder of the service's user -----------------------------------------------------------------------
@@ -390,7 +398,7 @@ def of_the_service() -> Iterator[Store]:
 
 def test_what_root_writes_belongs_to_the_service(of_the_service: Store) -> None:
     of_the_service.save(bundle(500))
-    of_the_service.save_operator(Operator(2000))
+    of_the_service.save_acceptance(ACCEPTED)
     assert {one.lstat().st_uid for one in of_the_service.folder.rglob("*")} == {NOBODY}
     assert (os.geteuid(), os.getegid()) == (0, 0)
 
@@ -408,16 +416,16 @@ def test_a_link_in_the_services_folder_leads_root_nowhere(of_the_service: Store,
 
 
 def test_folder_in_the_place_of_a_file_of_ours_is_set_aside_with_all_it_holds(store: Store) -> None:
-    for name in ("current", "current.new", "operator.json"):
+    for name in ("current", "current.new", "held.json"):
         (store.folder / name / "x").mkdir(parents=True)
     store.folder.chmod(0o700)
     store.save(bundle(500))
-    store.save_operator(Operator(default_bandwidth_kbit=700))
+    store.save_hold(HOLD)
 
     assert loaded_kbit(store) == 500
-    assert store.load_operator() == Operator(default_bandwidth_kbit=700)
+    assert store.load_hold() == HOLD
     aside = sorted(path.parent.name for path in store.folder.glob("*.aside-*/x"))
-    assert [name.partition(".aside-")[0] for name in aside] == ["current", "current.new", "operator.json"]
+    assert [name.partition(".aside-")[0] for name in aside] == ["current", "current.new", "held.json"]
     store.save(bundle(501))  # what was set aside is no reason to take the folder for somebody else's
     assert loaded_kbit(store) == 501
 

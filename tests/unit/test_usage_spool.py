@@ -1,245 +1,222 @@
-"""What is on the disk after a kill, a power cut, a full disk, and after too long a time."""
+"""The spool's file: what damages it, who may read it, what the service refuses, and what former agents left."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
+import sqlite3
+import stat
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ap_agent.usage import spool as spool_module
-from ap_agent.usage.batch import Batch
-from ap_agent.usage.lives import Row
-from ap_agent.usage.reading import Key
-from ap_agent.usage.spool import Spool
+from ap_agent.common.errors import StoreError
+from ap_agent.usage import former
+from ap_agent.usage.batch import Row, Sample
+from ap_agent.usage.spool import FILE_NAME, MAX_REFUSED, Spool, read_newest
+from tests.usage_ledger import Ledger, check
 
-MINUTE = 1_795_300_020_000  # a whole one
-KEY: Key = (5, "to_user")
-DAY_MS = 86_400_000
-
-
-def row(size: int, segment: str = "41414141") -> dict[Key, Row]:
-    return {KEY: Row(segment, 500, size, size // 100, 2, 30, 0, 2)}
+BEGAN = 1_795_300_020_000
+IDS = ["a" * 32, "b" * 32, "c" * 32]
 
 
-def filled(
-    spool: Spool, *sizes: int, began_ms: int = MINUTE, carried: tuple[tuple[int, dict[Key, Row]], ...] = ()
-) -> Batch:
-    batch = Batch("1.18")
-    spool.begin(batch, began_ms, carried)
-    for number, size in enumerate(sizes):
-        at_ms = began_ms + number * 10_000
-        assert batch.takes(at_ms, row(size), "1.18")
-        batch.add(at_ms, row(size))
-        spool.append(at_ms, row(size))
-    return batch
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
 
 
-def documents(spool: Spool) -> list[dict[str, Any]]:
-    return [json.loads(gzip.decompress(path.read_bytes())) for path in spool.closed()]
+def sample(at_ms: int = BEGAN, size: int = 1000) -> Sample:
+    return Sample(at_ms, "1.18", {(1, "to_user"): Row(0x4141, 500, size, 1, 0, 0)})
 
 
-def only_file(spool: Spool) -> Path:
-    (path,) = spool.folder.iterdir()
-    return path
+def filled(path: Path, batches: int) -> Spool:
+    spool = Spool(path)
+    for number in range(batches):
+        with spool.changes():
+            spool.add_batch([sample(BEGAN + number * 60_000, number)])
+    return spool
 
 
-def test_closed_batch_is_the_document_of_the_contract(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    batch = filled(spool, 100, 200)
-    spool.close(batch)
-
-    (document,) = documents(spool)
-    version = document.pop("agent_version")
-    assert version
-    assert document == {
-        "schema": 1,
-        "batch": batch.id,
-        "version": "1.18",
-        "times": ["2026-11-21T22:27:00.000Z", "2026-11-21T22:27:10.000Z"],
-        "links": {
-            "5": {
-                "to_user": {
-                    "segment": "41414141",
-                    "rate_kbit": [500, 500],
-                    "bytes": [100, 200],
-                    "packets": [1, 2],
-                    "drops": [2, 2],
-                    "backlog_bytes": [30, 30],
-                }
-            }
-        },
-    }
-    assert only_file(spool).name == f"{MINUTE}-{batch.id}.json.gz"
-    assert spool.folder.stat().st_mode & 0o777 == 0o700
+def test_only_the_agents_user_may_read_it(path: Path) -> None:
+    filled(path, 1)
+    modes = {stat.S_IMODE(one.stat().st_mode) for one in path.parent.glob(f"{FILE_NAME}*")}
+    assert modes == {0o600}
 
 
-def test_time_without_a_class_is_null(tmp_path: Path) -> None:
-    batch = Batch("1.18")
-    other: Key = (6, "from_user")
-    for at_ms, rows in ((MINUTE, row(1)), (MINUTE + 10_000, {other: row(9)[KEY]})):
-        batch.add(at_ms, rows)
+def test_batches_are_sent_in_the_order_in_which_they_were_closed(path: Path) -> None:
+    spool = filled(path, 3)
+    ledger = Ledger()
+    for number in range(3):
+        batch = spool.oldest()
+        assert batch is not None
+        ledger.take(batch.data)
+        assert json.loads(gzip.decompress(batch.data))["links"]["1"]["to_user"]["bytes"] == [number]
+        spool.drop(batch.number)
+    assert (spool.oldest(), spool.waiting()) == (None, 0)
 
-    links = json.loads(batch.text())["links"]
-    assert links["5"]["to_user"]["bytes"] == [1, None]
-    assert links["6"]["from_user"]["bytes"] == [None, 9]
+
+def test_refused_batches_are_set_aside_with_the_reason_and_bounded(path: Path) -> None:
+    spool = filled(path, MAX_REFUSED + 3)
+    for _ in range(MAX_REFUSED + 3):
+        batch = spool.oldest()
+        assert batch is not None
+        spool.refuse(batch.number, "usage_invalid: times")
+    rows = sqlite3.connect(path).execute("SELECT reason, length(body) FROM refused").fetchall()
+    assert len(rows) == MAX_REFUSED
+    assert {reason for reason, _ in rows} == {"usage_invalid: times"}
+    assert spool.waiting() == 0
 
 
 @pytest.mark.parametrize(
-    ("at_ms", "version", "segment"),
-    [
-        (MINUTE + 60_000, "1.18", "41414141"),
-        (MINUTE, "1.18", "41414141"),
-        (MINUTE + 1, "1.19", "41414141"),
-        (MINUTE + 1, "1.18", "42424242"),
-    ],
-    ids=["another minute", "the clock stood still", "another configuration", "another segment"],
+    "damage", [b"this is no database, and long enough to be taken for one" * 20, b"SQLite format 3\0" + bytes(4096)]
 )
-def test_sample_that_belongs_into_another_batch_is_not_taken(at_ms: int, version: str, segment: str) -> None:
-    batch = Batch("1.18")
-    batch.add(MINUTE, row(1))
-
-    assert not batch.takes(at_ms, row(2, segment), version)
-    assert batch.takes(MINUTE + 1, row(2), "1.18")
-
-
-def test_what_was_appended_is_found_after_a_kill_at_every_byte(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    filled(spool, 100, 200, 300, carried=((MINUTE - 10_000, row(50)),))
-    path = only_file(spool)
-    whole = path.read_bytes()
-    found_sizes = set()
-    for length in range(len(whole) + 1):
-        path.write_bytes(whole[:length])
-        found = list(spool.open_batches())
-        sizes = [rows[KEY].bytes for one in found for _, rows in one.batch.samples]
-        assert sizes == [100, 200, 300][: len(sizes)]
-        assert len(sizes) >= max(found_sizes, default=0)  # what was whole at a smaller length still counts
-        found_sizes.add(len(sizes))
-        if found and not sizes:
-            assert found[0].newest == (MINUTE - 10_000, row(50))
-    assert found_sizes == {0, 1, 2, 3}
+def test_damaged_file_is_set_aside_and_counting_begins_anew(path: Path, damage: bytes) -> None:
+    path.write_bytes(damage)
+    spool = filled(path, 1)
+    assert spool.waiting() == 1
+    assert path.with_name(f"{FILE_NAME}.damaged").read_bytes() == damage
 
 
-def test_damage_in_the_middle_ends_what_is_read_and_raises_nothing(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    filled(spool, 100, 200, 300)
-    path = only_file(spool)
-    whole = path.read_bytes()
-    for place in range(0, len(whole), 3):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
-        for one in spool.open_batches():
-            sizes = [rows[KEY].bytes for _, rows in one.batch.samples]
-            assert sizes == [100, 200, 300][: len(sizes)]
+def test_symbolic_link_is_not_followed(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="symbolic link"):
+        Spool(path)
+    assert (tmp_path / "elsewhere").read_bytes() == b""
 
 
-def test_kill_between_closing_and_deleting_leaves_one_batch(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    batch = filled(spool, 100, 200)
-    left = only_file(spool)
-    content = left.read_bytes()
-    spool.close(batch)
-    before = documents(spool)
-    left.write_bytes(content)
+def test_change_that_fails_in_the_middle_leaves_what_was_there(path: Path) -> None:
+    spool = filled(path, 1)
 
-    again = Spool(spool.folder)
-    for found in list(again.open_batches()):
-        again.close(found.batch)
+    def fail() -> None:
+        with spool.changes():
+            spool.add_batch([sample(size=7)])
+            spool._db.execute("INSERT INTO nowhere VALUES (1)")
 
-    assert documents(again) == before
-    assert len(list(spool.folder.iterdir())) == 1
+    with pytest.raises(StoreError):
+        fail()
+    assert spool.waiting() == 1
+    with spool.changes():
+        spool.add_batch([sample(size=8)])
+    assert spool.waiting() == 2
 
 
-def test_batches_are_sent_in_the_order_in_which_they_were_counted_also_where_the_clock_was_set_back(
-    tmp_path: Path,
+def test_two_newest_samples_are_read_while_the_agent_writes(path: Path) -> None:
+    spool = Spool(path)
+    assert read_newest(path) == []
+    for number in range(3):
+        with spool.changes():
+            spool.add_sample(sample(BEGAN + number, number))
+    assert read_newest(path) == [sample(BEGAN + 1, 1), sample(BEGAN + 2, 2)]
+    assert read_newest(path.with_name("nothing")) == []
+
+
+def test_room_is_given_back_to_the_disk(path: Path) -> None:
+    spool = filled(path, 300)
+    spool._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    full = path.stat().st_size
+    assert spool.bytes_used() > 300 * 200
+    while (batch := spool.oldest()) is not None:
+        spool.drop(batch.number)
+    with spool.changes():
+        spool.add_batch([sample(BEGAN - 3 * 86_400_000)])
+    spool.prune(BEGAN, frozenset())
+    spool.close()
+    assert path.stat().st_size < full / 2
+
+
+# --- what former agents left ------------------------------------------------------------------------------------------
+
+
+def former_folder(folder: Path) -> dict[str, Any]:
+    """Two closed batches, one that was open and whose last record was torn by a power cut, one that was refused."""
+    found = folder / former.FOLDER
+    found.mkdir(mode=0o700)
+    closed = {
+        "schema": 1,
+        "batch": IDS[0],
+        "agent_version": "0.1.0",
+        "version": "1.18",
+        "times": ["2026-11-21T06:00:00.000Z"],
+    }
+    columns = {
+        name: [number] for number, name in enumerate(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"))
+    }
+    closed["links"] = {"1": {"to_user": {"segment": "4141aaaa", **columns}}}
+    (found / f"{BEGAN:013d}-{IDS[0]}.json.gz").write_bytes(gzip.compress(json.dumps(closed).encode()))
+    (found / f"{BEGAN - 60_000:013d}-{IDS[2]}.refused").write_bytes(b"whatever")
+    records = [{"batch": IDS[1], "version": "1.18", "carried": []}]
+    for at_ms, size in ((BEGAN, 500), (BEGAN + 10_000, 900)):
+        records.append(
+            {
+                "at": at_ms,
+                "rows": [
+                    [1, "from_user", "4242bbbb-1", 500, size, 9, 2, 7, 0, 2],
+                    [2, "to_user", "77", 0, 0, 0, 3, 0, 0, 3],
+                ],
+            }
+        )
+    packed = [zlib.compress(json.dumps(one).encode(), 1) for one in records]
+    framed = [struct.pack(">II", len(one), zlib.crc32(one)) + one for one in packed]
+    (found / f"{BEGAN + 60_000:013d}-{IDS[1]}.open").write_bytes(b"".join(framed) + framed[-1][:-5])
+    (found / f"{BEGAN + 60_000:013d}-{IDS[1]}.json.gz.new").write_bytes(b"half")
+    return closed
+
+
+def uploaded(spool: Spool) -> list[dict[str, Any]]:
+    found = []
+    while (batch := spool.oldest()) is not None:
+        found.append(json.loads(gzip.decompress(batch.data)))
+        check(found[-1])
+        spool.drop(batch.number)
+    return found
+
+
+def test_unsent_usage_of_former_agents_is_taken_over_once_and_its_folder_goes(path: Path, tmp_path: Path) -> None:
+    closed = former_folder(tmp_path)
+    spool = Spool(path)
+    assert former.take_over(tmp_path / former.FOLDER, spool) == 2
+    assert not (tmp_path / former.FOLDER).exists()
+    first, second = uploaded(spool)
+
+    assert first == closed
+    assert (second["batch"], second["version"]) == (IDS[1], "1.18")
+    assert second["times"] == ["2026-11-21T22:27:00.000Z", "2026-11-21T22:27:10.000Z"]
+    assert second["links"]["1"]["from_user"] == {
+        "segment": "4242bbbb-1",
+        "rate_kbit": [500, 500],
+        "bytes": [500, 900],
+        "packets": [9, 9],
+        "drops": [2, 2],
+        "backlog_bytes": [7, 7],
+    }
+    assert second["links"]["2"]["to_user"]["drops"] == [3, 3]
+    assert former.take_over(tmp_path / former.FOLDER, spool) == 0
+
+
+def test_taking_over_that_was_killed_goes_on_and_sends_nothing_twice(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spool = Spool(tmp_path / "usage")
-    made = []
-    for size, began_ms in ((100, MINUTE), (200, MINUTE - 3_600_000), (300, MINUTE - 3_540_000), (400, MINUTE + 60_000)):
-        made.append(filled(spool, size, began_ms=began_ms))
-        spool.close(made[-1])
+    former_folder(tmp_path)
+    spool = Spool(path)
 
-    assert [document["batch"] for document in documents(spool)] == [one.id for one in made]
+    def killed(_path: Path) -> None:
+        raise KeyboardInterrupt
 
-
-def test_append_that_failed_is_made_up_for_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = Spool(tmp_path / "usage")
-    filled(spool, 100)
-    real_write = os.fsync
-
-    def failing(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(spool_module.os, "fsync", failing)
-    with pytest.raises(OSError, match="No space"):
-        spool.append(MINUTE + 10_000, row(200))
-    monkeypatch.setattr(spool_module.os, "fsync", real_write)
-    only_file(spool).write_bytes(only_file(spool).read_bytes()[:-3])  # and only a part had arrived
-    spool.append(MINUTE + 20_000, row(300))
-
-    (found,) = spool.open_batches()
-    assert [rows[KEY].bytes for _, rows in found.batch.samples] == [100, 200, 300]
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "unlink", killed)
+            with pytest.raises(KeyboardInterrupt):
+                former.take_over(tmp_path / former.FOLDER, spool)
+    former.take_over(tmp_path / former.FOLDER, spool)
+    assert [one["batch"] for one in uploaded(spool)] == IDS[:2]
 
 
-def test_open_file_that_somebody_deleted_is_written_again_whole(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    filled(spool, 100)
-    only_file(spool).unlink()
-    spool.append(MINUTE + 10_000, row(200))
-
-    (found,) = spool.open_batches()
-    assert [rows[KEY].bytes for _, rows in found.batch.samples] == [100, 200]
-
-
-def test_old_batches_are_dropped_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = Spool(tmp_path / "usage")
-    for minute in range(6):
-        spool.close(filled(spool, 100, began_ms=MINUTE + minute * 60_000))
-    size = spool.closed()[0].stat().st_size
-    assert spool.prune(MINUTE) == 0
-
-    assert spool.prune(MINUTE + 2 * DAY_MS + 60_001) == 2
-    monkeypatch.setattr(spool_module, "MAX_BYTES", 3 * size + size // 2)
-    assert spool.prune(MINUTE) == 1
-    assert [document["times"][0][14:16] for document in documents(spool)] == ["30", "31", "32"]
-
-
-def test_refused_batches_are_kept_to_be_looked_at_but_few(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    for minute in range(spool_module.MAX_REFUSED + 2):
-        spool.close(filled(spool, 100, began_ms=MINUTE + minute * 60_000))
-        spool.refuse(spool.closed()[0])
-
-    assert spool.closed() == []
-    assert len(list(spool.folder.iterdir())) == spool_module.MAX_REFUSED
-
-
-def test_room_that_configurations_need_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spool = Spool(tmp_path / "usage")
-    for minute in range(3):
-        spool.close(filled(spool, 100, began_ms=MINUTE + minute * 60_000))
-    monkeypatch.setattr(Spool, "_lacking", lambda _self: 1)
-
-    with pytest.raises(OSError, match="kept for configurations"):
-        filled(spool, 100)
-    assert spool.prune(MINUTE) == 1
-
-
-def test_what_is_not_ours_in_the_folder_stays(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "usage")
-    spool.close(filled(spool, 100))
-    for name in ("notes.txt", "x-y.json.gz", "17-.open"):
-        (spool.folder / name).write_text("mine")
-    (spool.folder / "99-link.json.gz").symlink_to("/etc/hostname")
-    spool.drop_damaged()
-    spool.prune(MINUTE + 9 * DAY_MS)
-
-    assert sorted(one.name for one in spool.folder.iterdir()) == [
-        "17-.open",
-        "99-link.json.gz",
-        "notes.txt",
-        "x-y.json.gz",
-    ]
+def test_foreign_file_in_the_former_folder_stays(path: Path, tmp_path: Path) -> None:
+    former_folder(tmp_path)
+    (tmp_path / former.FOLDER / "note.txt").write_text("mine")
+    former.take_over(tmp_path / former.FOLDER, Spool(path))
+    assert [one.name for one in (tmp_path / former.FOLDER).iterdir()] == ["note.txt"]

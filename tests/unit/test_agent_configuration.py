@@ -1,4 +1,4 @@
-"""One cycle from the service to the kernel and back: whatever goes wrong, the last good state stays enforced."""
+"""From the service to the limiter and back: whatever goes wrong, the last good configuration stays handed over."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.cycle import Agent
+from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import ServiceClient
-from ap_agent.common.errors import AgentError, ApplyError, ForeignStateError, VerifyError
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.settings import Settings
+from ap_agent.document.handover import FILE_NAME
 from bandwidth_config import LINK_INFO_PATH
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, OTHER_KEY, SECRET, SERVICE_KEYS, bundle_bytes, entry, files_of, zipped
-from tests.agent_engine import FakeEngine
+from tests.agent_limiter import FakeLimiter
 from tests.agent_service import Answer, Service, like_the_service, reply, status
 
 V7_LINKS = {"1": entry(500), "2": entry(1000, "192.0.2.12"), "9": entry(10, "192.0.2.99", is_user_as=False)}
@@ -40,11 +40,6 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
 def settings(service: Service, tmp_path: Path) -> Settings:
     return Settings(
         url=service.url,
@@ -54,19 +49,29 @@ def settings(service: Service, tmp_path: Path) -> Settings:
         read_timeout_s=1.0,
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
+        limiter_run_dir=tmp_path / "limiter",
     )
 
 
 @pytest.fixture
-def agent(settings: Settings, engine: FakeEngine) -> Iterator[Agent]:
+def limiter(settings: Settings) -> FakeLimiter:
+    return FakeLimiter(settings, lambda: datetime.now(UTC))
+
+
+@pytest.fixture
+def agent(settings: Settings, limiter: FakeLimiter) -> Iterator[Agent]:
     client = ServiceClient(settings)
-    yield Agent(settings, engine, client, get_logger())
+    made = Agent(settings, client, get_logger())
+    made.test_limiter = limiter  # type: ignore[attr-defined]
+    yield made
     client.close()
 
 
 def cycle(agent: Agent) -> str:
+    """Ask, let the limiter work, tell."""
     contact = agent.pull().contact
-    agent.enforce()
+    agent.test_limiter.work()  # type: ignore[attr-defined]
+    agent.limiter.read()
     agent.tell(even_if_old=False)
     return contact
 
@@ -75,13 +80,13 @@ def codes(agent: Agent) -> list[str]:
     return [problem.code for problem in agent.problems]
 
 
-def test_first_cycle_enforces_stores_and_tells(agent: Agent, engine: FakeEngine, service: Service) -> None:
-    agent.load()
+def test_first_cycle_enforces_stores_and_tells(agent: Agent, limiter: FakeLimiter, service: Service) -> None:
+    agent.configuration.load()
 
     assert cycle(agent) == "new"
 
-    assert engine.kernel == {1: 500, 2: 1000}
-    stored = agent.store.load(host_id=HOST_ID)
+    assert limiter.limits == {1: 500, 2: 1000}
+    stored = agent.configuration.store.load(host_id=HOST_ID)
     assert stored is not None
     assert stored.version == "1.18"
     (receipt,) = service.receipts()
@@ -90,7 +95,7 @@ def test_first_cycle_enforces_stores_and_tells(agent: Agent, engine: FakeEngine,
 
 
 def test_second_cycle_asks_with_both_versions_and_writes_nothing(
-    agent: Agent, engine: FakeEngine, service: Service
+    agent: Agent, limiter: FakeLimiter, service: Service
 ) -> None:
     cycle(agent)
 
@@ -98,18 +103,17 @@ def test_second_cycle_asks_with_both_versions_and_writes_nothing(
 
     digest = hashlib.sha256(files_of(V7_LINKS)[LINK_INFO_PATH]).hexdigest()
     assert service.asked("/config")[1].query == {"version": "1.18", "limits": "7", "digest": digest}
-    assert agent.enforced is not None
-    assert agent.enforced.writes == 0
-    assert engine.kernel == {1: 500, 2: 1000}
+    assert len(limiter.states) == 1
+    assert limiter.limits == {1: 500, 2: 1000}
 
 
-def test_change_is_followed(agent: Agent, engine: FakeEngine, service: Service) -> None:
+def test_change_is_followed(agent: Agent, limiter: FakeLimiter, service: Service) -> None:
     cycle(agent)
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
 
     assert cycle(agent) == "new"
 
-    assert engine.kernel == {1: 900, 3: 0}
+    assert limiter.limits == {1: 900, 3: 0}
     assert service.receipts()[-1]["links"]["1"]["kbit"] == 900
 
 
@@ -128,7 +132,7 @@ def test_service_that_never_says_304_causes_no_writes_to_disk_or_log(
 
 
 def test_older_bundle_is_refused_and_a_higher_generation_is_followed(
-    agent: Agent, engine: FakeEngine, service: Service
+    agent: Agent, limiter: FakeLimiter, service: Service
 ) -> None:
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
     cycle(agent)
@@ -136,30 +140,22 @@ def test_older_bundle_is_refused_and_a_higher_generation_is_followed(
 
     assert cycle(agent) == "failed"
     assert codes(agent) == ["version_older"]
-    assert engine.kernel == {1: 900, 3: 0}
+    assert limiter.limits == {1: 900, 3: 0}
 
     restored = bundle_bytes({"1": entry(500)}, version="2.18", limits_version=7)
     service.answers["/config"] = like_the_service(restored, "2.18", "7")
     assert cycle(agent) == "new"
     assert codes(agent) == []
-    assert engine.kernel == {1: 500}
+    assert limiter.limits == {1: 500}
 
 
-def test_drift_is_repaired_although_nothing_is_new(agent: Agent, engine: FakeEngine) -> None:
-    cycle(agent)
-    engine.kernel = {2: 1000, 77: 5}
-
-    assert cycle(agent) == "unchanged"
-    assert engine.kernel == {1: 500, 2: 1000}
-
-
-def test_removing_the_last_user_as_removes_the_last_limit(agent: Agent, engine: FakeEngine, service: Service) -> None:
+def test_removing_the_last_user_as_removes_the_last_limit(agent: Agent, limiter: FakeLimiter, service: Service) -> None:
     cycle(agent)
     empty = bundle_bytes({"9": entry(10, "192.0.2.99", is_user_as=False)}, version="1.20", limits_version=9)
     service.answers["/config"] = like_the_service(empty, "1.20", "9")
     cycle(agent)
 
-    assert engine.kernel == {}
+    assert limiter.limits == {}
     assert service.receipts()[-1]["links"] == {}
 
 
@@ -185,7 +181,7 @@ TROUBLES: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize("case", TROUBLES)
 def test_trouble_leaves_the_last_good_state_and_is_reported(
-    agent: Agent, engine: FakeEngine, service: Service, case: str
+    agent: Agent, limiter: FakeLimiter, service: Service, case: str
 ) -> None:
     cycle(agent)
     answer, code = TROUBLES[case]
@@ -193,7 +189,7 @@ def test_trouble_leaves_the_last_good_state_and_is_reported(
 
     cycle(agent)
 
-    assert engine.kernel == {1: 500, 2: 1000}
+    assert limiter.limits == {1: 500, 2: 1000}
     assert codes(agent) == [code]
     receipt = service.receipts()[-1]
     assert (receipt["version"], receipt["limits_version"]) == ("1.18", 7)
@@ -204,7 +200,7 @@ def test_trouble_leaves_the_last_good_state_and_is_reported(
 
 @pytest.mark.parametrize("case", TROUBLES)
 def test_trouble_passes_when_the_service_is_well_again(
-    agent: Agent, engine: FakeEngine, service: Service, case: str
+    agent: Agent, limiter: FakeLimiter, service: Service, case: str
 ) -> None:
     cycle(agent)
     service.answers["/config"] = TROUBLES[case][0]
@@ -212,48 +208,37 @@ def test_trouble_passes_when_the_service_is_well_again(
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
     cycle(agent)
 
-    assert engine.kernel == {1: 900, 3: 0}
+    assert limiter.limits == {1: 900, 3: 0}
     assert codes(agent) == []
     assert service.receipts()[-1]["problems"] == []
 
 
-def test_trouble_at_the_very_first_start_touches_nothing(agent: Agent, engine: FakeEngine, service: Service) -> None:
+def test_trouble_at_the_very_first_start_hands_nothing_over(
+    agent: Agent, limiter: FakeLimiter, service: Service
+) -> None:
     service.answers["/config"] = svc.tarball(b"hello")
-    engine.kernel = {5: 5}
-    agent.load()
+    agent.configuration.load()
     cycle(agent)
 
-    assert engine.kernel == {5: 5}
-    assert engine.calls == []
+    assert not (agent.settings.state_dir / FILE_NAME).exists()
+    assert limiter.limits == {}
     receipt = service.receipts()[-1]
     assert (receipt["version"], receipt["limits_version"], receipt["links"]) == (None, None, {})
 
 
-def test_stored_bundle_is_enforced_without_a_service(
-    agent: Agent, engine: FakeEngine, settings: Settings, service: Service
-) -> None:
-    cycle(agent)
-    service.answers["/config"] = status(503)
-    after_boot = FakeEngine()
-    rebooted = Agent(settings, after_boot, None, get_logger())
-    rebooted.load()
-    rebooted.enforce()
-
-    assert after_boot.kernel == engine.kernel == {1: 500, 2: 1000}
-
-
 def test_damaged_store_is_a_problem_until_the_service_gave_another(
-    agent: Agent, engine: FakeEngine, settings: Settings, service: Service
+    agent: Agent, limiter: FakeLimiter, settings: Settings, service: Service
 ) -> None:
     cycle(agent)
     for path in (settings.state_dir / "current").resolve().rglob("link_info.json"):
         path.write_bytes(b"{}")
     client = ServiceClient(settings)
-    again = Agent(settings, engine, client, get_logger())
-    again.load()
+    again = Agent(settings, client, get_logger())
+    again.test_limiter = limiter  # type: ignore[attr-defined]
+    again.configuration.load()
 
-    assert codes(again) == ["state_unusable"]
-    assert again.bundle is None
+    assert codes(again)[0] == "state_unusable"
+    assert again.configuration.bundle is None
     assert cycle(again) == "new"  # asked without a version, so the service sent it
     assert codes(again) == []
     assert service.asked("/config")[-1].query == {}
@@ -261,7 +246,7 @@ def test_damaged_store_is_a_problem_until_the_service_gave_another(
 
 
 def test_full_disk_keeps_the_old_state_everywhere(
-    agent: Agent, engine: FakeEngine, service: Service, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, limiter: FakeLimiter, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cycle(agent)
     service.answers["/config"] = like_the_service(V8, "1.19", "8")
@@ -275,88 +260,48 @@ def test_full_disk_keeps_the_old_state_everywhere(
 
     assert codes(agent) == ["state_unusable"]
     assert "No space left" in agent.problems[0].message
-    assert engine.kernel == {1: 500, 2: 1000}
+    assert limiter.limits == {1: 500, 2: 1000}
     assert service.receipts()[-1]["version"] == "1.18"
     assert cycle(agent) == "new"
-    assert engine.kernel == {1: 900, 3: 0}
-
-
-ENGINE_ERRORS = [
-    (ApplyError("add class 1:1", 16), "kernel_refused"),
-    (ForeignStateError("eth0 has a root qdisc that is not ours."), "foreign_state"),
-    (VerifyError("x"), "verify_failed"),
-    (AgentError("This kernel has no htb."), "agent_failed"),
-]
-
-
-@pytest.mark.parametrize(("error", "code"), ENGINE_ERRORS)
-def test_failing_engine_is_told_to_the_service_and_nothing_is_claimed(
-    agent: Agent, engine: FakeEngine, service: Service, error: Exception, code: str
-) -> None:
-    engine.error = error
-    cycle(agent)
-
-    assert codes(agent) == [code]
-    receipt = service.receipts()[-1]
-    assert receipt["version"] == "1.18"
-    assert {one["state"] for one in receipt["links"].values()} == {"error"}
-    assert receipt["links"]["1"]["problem"] == str(error)
-    assert receipt["links"]["1"]["to_user"] is None
-
-
-def test_bug_in_the_engine_is_not_swallowed_and_nothing_is_claimed(
-    agent: Agent, engine: FakeEngine, service: Service
-) -> None:
-    cycle(agent)
-    engine.error = ValueError("a bug")
-
-    with pytest.raises(ValueError, match="a bug"):
-        agent.enforce()
-
-    assert {one["state"] for one in agent.receipt()["links"].values()} == {"error"}
-
-
-def test_one_refused_link_does_not_hold_up_the_others(agent: Agent, engine: FakeEngine, service: Service) -> None:
-    engine.refused = frozenset({1})
-    cycle(agent)
-
-    assert engine.kernel == {2: 1000}
-    receipt = service.receipts()[-1]
-    assert {key: one["state"] for key, one in receipt["links"].items()} == {"1": "error", "2": "enforced"}
-    assert [one["code"] for one in receipt["problems"]] == ["apply_failed"]
+    assert limiter.limits == {1: 900, 3: 0}
 
 
 # --- receipts ---------------------------------------------------------------------------------------------------------
 
 
 def test_receipt_is_sent_when_there_is_news_and_not_otherwise(
-    agent: Agent, engine: FakeEngine, service: Service
+    agent: Agent, limiter: FakeLimiter, service: Service
 ) -> None:
     cycle(agent)
     assert len(service.receipts()) == 1
-    cycle(agent)  # the kernel was read again: writes went from 2 to 0, and nothing else
+    limiter.write(limiter.kernel)  # newer counters
+    cycle(agent)
     cycle(agent)
     assert len(service.receipts()) == 1
-    engine.kernel = {}
+    limiter.kernel = {}  # somebody deleted them, and the limiter puts them back
     cycle(agent)
     assert len(service.receipts()) == 2
     assert service.receipts()[-1]["writes"] == 2
-    engine.refused = frozenset({2})
-    engine.kernel = {1: 500}
+    limiter.refused = frozenset({2})
+    limiter.kernel.pop(2)
     cycle(agent)
     assert len(service.receipts()) == 3
-    agent.tell(even_if_old=True)
+    assert {key: one["state"] for key, one in service.receipts()[-1]["links"].items()} == {
+        "1": "enforced",
+        "2": "error",
+    }
+    agent.tell()
     assert len(service.receipts()) == 4
 
 
 @pytest.mark.parametrize("answer", [status(500), status(400), status(401), svc.never(), svc.garbage()])
 def test_failing_receipt_disturbs_nothing_and_is_sent_again(
-    agent: Agent, engine: FakeEngine, service: Service, answer: Answer
+    agent: Agent, limiter: FakeLimiter, service: Service, answer: Answer
 ) -> None:
     service.answers["/enforcement"] = answer
     cycle(agent)
 
-    assert engine.kernel == {1: 500, 2: 1000}
+    assert limiter.limits == {1: 500, 2: 1000}
     assert codes(agent) == ["receipt_failed"]
     service.answers["/enforcement"] = svc.stored()
     cycle(agent)
@@ -368,7 +313,7 @@ def test_failing_receipt_disturbs_nothing_and_is_sent_again(
 
 
 def test_configuration_is_confirmed_only_when_asked_for(
-    agent: Agent, engine: FakeEngine, settings: Settings, service: Service
+    agent: Agent, limiter: FakeLimiter, settings: Settings, service: Service
 ) -> None:
     cycle(agent)
     assert service.asked("/deployed_config_version") == []
@@ -383,28 +328,6 @@ def test_configuration_is_confirmed_only_when_asked_for(
 
     assert [one.body for one in service.asked("/deployed_config_version")] == [b"version=1.19"]
     client.close()
-
-
-# --- logs -------------------------------------------------------------------------------------------------------------
-
-
-def test_log_has_one_canonical_line_per_cycle_and_one_per_write(
-    agent: Agent, service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure("info", under_systemd=True)
-    cycle(agent)
-    service.answers["/config"] = like_the_service(V8, "1.19", "8")
-    cycle(agent)
-    lines = capsys.readouterr().out.splitlines()
-    cycle(agent)
-
-    done = [line for line in lines if line.startswith("<6>reconcile.done ")]
-    assert done[1].startswith(
-        "<6>reconcile.done version=1.19 limits=8 added=1 changed=1 removed=1 writes=3 links=2 ms="
-    )
-    assert len([line for line in lines if line.startswith("<6>kernel.write ")]) == 2 + 3
-    assert capsys.readouterr().out == ""  # nothing changed: nothing above DEBUG
-    assert SECRET not in "".join(lines)
 
 
 # --- what a receipt proves --------------------------------------------------------------------------------------------
@@ -423,7 +346,7 @@ def manifest_in(data: bytes) -> dict[str, Any]:
 
 
 def test_receipt_names_its_content_its_run_and_its_number(
-    agent: Agent, settings: Settings, engine: FakeEngine, service: Service
+    agent: Agent, settings: Settings, limiter: FakeLimiter, service: Service
 ) -> None:
     agent.tell(even_if_old=True)
     cycle(agent)
@@ -435,7 +358,7 @@ def test_receipt_names_its_content_its_run_and_its_number(
     assert first["run"] == second["run"] == third["run"]
     assert len(bytes.fromhex(first["run"])) == 16
     assert 1 == first["number"] < second["number"] < third["number"]
-    other = Agent(settings, engine, ServiceClient(settings), get_logger())
+    other = Agent(settings, ServiceClient(settings), get_logger())
     other.tell(even_if_old=True)
     assert (service.receipts()[-1]["run"] != first["run"], service.receipts()[-1]["number"]) == (True, 1)
 
@@ -483,14 +406,15 @@ def test_service_that_is_never_content_with_evidence_gets_it_with_each_receipt_a
     service.answers["/enforcement"] = answered(evidence_wanted=True)
     for _ in range(3):
         agent.pull()
-        agent.enforce()
+        agent.test_limiter.work()  # type: ignore[attr-defined]
+        agent.limiter.read()
         agent.tell(even_if_old=True)
 
     assert ["evidence" in one for one in service.receipts()] == [False, True, True, True]
 
 
 def test_configuration_of_the_same_version_with_other_content_is_taken(
-    agent: Agent, engine: FakeEngine, service: Service
+    agent: Agent, limiter: FakeLimiter, service: Service
 ) -> None:
     """A service that was restored from a backup counts the same numbers again."""
     cycle(agent)
@@ -498,9 +422,9 @@ def test_configuration_of_the_same_version_with_other_content_is_taken(
     service.answers["/config"] = svc.tarball(bundle_bytes({"1": entry(700), "2": entry(1000, "192.0.2.12")}))
 
     assert cycle(agent) == "new"
-    assert engine.kernel == {1: 700, 2: 1000}
+    assert limiter.limits == {1: 700, 2: 1000}
     assert service.receipts()[-1]["limits_digest"] != before
-    stored = agent.store.load(host_id=HOST_ID)
+    stored = agent.configuration.store.load(host_id=HOST_ID)
     assert stored is not None
     assert stored.limits_digest == service.receipts()[-1]["limits_digest"]
 
@@ -520,6 +444,7 @@ def dated(ahead_s: float) -> Answer:
 def test_clock_that_differs_from_the_services_is_measured_named_and_told(
     agent: Agent, service: Service, ahead_s: float, direction: str
 ) -> None:
+    cycle(agent)
     service.answers["/enforcement"] = dated(ahead_s)
     agent.tell(even_if_old=True)
 

@@ -1,4 +1,4 @@
-"""Waiting for a moment, a wake-up or a descriptor; errands beside. Real threads and pipes, no clock to believe in."""
+"""Waiting for a moment, a wake-up or a descriptor; background beside. Real threads and pipes, no clock to believe in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.waiting import Errands, Waker
+from ap_agent.agent.background import Background, Waker
 from ap_agent.common.errors import AgentError
 
 LONG_S = 20.0  # nobody waits so long unless something is broken
@@ -56,34 +56,34 @@ def test_a_descriptor_ends_the_wait_only_while_it_is_listened_to() -> None:
         os.close(one)
 
 
-def finished(errands: Errands, waker: Waker) -> None:
-    while not errands.has_outcome:
+def finished(background: Background, waker: Waker) -> None:
+    while not background.has_outcome:
         waker.wait(LONG_S)
-    errands.finish()
+    background.finish()
 
 
-def test_an_errand_runs_beside_and_its_outcome_is_handed_over_here() -> None:
+def test_an_request_runs_beside_and_its_outcome_is_handed_over_here() -> None:
     waker = Waker()
-    errands = Errands(waker.wake)
+    background = Background(waker.wake)
     seen: list[object] = []
-    errands.send(threading.get_ident, lambda outcome: seen.extend([outcome, threading.get_ident()]))
-    assert not errands.is_free
-    finished(errands, waker)
+    background.send(threading.get_ident, lambda outcome: seen.extend([outcome, threading.get_ident()]))
+    assert not background.is_free
+    finished(background, waker)
 
     there, here = seen
     assert here == threading.get_ident()
     assert there != here
-    assert errands.is_free
-    errands.finish()  # nothing more comes of it
+    assert background.is_free
+    background.finish()  # nothing more comes of it
     assert len(seen) == 2
 
 
-def test_what_an_errand_raises_is_handed_over_too() -> None:
+def test_what_an_request_raises_is_handed_over_too() -> None:
     waker = Waker()
-    errands = Errands(waker.wake)
+    background = Background(waker.wake)
     seen: list[object] = []
-    errands.send(lambda: 1 // 0, seen.append)
-    finished(errands, waker)
+    background.send(lambda: 1 // 0, seen.append)
+    finished(background, waker)
     assert [type(one) for one in seen] == [ZeroDivisionError]
 
 
@@ -92,13 +92,13 @@ def test_no_thread_to_be_had_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
-    errands = Errands(lambda: None)
+    background = Background(lambda: None)
     seen: list[object] = []
-    errands.send(lambda: None, seen.append)
-    errands.finish()
+    background.send(lambda: None, seen.append)
+    background.finish()
     assert [type(one) for one in seen] == [AgentError]
     assert "no room for another thread" in str(seen[0])
-    assert errands.is_free
+    assert background.is_free
 
 
 def test_a_thread_that_dies_before_its_first_step_is_an_outcome_and_nobody_waits_for_it(
@@ -106,27 +106,27 @@ def test_a_thread_that_dies_before_its_first_step_is_an_outcome_and_nobody_waits
 ) -> None:
     """As without memory: `threading.Thread.start` would wait for it for ever."""
     monkeypatch.setattr(_thread, "start_new_thread", lambda _run, _arguments: 1)
-    errands = Errands(lambda: None)
+    background = Background(lambda: None)
     seen: list[object] = []
-    errands.send(lambda: None, seen.append)
-    errands.finish()
-    assert "without a word" in str(seen[0])
-    assert errands.is_free
+    background.send(lambda: None, seen.append)
+    background.finish()
+    assert "without an outcome" in str(seen[0])
+    assert background.is_free
 
 
-def test_the_outcome_of_an_abandoned_errand_is_nobodys() -> None:
+def test_the_outcome_of_an_abandoned_request_is_nobodys() -> None:
     waker = Waker()
-    errands = Errands(waker.wake)
+    background = Background(waker.wake)
     seen: list[object] = []
     gate = threading.Event()
-    errands.send(lambda: gate.wait(LONG_S), lambda _: seen.append("old"))
-    errands.abandon()
-    assert errands.is_free
-    errands.send(lambda: None, lambda _: seen.append("new"))
+    background.send(lambda: gate.wait(LONG_S), lambda _: seen.append("old"))
+    background.abandon()
+    assert background.is_free
+    background.send(lambda: None, lambda _: seen.append("new"))
     gate.set()
-    finished(errands, waker)
+    finished(background, waker)
     waker.wait(0.05)
-    assert not errands.has_outcome
+    assert not background.has_outcome
     assert seen == ["new"]
 
 

@@ -1,8 +1,8 @@
-"""What the loop waits with: for a moment, a signal, an event of the kernel, or an errand that somebody else runs.
+"""What the loop waits with: for a moment, a signal, a file that changes, or the end of a request.
 
-The kernel side of the agent lives in one thread. Requests to the service take as long as the service likes, so they are
-errands: each runs in a thread beside, touches nothing of the agent, and its outcome is handed over in the loop's own
-thread. Signal handlers and errands wake the loop through a pipe, which also keeps what came just before the wait.
+Requests to the service take as long as the service likes. Each runs in a thread beside, which touches nothing of the
+agent; its outcome is handed over in the loop's own thread. Signal handlers and requests wake the loop through a pipe,
+which also keeps what came just before the wait.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Waker:
 
 
 class _Task:
-    """One errand under way."""
+    """One request under way."""
 
     def __init__(self) -> None:
         self.hand_over: Callable[[], None] | None = None  # set when it has ended
@@ -61,8 +61,8 @@ class _Task:
         return self.hand_over or (self.lost if has_ended else None)
 
 
-class Errands:
-    """One call at a time in a thread beside. A thread that is still busy does not keep the process alive."""
+class Background:
+    """One request at a time in a thread beside. A thread that is still busy does not keep the process alive."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -91,13 +91,14 @@ class Errands:
 
         try:
             task.thread = self._begin(run)
-        except AgentError as exc:  # no thread to be had: the outcome of an errand like any other
+        except AgentError as exc:  # no thread to be had: the outcome of a request like any other
             failure = exc
             task.hand_over = lambda: then(failure)
-        task.lost = lambda: then(AgentError("An errand ended without a word: no memory is left.", retryable=True))
+        task.lost = lambda: then(AgentError("A request ended without an outcome: no memory is left.", retryable=True))
+        self.finish()
 
     def _begin(self, run: Callable[[], None]) -> weakref.ref[threads.Beside] | None:
-        return threads.start("errand", run)
+        return threads.start("request", run)
 
     def finish(self) -> None:
         """Hand over the outcome, if there is one."""
@@ -107,5 +108,5 @@ class Errands:
             outcome()
 
     def abandon(self) -> None:
-        """Whatever the errand under way brings, nobody wants it any more."""
+        """Discard the result of the request under way."""
         self._task = None

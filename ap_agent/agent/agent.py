@@ -1,0 +1,123 @@
+"""What the agent knows: the configuration that it handed over, what the limiter says, what the service was told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ap_agent.agent.backoff import Pulled
+from ap_agent.agent.configuration import Configuration
+from ap_agent.agent.fetch import Client
+from ap_agent.agent.hold import uptime
+from ap_agent.agent.limiter_view import LimiterView
+from ap_agent.agent.receipts import Facts, Receipt, Receipts, sending
+from ap_agent.common.clock import skew_problem
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+
+_LOOK_S = 0.1
+
+
+class Agent:
+    """One agent between its requests. `extra` is what the loop around it found wrong."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client | None,
+        logger: Logger,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+        uptime: Callable[[], int] = uptime,
+    ) -> None:
+        self.settings = settings
+        self.client = client
+        self.now, self._monotonic = now, monotonic
+        self.configuration = Configuration(settings, client, logger, now=now, uptime=uptime)
+        self.limiter = LimiterView(settings, now=now, monotonic=monotonic)
+        self.receipts = Receipts(logger)
+        self.extra: dict[str, Problem] = {}
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong now: on the way from the service, in the kernel, and here."""
+        receipt, skew = self.receipts.problem, skew_problem(self.clock_skew_ms)
+        return (
+            *self.configuration.problems,
+            *self.limiter.problems(),
+            *self.extra.values(),
+            *(one for one in (receipt, skew) if one is not None),
+        )
+
+    @property
+    def clock_skew_ms(self) -> int | None:
+        """This host's clock minus the service's; None: not measured."""
+        return self.client.clock_skew_ms if self.client is not None else None
+
+    def facts(self) -> Facts:
+        """What there is to tell the service now."""
+        configuration = self.configuration
+        return Facts(self.limiter.state, self.problems, configuration.bundle, self.clock_skew_ms, self.now())
+
+    def use(self, settings: Settings, client: Client | None) -> None:
+        """Go on with other settings (SIGHUP). The state directory must be the same."""
+        self.hang_up()
+        self.settings, self.client = settings, client
+        self.limiter.settings = settings
+        self.configuration.use(settings, client)
+
+    def hang_up(self) -> None:
+        """Requests that are under way end at once."""
+        if self.client is not None:
+            self.client.close()
+
+    def receipt(self, *, even_if_old: bool) -> Receipt | None:
+        """What to send now; None where there is no service, or nothing that it does not know."""
+        if self.client is None:
+            return None
+        return self.receipts.next(self.facts(), even_if_old=even_if_old, confirms=self.settings.confirm_config)
+
+    # --- one after the other, for commands --------------------------------------------------------------------------
+
+    def pull(self) -> Pulled:
+        """Ask the service, check, store and hand over what it has."""
+        question = self.configuration.question()
+        if question is None:
+            return Pulled("none")
+        try:
+            return self.configuration.take_up(question())
+        except AgentError as exc:
+            return self.configuration.take_up(exc)
+
+    def wait_for_limiter(self, within_s: float, sleep: Callable[[float], None] = time.sleep) -> bool:
+        """Until the limiter says that it has the document that was handed over; whether it did so in time."""
+        deadline = self._monotonic() + within_s
+        while True:
+            self.limiter.read()
+            state, bundle = self.limiter.state, self.configuration.bundle
+            is_there = state is not None and bundle is not None and state.limits_digest == bundle.limits_digest
+            if is_there and state is not None and bundle is not None and state.order == bundle.order:
+                return True
+            if self._monotonic() >= deadline:
+                return False
+            sleep(_LOOK_S)
+
+    def tell(self, *, even_if_old: bool = True) -> AgentError | None:
+        """Send a receipt now, with evidence if the service asks for it. An error is returned, never raised."""
+        error = None
+        for is_wanted in (even_if_old, False):
+            receipt = self.receipt(even_if_old=is_wanted)
+            if receipt is None or self.client is None:
+                break
+            try:
+                answer = sending(self.client, receipt)()
+                error = self.receipts.took(receipt, answer, self.facts(), self.settings.url or "")
+            except AgentError as exc:
+                return self.receipts.took(receipt, exc, self.facts(), self.settings.url or "")
+            if not self.receipts.owes_evidence:
+                break
+        return error

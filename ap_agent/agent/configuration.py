@@ -1,0 +1,221 @@
+"""From the service to the disk and to the limiter: fetch, verify, store, hand over.
+
+    service ──fetch──▶ bytes ──bundle──▶ Bundle ──store──▶ disk ──hand_over──▶ limiter
+
+Whatever goes wrong on the way, the last good bundle stays the one that is handed over, and the reason becomes a
+`Problem` in the log, the health file and the receipt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from ap_agent.agent.backoff import Pulled
+from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NoAS
+from ap_agent.agent.hand_over import HandOver
+from ap_agent.agent.hold import Hold, hold_for
+from ap_agent.agent.problems import no_as_problem, problem_of
+from ap_agent.agent.store import Store
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import Bundle, accept_bundle
+from ap_agent.document.trust import Trust, is_accepted, key_problem, missing_enrolment, trust_now
+
+
+class Configuration:
+    """The bundle that is handed over, the keys that count, and what is wrong on the way from the service."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client | None,
+        logger: Logger,
+        *,
+        now: Callable[[], datetime],
+        uptime: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.store = Store(settings.state_dir)
+        self.bundle: Bundle | None = None
+        self.trust: Trust = trust_now(settings, None, None)
+        self.arrived_at: float | None = None  # monotonic: of the newest bundle
+        self._client = client
+        self._log = logger
+        self._now, self._uptime = now, uptime  # of the keys' ends and of holds: what has dates, not pauses
+        self._hand_over = HandOver(settings.state_dir)
+        self._hold: Hold | None = None  # what keeps the service's configuration from being taken now
+        self._problems: dict[str, Problem] = {}
+        self._asked_at = 0.0
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        ending = key_problem(self.settings, self.trust, self._now())
+        return (*self._problems.values(), *([ending] if ending is not None else []))
+
+    def use(self, settings: Settings, client: Client | None) -> None:
+        """Go on with other settings. The state directory must be the same."""
+        self.settings, self._client = settings, client
+        self.trust = trust_now(settings, self.trust, self.bundle)
+        self._look_for_enrolment()
+        self._use_secret()
+
+    # --- what is stored ---------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up the last good bundle from the disk, and hand it over. A damaged one is a problem, no end: the service
+        has another."""
+        self.read()
+        self._load_trust()
+        self._hold = self.store.load_hold()
+        if self.bundle is not None:
+            self._log.info("bundle.loaded", **self._versions())
+        self._put()
+
+    def read(self) -> None:
+        """The last good bundle, without changing anything."""
+        try:
+            self.bundle = self.store.load(host_id=self.settings.host_id)
+        except AgentError as exc:
+            self._problems["store"] = problem_of(exc, str(self.settings.state_dir))
+        self._use_secret()
+
+    def _load_trust(self) -> None:
+        stored: Trust | None = None
+        is_damaged = False
+        try:
+            stored = self.store.load_trust()
+        except AgentError as exc:
+            is_damaged = True
+            self._problems["trust"] = problem_of(exc, str(self.settings.state_dir))
+        self.trust = trust_now(self.settings, stored, self.bundle)
+        self._look_for_enrolment()
+        if self.trust == stored or not (is_damaged or self.bundle is not None):
+            return
+        try:
+            self.store.save_trust(self.trust)
+        except AgentError as exc:
+            self._problems["trust"] = problem_of(exc, str(self.settings.state_dir))
+        else:
+            if self._problems.pop("trust", None) is not None:
+                self._log.warning("trust.repaired", keys=len(self.trust.keyring.keys))
+
+    def _look_for_enrolment(self) -> None:
+        missing = missing_enrolment(self.settings, self.trust, has_bundle=self.bundle is not None)
+        if missing is None:
+            self._problems.pop("enrolment", None)
+        else:
+            self._problems["enrolment"] = missing
+
+    def _use_secret(self) -> None:
+        """The secret of the verified bundle follows every change; the enrolled one remains the other one to try."""
+        if self._client is not None:
+            self._client.use_secret(self.bundle.host_secret if self.bundle is not None else None)
+
+    def keep(self) -> None:
+        """Store and hand over again what is in force, where somebody deleted or damaged it."""
+        if self.bundle is None:
+            return  # what could not be read at the start is the service's to replace
+        if not self.store.is_there():  # only then: another one there is newer, and somebody else's
+            try:
+                self.store.save(self.bundle, self.trust)
+            except AgentError as exc:
+                self._problems["store"] = problem_of(exc, str(self.settings.state_dir))
+                return
+            self._log.warning("bundle.stored_again", **self._versions())
+        self._problems.pop("store", None)
+        self._put()
+
+    def _put(self) -> None:
+        if self.bundle is None:
+            return
+        try:
+            if self._hand_over.put(self.bundle):
+                self._log.info("bundle.handed_over", **self._versions())
+            self._problems.pop("hand over", None)
+        except AgentError as exc:
+            self._problems["hand over"] = problem_of(exc, str(self._hand_over.path))
+
+    # --- what the service has ---------------------------------------------------------------------------------------
+
+    def question(self, *, wait_s: int = 0) -> Callable[[], FetchResult] | None:
+        """What to ask the service now, as a call that touches nothing of the agent: any thread may make it. The
+        service may hold it open for `wait_s`. None without a service."""
+        if self._client is None:
+            return None
+        # Held back: the service shall say all of what it has, whatever it or a proxy thinks that we have.
+        have = Have.of(self.bundle) if self._hold is None else None
+        self._asked_at = time.monotonic()
+        return partial(self._client.fetch_config, have, wait_s=wait_s)
+
+    def take_up(self, answer: FetchResult | AgentError) -> Pulled:
+        """Check, store and hand over what the question brought. Never raises an `AgentError`."""
+        try:
+            if isinstance(answer, AgentError):
+                raise answer
+            is_new = isinstance(answer, NewBundle) and self._take(answer.data)
+        except AgentError as exc:
+            self._problems["service"] = problem_of(exc, self.settings.url or "")
+            return Pulled("failed", exc)
+        self._problems.pop("service", None)
+        if isinstance(answer, NoAS):
+            self._problems["service"] = no_as_problem(self.settings)
+            return Pulled("no_as")
+        if not isinstance(answer, NewBundle) or not is_new:
+            self._log.debug("fetch.unchanged", **self._versions())
+            return Pulled("unchanged")
+        self._problems.pop("store", None)
+        self.arrived_at = time.monotonic()
+        waited_ms = round((self.arrived_at - self._asked_at) * 1000)  # at the service, mostly
+        self._log.info("fetch.new", **self._versions(), bytes=len(answer.data), waited_ms=waited_ms)
+        self._put()
+        return Pulled("new")
+
+    def _take(self, data: bytes) -> bool:
+        """Check and store; False for what we have already, from a service that never answers 304."""
+        bundle = accept_bundle(data, self.settings, self.trust, self.store.load_acceptance, self._now())
+        self._hold_back(bundle)
+        if bundle == self.bundle:
+            return False
+        trust = self.trust.after(bundle)
+        self.store.save(bundle, trust)
+        self.bundle, self.trust = bundle, trust
+        self._problems.pop("trust", None)
+        self.store.drop_acceptance()
+        self._use_secret()
+        return True
+
+    def _hold_back(self, bundle: Bundle) -> None:
+        """Raises `TrustError` for a configuration that must not be taken yet."""
+        newest = self.trust.newest
+        hold = hold_for(
+            self.bundle,
+            bundle,
+            self._hold,
+            self._uptime(),
+            is_accepted=lambda: is_accepted(bundle.order, newest, self.store.load_acceptance()),
+        )
+        former, self._hold = self._hold, hold
+        if hold is None:
+            if former is not None:
+                self.store.drop_hold()
+            return
+        if hold != former:
+            with contextlib.suppress(AgentError):  # a full disk: then the hold begins anew with the next start
+                self.store.save_hold(hold)
+        raise hold.error
+
+    @property
+    def hold_left_s(self) -> int:
+        """How long a configuration is still held back; 0 where none is, or it is to be taken now."""
+        return self._hold.left_s(self._uptime()) if self._hold is not None else 0
+
+    def _versions(self) -> dict[str, object]:
+        if self.bundle is None:
+            return {"version": None, "limits": None}
+        return {"version": self.bundle.version, "limits": self.bundle.limits_version}

@@ -1,0 +1,181 @@
+"""When to talk to the service: one thread asks for configurations, another one reports: receipts first, then usage.
+
+Everything here happens in the loop's thread but the requests themselves. What an answer means for the next request is
+said in `backoff`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.background import Background
+from ap_agent.agent.backoff import POLL_JITTER, Backoff, Pulled
+from ap_agent.agent.fetch import FetchResult, ReceiptAnswer
+from ap_agent.agent.problems import contained
+from ap_agent.agent.receipts import Receipt, sending
+from ap_agent.agent.usage import Uniform, Usage
+from ap_agent.common.errors import AgentError, AuthError, FetchError
+from ap_agent.common.log import Logger
+
+# While limits change by the clock, every second perhaps, the service is told no more often what the kernel has.
+STEP_RECEIPT_S = 10.0
+_BUG = "The agent has a bug; the log has its traceback."
+
+T = TypeVar("T")
+
+
+def _expected(outcome: T | Exception) -> T | AgentError:
+    """Raises what nobody expects of a request, where its traceback is logged."""
+    if isinstance(outcome, Exception) and not isinstance(outcome, AgentError):
+        raise outcome
+    return outcome
+
+
+class Polls:
+    """Questions for a newer configuration: one under way, held open by the service."""
+
+    def __init__(
+        self, agent: Agent, logger: Logger, background: Background, *, monotonic: Callable[[], float], uniform: Uniform
+    ) -> None:
+        self._agent, self._log = agent, logger
+        self.background = background
+        self._monotonic, self._uniform = monotonic, uniform
+        self.is_reachable = True  # so far as the last question showed
+        self.last_contact_at: float | None = None  # Unix time, for people
+        self.answers = 0  # that were taken up
+        self.plan_anew()
+
+    def plan_anew(self) -> None:
+        """With the agent's settings as they are now."""
+        settings = self._agent.settings
+        self.background.abandon()  # it is the former client's
+        self.backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, settings.long_poll_s, self._uniform)
+        self.next_at = self._monotonic()
+
+    def moment(self) -> float | None:
+        """When the next one is due; None while one is under way, or without a service."""
+        return self.next_at if self._agent.client is not None and self.background.is_free else None
+
+    def step(self) -> None:
+        """Ask, if it is time."""
+        due = self.moment()
+        if due is None or self._monotonic() < due:
+            return
+        question = self._agent.configuration.question(wait_s=self.backoff.begin(self._monotonic()))
+        if question is not None:
+            self.background.send(question, self._take_up)
+
+    def _take_up(self, answer: FetchResult | Exception) -> None:
+        pulled = Pulled("failed", AgentError(_BUG))
+        with contained(self._agent.extra, self._log, "fetch"):
+            pulled = self._agent.configuration.take_up(_expected(answer))
+        now = self._monotonic()
+        self.next_at = now + self.backoff.end(pulled, now)
+        left_s = self._agent.configuration.hold_left_s
+        if left_s > 0:  # what is held back is taken as soon as it may be
+            self.next_at = min(self.next_at, now + left_s)
+        # Nobody there, or nobody who lets us in: a receipt would only wait for the same answer once more.
+        self.is_reachable = not isinstance(pulled.error, FetchError | AuthError)
+        if self.is_reachable:
+            self.last_contact_at = time.time()
+        self.answers += 1
+
+
+class Reports:
+    """Receipts, and batches of usage while none is due. One request under way."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        usage: Usage,
+        logger: Logger,
+        background: Background,
+        *,
+        monotonic: Callable[[], float],
+        uniform: Uniform,
+    ) -> None:
+        self._agent, self._usage, self._log = agent, usage, logger
+        self.background = background
+        self._monotonic, self._uniform = monotonic, uniform
+        self._told_at = -STEP_RECEIPT_S  # the last receipt with everything in it
+        self._may_have_news = False
+        self.plan_anew()
+
+    def plan_anew(self) -> None:
+        """With the agent's settings as they are now."""
+        settings = self._agent.settings
+        self.background.abandon()
+        self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
+        self.next_receipt = self._not_before = self._monotonic()
+        self._usage.plan_anew(settings)
+
+    def note_news(self) -> None:
+        """Something happened that may be worth a receipt."""
+        self._may_have_news = True
+
+    def note_step(self) -> None:
+        """A timed limit changed what the kernel has: a receipt is due, unless there was one just now."""
+        self.next_receipt = min(self.next_receipt, max(self._monotonic(), self._told_at + STEP_RECEIPT_S))
+
+    def moment(self, *, is_reachable: bool) -> float | None:
+        """When something is due; None while something is under way, or nobody would hear it."""
+        if not self._can_send(is_reachable=is_reachable):
+            return None
+        receipt = self._not_before if self._may_have_news else max(self.next_receipt, self._not_before)
+        upload = self._usage.next_upload()
+        return receipt if upload is None else min(receipt, upload)
+
+    def _can_send(self, *, is_reachable: bool) -> bool:
+        return self._agent.client is not None and is_reachable and self.background.is_free
+
+    def step(self, *, is_reachable: bool) -> None:
+        """Send what is due."""
+        if not self._can_send(is_reachable=is_reachable):
+            return
+        self._send_receipt()
+        upload = self._usage.next_upload()
+        client = self._agent.client
+        if client is None or upload is None or self._monotonic() < upload or not self.background.is_free:
+            return
+        with contained(self._agent.extra, self._log, "usage upload"):
+            found = self._usage.upload(client)
+            if found is not None:
+                self.background.send(found[0], partial(self._uploaded, found[1]))
+
+    def _uploaded(self, then: Callable[[Exception | None], None], outcome: Exception | None) -> None:
+        with contained(self._agent.extra, self._log, "usage upload"):
+            then(outcome)
+
+    def _send_receipt(self) -> None:
+        now, client = self._monotonic(), self._agent.client
+        is_due = now >= self.next_receipt
+        if client is None or now < self._not_before or not (self._may_have_news or is_due):
+            return
+        self._may_have_news = False
+        receipt: Receipt | None = None
+        with contained(self._agent.extra, self._log, "receipt"):
+            receipt = self._agent.receipt(even_if_old=is_due)
+        if is_due:  # with jitter: hosts that were switched on together do not tell together for ever
+            pause = self._uniform(1 - POLL_JITTER, 1 + POLL_JITTER)
+            self.next_receipt = now + self._agent.settings.receipt_interval_s * pause
+            self._told_at = now
+        if receipt is not None:
+            self._backoff.begin(now)
+            self.background.send(sending(client, receipt), partial(self._took, receipt))
+
+    def _took(self, receipt: Receipt, outcome: ReceiptAnswer | Exception) -> None:
+        agent = self._agent
+        error: AgentError | None = AgentError(_BUG)
+        with contained(agent.extra, self._log, "receipt"):
+            error = agent.receipts.took(receipt, _expected(outcome), agent.facts(), agent.settings.url or "")
+        now = self._monotonic()
+        delay_s = self._backoff.end(Pulled("none", error), now)
+        self._not_before = now
+        if error is None:
+            self._may_have_news = self._may_have_news or agent.receipts.owes_evidence
+        else:
+            self._may_have_news, self._not_before = True, now + delay_s

@@ -1,0 +1,90 @@
+"""The agent's two files for the limiter: the configuration in force, and which links to sample each second."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ap_agent.common.errors import StoreError
+from ap_agent.common.files import read_plain, write_atomically
+from ap_agent.common.ownership import as_owner_of
+from ap_agent.common.times import time_text
+from ap_agent.document.handover import FILE_NAME, MAX_BYTES, document_bytes, write_document
+from bandwidth_config import LINK_INFO_PATH
+
+if TYPE_CHECKING:
+    from ap_agent.document.bundle import Bundle
+
+REQUESTS_NAME = "requests.json"
+REQUESTS_SCHEMA = 1
+MAX_SAMPLED_LINKS = 16
+LONGEST_SAMPLING = timedelta(hours=1)
+
+
+class HandOver:
+    """document.json of one state directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self._written: tuple[str, tuple[int, ...]] | None = None  # the bundle's name, and which file has it
+
+    def put(self, bundle: Bundle) -> bool:
+        """Make this the document that the limiter finds; whether the file was another one. Raises `StoreError`.
+
+        A file that is in place is not written, so that the limiter is not woken; one that was changed is replaced.
+        """
+        if self._written is not None and self._written == (bundle.name, _identity(self.path)):
+            return False
+        evidence = bundle.evidence() if bundle.signed is not None else None
+        data = document_bytes(evidence, bundle.host_id, bundle.order, bundle.members[LINK_INFO_PATH])
+        is_new = _content(self.path) != data
+        if is_new:
+            if len(data) > MAX_BYTES:
+                raise StoreError(
+                    f"Configuration {bundle.version} makes a document of {len(data)} bytes; the limiter takes at most "
+                    f"{MAX_BYTES}. Remove links at the service.",
+                    retryable=False,
+                )
+            try:
+                with as_owner_of(self.path.parent):
+                    write_document(self.path, data)
+            except OSError as exc:
+                raise StoreError(f"{self.path} cannot be written: {exc.strerror}. The limiter keeps its own.") from exc
+        self._written = (bundle.name, _identity(self.path))
+        return is_new
+
+
+def request_samples(folder: Path, links: Mapping[int, datetime], now: datetime) -> None:
+    """Have the limiter sample each of these links once a second until its moment (aware). Replaces what was asked for
+    before. At most 16 links, at most an hour ahead: `ValueError`. Raises `StoreError`."""
+    if len(links) > MAX_SAMPLED_LINKS:
+        raise ValueError(f"{len(links)} links are to be sampled each second; at most {MAX_SAMPLED_LINKS} can be.")
+    if any(until - now > LONGEST_SAMPLING for until in links.values()):
+        raise ValueError("A link can be sampled each second for an hour at most.")
+    wanted = {str(number): time_text(until) for number, until in sorted(links.items()) if until > now}
+    data = json.dumps({"schema": REQUESTS_SCHEMA, "sample": wanted}).encode() + b"\n"
+    try:
+        with as_owner_of(folder):
+            write_atomically(folder / REQUESTS_NAME, data, mode=0o640)
+    except OSError as exc:
+        raise StoreError(f"{folder / REQUESTS_NAME} cannot be written: {exc.strerror}.") from exc
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """Tells one file at a place from the next, and from one that was written into; empty where there is none."""
+    try:
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - as the rest of this line
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return None if path.is_symlink() else read_plain(path, MAX_BYTES)[0]
+    except OSError:
+        return None

@@ -1,0 +1,105 @@
+"""The daemon: what `scionlab-bw-agent run` puts together. Arguments, logging and exit codes are the command's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ap_agent import __version__
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.fetch import Client, make_client
+from ap_agent.agent.limiter_view import state_path
+from ap_agent.agent.loop import Loop
+from ap_agent.agent.places import check_places
+from ap_agent.agent.store import Store
+from ap_agent.common.credentials import DEFAULT_CREDENTIALS
+from ap_agent.common.errors import AgentError, SettingsError
+from ap_agent.common.lock import Lock
+from ap_agent.common.log import Logger
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.common.systemd import Notifier
+from ap_agent.common.watch import Watch
+from ap_agent.document.handover import FILE_NAME
+
+
+def run(
+    settings: Settings,
+    logger: Logger,
+    environment: Mapping[str, str],
+    *,
+    load: Callable[[], Settings],
+    broken: SettingsError | None = None,
+) -> None:
+    """Until SIGTERM. `load` reads the settings again; `broken` says why the credentials cannot be used, if they cannot:
+    then what is stored is handed over all the same, and where nothing is, it is raised. Raises `AgentError`."""
+    check_places(settings)
+
+    def reload() -> tuple[Settings, Client | None]:
+        fresh = load()
+        check_places(fresh)
+        return fresh, make_client(fresh)
+
+    with Lock(settings.run_dir, "agent", "run") as lock:
+        if broken is not None and not _has_bundle(settings):
+            raise broken
+        logger.info("agent.start", agent=__version__, url=settings.url)
+        agent = Agent(settings, make_client(settings), logger)
+        if broken is not None:
+            agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
+        watch = Watch([state_path(settings), settings.state_dir / FILE_NAME])
+        follow = _EnrolmentWatch(settings, environment, logger, is_enrolled=broken is not None or bool(settings.url))
+        loop = Loop(
+            agent,
+            logger,
+            notifier=Notifier(environment),
+            watch=watch,
+            reload=reload,
+            keep_lock=lock.keep,
+            each_look=lambda: follow.look(loop),
+        )
+        loop.install_signals()
+        try:
+            loop.run()
+        finally:
+            watch.close()
+
+
+class _EnrolmentWatch:
+    """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
+
+    def __init__(
+        self, settings: Settings, environment: Mapping[str, str], logger: Logger, *, is_enrolled: bool
+    ) -> None:
+        self._path = settings.credentials_file or DEFAULT_CREDENTIALS
+        self._has_copy = "CREDENTIALS_DIRECTORY" in environment
+        self._log = logger
+        # Of a host that is not enrolled any file is new, also one that was written while this process started.
+        self._known = _identity(self._path) if is_enrolled else None
+
+    def look(self, loop: Loop) -> None:
+        found = _identity(self._path)
+        if found in {None, self._known}:
+            return
+        self._known = found
+        self._log.info("agent.enrolled", credentials=self._path)
+        if self._has_copy:
+            loop.stop()
+        else:
+            loop.reload()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells one file at a place from the next; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _has_bundle(settings: Settings) -> bool:
+    try:
+        return Store(settings.state_dir).load(host_id=settings.host_id) is not None
+    except AgentError:
+        return False

@@ -1,0 +1,142 @@
+"""From the limiter's states to samples and batches: which state is a sample, and the last counters of a segment.
+
+A state that is not looked at costs resolution and no bytes: the next one has the counters since the segment began.
+Only of a segment that ended there is no next one, so each ended one that the limiter names is kept once, in a batch of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from ap_agent.document.signed_text import Version
+from ap_agent.document.state import ClosedSegment, Counters, DirectionState, LimiterState
+from ap_agent.usage.batch import MINUTE_MS, Key, Row, Sample, fits
+from ap_agent.usage.spool import KEPT_MS, Spool
+
+_EARLY = 0.8  # of the interval: so much sooner than planned a state may come and still be a sample
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Sampler:
+    """Of one spool. `dropped` counts the batches that were given up, `taken` the samples."""
+
+    def __init__(self, spool: Spool) -> None:
+        """What a process before left open is closed. Raises `StoreError`."""
+        self.spool = spool
+        with spool.changes():
+            spool.close_batch(spool.open_samples())
+        self._open: list[Sample] = []
+        self.newest: Sample | None = next(reversed(spool.newest_samples()), None)
+        self._ended = spool.ended()
+        self.taken = self.dropped = 0
+
+    def take(self, state: LimiterState, interval_s: float) -> None:
+        """Keep what this state says, if it is time for a sample or a segment ended. Raises `StoreError`; then the next
+        state says the same again, but for the sample itself."""
+        sample = sample_of(state, self.newest)
+        ended = [one for one in state.closed if _text(one.segment) not in self._ended]
+        is_due = bool(sample.rows) and self._is_due(sample, interval_s)
+        if not is_due and not ended:
+            return
+        still_open = self._open
+        with self.spool.changes():
+            if ended or (is_due and not fits(still_open, sample)):
+                self.spool.close_batch(still_open)
+                still_open = []
+            for batch in _batches_of(ended, self.newest, sample.version):
+                self.spool.add_batch([batch])
+            self.spool.note_ended((_text(one.segment), one.closed_at_ms) for one in ended)
+            if is_due:
+                self.spool.add_sample(sample)
+                still_open = [*still_open, sample]
+                if (sample.at_ms + interval_s * 1000) // MINUTE_MS != sample.at_ms // MINUTE_MS:
+                    self.spool.close_batch(still_open)
+                    still_open = []
+        self._ended.update((_text(one.segment), one.closed_at_ms) for one in ended)
+        self._open = still_open
+        if is_due:
+            self.newest, self.taken = sample, self.taken + 1
+        if len(still_open) <= 1:  # a batch was closed
+            self._tidy(sample.at_ms)
+
+    def _is_due(self, sample: Sample, interval_s: float) -> bool:
+        before = self.newest
+        if before is None or sample.version != before.version:
+            return before is None or sample.at_ms != before.at_ms
+        passed_ms = sample.at_ms - before.at_ms
+        return passed_ms < 0 or passed_ms >= _EARLY * interval_s * 1000  # below 0: the clock was set back
+
+    def _tidy(self, now_ms: int) -> None:
+        living = frozenset(row.segment_text for row in self.newest.rows.values()) if self.newest else frozenset()
+        self.dropped += self.spool.prune(now_ms, living)
+        if any(at_ms < now_ms - KEPT_MS for at_ms in self._ended.values()):  # the limiter names them for a day
+            with self.spool.changes():
+                self.spool.forget_ended(now_ms - KEPT_MS)
+            self._ended = {segment: at_ms for segment, at_ms in self._ended.items() if at_ms >= now_ms - KEPT_MS}
+
+
+def sample_of(state: LimiterState, before: Sample | None) -> Sample:
+    """All directions that the kernel has. Drops are at least those that were told of the segment before: HTB's part of
+    them begins anew with its class."""
+    rows: dict[Key, Row] = {}
+    key: Key
+    known = before.rows if before is not None else {}
+    for number, link in state.links.items():
+        for key, side in (((number, "to_user"), link.to_user), ((number, "from_user"), link.from_user)):
+            if side is not None:
+                rows[key] = _row(side, known.get(key))
+    return Sample(_ms(state.written_at), version_text(state.order), rows)
+
+
+def _row(side: DirectionState, before: Row | None) -> Row:
+    counters = side.counters
+    drops = side.drops
+    if before is not None and before.segment == side.segment:
+        drops = max(drops, before.drops)
+    return Row(side.segment, side.rate_kbit, counters.passed_bytes, counters.passed_packets, drops, side.backlog_bytes)
+
+
+def version_text(order: Version | None) -> str | None:
+    """G.H; None without a configuration."""
+    return f"{order.generation}.{order.config_version}" if order is not None else None
+
+
+def _batches_of(ended: Iterable[ClosedSegment], before: Sample | None, version: str | None) -> list[Sample]:
+    """The last rows, oldest first; each sample becomes a batch. What was counted before is earlier, whatever the clock
+    says."""
+    earliest_ms = before.at_ms + 1 if before is not None else 0
+    known = before.rows if before is not None else {}
+    made: list[Sample] = []
+    for one in sorted(ended, key=lambda one: one.closed_at_ms):
+        if not one.counters.passed_bytes and not one.counters.refused_packets:
+            continue
+        key = one.interface_id, one.direction
+        last = known.get(key)
+        is_known = last is not None and last.segment == one.segment
+        whose = before.version if before is not None and is_known else version
+        row = _last_row(one.segment, one.rate_kbit, one.counters, last if is_known else None)
+        at_ms = max(one.closed_at_ms, earliest_ms)
+        fitting = (rows for when, of, rows in made if (when, of) == (at_ms, whose) and key not in rows)
+        rows = next(fitting, None)
+        if rows is None:
+            made.append(Sample(at_ms, whose, {key: row}))
+        else:
+            assert isinstance(rows, dict)  # noqa: S101 - for the type checker: made above
+            rows[key] = row
+    return made
+
+
+def _last_row(segment: int, rate_kbit: int, counters: Counters, before: Row | None) -> Row:
+    drops = max(counters.refused_packets, before.drops if before is not None else 0)
+    return Row(segment, rate_kbit, counters.passed_bytes, counters.passed_packets, drops, 0)
+
+
+def _ms(moment: datetime) -> int:
+    passed = moment - _EPOCH
+    return (passed.days * 86_400 + passed.seconds) * 1000 + passed.microseconds // 1000
+
+
+def _text(segment: int) -> str:
+    return f"{segment:016x}"
