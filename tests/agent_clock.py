@@ -20,6 +20,7 @@ from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
 from tests.agent_limiter import T0, FakeLimiter
 
+READ_PAUSE_S = 0.2  # the loop reads a state that changes all the time no more often
 V7 = bundle_bytes()
 V8 = bundle_bytes({"1": entry(900)}, version="1.18", limits_version=8)
 
@@ -136,9 +137,8 @@ class World:
         end = self.clock.now + seconds
         while self.clock.now < end:
             moment = self.loop.step()
-            if self.limiter.work():
-                continue
-            self.clock.wait(max(0.001, min(moment, end) - self.clock.now))
+            due = self.clock.now + READ_PAUSE_S if self.limiter.work() else moment
+            self.clock.wait(max(0.001, min(due, end) - self.clock.now))
 
     def step(self) -> None:
         """What happens without any time."""

@@ -64,13 +64,13 @@ class Loop:
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
-        self.usage = Usage(agent.settings, logger, monotonic=monotonic, uniform=uniform)
+        self.usage = Usage(agent.settings, agent.extra, logger, monotonic=monotonic, uniform=uniform)
         wake = self._waker.wake
         self.polls = Polls(agent, logger, background(wake), monotonic=monotonic, uniform=uniform)
         self.reports = Reports(agent, self.usage, logger, background(wake), monotonic=monotonic, uniform=uniform)
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
         self._next_look = self._deaf_until = monotonic()
-        self._handled: object = None  # what a receipt would tell beside the limiter's state
+        self._told: set[tuple[str, str]] = set()
         self._answers = 0
 
     # --- signals ----------------------------------------------------------------------------------------------------
@@ -132,7 +132,6 @@ class Loop:
             self._read_state()  # also of a limiter that was quicker than this line
             self.reports.note_news()
         self.usage.forget()
-        self._note_problems()
         self.reports.step(is_reachable=self.polls.is_reachable)
         self._report()
         return min(self._moments())
@@ -145,7 +144,6 @@ class Loop:
             self.reports.moment(is_reachable=self.polls.is_reachable),
             self.metrics.moment(),
             self._monotonic() + silent_in_s if silent_in_s is not None else None,
-            self._deaf_until if self._deaf_until > self._monotonic() else None,
         ]
         return [self._next_look, *(one for one in moments if one is not None)]
 
@@ -179,17 +177,6 @@ class Loop:
         self.metrics.note_state(state, self._monotonic())
         with contained(self.agent.extra, self._log, "usage"):
             self.usage.take(state)
-
-    def _note_problems(self) -> None:
-        """A problem that begins or ends is told at once, whoever found it."""
-        for key, problem in self.usage.problems.items():
-            self.agent.extra[f"usage {key}"] = problem
-        for key in [key for key in self.agent.extra if key.startswith("usage ") and key[6:] not in self.usage.problems]:
-            del self.agent.extra[key]
-        found = {(one.code, one.subject) for one in self.agent.problems}
-        if found != self._handled:
-            self._handled = found
-            self.reports.note_news()
 
     # --- other settings ---------------------------------------------------------------------------------------------
 
@@ -237,8 +224,9 @@ class Loop:
         if self._given_wait is not None:
             self._given_wait(seconds)
             return False
-        if self._watch is None or self._monotonic() < self._deaf_until:
-            self._waker.wait(seconds)
+        deaf_s = self._deaf_until - self._monotonic()
+        if self._watch is None or deaf_s > 0:
+            self._waker.wait(seconds if self._watch is None else min(seconds, deaf_s))
             return False
         self._waker.wait(seconds, listen_to=self._watch.fileno())
         return self._watch.drain()
@@ -246,6 +234,10 @@ class Loop:
     def _report(self) -> None:
         now = self._monotonic()
         problems = self.agent.problems
+        found = {(one.code, one.subject) for one in problems}
+        if found != self._told:  # a problem that begins or ends is told at once, whoever found it
+            self._told = found
+            self.reports.note_news()
         self._conditions.update(problems, now, warnings=PASSING_CODES)
         self.metrics.publish(now)
         try:

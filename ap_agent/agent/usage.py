@@ -25,15 +25,24 @@ UPLOAD_SPREAD_S = 20.0  # all agents close a batch when a minute is over
 UNKNOWN_FOR_S = 3600.0  # a service that does not take usage is asked again after that
 TOLD_FOR_S = 3600.0  # for so long a batch that was lost stays a problem
 _RETRY_S = 10.0  # a spool that cannot be opened
+_WRITE, _SEND, _REFUSED, _DROPPED = (f"usage {one}" for one in ("write", "send", "refused", "dropped"))
 
 Uniform = Callable[[float, float], float]
 
 
 class Usage:
-    """Of one agent. `problems` are those of now; `sent`, `refused` and `failed` count uploads since the start."""
+    """Of one agent. What is wrong now is in `problems`; `sent`, `refused` and `failed` count since the start."""
 
-    def __init__(self, settings: Settings, logger: Logger, *, monotonic: Callable[[], float], uniform: Uniform) -> None:
-        self.problems: dict[str, Problem] = {}
+    def __init__(
+        self,
+        settings: Settings,
+        problems: dict[str, Problem],
+        logger: Logger,
+        *,
+        monotonic: Callable[[], float],
+        uniform: Uniform,
+    ) -> None:
+        self.problems = problems
         self.sent = self.refused = self.failed = self.missed = 0
         self.waiting = self.spool_bytes = 0
         self.sample_seconds = 0.0
@@ -53,7 +62,8 @@ class Usage:
         self._next_upload = self._opens_at = self._monotonic()
         self._is_unknown = False
         if not self.is_on:
-            self.problems.clear()
+            for key in (_WRITE, _SEND, _REFUSED, _DROPPED):
+                self.problems.pop(key, None)
 
     @property
     def is_on(self) -> bool:
@@ -81,9 +91,9 @@ class Usage:
             self._look_at(sampler.spool)
         except StoreError as exc:
             self.missed += 1
-            self.problems["write"] = Problem("usage_unwritable", "usage", exc.message)
+            self.problems[_WRITE] = Problem("usage_unwritable", "usage", exc.message)
             return
-        self.problems.pop("write", None)
+        self.problems.pop(_WRITE, None)
         if sampler.taken > before:
             self.sample_seconds = self._monotonic() - began
         if sampler.dropped > dropped:
@@ -93,7 +103,7 @@ class Usage:
         """Raises `StoreError`."""
         if self._sampler is None:
             if self._monotonic() < self._opens_at:
-                raise StoreError(self.problems["write"].message)
+                raise StoreError(self.problems[_WRITE].message)
             self._opens_at = self._monotonic() + _RETRY_S
             spool = Spool(self.settings.state_dir / FILE_NAME)
             try:
@@ -121,7 +131,7 @@ class Usage:
             "times when they were counted."
         )
         self._log.warning("usage.dropped", batches=batches, spool=where)
-        self._tell_for_a_while("dropped", Problem("usage_dropped", where, text))
+        self._tell_for_a_while(_DROPPED, Problem("usage_dropped", where, text))
 
     def _tell_for_a_while(self, key: str, problem: Problem) -> None:
         self.problems[key] = problem
@@ -151,7 +161,7 @@ class Usage:
         try:
             batch = self._opened().spool.oldest()
         except StoreError as exc:
-            self.problems["write"] = Problem("usage_unwritable", "usage", exc.message)
+            self.problems[_WRITE] = Problem("usage_unwritable", "usage", exc.message)
             return None
         if batch is None:
             self.waiting = 0
@@ -169,18 +179,18 @@ class Usage:
             if not self._is_unknown:
                 self._log.info("usage.unknown", url=self.settings.url, again_in_s=round(UNKNOWN_FOR_S))
             self._is_unknown = True
-            self.problems.pop("send", None)
+            self.problems.pop(_SEND, None)
         elif outcome is None or isinstance(outcome, UsageRefusedError):
             self._backoff.end(Pulled("none"), now)
             self._is_unknown = False
-            self.problems.pop("send", None)
+            self.problems.pop(_SEND, None)
             self._settle(batch, outcome)
         else:
             bug = AgentError("The agent has a bug; the log has its traceback.")
             error = outcome if isinstance(outcome, AgentError) else bug
             self.failed += 1
             self._next_upload = now + self._backoff.end(Pulled("none", error), now)
-            self.problems["send"] = Problem("usage_failed", "usage", error.message)
+            self.problems[_SEND] = Problem("usage_failed", "usage", error.message)
             if error is bug:
                 raise outcome
 
@@ -193,7 +203,7 @@ class Usage:
                 spool.refuse(batch.number, refusal.message)
             self._look_at(spool)
         except StoreError as exc:  # it is sent again, which does no harm
-            self.problems["write"] = Problem("usage_unwritable", "usage", exc.message)
+            self.problems[_WRITE] = Problem("usage_unwritable", "usage", exc.message)
             self._next_upload = self._monotonic() + _RETRY_S
             return
         if refusal is None:
@@ -203,7 +213,7 @@ class Usage:
         self.refused += 1
         text = f"The batch of usage {batch.batch_id} was set aside. {refusal.message}"
         self._log.error("usage.refused", batch=batch.batch_id, message=refusal.message)
-        self._tell_for_a_while("refused", Problem("usage_refused", batch.batch_id, text))
+        self._tell_for_a_while(_REFUSED, Problem("usage_refused", batch.batch_id, text))
 
     # --- for people -------------------------------------------------------------------------------------------------
 

@@ -37,9 +37,10 @@ class Row(NamedTuple):
     drops: int
     backlog_bytes: int
 
-    @property
-    def segment_text(self) -> str:
-        return f"{self.segment:016x}"
+
+def segment_text(segment: int) -> str:
+    """16 hexadecimal digits; 8 for a segment of the engine before this one, whose names had 32 bits."""
+    return f"{segment:016x}" if segment >> 32 else f"{segment:08x}"
 
 
 _COLUMNS = Row._fields[1:]
@@ -104,7 +105,7 @@ def _link(samples: Sequence[Sample], keys: Iterable[Key]) -> str:
             f'"{name}":[{",".join("null" if value is None else str(value) for value in column)}]'
             for name, column in zip(_COLUMNS, columns, strict=True)
         )
-        directions.append(f'"{key[1]}":{{"segment":"{first.segment_text}",{",".join(texts)}}}')
+        directions.append(f'"{key[1]}":{{"segment":"{segment_text(first.segment)}",{",".join(texts)}}}')
     return ",".join(directions)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import ClosedSegment, Counters, DirectionState, LimiterState
-from ap_agent.usage.batch import MINUTE_MS, Key, Row, Sample, fits
+from ap_agent.usage.batch import MINUTE_MS, Key, Row, Sample, fits, segment_text
 from ap_agent.usage.spool import KEPT_MS, Spool
 
 _EARLY = 0.8  # of the interval: so much sooner than planned a state may come and still be a sample
@@ -36,7 +36,7 @@ class Sampler:
         """Keep what this state says, if it is time for a sample or a segment ended. Raises `StoreError`; then the next
         state says the same again, but for the sample itself."""
         sample = sample_of(state, self.newest)
-        ended = [one for one in state.closed if _text(one.segment) not in self._ended]
+        ended = [one for one in state.closed if segment_text(one.segment) not in self._ended]
         is_due = bool(sample.rows) and self._is_due(sample, interval_s)
         if not is_due and not ended:
             return
@@ -47,14 +47,14 @@ class Sampler:
                 still_open = []
             for batch in _batches_of(ended, self.newest, sample.version):
                 self.spool.add_batch([batch])
-            self.spool.note_ended((_text(one.segment), one.closed_at_ms) for one in ended)
+            self.spool.note_ended((segment_text(one.segment), one.closed_at_ms) for one in ended)
             if is_due:
                 self.spool.add_sample(sample)
                 still_open = [*still_open, sample]
                 if (sample.at_ms + interval_s * 1000) // MINUTE_MS != sample.at_ms // MINUTE_MS:
                     self.spool.close_batch(still_open)
                     still_open = []
-        self._ended.update((_text(one.segment), one.closed_at_ms) for one in ended)
+        self._ended.update((segment_text(one.segment), one.closed_at_ms) for one in ended)
         self._open = still_open
         if is_due:
             self.newest, self.taken = sample, self.taken + 1
@@ -69,7 +69,9 @@ class Sampler:
         return passed_ms < 0 or passed_ms >= _EARLY * interval_s * 1000  # below 0: the clock was set back
 
     def _tidy(self, now_ms: int) -> None:
-        living = frozenset(row.segment_text for row in self.newest.rows.values()) if self.newest else frozenset()
+        living = (
+            frozenset(segment_text(row.segment) for row in self.newest.rows.values()) if self.newest else frozenset()
+        )
         self.dropped += self.spool.prune(now_ms, living)
         if any(at_ms < now_ms - KEPT_MS for at_ms in self._ended.values()):  # the limiter names them for a day
             with self.spool.changes():
@@ -136,7 +138,3 @@ def _last_row(segment: int, rate_kbit: int, counters: Counters, before: Row | No
 def _ms(moment: datetime) -> int:
     passed = moment - _EPOCH
     return (passed.days * 86_400 + passed.seconds) * 1000 + passed.microseconds // 1000
-
-
-def _text(segment: int) -> str:
-    return f"{segment:016x}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ap_agent.usage.batch import MAX_TIMES, Key, Row, Sample, body, fits, new_batch_id
+from ap_agent.usage.batch import MAX_TIMES, Key, Row, Sample, body, fits, new_batch_id, segment_text
 from bandwidth_config import MAX_INTERFACE_ID
 from scionlab.api.usage_format import MAX_COUNTER, MAX_RATE_KBIT, parse_usage, read_body
 
@@ -13,7 +13,7 @@ MINUTE = 1_795_300_020_000
 COUNTERS = st.integers(0, MAX_COUNTER)
 ROWS = st.builds(
     Row,
-    st.sampled_from([0x4141AAAA, 0xFFFFFFFF0BADCAFE]),
+    st.sampled_from([0x4141AAAA, 0x10BADCAFE, 2**64 - 1]),
     st.integers(0, MAX_RATE_KBIT),
     COUNTERS,
     COUNTERS,
@@ -50,4 +50,6 @@ def test_every_sample_arrives(samples: list[tuple[int, dict[Key, Row]]], version
         for direction, said in directions.items()
         for one in said.samples
     }
-    assert arrived == {(one.at_ms, *key): (row.segment_text, *row[1:]) for one in sent for key, row in one.rows.items()}
+    assert arrived == {
+        (one.at_ms, *key): (segment_text(row.segment), *row[1:]) for one in sent for key, row in one.rows.items()
+    }

@@ -14,21 +14,23 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent import cycle, health
+from ap_agent.agent import health
 from ap_agent.agent import loop as loop_module
-from ap_agent.agent.cycle import Agent
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.background import Background
 from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NotModified, ServiceClient
 from ap_agent.agent.loop import Loop
-from ap_agent.agent.waiting import Errands
 from ap_agent.common import threads
 from ap_agent.common.errors import FetchError
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
+from tests import agent_limiter
 from tests import agent_service as svc
 from tests.agent_bundles import bundle_bytes, entry
-from tests.agent_clock import Clock, FakeClient, loop_of, settings_in, store_v7
-from tests.agent_engine import FakeEngine
+from tests.agent_clock import READ_PAUSE_S, Clock, FakeClient, settings_in, store_v7
+from tests.agent_clock import World as LoopWorld
+from tests.agent_clock import world_of as loop_world
 from tests.agent_service import Service
 
 DEADLINE_S = 10.0  # nobody waits so long unless something is broken
@@ -98,8 +100,8 @@ class HoldingService(FakeClient):
         return NewBundle(bundle_bytes({"1": entry(kbit)}, version="1.18", limits_version=self.limits_version))
 
 
-class Counted(Errands):
-    """An errand whose outcome comes when the service answers; how many are under way at once."""
+class Counted(Background):
+    """A request whose outcome comes when the service answers; how many are under way at once."""
 
     def __init__(self, wake: Callable[[], None], clock: Timetable, takes_until: Callable[[], float]) -> None:
         super().__init__(wake)
@@ -124,76 +126,84 @@ class World:
 
     clock: Timetable
     service: HoldingService
-    engine: FakeEngine
-    loop: Loop
+    inner: LoopWorld
     polls: Counted
-    letters: Counted
+    reports: Counted
     steps: int = 0
 
+    @property
+    def limits(self) -> dict[int, int]:
+        return self.inner.limiter.limits
+
     def run_until(self, moment: float) -> None:
+        loop = self.inner.loop
         while self.clock.now < moment:
-            due = self.loop.step()
+            due = loop.step()
             self.steps += 1
-            self.loop._sleep_until(min(due, moment))
+            loop._sleep_until(min(due, moment, self.clock.now + READ_PAUSE_S if self.inner.limiter.work() else moment))
 
 
 def world_of(settings: Settings, saves: list[float] | None = None) -> World:
     store_v7(settings)
     clock = Timetable()
-    service, engine = HoldingService(clock, saves), FakeEngine()
+    service = HoldingService(clock, saves)
     made: list[Counted] = []
     chance = random.Random(1)  # noqa: S311  # no secret
 
-    def errands(wake: Callable[[], None]) -> Counted:
+    def background(wake: Callable[[], None]) -> Counted:
         if not made:
-            made.append(Counted(wake, clock, lambda: service.answered_at(loop._service.backoff._asked_s)))
+            made.append(Counted(wake, clock, lambda: service.answered_at(inner.loop.polls.backoff._asked_s)))
         else:
             made.append(Counted(wake, clock, lambda: clock.now + 0.01))
         return made[-1]
 
-    loop = loop_of(settings, engine, service, clock, errands=errands, uniform=chance.uniform)
-    loop.start()
-    polls, letters = made
-    return World(clock, service, engine, loop, polls, letters)
+    inner = loop_world(settings, service, clock, background=background, uniform=chance.uniform)
+    inner.loop.start()
+    inner.limiter.work()
+    polls, reports = made
+    return World(clock, service, inner, polls, reports)
 
 
 def test_saved_limit_is_in_the_kernel_and_told_of_at_once_although_questions_wait(settings: Settings) -> None:
-    saves = [1100.0, 1100.3, 1300.0, 1301.0, 1302.0]
+    saves = [1100.0, 1100.5, 1300.0, 1301.0, 1302.0]
     world = world_of(settings, saves)
     for number, moment in enumerate(saves):
-        world.run_until(moment + 0.2)
-        assert world.engine.kernel == {1: 508 + number}
+        world.run_until(moment + 0.45)
+        assert world.limits == {1: 508 + number}
         assert world.service.receipts[-1][1]["limits_version"] == 8 + number
     assert set(world.service.waits[2:]) <= set(range(45, 51))
 
 
-def test_day_of_waiting_takes_one_errand_of_each_kind_and_no_spinning(
+def test_day_of_waiting_takes_one_request_of_each_kind_and_no_spinning(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_module, "write_health", lambda *_arguments, **_options: None)  # a day of fsync
     chance = random.Random(2)  # noqa: S311  # no secret
-    world = world_of(replace(settings, poll_interval_s=30), [1000 + chance.uniform(0, 86_400) for _ in range(50)])
+    monkeypatch.setattr(agent_limiter, "INTERVAL", timedelta(seconds=45))
+    world = world_of(
+        replace(settings, poll_interval_s=30, usage_interval_s=0), [1000 + chance.uniform(0, 86_400) for _ in range(50)]
+    )
     world.service.away = (30_000.0, 33_600.0)
     world.run_until(1000 + 86_400)
 
-    assert (world.polls.most, world.letters.most) == (1, 1)
-    assert world.engine.kernel == {1: 557}
-    assert world.loop.agent.problems == ()
+    assert (world.polls.most, world.reports.most) == (1, 1)
+    assert world.limits == {1: 557}
+    assert world.inner.agent.problems == ()
     assert 82_800 / 50 <= world.polls.sent <= 82_800 / 45 + 250
-    assert world.letters.sent <= 86_400 / 54 + 110
-    assert world.steps <= 86_400 / 30 + 2 * (world.polls.sent + world.letters.sent) + 86_400 / 60
+    assert world.reports.sent <= 86_400 / 54 + 110
+    assert world.steps <= 86_400 / 30 + 2 * (world.polls.sent + world.reports.sent) + 2 * 86_400 / 45
 
 
 def test_end_of_an_outage_is_seen_and_told_of_at_the_first_answer(settings: Settings) -> None:
     world = world_of(settings)
     world.service.away = (1100.0, 1400.0)
     world.run_until(1390.0)
-    assert [one.code for one in world.loop.agent.problems] == ["service_unreachable"]
+    assert [one.code for one in world.inner.agent.problems] == ["service_unreachable"]
     receipts = len(world.service.receipts)
     world.run_until(1400.0 + 300.0 + 0.1)
     back = next(index for index, (moment, _) in enumerate(world.service.asked) if moment >= 1400)
     assert world.service.waits[back : back + 2] == [0, pytest.approx(47.5, abs=3)]
-    assert world.loop.agent.problems == ()
+    assert world.inner.agent.problems == ()
     moment, receipt = world.service.receipts[receipts]
     assert moment - world.service.asked[back][0] < 0.1
     assert receipt["problems"] == []
@@ -203,10 +213,11 @@ def test_jumping_wall_clock_changes_nothing(settings: Settings, monkeypatch: pyt
     """Forth and back by decades at every look at it."""
 
     def asked(folder: str) -> list[tuple[float, Have | None]]:
-        world = world_of(replace(settings, state_dir=settings.state_dir / folder), [1200.0])
+        folders = {"state_dir": settings.state_dir / folder, "limiter_run_dir": settings.limiter_run_dir / folder}
+        world = world_of(replace(settings, **folders), [1200.0])
         world.service.away = (1500.0, 1600.0)
         world.run_until(2000.0)
-        assert world.engine.kernel == {1: 508}
+        assert world.limits == {1: 508}
         return world.service.asked + [(moment, None) for moment, _ in world.service.receipts]
 
     steady = asked("steady")
@@ -218,7 +229,6 @@ def test_jumping_wall_clock_changes_nothing(settings: Settings, monkeypatch: pyt
             return datetime(2026, 11, 21, tzinfo=UTC) + timedelta(days=chance.uniform(-20_000, 20_000))
 
     monkeypatch.setattr(time, "time", lambda: Jumping.now().timestamp())
-    monkeypatch.setattr(cycle, "datetime", Jumping)
     monkeypatch.setattr(health, "datetime", Jumping)
     assert asked("jumping") == steady
 
@@ -250,8 +260,8 @@ class Running:
     loop: Loop
     thread: threading.Thread
 
-    def errands(self) -> int:
-        return threads.running("errand")
+    def requests(self) -> int:
+        return threads.running("request")
 
 
 def settings_for(service: Service, settings: Settings) -> Settings:
@@ -269,7 +279,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 def running(service: Service, settings: Settings) -> Iterator[Running]:
     ours = settings_for(service, settings)
     store_v7(ours)
-    agent = Agent(ours, FakeEngine(), ServiceClient(ours), get_logger())
+    agent = Agent(ours, ServiceClient(ours), get_logger())
     loop = Loop(agent, get_logger(), notifier=Notifier({}), reload=lambda: (ours, ServiceClient(ours)))
     thread = threading.Thread(target=loop.run, name="the loop")
     thread.start()
@@ -281,12 +291,12 @@ def running(service: Service, settings: Settings) -> Iterator[Running]:
 
 
 def test_stop_gives_a_waiting_question_up_and_leaves_no_thread(running: Running) -> None:
-    assert running.errands() == 1
+    wait_until(lambda: running.requests() == 1)
     began = time.monotonic()
     running.loop.stop()
     running.thread.join(DEADLINE_S)
     assert not running.thread.is_alive()
-    wait_until(lambda: not running.errands())
+    wait_until(lambda: not running.requests())
     assert time.monotonic() - began < DEADLINE_S / 2  # and not after the question's 50 s
 
 
@@ -297,29 +307,29 @@ def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, serv
     for number in range(2, 5):
         running.loop._on_reload(1, None)
         wait_until(partial(lambda wanted: waiting() == wanted, number))
-    wait_until(lambda: running.errands() == 1)
+    wait_until(lambda: running.requests() == 1)
 
 
 def test_receipts_leave_while_a_real_question_waits(running: Running, service: Service) -> None:
     asked, told = len(service.asked("/config")), len(service.receipts())
-    running.loop._service.next_receipt = 0.0
+    running.loop.reports.next_receipt = 0.0
     running.loop._waker.wake()
     wait_until(lambda: len(service.receipts()) > told)
     assert len(service.asked("/config")) == asked
 
 
-def test_thousand_errands_leave_no_thread(service: Service, settings: Settings) -> None:
+def test_thousand_requests_leave_no_thread(service: Service, settings: Settings) -> None:
     wakes = threading.Event()
-    errands = Errands(wakes.set)
+    background = Background(wakes.set)
     done: list[Mapping[str, Any] | Exception] = []
     for number in range(1000):
-        errands.send(lambda: {}, done.append)
+        background.send(lambda: {}, done.append)
         if number % 3 == 0:
-            errands.abandon()
+            background.abandon()
             continue
-        while not errands.has_outcome:
+        while not background.has_outcome:
             assert wakes.wait(DEADLINE_S)
             wakes.clear()
-        errands.finish()
-    wait_until(lambda: not threads.running("errand"))
+        background.finish()
+    wait_until(lambda: not threads.running("request"))
     assert done == [{}] * 666

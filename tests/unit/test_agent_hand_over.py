@@ -1,0 +1,89 @@
+"""The two files that the agent writes for the limiter."""
+
+from __future__ import annotations
+
+import json
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ap_agent.agent import hand_over as hand_over_module
+from ap_agent.agent.hand_over import REQUESTS_NAME, HandOver, request_samples
+from ap_agent.common.errors import StoreError
+from ap_agent.document.bundle import Bundle, read_bundle
+from ap_agent.document.handover import FILE_NAME, read_document
+from ap_agent.document.signatures import read_signed
+from tests.agent_bundles import HOST_ID, bundle_bytes, entry
+from tests.agent_limiter import T0
+
+
+def signed(kbit: int = 500) -> Bundle:
+    return read_bundle(bundle_bytes({"1": entry(kbit)}), host_id=HOST_ID, verify=read_signed)
+
+
+def test_limiter_reads_the_same_limits_with_the_signature(tmp_path: Path) -> None:
+    assert HandOver(tmp_path).put(signed())
+    path = tmp_path / FILE_NAME
+    document = read_document(path.read_bytes(), host_id=HOST_ID, verify=read_signed)
+
+    assert document.configuration.links == signed().links
+    assert document.configuration.order == signed().order
+    assert document.configuration.limits_digest == signed().limits_digest
+    assert document.signed == signed().signed
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_unsigned_bundle_is_handed_over_as_one(tmp_path: Path) -> None:
+    HandOver(tmp_path).put(signed().unsigned())
+    document = json.loads((tmp_path / FILE_NAME).read_bytes())
+    assert document["unsigned"]["host_id"] == HOST_ID
+    assert "signed" not in document
+
+
+def test_only_another_bundle_or_a_changed_file_is_written(tmp_path: Path) -> None:
+    hand_over = HandOver(tmp_path)
+    assert hand_over.put(signed())
+    assert not hand_over.put(signed())
+    assert not HandOver(tmp_path).put(signed())
+    assert hand_over.put(signed(600))
+    (tmp_path / FILE_NAME).write_bytes(b"{}")
+    assert hand_over.put(signed(600))
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / FILE_NAME).symlink_to(tmp_path / "elsewhere")
+    assert hand_over.put(signed(600))
+    assert not (tmp_path / FILE_NAME).is_symlink()
+
+
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"document\.json cannot be written: No such file"):
+        HandOver(tmp_path / "none").put(signed())
+
+
+def test_document_that_the_limiter_would_not_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hand_over_module, "MAX_BYTES", 100)
+    with pytest.raises(StoreError, match="the limiter takes at most 100"):
+        HandOver(tmp_path).put(signed())
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+# --- samples each second ----------------------------------------------------------------------------------------------
+
+
+def test_links_to_sample_are_named_with_their_end(tmp_path: Path) -> None:
+    request_samples(tmp_path, {7: T0 + timedelta(minutes=5), 9: T0}, T0)
+    found = json.loads((tmp_path / REQUESTS_NAME).read_bytes())
+    assert found == {"schema": 1, "sample": {"7": "2026-11-21T06:05:00Z"}}
+    request_samples(tmp_path, {}, T0)
+    assert json.loads((tmp_path / REQUESTS_NAME).read_bytes())["sample"] == {}
+
+
+def test_more_than_the_limiter_grants_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at most 16"):
+        request_samples(tmp_path, dict.fromkeys(range(17), T0 + timedelta(seconds=5)), T0)
+    with pytest.raises(ValueError, match="an hour at most"):
+        request_samples(tmp_path, {1: T0 + timedelta(hours=1, seconds=1)}, T0)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,97 @@
+"""`tell`: one receipt of what the limiter said last, within seconds or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ap_agent.agent import tell as tell_module
+from ap_agent.agent.fetch import make_client
+from ap_agent.agent.store import Store
+from ap_agent.agent.tell import tell
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings
+from ap_agent.document.bundle import read_bundle
+from tests import agent_service as svc
+from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes
+from tests.agent_limiter import FakeLimiter, limiter_state
+from tests.agent_service import Service
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with svc.service() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(service: Service, tmp_path: Path) -> Settings:
+    folders = {name: tmp_path / name for name in ("state_dir", "run_dir", "limiter_run_dir")}
+    return Settings(url=service.url, host_id=HOST_ID, host_secret=SECRET, service_keys=SERVICE_KEYS, **folders)
+
+
+def told(settings: Settings) -> str | None:
+    return tell(settings, make_client, get_logger())
+
+
+def test_reset_is_told_with_its_reason_and_no_link(settings: Settings, service: Service) -> None:
+    limiter = FakeLimiter(settings, lambda: datetime.now(UTC))
+    limiter.write({}, reset_reason="The package is removed.", is_running=False)
+    limiter.die()
+
+    assert told(settings) is None
+    (receipt,) = service.receipts()
+    assert [(one["code"], one["message"]) for one in receipt["problems"]] == [
+        ("limits_removed", "The package is removed.")
+    ]
+    assert (receipt["version"], receipt["limits_version"], receipt["limits_digest"]) == (None, None, None)
+    assert receipt["links"] == {}
+
+
+def test_nothing_on_the_disk_changes_and_the_secret_of_the_bundle_counts(
+    settings: Settings, service: Service, tmp_path: Path
+) -> None:
+    Store(settings.state_dir).save(read_bundle(bundle_bytes(host_secret="n3w"), host_id=HOST_ID))
+    FakeLimiter(settings, lambda: datetime.now(UTC)).write({})
+    before = {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    assert told(settings) is None
+    assert {path: path.lstat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert service.asked("/enforcement")[0].credentials == f"{HOST_ID}:n3w"
+
+
+def test_without_a_service_there_is_nobody_to_tell(settings: Settings) -> None:
+    assert tell(Settings(limiter_run_dir=settings.limiter_run_dir), make_client, get_logger()) is None
+
+
+def test_service_that_refuses_or_has_a_newer_one_is_the_answer(settings: Settings, service: Service) -> None:
+    service.answers["/enforcement"] = svc.status(503)
+    assert "503" in (told(settings) or "")
+    service.answers["/enforcement"] = svc.reply(200, b'{"stored": false}', Content_Type="application/json")
+    assert "did not store" in (told(settings) or "")
+
+
+def test_nobody_waits_longer_than_some_seconds(
+    settings: Settings, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tell_module, "WITHIN_S", 0.3)
+    service.answers["/enforcement"] = svc.never()
+    began = time.monotonic()
+    assert told(settings) == "There was no answer within 0.3 s."
+    assert time.monotonic() - began < 3
+
+
+def test_state_that_is_told_is_the_limiters(settings: Settings, service: Service) -> None:
+    state = limiter_state(is_observe_only=True)
+    limiter = FakeLimiter(settings, lambda: datetime.now(UTC))
+    limiter.changes = {"order": state.order, "limits_digest": state.limits_digest, "is_observe_only": True}
+    limiter.write({})
+
+    assert told(settings) is None
+    (receipt,) = service.receipts()
+    assert (receipt["version"], receipt["limits_version"], receipt["observe_only"]) == ("1.18", 7, True)
+    assert receipt["problems"] == []

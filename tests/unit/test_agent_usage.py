@@ -1,0 +1,169 @@
+"""When batches are uploaded, and what happens to what the service or the disk refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from ap_agent.agent import usage as usage_module
+from ap_agent.agent.fetch import NotModified, UsageRefusedError, UsageUnknownError
+from ap_agent.common.errors import FetchError
+from ap_agent.common.log import configure
+from ap_agent.common.settings import Settings
+from ap_agent.usage import former
+from ap_agent.usage import spool as spool_module
+from ap_agent.usage.spool import FILE_NAME
+from tests.agent_clock import Clock, FakeClient, World, settings_in, store_v7, world_of
+from tests.unit.test_usage_spool import IDS, former_folder
+from tests.usage_ledger import Ledger
+
+
+@dataclass
+class UsageClient(FakeClient):
+    """Keeps batches; `refusals` are raised first."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    refusals: list[Exception] = field(default_factory=list)
+    uploads: list[float] = field(default_factory=list)
+
+    def send_usage(self, data: bytes) -> None:
+        self.uploads.append(self.clock.now)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.ledger.take(data)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    configure("error", under_systemd=True)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_in(tmp_path)
+
+
+def started(settings: Settings, *refusals: Exception) -> tuple[World, UsageClient]:
+    """Each direction of link 1 passes 100 bytes a second."""
+    store_v7(settings)
+    clock = Clock()
+    client = UsageClient([NotModified()], clock, refusals=list(refusals))
+    world = world_of(settings, client, clock)
+    world.limiter.size = lambda: round((clock.now - 1000) * 100)
+    world.loop.start()
+    return world, client
+
+
+def counted(client: UsageClient) -> int:
+    return client.ledger.sums()[1, "to_user"][0]
+
+
+def test_batch_of_a_minute_is_uploaded_when_it_is_over(settings: Settings) -> None:
+    world, client = started(settings)
+    world.run_for(301)
+    assert [moment // 60 * 60 for moment in client.uploads] == [1020 + 60 * number for number in range(5)]
+    assert counted(client) >= 28_000
+    assert client.ledger.versions() == {"1.18"}
+    assert world.codes == []
+
+
+def test_killed_agent_uploads_what_it_had_and_loses_no_byte(settings: Settings) -> None:
+    world, client = started(settings)
+    for _ in range(7):
+        world.run_for(73)
+        again = world_of(settings, client, world.clock, limiter=world.limiter)
+        again.loop.start()
+        world = again
+    world.run_for(120)
+    sums = client.ledger.sums()
+    assert sums[1, "to_user"][0] == sums[1, "from_user"][0] >= 58_000
+
+
+def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(settings: Settings) -> None:
+    world, client = started(settings, UsageRefusedError("The service refused it (400): times"))
+    world.run_for(200)
+    assert world.codes == ["usage_refused"]
+    assert world.receipts[-1]["problems"][0]["code"] == "usage_refused"
+    assert counted(client) >= 15_000  # absolute: the next batch has it
+    world.run_for(3600)
+    assert world.codes == []
+    stored = sqlite3.connect(settings.state_dir / FILE_NAME).execute("SELECT reason FROM refused").fetchall()
+    assert stored == [("The service refused it (400): times",)]
+
+
+def test_service_that_is_away_is_tried_ever_more_rarely_and_then_gets_everything(settings: Settings) -> None:
+    world, client = started(settings, *[FetchError("away")] * 5)
+    world.run_for(600)
+    tried = client.uploads[:5]
+    assert tried[-1] - tried[-2] >= 30
+    assert world.codes == []
+    world.run_for(600)
+    assert client.ledger.duplicates == 0
+    assert counted(client) >= 110_000
+
+
+def test_failed_upload_is_a_problem_until_one_arrives(settings: Settings) -> None:
+    world, client = started(settings, FetchError("The service answered 503."))
+    world.run_for(57)
+    assert len(client.uploads) == 1
+    assert [(one.code, one.message) for one in world.agent.problems] == [("usage_failed", "The service answered 503.")]
+    world.run_for(120)
+    assert world.codes == []
+
+
+def test_service_that_knows_no_usage_is_asked_once_an_hour_without_a_complaint(settings: Settings) -> None:
+    world, client = started(settings, *[UsageUnknownError("older")] * 3)
+    world.run_for(7400)
+    assert len(client.uploads) == 3
+    assert world.codes == []
+
+
+def test_backlog_is_sent_thirty_batches_a_minute(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, client = started(settings, FetchError("away"))
+    monkeypatch.setattr(usage_module, "BATCHES_PER_MINUTE", 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.loop.usage), "next_upload", lambda _self: None)
+        world.run_for(1200)
+    before = len(client.uploads)
+    world.run_for(59)
+    assert len(client.uploads) - before <= 10
+    world.run_for(300)
+    assert world.loop.usage.waiting <= 1
+
+
+def test_full_disk_is_named_and_costs_no_byte(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, client = started(settings)
+    world.run_for(100)
+    with monkeypatch.context() as patched:
+        patched.setattr(spool_module, "_lacking", lambda _folder: 1)
+        world.run_for(100)
+        assert world.codes == ["usage_unwritable"]
+        assert world.limiter.limits == {1: 500}
+    world.run_for(130)
+    assert world.codes == []
+    assert counted(client) >= 25_000
+
+
+def test_usage_that_is_off_keeps_and_sends_nothing(settings: Settings) -> None:
+    world, client = started(replace(settings, usage_interval_s=0))
+    world.run_for(200)
+    assert client.uploads == []
+    assert not (settings.state_dir / FILE_NAME).exists()
+    assert world.loop.usage.health() is None
+
+
+def test_unsent_usage_of_the_former_agent_leaves_first_and_its_folder_goes(settings: Settings) -> None:
+    settings.state_dir.mkdir(parents=True)
+    former_folder(settings.state_dir)
+    (settings.state_dir / "trust.json").touch()  # the folder of a former agent
+    (settings.state_dir / "versions").mkdir()
+    world, client = started(settings)
+    world.run_for(100)
+    ids: Mapping[str, object] = client.ledger.batches
+    assert list(ids)[:2] == IDS[:2]
+    assert len(ids) >= 3
+    assert not (settings.state_dir / former.FOLDER).exists()
