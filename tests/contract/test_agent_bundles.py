@@ -11,21 +11,24 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ap_agent.agent.receipt import build_receipt, unread_links
+from ap_agent.agent.receipt import Sender, build_receipt
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import TrustedKey, parse_keys
+from ap_agent.common.problem import Problem
 from ap_agent.document.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
 from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import Version
-from ap_agent.model import DirectionState, LinkState, Problem
+from ap_agent.document.state import LimiterState, LinkState, Total
 from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
 from config_tar import build_host_tar, host_members
 from scionlab.api.receipt_format import parse_receipt
 from scionlab.services.user_download import build_user_download
+from tests.agent_limiter import direction, limiter_state
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
 
 SAMPLES = Path(__file__).with_name("samples")
@@ -135,38 +138,33 @@ def test_real_tarball_in_pax_format_with_odd_times_is_refused_in_words() -> None
 
 # --- the way back -----------------------------------------------------------------------------------------------------
 
-TO_USER = DirectionState("eth0", 500, 1200, 9, 0, 0)
-FROM_USER = DirectionState("slbw0", 500, 800, 7, 1, 60)
-LINKS = (
-    LinkState(2, Limits.both(500), "enforced", None, TO_USER, FROM_USER),
-    LinkState(10, Limits.both(0), "enforced", None, replace(TO_USER, rate_kbit=0), replace(FROM_USER, rate_kbit=0)),
-    LinkState(11, Limits.both(1000), "error", "eth0 has no class for link 11.", None, FROM_USER),
-)
+TO_USER = direction(500, 1200, packets=9)
+FROM_USER = direction(500, 800, packets=7, refused=3, dropped=1, backlog=60)
+LINKS = {
+    2: LinkState(2, Limits.both(500), "enforced", None, TO_USER, FROM_USER),
+    10: LinkState(10, Limits.both(0), "observed", None, TO_USER._replace(rate_kbit=0), FROM_USER._replace(rate_kbit=0)),
+    11: LinkState(11, Limits.both(1000), "error", "The kernel has no class for link 11.", None, FROM_USER),
+}
+PROBLEM = Problem("hook_obstructed", "eth1", "eth1 has an ingress qdisc that is not ours.")
 
 
-def sent(**changes: object) -> bytes:
-    receipt = build_receipt(
-        **{  # type: ignore[arg-type]  # keys of the test
-            "version": "1.18",
-            "limits_version": 7,
-            "observed_at": NOW,
-            "writes": 4,
-            "links": LINKS,
-            "problems": [Problem("foreign_root", "eth1", "eth1 has a root qdisc that is not ours.")],
-            "limits_digest": "d" * 64,
-            "run": "a" * 32,
-            "number": 1,
-            "clock_skew_ms": -20,
-            **changes,
-        }
-    )
+def state(**changes: Any) -> LimiterState:
+    total = Total(5000, 5000, None)
+    given = {"order": Version(1, 18, 7), "limits_digest": "d" * 64, "observed_at": NOW, "total": total, **changes}
+    return limiter_state(LINKS, **given)
+
+
+def sent(found: LimiterState | None, *problems: Problem) -> bytes:
+    receipt = build_receipt(found, problems, Sender("a" * 32, 1, -20), now=NOW, writes=4)
     return json.dumps(receipt).encode()
 
 
 def test_receipt_is_exactly_the_one_of_the_contract() -> None:
-    document = json.loads(sent())
+    document = json.loads(sent(state(is_observe_only=True), PROBLEM))
 
     assert document["schema"] == 1
+    assert (document["devices"], document["observe_only"]) == (["eth0"], True)
+    assert document["total"] == {"wanted_kbit": 5000, "to_user_kbit": 5000, "from_user_kbit": None}
     assert document["observed_at"] == "2026-11-21T06:00:00.123456Z"
     assert document["links"]["2"] == {
         "kbit": 500,
@@ -174,8 +172,26 @@ def test_receipt_is_exactly_the_one_of_the_contract() -> None:
         "from_user_kbit": 500,
         "state": "enforced",
         "problem": None,
-        "to_user": {"dev": "eth0", "rate_kbit": 500, "bytes": 1200, "packets": 9, "drops": 0, "backlog_bytes": 0},
-        "from_user": {"dev": "slbw0", "rate_kbit": 500, "bytes": 800, "packets": 7, "drops": 1, "backlog_bytes": 60},
+        "to_user": {
+            "dev": "slbw0",
+            "rate_kbit": 500,
+            "bytes": 1200,
+            "packets": 9,
+            "drops": 0,
+            "backlog_bytes": 0,
+            "refused": 0,
+            "dropped": 0,
+        },
+        "from_user": {
+            "dev": "slbw1",
+            "rate_kbit": 500,
+            "bytes": 800,
+            "packets": 7,
+            "drops": 4,
+            "backlog_bytes": 60,
+            "refused": 3,
+            "dropped": 1,
+        },
     }
     example = json.loads(_example())
     assert set(document) == set(example) - {"evidence"}  # evidence is sent only when it is asked for
@@ -191,42 +207,31 @@ def _example() -> str:
 
 
 def test_service_understands_the_receipt() -> None:
-    receipt = parse_receipt(sent())
+    receipt = parse_receipt(sent(state(), PROBLEM))
 
     assert (receipt.version, receipt.limits_version, receipt.observed_at) == ((1, 18), 7, NOW)
     assert {number: link.state.value for number, link in receipt.links.items()} == {
         2: "enforced",
-        10: "enforced",
+        10: "observed",
         11: "error",
     }
     assert receipt.links[11].to_user is None
     assert receipt.links[2].from_user is not None
-    assert receipt.links[2].from_user.drops == 1
-    assert receipt.problems[0]["code"] == "foreign_root"
+    assert receipt.links[2].from_user.drops == 4
+    assert receipt.problems[0]["code"] == "hook_obstructed"
 
 
-def test_service_understands_an_agent_that_has_nothing_yet() -> None:
-    receipt = parse_receipt(
-        sent(version=None, limits_version=None, limits_digest=None, links=(), writes=0, problems=())
-    )
+def test_service_understands_an_agent_whose_limiter_has_said_nothing_yet() -> None:
+    receipt = parse_receipt(sent(None))
 
     assert (receipt.version, receipt.limits_version, dict(receipt.links)) == (None, None, {})
 
 
-def test_service_understands_links_that_could_not_be_read() -> None:
-    links = read_bundle(tar_of(AP_HOST), host_id=None).links
-
-    receipt = parse_receipt(sent(links=unread_links(links, "The kernel cannot be read.")))
-
-    assert sorted(receipt.links) == [2, 10, 11]
-    assert {link.problem for link in receipt.links.values()} == {"The kernel cannot be read."}
-
-
 def test_service_accepts_a_receipt_with_everything_too_long() -> None:
     long = [Problem("verify_failed", "x" * 5000, "\u00e4\ud800\0" * 50_000)] * 3000
-    links = (LinkState(1, Limits.both(500), "error", "y" * 50_000, None, None),)
+    links = {1: LinkState(1, Limits.both(500), "error", "y" * 50_000, None, None)}
 
-    receipt = parse_receipt(sent(problems=[Problem("x", "a\0", "b\ud800"), *long], links=links))
+    receipt = parse_receipt(sent(replace(state(), links=links), Problem("x", "a\0", "b\ud800"), *long))
 
     assert len(receipt.problems) == 1000
     assert (receipt.problems[0]["subject"], receipt.problems[0]["message"]) == ("a?", "b?")

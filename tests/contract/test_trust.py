@@ -11,12 +11,14 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from ap_agent.agent.cycle import make_client
 from ap_agent.agent.enrol import enrol, parse_token
-from ap_agent.agent.removal import send_removed
+from ap_agent.agent.fetch import make_client
+from ap_agent.agent.tell import tell
 from ap_agent.common.errors import AgentError, TrustError
+from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings, load_settings
 from ap_agent.document.bundle import Bundle, accept_bundle
+from ap_agent.document.state import write_state
 from ap_agent.document.trust import Trust, trust_now
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
@@ -28,6 +30,7 @@ from scionlab.services.generation import generation_raise
 from scionlab.services.host import host_rotate_secret
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.signing import signing_key_revoke, signing_key_rotate
+from tests.agent_limiter import limiter_state
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.test_host_api import basic, poll
 from tests.web.test_receipt import document, post
@@ -141,11 +144,13 @@ def test_the_last_receipt_of_a_host_is_stored_by_the_real_service(
     file = tmp_path / "credentials.json"
     token = parse_token(enrolment_token_create(host_id=host.pk, actor=None).text)
     enrol(live_server.url, token, Settings(**START), file, replaces=False)
-    read = load_settings(
-        None, {"SCIONLAB_BW_CREDENTIALS_FILE": str(file), "SCIONLAB_BW_STATE_DIR": str(tmp_path / "state")}
-    )
+    folders = {f"SCIONLAB_BW_{name}": str(tmp_path / name) for name in ("STATE_DIR", "LIMITER_RUN_DIR")}
+    read = load_settings(None, {"SCIONLAB_BW_CREDENTIALS_FILE": str(file), **folders})
+    removed = limiter_state({}, order=None, limits_digest=None, reset_reason="The package was removed.")
+    read.limiter_run_dir.mkdir()
+    write_state(read.limiter_run_dir, removed)
 
-    assert send_removed(read, make_client, "The package was removed.") is None
+    assert tell(read, make_client, get_logger()) is None
     receipt = HostReceipt.objects.get(host=host)
     assert receipt.problems == [{"code": "limits_removed", "subject": "agent", "message": "The package was removed."}]
 
