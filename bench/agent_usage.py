@@ -2,34 +2,33 @@
 
     python -m bench.agent_usage [LINKS] [SAMPLES]
 
-As root: an attachment point with one interface and the IFB, all links limited, a few packets on each link before every
-sample, so that all counters differ. Prints medians.
+The limiter's state of so many links, all of whose counters change, as the agent takes it: read the file, keep a sample
+on the disk, close a batch each minute. Needs no rights. Prints medians.
 """
 
 from __future__ import annotations
 
 import gc
-import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ap_agent.agent.metrics import Metrics, Snapshot
-from ap_agent.model import EngineSettings, LinkState
-from ap_agent.reconcile import TcEngine
-from ap_agent.usage.keeper import Keeper, Sample
-from ap_agent.usage.reading import Layouts, UsageReader, decode
-from bandwidth_config import LinkInfo
-from bench.world import IFB, NIC, PREFIX, attachment_point, local_port, make_links, remote_port, with_limit
-from measuring.netns import Lab
+from prometheus_client import generate_latest
 
-CHANGES = 40
-_EPOCH = 1_795_300_020.0
+from ap_agent.agent.metrics import Snapshot, Values
+from ap_agent.document.signed_text import Version
+from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, parse_state, state_bytes
+from ap_agent.usage.sampler import Sampler
+from ap_agent.usage.spool import FILE_NAME, Spool
+from bandwidth_config import Limits
+
+_BEGAN = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
+_INTERVAL_S = 10.0
 
 
 @dataclass
@@ -40,99 +39,59 @@ class Cost:
     cpu_s: list[float]
 
     def __str__(self) -> str:
-        return f"{statistics.median(self.wall_s) * 1000:.1f} ms, {statistics.median(self.cpu_s) * 1000:.1f} ms of CPU"
+        wall, cpu = statistics.median(self.wall_s), statistics.median(self.cpu_s)
+        return f"{wall * 1000:.1f} ms (at most {max(self.wall_s) * 1000:.1f}), {cpu * 1000:.1f} ms of CPU"
 
 
-def cost(times: int, step: Callable[[], object], before: Callable[[], object] = lambda: None) -> Cost:
-    found = Cost([], [])
-    for _ in range(times):
-        before()
-        began, cpu = time.perf_counter(), time.process_time()
-        step()
-        found.wall_s.append(time.perf_counter() - began)
-        found.cpu_s.append(time.process_time() - cpu)
-    return found
+def cost(step: Callable[[], object], found: Cost) -> object:
+    began, cpu = time.perf_counter(), time.process_time()
+    result = step()
+    found.wall_s.append(time.perf_counter() - began)
+    found.cpu_s.append(time.process_time() - cpu)
+    return result
 
 
-def touch(links: Mapping[int, LinkInfo], turn: list[int]) -> None:
-    """1 to 4 packets on each link, other ones each time."""
-    turn[0] += 1
-    for number, link in links.items():
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("192.0.2.1", local_port(number)))
-            for _ in range((number + turn[0]) % 4 + 1):
-                one.sendto(b"x" * (100 + number % 900), (str(link.remote_ip), remote_port(number)))
+def state_of(links: int, turn: int) -> LimiterState:
+    """The `turn`-th state: each link passed some hundred packets more in each direction."""
+
+    def side(number: int, segment: int) -> DirectionState:
+        packets = turn * (300 + number % 700)
+        counters = Counters(packets * 1211, packets, turn * number % 5000, turn % 7, turn * 24, turn)
+        return DirectionState(2000, segment << 32 | number, counters, turn % 3, number % 20_000)
+
+    found = {
+        number: LinkState(number, Limits(2000, 2000), "enforced", None, side(number, 7), side(number, 8))
+        for number in range(1, links + 1)
+    }
+    moment = _BEGAN + timedelta(seconds=_INTERVAL_S * turn)
+    return LimiterState("1f" * 16, turn + 1, moment, moment, "host", Version(1, 18, 7), "ab" * 32, True, 0, found)
 
 
-def measure(count: int, samples: int) -> None:
-    links = make_links(count, kbit=2_000)
-    with TcEngine() as engine, tempfile.TemporaryDirectory() as folder:
-        states = engine.reconcile(links, EngineSettings()).links
-        gc.collect()
-        _samples(links, states, Path(folder), samples)
-        _beside(engine, links, states, Path(folder))
-
-
-def _samples(links: Mapping[int, LinkInfo], states: tuple[LinkState, ...], folder: Path, samples: int) -> None:
-    clock, turn = [_EPOCH], [0]
-    reader, layouts = UsageReader(), Layouts()
-
-    def tick() -> None:
-        touch(links, turn)
-        clock[0] += 10
-
-    print(f"{len(links)} links, {samples} samples (medians)")
-    print(f"dump of both devices: {cost(samples, lambda: reader.read([NIC, IFB]))}")
-    devices = reader.read([NIC, IFB])
-    print(f"  {sum(len(piece) for one in devices for piece in one.pieces)} bytes")
-    print(f"decoding: {cost(samples, lambda: [decode(one.pieces, one.major, layouts) for one in devices])}")
-    keeper = Keeper(folder / "usage", UsageReader, now=lambda: clock[0], interval_s=lambda: 10.0)
-    job = Sample("1.1", states, lambda: True)
-    whole = cost(samples, lambda: keeper.work([job]), tick)
-    print(f"a sample, from the dump to the disk: {whole}")
-    print(f"  the slowest (it closes a batch): {max(whole.wall_s) * 1000:.0f} ms; mean CPU "
-          f"{statistics.mean(whole.cpu_s) * 10:.2f} % of a core at one in 10 s")  # fmt: skip
-    closed = keeper.spool.closed()
-    sizes = [path.stat().st_size for path in closed]
-    print(f"  batches on the disk: {len(sizes)}, {statistics.median(sizes):.0f} bytes")
-    kept = keeper.work([job])
-    metrics = Metrics()
-    metrics.publish(Snapshot("1.1", 1, links, enforced=len(links), newest=kept.newest))
-    print(f"metrics: {cost(5, metrics.text)}, {len(metrics.text())} bytes")
-
-
-def _beside(engine: TcEngine, links: Mapping[int, LinkInfo], states: tuple[LinkState, ...], folder: Path) -> None:
-    """One limit changed at a time, alone and while another thread samples without a pause."""
-    is_over = threading.Event()
-    keeper = Keeper(folder / "beside", UsageReader, interval_s=lambda: 10.0)
-
-    def sample() -> None:
-        while not is_over.is_set():
-            keeper.work([Sample("1.1", states, lambda: True)])
-
-    def change(turn: list[int] = [0]) -> None:  # noqa: B006  # counts
-        turn[0] += 1
-        engine.reconcile(with_limit(links, 7, 2_000 + turn[0]), EngineSettings(), is_settled=True)
-
-    alone = cost(CHANGES, change)
-    thread = threading.Thread(target=sample)
-    thread.start()
-    beside = cost(CHANGES, change)
-    is_over.set()
-    thread.join()
-    for name, found in (("alone", alone), ("while sampling all the time", beside)):
-        ordered = sorted(found.wall_s)
-        print(f"one limit changed, {name}: {ordered[len(ordered) // 2] * 1000:.1f} ms, "
-              f"95 % within {ordered[int(len(ordered) * 0.95)] * 1000:.1f} ms")  # fmt: skip
-
-
-def main(count: int = 4000, samples: int = 18) -> int:
-    with Lab(PREFIX) as lab:
-        host = attachment_point(lab)
-        host.call(lambda: measure(count, samples))
-    return 0
+def measure(links: int, samples: int) -> None:
+    gc.collect()
+    gc.freeze()
+    names = ("read the state file", "keep a sample", "keep one that closes a batch", "a scrape of the metrics")
+    costs = {name: Cost([], []) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        spool = Spool(Path(folder) / FILE_NAME)
+        sampler, values = Sampler(spool), Values()
+        for turn in range(samples):
+            data = state_bytes(state_of(links, turn))
+            state = cost(lambda data=data: parse_state(data), costs["read the state file"])  # type: ignore[misc]
+            assert isinstance(state, LimiterState)  # noqa: S101 - for the type checker
+            closes = turn % 6 == 5
+            name = "keep one that closes a batch" if closes else "keep a sample"
+            cost(lambda state=state: sampler.take(state, _INTERVAL_S), costs[name])  # type: ignore[misc]
+            if closes:
+                values.snapshot = Snapshot(state=replace(state), is_silent=False)
+                cost(lambda: generate_latest(values.registry), costs["a scrape of the metrics"])
+        batch = spool.oldest()
+        spool.close()
+    for name, found in costs.items():
+        if found.wall_s:
+            print(f"{name}: {found}")
+    print(f"the state file: {len(data) / 1000:.0f} kB; a batch: {len(batch.data) / 1000 if batch else 0:.0f} kB")
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    measure(*[int(one) for one in (sys.argv[1:3] + ["4000", "60"][len(sys.argv[1:3]) :])])

@@ -9,8 +9,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ap_agent import __version__
@@ -44,6 +42,7 @@ def segment_text(segment: int) -> str:
 
 
 _COLUMNS = Row._fields[1:]
+_NOTHING = (None,) * len(Row._fields)
 
 
 class Sample(NamedTuple):
@@ -68,20 +67,23 @@ def fits(samples: Sequence[Sample], one: Sample) -> bool:
         and one.at_ms > last.at_ms
         and one.at_ms // MINUTE_MS == samples[0].at_ms // MINUTE_MS
         and len(samples) < MAX_TIMES
-        and all(_segment_of(samples, key) in {None, row.segment} for key, row in one.rows.items())
+        and not any(_is_other_segment(samples, key, row) for key, row in one.rows.items())
     )
 
 
-def _segment_of(samples: Sequence[Sample], key: Key) -> int | None:
-    return next((one.rows[key].segment for one in reversed(samples) if key in one.rows), None)
+def _is_other_segment(samples: Sequence[Sample], key: Key, row: Row) -> bool:
+    for sample in reversed(samples):
+        found = sample.rows.get(key)
+        if found is not None:
+            return found.segment != row.segment
+    return False
 
 
 def body(batch_id: str, samples: Sequence[Sample]) -> bytes:
     """Samples that fit together, as the service takes them: JSON, gzipped."""
     keys = sorted({key for one in samples for key in one.rows})
-    links = (f'"{number}":{{{_link(samples, of_link)}}}' for number, of_link in groupby(keys, key=itemgetter(0)))
-    head = json.dumps(_head(batch_id, samples[0].version, [one.at_ms for one in samples]), separators=(",", ":"))
-    return gzip.compress(f'{head[:-1]},"links":{{{",".join(links)}}}}}'.encode(), 1, mtime=0)
+    head = _head(batch_id, samples[0].version, [one.at_ms for one in samples])
+    return gzip.compress(_compact({**head, "links": _columns(samples, keys)}), 4, mtime=0)
 
 
 def _head(batch_id: str, version: str | None, times_ms: Iterable[int]) -> dict[str, Any]:
@@ -94,19 +96,15 @@ def _head(batch_id: str, version: str | None, times_ms: Iterable[int]) -> dict[s
     }
 
 
-def _link(samples: Sequence[Sample], keys: Iterable[Key]) -> str:
-    # Text by hand: the document of 4000 links is made in the agent's only thread, once a minute.
-    directions = []
+def _columns(samples: Sequence[Sample], keys: Iterable[Key]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
     for key in keys:
         rows = [one.rows.get(key) for one in samples]
-        first = next(row for row in rows if row is not None)
-        columns = zip(*((row or (None,) * 6)[1:] for row in rows), strict=True)
-        texts = (
-            f'"{name}":[{",".join("null" if value is None else str(value) for value in column)}]'
-            for name, column in zip(_COLUMNS, columns, strict=True)
-        )
-        directions.append(f'"{key[1]}":{{"segment":"{segment_text(first.segment)}",{",".join(texts)}}}')
-    return ",".join(directions)
+        segment = next(row.segment for row in rows if row is not None)
+        columns = zip(*[_NOTHING if row is None else row for row in rows], strict=True)
+        said = dict(zip(Row._fields, columns, strict=True))
+        found.setdefault(str(key[0]), {})[key[1]] = {**said, "segment": segment_text(segment)}
+    return found
 
 
 def ms_text(at_ms: int) -> str:
@@ -131,7 +129,11 @@ def last_values(data: bytes, living: frozenset[str]) -> bytes | None:
     if not links:
         return None
     short = {**document, "batch": new_batch_id(), "times": document["times"][-1:], "links": links}
-    return gzip.compress(json.dumps(short, separators=(",", ":")).encode(), mtime=0)
+    return gzip.compress(_compact(short), mtime=0)
+
+
+def _compact(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 # --- on the disk ----------------------------------------------------------------------------------------------------
