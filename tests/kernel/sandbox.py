@@ -1,11 +1,12 @@
 """Runs a command as a unit of ours would: user, capabilities, read-only file system, families and system calls.
 
-    python -m tests.kernel.sandbox UNIT STATE_DIR RUN_DIR COMMAND...
+    python -m tests.kernel.sandbox UNIT FOLDER... -- COMMAND...
 
 systemd itself is not to be had in a test (it wants to be process 1), so this reads the unit and does with the same
-kernel features what it does: a mount namespace in which all but the two folders is read-only and /proc shows one's own
-processes, a user without rights, the ambient capabilities, and seccomp filters by libseccomp from the unit's own lists,
-with the groups as `systemd-analyze` expands them. In the end the command replaces this process.
+kernel features what it does: a mount namespace in which all but these folders is read-only and /proc shows one's own
+processes, of /sys/fs/bpf the one folder that the unit binds there, a user without rights, the ambient capabilities, and
+seccomp filters by libseccomp from the unit's own lists, with the groups as `systemd-analyze` expands them. In the end
+the command replaces this process. Not shown: PrivateUsers=, IPAddressDeny=.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ ERRNO, ALLOW = 0x0005_0000, 0x7FFF_0000  # SCMP_ACT_ERRNO(x) is ERRNO | x  (secc
 EPERM, EAFNOSUPPORT = 1, 97
 EQ, MASKED_EQ = 4, 7  # enum scmp_compare
 PROT_WRITE, PROT_EXEC, SHM_EXEC = 2, 4, 0o100000
-NOBODY = 65534
+GROUP = 65534
+USERS = {"scionlab-bw": 65534, "scionlab-bw-limiter": 65533}  # of User=
 CLONE_NEWNS = 0x0002_0000  # <linux/sched.h>
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAX_FAMILY = 46  # AF_MAX of <linux/socket.h>
@@ -117,17 +119,37 @@ def mount(*arguments: str | Path) -> None:
     subprocess.run(["mount", *map(str, arguments)], check=True, stdin=subprocess.DEVNULL)
 
 
-def own_file_system(writable: list[Path]) -> None:
+def own_file_system(found: dict[str, list[str]], writable: list[Path]) -> None:
     """Read-only but for these folders, in a mount namespace of this process; only one's own processes in /proc."""
-    show_to_others(Path(tempfile.mkdtemp(dir=writable[0].parent)))
+    hidden = Path(tempfile.mkdtemp(dir=writable[0].parent))
+    show_to_others(hidden)
     for folder in writable:
         mount("--bind", folder, folder)
+    if found["ProtectKernelTunables"] == ["yes"]:
+        mount("--bind", "/sys", "/sys")
+        mount("-o", "remount,bind,ro", "/sys")
+    for bound in found["BindPaths"]:
+        own_maps(Path(bound), hidden / "maps", USERS[found["User"][-1]])
     keep = (*map(str, writable), "/proc", "/sys", "/dev")
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         at = line.split()[4]
         if not at.startswith(keep) and os.path.ismount(at):  # not one that another mount hides
             mount("-o", "remount,bind,ro", at)
     mount("-t", "proc", "-o", "nosuid,nodev,noexec,hidepid=invisible,subset=pid", "proc", "/proc")
+
+
+def own_maps(folder: Path, kept: Path, user: int) -> None:
+    """A bpf file system as systemd mounts it, for root alone; then what BindPaths= and TemporaryFileSystem= leave of it."""
+    parent = folder.parent
+    mount("-t", "bpf", "-o", "nosuid,nodev,noexec,mode=0700", "bpf", parent)
+    folder.mkdir(0o700)
+    os.chown(folder, user, GROUP)
+    kept.mkdir()
+    mount("--bind", folder, kept)
+    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", parent)
+    folder.mkdir()
+    mount("--bind", kept, folder)
+    mount("-o", "remount,bind,ro", parent)
 
 
 def show_to_others(shelf: Path) -> None:
@@ -161,19 +183,27 @@ def closed_to_others(paths: list[Path]) -> dict[Path, list[Path]]:
 
 def main(unit: Path, writable: list[Path], command: list[str]) -> None:
     """Never returns."""
-    if os.geteuid() == 0:
-        own_file_system(writable)
-        granted = words(directives(unit), "AmbientCapabilities")
-        capability = ",".join(["-all", *(f"+{one.removeprefix('CAP_').lower()}" for one in granted)])
-        rights = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
-        rights += [f"--inh-caps={capability}", f"--ambient-caps={capability}", f"--bounding-set={capability}"]
-        again = [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, writable), *command]
-        os.execvp(rights[0], [*rights, *again])  # noqa: S606  this very process is to have the rights
     found = directives(unit)
+    if os.geteuid() == 0:
+        own_file_system(found, writable)
+        capability = ",".join(
+            ["-all", *(f"+{one.removeprefix('CAP_').lower()}" for one in words(found, "AmbientCapabilities"))]
+        )
+        rights = [
+            "setpriv",
+            f"--reuid={USERS[found['User'][-1]]}",
+            f"--regid={GROUP}",
+            "--clear-groups",
+            "--no-new-privs",
+        ]
+        rights += [f"--inh-caps={capability}", f"--ambient-caps={capability}", f"--bounding-set={capability}"]
+        again = [sys.executable, "-m", "tests.kernel.sandbox", str(unit), *map(str, writable), "--", *command]
+        os.execvp(rights[0], [*rights, *again])  # noqa: S606  this very process is to have the rights
     os.umask(int(found["UMask"][-1], 8))
     load_filters(found)
     os.execv(command[0], command)  # noqa: S606  as above
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(sys.argv[2]), Path(sys.argv[3])], sys.argv[4:])
+    at = sys.argv.index("--")
+    main(Path(sys.argv[1]), [Path(one) for one in sys.argv[2:at]], sys.argv[at + 1 :])
