@@ -126,7 +126,7 @@ def own_file_system(found: dict[str, list[str]], writable: list[Path]) -> None:
     for folder in writable:
         mount("--bind", folder, folder)
     if found["ProtectKernelTunables"] == ["yes"]:
-        mount("--bind", "/sys", "/sys")
+        mount("--rbind", "/sys", "/sys")
         mount("-o", "remount,bind,ro", "/sys")
     for bound in found["BindPaths"]:
         own_maps(Path(bound), hidden / "maps", USERS[found["User"][-1]])
@@ -139,7 +139,7 @@ def own_file_system(found: dict[str, list[str]], writable: list[Path]) -> None:
 
 
 def own_maps(folder: Path, kept: Path, user: int) -> None:
-    """A bpf file system as systemd mounts it, for root alone; then what BindPaths= and TemporaryFileSystem= leave of it."""
+    """A bpf file system as systemd mounts it, for root alone; then what the unit leaves of it."""
     parent = folder.parent
     mount("-t", "bpf", "-o", "nosuid,nodev,noexec,mode=0700", "bpf", parent)
     folder.mkdir(0o700)
