@@ -28,12 +28,13 @@ NOTHING_TO_ENFORCE = (
     "There is no configuration to enforce: the agent has handed none over (`scionlab-bw-agent status` says why). Give "
     "--link-info FILE to take the links from a file."
 )
+_STATUS = Path("/proc/self/status")
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}  # <linux/capability.h>
 
 
 def require_rights(*wanted: str) -> None:
     """Say at once what the kernel would refuse later; without names both rights. Raises `NotPermittedError`."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name != "CapEff":
             continue

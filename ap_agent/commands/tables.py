@@ -162,8 +162,6 @@ def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for
 
 def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: bool) -> list[str]:
     """Both directions of each link as the kernel has them; with `verbose` the parts of the drops."""
-    if state.reset_reason is not None:
-        return [f"All limits are removed: {state.reset_reason}"]
     heading = ["LINK", "USER AS", "REMOTE ADDRESS", "STATE", "DIRECTION", "LIMIT", "PASSED (B)"]
     heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
     rows: list[tuple[str, ...]] = []

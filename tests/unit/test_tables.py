@@ -214,11 +214,6 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
     ]
 
 
-def test_limits_that_were_removed_are_no_table_of_old_ones() -> None:
-    one = LinkState(1, Limits.both(5), "enforced", None, direction(5), direction(5))
-    assert state_lines(state(one, reset_reason="by hand"), {}, verbose=False) == ["All limits are removed: by hand"]
-
-
 @pytest.mark.parametrize(
     ("age_s", "is_running", "line", "is_fresh"),
     [

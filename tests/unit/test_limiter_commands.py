@@ -1,0 +1,165 @@
+"""The limiter's command line: what each command prints, leaves in its files, and ends with. The kernel is a fake."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ap_agent.commands import limiter_commands
+from ap_agent.commands.outcome import LOCKED, NOT_DONE, NOT_PERMITTED, OK, USAGE
+from ap_agent.common.errors import NotPermittedError, ProgramError
+from ap_agent.common.lock import Lock
+from ap_agent.common.problem import Problem
+from ap_agent.document.state import read_state
+from tests.agent_bundles import PINNED, entry
+from tests.agent_host import LINKS, Host
+
+
+@pytest.fixture
+def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(limiter_commands, "require_rights", lambda *_: None)  # the fake kernel lets everybody
+    return Host(tmp_path, capsys)
+
+
+def test_a_plan_touches_neither_kernel_nor_disk(host: Host) -> None:
+    before = set(host.folder.rglob("*"))
+    path = host.link_info()
+
+    assert host.limiter("plan", "--link-info", path) == OK
+    assert host.out.startswith(f"From file {path}:\n\nLINK  USER AS       REMOTE ADDRESS ")
+    assert "   2  17-ffaa:1:b6  [2001:db8::7]:50000  " in host.out
+    assert "192.0.2.99" not in host.out  # no link of a user AS
+    assert (host.engine.passes, host.err) == ([], "")
+    assert set(host.folder.rglob("*")) - before == {path}
+
+
+def test_once_enforces_a_file_and_says_it_in_the_state_file(host: Host) -> None:
+    assert host.limiter("once", "--link-info", host.link_info()) == OK
+    assert "2 of 2 limited links enforced." in host.out
+    assert set(host.engine.has.links) == {1, 2}
+    state = read_state(host.limiter_run)
+    assert state is not None
+    assert ({number: one.state for number, one in state.links.items()}, state.is_running) == (
+        {1: "enforced", 2: "enforced"},
+        False,
+    )
+
+
+def test_once_takes_what_was_handed_over_only_if_it_is_signed_by_a_key_of_the_host(host: Host) -> None:
+    assert host.limiter("once") == NOT_DONE
+    assert "There is no configuration to enforce: the agent has handed none over" in host.err
+    host.configure(f'url = "https://service.example"\nhost_id = "4f1c0d2e"\nhost_secret = "x"\n{PINNED}')
+    host.hand_over()
+    assert host.limiter("once") == OK, host.err
+    assert host.out.startswith("From configuration 1.18, limits 7: 2 of 2 limited links enforced.")
+    host.hand_over(version="1.19", is_signed=False)
+    assert host.limiter("once") == NOT_DONE
+    assert "document_refused (document): " in host.err
+
+
+def test_a_link_that_cannot_be_had_is_exit_1_with_its_reason(host: Host) -> None:
+    document = {**LINKS, "3": entry(5, "198.51.100.1")}  # an address of this host
+    assert host.limiter("plan", "--link-info", host.link_info(document)) == NOT_DONE
+    assert "cannot be enforced (see below)" in host.out
+    assert host.limiter("once", "--link-info", host.link_info(document)) == NOT_DONE
+    assert "2 of 3 limited links enforced." in host.out
+    assert host.err.count("own_address (link 3): ") == 1
+    assert host.err.count("link 3 is not enforced") == 0  # said already
+
+
+def test_a_plan_for_programs_is_json_with_what_is_wrong(host: Host) -> None:
+    host.engine.problems = (Problem("hook_obstructed", "eth0", "A qdisc is in the way."),)
+    path = host.link_info()
+
+    assert host.limiter("plan", "--json", "--link-info", path) == NOT_DONE
+    document = json.loads(host.out)
+    assert document["source"] == f"file {path}"
+    assert document["problems"] == [{"code": "hook_obstructed", "subject": "eth0", "message": "A qdisc is in the way."}]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotPermittedError("No CAP_BPF.", code="no_bpf_right"), "no_bpf_right"),
+        (ProgramError("Refused."), "program_refused"),
+    ],
+)
+def test_what_the_kernel_refuses_altogether_is_named_and_not_done(host: Host, error: Exception, code: str) -> None:
+    host.engine.error = error
+    assert host.limiter("once", "--link-info", host.link_info()) == NOT_DONE
+    assert f"{code} (kernel): {error}" in host.err
+    assert "0 of 2 limited links enforced." in host.out
+
+
+def test_reset_takes_everything_off_and_leaves_the_reason_for_the_agent(host: Host) -> None:
+    assert host.limiter("once", "--link-info", host.link_info()) == OK
+    assert host.limiter("reset", "--reason", "moved away") == OK
+    assert host.engine.has.links == {}
+    state = read_state(host.limiter_run)
+    assert state is not None
+    assert (state.reset_reason, dict(state.links)) == ("moved away", {})
+    assert host.limiter("show") == NOT_DONE
+    assert host.out == "All limits are removed, 0 s ago: moved away\n"
+    assert host.limiter("reset") == OK
+    assert host.out == "There was nothing of ours in the kernel.\n"
+
+
+def test_show_says_how_old_the_state_is(host: Host) -> None:
+    assert host.limiter("show") == NOT_DONE
+    assert "Nothing was limited here since the boot" in host.err
+    host.limiter("once", "--link-info", host.link_info())
+    assert host.limiter("show", "-v") == NOT_DONE
+    assert "The limiter is not running; the limits that it set stay in the kernel." in host.out
+    assert "DROPPED BY HTB" in host.out
+    assert host.limiter("show", "--json") == NOT_DONE
+    assert json.loads(host.out)["schema"] == 1
+
+
+def test_while_the_service_runs_nothing_is_changed_by_hand(host: Host) -> None:
+    with Lock(host.limiter_run, "limiter", "run"):
+        for command in (("once", "--link-info", host.link_info()), ("reset",)):
+            assert host.limiter(*command) == LOCKED
+            assert f"The limiter's service is running (pid {os.getpid()})" in host.err
+        assert host.limiter("plan", "--link-info", host.link_info()) == OK  # looking is free
+    assert host.engine.passes == []
+
+
+@pytest.mark.parametrize("command", ["once", "reset"])
+def test_without_rights_it_says_which_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    host = Host(tmp_path, capsys)
+    read = Path.read_text
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda path, **more: "CapEff:\t0000000000001000\n" if path.name == "status" else read(path, **more),
+    )
+    assert host.limiter(command) == NOT_PERMITTED
+    assert host.err == f"{command}: Changing limits needs root (CAP_BPF); use sudo.\n"
+
+
+def test_a_wrong_configuration_is_exit_2_before_anything_is_touched(host: Host) -> None:
+    host.config.write_text("unmatched = 5\n")
+    assert host.limiter("once", "--link-info", host.link_info()) == USAGE
+    assert host.limiter("plan", "--colour") == USAGE
+    assert host.engine.passes == []
+
+
+def test_an_enrolment_that_cannot_be_used_keeps_nobody_from_looking_and_removing(host: Host) -> None:
+    host.configure('credentials_file = "/does/not/exist"\n')
+    assert host.limiter("plan", "--link-info", host.link_info()) == OK
+    assert host.limiter("reset") == OK
+
+
+def test_help_tells_a_stranger_what_the_program_is_and_where_to_begin(host: Host) -> None:
+    assert host.limiter("--help") == OK
+    assert "Limits the bandwidth of each user AS's link in this host's kernel" in " ".join(host.out.split())
+    assert "plan --link-info FILE" in host.out
+    for code in range(6):
+        assert f"  {code}  " in host.out
+    assert host.limiter("reset", "--help") == OK
+    assert "Remove all limits from the kernel; what is stored stays." in host.out
