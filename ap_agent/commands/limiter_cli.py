@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,11 +13,14 @@ from ap_agent import __version__
 from ap_agent.commands import limiter_commands as commands
 from ap_agent.commands.operator_choice import limiter_settings
 from ap_agent.commands.outcome import OK, Outcome, ended, parser_of
+from ap_agent.common import threads
+from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.progress import Progress, for_person, for_service
 from ap_agent.common.settings import REMOVED, Settings
 from ap_agent.common.systemd import Notifier, is_under_systemd
+from ap_agent.common.watch import Watch
 from ap_agent.dataplane.engine import Engine
 from ap_agent.limiter import process
 
@@ -96,8 +101,34 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
         for key in settings.removed_keys:
             logger.warning("settings.removed_key", key=key, message=REMOVED[key])
         used = engine if engine is not None else real_engine(settings, for_service(environment))
+        threads.start("enrolment", lambda: _follow_enrolment(settings, environment))
         process.run(settings, reload, used, lock, logger=logger, notifier=Notifier(environment))
     return OK
+
+
+def _follow_enrolment(settings: Settings, environment: Mapping[str, str]) -> None:
+    """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
+    path = settings.credentials_file or DEFAULT_CREDENTIALS
+    # Of a host that is not enrolled any file is new, also one that was written while this process started.
+    known = _identity(path) if settings.host_id is not None else None
+    watch = Watch([path])
+    while True:
+        found = _identity(path)
+        if found not in {None, known}:
+            get_logger().info("limiter.enrolled", credentials=path)
+            os.kill(os.getpid(), signal.SIGTERM if "CREDENTIALS_DIRECTORY" in environment else signal.SIGHUP)
+            known = found
+        select.select([watch], [], [])
+        watch.drain()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells one file at a place from the next; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 if __name__ == "__main__":

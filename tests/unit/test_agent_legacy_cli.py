@@ -1,160 +1,170 @@
-"""`scionlab_bw_limiter`, the command line of the thesis; and both command lines as they are installed."""
+"""`scionlab_bw_limiter`, the command line of the thesis; and all command lines as they are installed."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.store import Operator, Store
-from ap_agent.commands import commands, legacy_cli
-from ap_agent.common.errors import AgentError, StoreError
-from tests.agent_bundles import entry
+from ap_agent.commands import legacy_cli, limiter_commands
+from ap_agent.commands.operator_choice import OperatorChoice, load_choice
+from ap_agent.commands.outcome import LOCKED, NOT_DONE, OK, USAGE
+from ap_agent.common.errors import AgentError
+from ap_agent.common.lock import Lock
+from tests.agent_bundles import PINNED, entry
 from tests.agent_host import ROOT, Host
 
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(commands, "require_net_admin", lambda: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(limiter_commands, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 
-# --- the command line of the thesis -----------------------------------------------------------------------------------
+def limits(host: Host) -> dict[int, int]:
+    return {number: one.to_user_kbit for number, one in host.engine.has.links.items()}
 
 
 def test_l_enforces_the_given_file_and_remembers_it(host: Host) -> None:
     path = host.link_info()
 
-    assert host.limiter("-l", "-p", path) == commands.OK
-    assert host.engine.kernel == {1: 500, 2: 0}
+    assert host.thesis("-l", "-p", path) == OK
+    assert limits(host) == {1: 500, 2: 0}
     assert f"Stored: link_info.json is read from {path}." in host.out
     host.link_info({"1": entry(900)})
-    assert host.limiter("-l") == commands.OK
-    assert host.engine.kernel == {1: 900}
+    assert host.thesis("-l") == OK
+    assert limits(host) == {1: 900}
 
 
-def test_l_takes_the_agents_bundle_and_else_the_stock_clients_file(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_l_takes_what_was_handed_over_and_else_the_stock_clients_file(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.link_info({"5": entry(5)}))
+    host.configure(f'url = "https://service.example"\nhost_id = "4f1c0d2e"\nhost_secret = "x"\n{PINNED}')
 
-    assert host.limiter("-l") == commands.OK
-    assert host.engine.kernel == {5: 5}
-    host.store()
-    assert host.limiter("-l") == commands.OK
-    assert host.engine.kernel == {1: 500, 2: 0}
+    assert host.thesis("-l") == OK
+    assert limits(host) == {5: 5}
+    host.hand_over()
+    assert host.thesis("-l") == OK
+    assert limits(host) == {1: 500, 2: 0}
 
 
 def test_l_without_any_file_is_not_done(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legacy_cli, "STOCK_LINK_INFO", host.folder / "none.json")
 
-    assert host.limiter("-l") == commands.NOT_DONE
+    assert host.thesis("-l") == NOT_DONE
     assert "none.json cannot be read" in host.err
-    assert host.engine.calls == []
+    assert host.engine.passes == []
 
 
 def test_b_stores_the_default_and_implies_unmatched_default(host: Host) -> None:
     host.configure('unmatched = "unlimited"\n')
 
-    assert host.limiter("-l", "-b", "5000", "-p", host.link_info()) == commands.OK
-    assert (host.engine.settings[-1].unmatched, host.engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
+    assert host.thesis("-l", "-b", "5000", "-p", host.link_info()) == OK
+    assert host.engine.has.unmatched_kbit == 5000
     assert "operator.json" in host.out
-    host.limiter("-l")
-    assert host.engine.settings[-1].default_bandwidth_kbit == 5000
-    host.agent("once", "--link-info", host.link_info())
-    assert (host.engine.settings[-1].unmatched, host.engine.settings[-1].default_bandwidth_kbit) == ("default", 5000)
+    host.thesis("-l")
+    assert host.engine.has.unmatched_kbit == 5000
+    host.limiter("once", "--link-info", host.link_info())
+    assert host.engine.has.unmatched_kbit == 5000
     host.environment = {"SCIONLAB_BW_UNMATCHED": "unlimited"}
-    host.limiter("-l")
-    assert host.engine.settings[-1].unmatched == "unlimited"
+    host.thesis("-l")
+    assert host.engine.has.unmatched_kbit is None
 
 
 def test_b_and_p_alone_only_store(host: Host) -> None:
-    assert host.limiter("-b", "5000") == commands.OK
+    assert host.thesis("-b", "5000") == OK
     assert "In force from the next" in host.out
-    assert host.engine.calls == []
-    assert Store(host.state).load_operator() == Operator(5000)
+    assert host.engine.passes == []
+    assert load_choice(host.limiter_state) == OperatorChoice(5000)
     path = host.link_info()
-    assert host.limiter("-p", path) == commands.OK
-    assert Store(host.state).load_operator() == Operator(5000, path)
+    assert host.thesis("-p", path) == OK
+    assert load_choice(host.limiter_state) == OperatorChoice(5000, path)
+    assert (host.limiter_state / "operator.json").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("text", ["", "-1", "0", "1.5", "1e3", "five", "100000001", "9" * 30])
 def test_bad_default_is_refused_and_not_stored(host: Host, text: str) -> None:
-    assert (
-        host.limiter("-l", f"-b{text}" if text.startswith("-") else "-b", *([] if text.startswith("-") else [text]))
-        == 2
-    )
+    assert host.thesis("-l", *([f"-b{text}"] if text.startswith("-") else ["-b", text])) == USAGE
     assert host.err.startswith("scionlab_bw_limiter: -b: ")
-    assert host.engine.calls == []
-    assert not host.state.exists()
+    assert host.engine.passes == []
+    assert not host.limiter_state.exists()
 
 
 def test_bad_file_is_not_stored(host: Host) -> None:
-    assert host.limiter("-l", "-p", host.link_info("{")) == commands.NOT_DONE
-    assert Store(host.state).load_operator() == Operator()
-    assert host.engine.calls == []
+    assert host.thesis("-l", "-p", host.link_info("{")) == NOT_DONE
+    assert load_choice(host.limiter_state) == OperatorChoice()
+    assert host.engine.passes == []
 
 
 def test_s_shows_and_changes_nothing(host: Host) -> None:
-    host.engine.kernel = {1: 500, 2: 0}
+    host.thesis("-l", "-p", host.link_info())
+    before = list(host.engine.passes)
 
-    assert host.limiter("-s", "-p", host.link_info()) == commands.OK
-    assert "17-ffaa:1:b6" in host.out
-    assert host.engine.calls == ["read_links"]
+    host.thesis("-s")
+    assert "500 kbit/s" in host.out
+    assert host.engine.passes == before
 
 
 def test_r_removes_everything_that_we_set(host: Host) -> None:
-    host.limiter("-l", "-p", host.link_info())
+    host.thesis("-l", "-p", host.link_info())
 
-    assert host.limiter("-r") == commands.OK
-    assert host.engine.kernel == {}
-    assert "Removed from the kernel:" in host.out
+    assert host.thesis("-r") == OK
+    assert limits(host) == {}
 
 
 def test_failing_engine_is_not_exit_0(host: Host) -> None:
-    host.engine.refused = frozenset({1})
-    assert host.limiter("-l", "-p", host.link_info()) == commands.NOT_DONE
+    host.engine.failed = {1: "The kernel refused it."}
+    assert host.thesis("-l", "-p", host.link_info()) == NOT_DONE
     host.engine.error = AgentError("This kernel has no htb.")
-    assert host.limiter("-l") == commands.NOT_DONE
-    assert host.limiter("-r") == commands.NOT_DONE
-    assert host.limiter("-s") == commands.NOT_DONE
+    assert host.thesis("-l") == NOT_DONE
+    assert host.thesis("-r") == NOT_DONE
 
 
-@pytest.mark.parametrize("arguments", [[], ["-l", "-r"], ["-x"], ["-b"], ["-l", "file"]])
+def test_while_the_service_runs_l_and_r_refuse(host: Host) -> None:
+    with Lock(host.limiter_run, "limiter", "run"):
+        for option in ("-l", "-r"):
+            assert host.thesis(option, "-b", "5") == LOCKED
+            assert "`systemctl stop scionlab-bw-limiter`" in host.err
+    assert load_choice(host.limiter_state) == OperatorChoice()
+
+
+@pytest.mark.parametrize("arguments", [["-l", "-r"], ["-x"], ["-b"], ["-l", "file"]])
 def test_wrong_command_line_of_the_thesis_is_2(host: Host, arguments: list[str]) -> None:
-    assert host.limiter(*arguments) == commands.USAGE
+    assert host.thesis(*arguments) == USAGE
     assert "usage: scionlab_bw_limiter" in host.err
 
 
-def test_h_explains_every_option(host: Host) -> None:
-    assert host.limiter("-h") == 0
-    for option in ("-l", "-r", "-s", "-b KBPS", "-p FILE", "-h"):
-        assert option in host.out
+def test_h_explains_every_option_and_every_exit_code(host: Host) -> None:
+    assert host.thesis("-h") == OK
+    for words in ("-l", "-r", "-s", "-b KBPS", "-p FILE", "-h", "  4  another process"):
+        assert words in host.out
 
 
-def test_stored_choices_that_cannot_be_read_stop_everything(host: Host) -> None:
-    host.state.mkdir()
-    (host.state / "operator.json").write_text("{")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "no JSON at character 1. Delete it"),
+        ('{"default_bandwidth_kbit": 0}', "0 would block all other traffic of this host, SSH included"),
+    ],
+)
+def test_stored_choices_that_cannot_be_used_stop_everything(host: Host, content: str, words: str) -> None:
+    host.limiter_state.mkdir(mode=0o700)
+    (host.limiter_state / "operator.json").write_text(content)
 
-    for code in (host.agent("once", "--link-info", host.link_info()), host.limiter("-l")):
-        assert code == commands.NOT_DONE
-        assert "operator.json cannot be used: no JSON at character 1. Delete it" in host.err
-    assert host.engine.calls == []
-
-
-def test_a_stored_default_of_0_is_refused_by_name_before_anything_is_blocked(host: Host) -> None:
-    host.state.mkdir(mode=0o700)
-    (host.state / "operator.json").write_text('{"default_bandwidth_kbit": 0}')
-
-    for code in (host.agent("once", "--link-info", host.link_info()), host.limiter("-l")):
-        assert code == commands.NOT_DONE
-        assert "default_bandwidth_kbit = 0: 0 would block all other traffic of this host, SSH included" in host.err
-    assert host.engine.calls == []
+    for code in (host.limiter("once", "--link-info", host.link_info()), host.thesis("-l")):
+        assert code == NOT_DONE
+        assert "operator.json cannot be used: " in host.err
+        assert words in host.err
+    assert host.engine.passes == []
 
 
 # --- as installed -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["scionlab_bw_limiter", "scionlab-bw-agent"])
+@pytest.mark.parametrize("name", ["scionlab_bw_limiter", "scionlab-bw-agent", "scionlab-bw-limiter"])
 def test_wrapper_runs_from_any_folder_and_imports_nothing_from_it(name: str, tmp_path: Path) -> None:
     (tmp_path / "requests.py").write_text("raise SystemExit('imported from the current folder')")
     (tmp_path / "ap_agent").mkdir()
@@ -167,20 +177,10 @@ def test_wrapper_runs_from_any_folder_and_imports_nothing_from_it(name: str, tmp
     assert done.stdout.startswith("usage: ")
 
 
-def test_nothing_is_called_stored_that_is_not(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_store: Store, _operator: Operator) -> None:
-        raise StoreError("operator.json cannot be written: Read-only file system.")
-
-    monkeypatch.setattr(Store, "save_operator", fail)
-
-    assert host.limiter("-b", "5000", "-p", host.link_info(), "-l") == commands.NOT_DONE
-    assert "Stored" not in host.out
-    assert "Read-only" in host.err
-    assert host.engine.calls == []
-
-
-@pytest.mark.parametrize("kbps", ["0", "-1"])
-def test_default_that_would_block_the_host_is_refused_with_a_remedy_that_works(host: Host, kbps: str) -> None:
-    assert host.limiter(f"-b{kbps}", "-l") == commands.USAGE
-    assert f"-b: {kbps} would block all other traffic of this host" in host.err
-    assert "Choose at least 1." in host.err
+def test_the_limiter_loads_nothing_that_speaks_http_or_unpacks() -> None:
+    """Whoever trusts it with rights reads no more than its own packages."""
+    script = "import sys, ap_agent.commands.limiter_cli, ap_agent.commands.legacy_cli; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"requests", "urllib3", "http.client", "tarfile", "sqlite3", "prometheus_client"}
+    assert {one for one in loaded if one.startswith(("ap_agent.agent", "ap_agent.usage", "ap_agent.selftest"))} == set()
