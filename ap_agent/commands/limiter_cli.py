@@ -70,7 +70,8 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     if given.command == "selftest":
         from ap_agent.selftest.command import selftest  # noqa: PLC0415  # nothing of it is loaded in the daemon
 
-        return selftest(as_json=given.json)
+        tested: Outcome = selftest(as_json=given.json)
+        return tested
     settings, _, _ = limiter_settings(given.config, environment)
     if given.command == "run":
         return _run(given.config, settings, environment, engine)

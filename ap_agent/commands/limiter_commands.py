@@ -18,7 +18,7 @@ from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import problem_lines, timed_lines
 from ap_agent.dataplane.engine import Engine
-from ap_agent.dataplane.engine import Outcome as Enforced
+from ap_agent.dataplane.outcome import Outcome as Enforced
 from ap_agent.document.state import read_state
 from ap_agent.limiter import oneshot
 from bandwidth_config import LinkInfo

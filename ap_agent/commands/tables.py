@@ -119,8 +119,8 @@ def _plan_rows(
             failed = number in changes.failed
             rows[number] = ("none" if failed else limits, limits, _FAILED if failed else _UNCHANGED)
     for one in changes.links:
-        link = links.get(one.interface_id)
-        is_observed = is_observe_only or (link is not None and link.is_observed)
+        wanted = links.get(one.interface_id)
+        is_observed = is_observe_only or (wanted is not None and wanted.is_observed)
         action = _FAILED if one.interface_id in changes.failed else _action(one, is_observed=is_observed)
         words = [limits_words(limits) if limits is not None else "none" for limits in (one.now, one.then)]
         rows[one.interface_id] = (*words, action)

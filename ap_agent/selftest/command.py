@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
 
-from ap_agent.commands.commands import Outcome
+from ap_agent.commands.outcome import Outcome
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import parse_json
 from ap_agent.selftest import apart

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ap_agent.commands import commands
+from ap_agent.commands import outcome as commands
 from ap_agent.common.text import table
 from ap_agent.selftest.cases import Direction, Protocol
 from ap_agent.selftest.features import Capability, State, Use

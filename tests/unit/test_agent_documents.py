@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.commands import commands
+from ap_agent.commands import limiter_commands
+from ap_agent.commands.outcome import NOT_DONE, USAGE
 from ap_agent.common.files import parse_json, read_plain
 from tests.agent_bundles import HOST_ID, PINNED
 from tests.agent_host import Host
@@ -19,7 +20,7 @@ DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(commands, "require_net_admin", lambda: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(limiter_commands, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 
@@ -58,11 +59,11 @@ def test_dev_null_is_an_empty_file_and_other_devices_are_none() -> None:
 def test_link_info_that_is_no_file_is_refused_at_once(host: Host, make: Callable[[Path], Path], words: str) -> None:
     path = make(host.folder / "odd")
 
-    for command in ("once", "plan", "show"):
-        assert host.agent(command, "--link-info", path) == commands.NOT_DONE
+    for command in ("once", "plan"):
+        assert host.limiter(command, "--link-info", path) == NOT_DONE
         assert f"{path} cannot be read: {words}; name a plain file. Nothing was changed." in host.err
-    assert host.limiter("-l", "-p", path) == commands.NOT_DONE
-    assert host.engine.calls == []
+    assert host.thesis("-l", "-p", path) == NOT_DONE
+    assert host.engine.passes == []
 
 
 def test_huge_link_info_is_refused_by_its_size(host: Host) -> None:
@@ -70,7 +71,7 @@ def test_huge_link_info_is_refused_by_its_size(host: Host) -> None:
     with path.open("r+b") as stream:
         stream.truncate(1 << 40)  # sparse
 
-    assert host.agent("plan", "--link-info", path) == commands.NOT_DONE
+    assert host.limiter("plan", "--link-info", path) == NOT_DONE
     assert "more than 16777216" in host.err
 
 
@@ -80,28 +81,27 @@ def test_secrets_in_a_named_pipe_are_refused_at_once(host: Host, key: str) -> No
     by_hand = f'url = "https://service.example"\nhost_id = "{HOST_ID}"\n{PINNED}' if key == "host_secret_file" else ""
     host.configure(f'{by_hand}{key} = "{path}"\n')
 
-    assert host.agent("plan") == commands.USAGE
+    assert host.agent("once") == USAGE
     assert f"{path} cannot be read: it is a named pipe; name a plain file" in host.err
 
 
 def test_a_configuration_in_a_named_pipe_is_refused_at_once(host: Host) -> None:
     pipe_at(host.config)
 
-    assert host.agent("plan") == commands.USAGE
+    assert host.agent("once") == USAGE
     assert "cannot be read: it is a named pipe; name a plain file" in host.err
 
 
 def test_files_of_ours_that_became_pipes_are_named(host: Host) -> None:
-    host.store()
-    for name in ("operator.json", "trust.json", "accepted.json"):
-        pipe_at(host.state / name)
-    assert host.agent("show") == commands.NOT_DONE
+    host.limiter_state.mkdir(mode=0o700)
+    pipe_at(host.limiter_state / "operator.json")
+    assert host.thesis("-l") == NOT_DONE
     assert "operator.json cannot be read: it is a named pipe" in host.err
-    (host.state / "operator.json").unlink()
-    host.run_dir.mkdir(exist_ok=True)
-    pipe_at(host.run_dir / "health.json")
-    assert host.agent("status") == commands.NOT_DONE
-    assert "it is a named pipe" in host.err
+    for folder, name, command in ((host.run_dir, "health.json", "status"), (host.limiter_run, "state.json", "show")):
+        folder.mkdir(exist_ok=True)
+        pipe_at(folder / name)
+        assert host.agent(command) == NOT_DONE
+        assert "it is a named pipe" in host.err
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -132,11 +132,11 @@ def test_nothing_names_the_interpreters_own_error_for_deep_nesting(host: Host) -
     host.run_dir.mkdir()
     (host.run_dir / "health.json").write_text(DEEP)
 
-    assert host.agent("status") == commands.NOT_DONE
+    assert host.agent("status") == NOT_DONE
     assert "nested too deeply" in host.err
-    assert host.agent("plan", "--link-info", host.link_info(DEEP)) == commands.NOT_DONE
+    assert host.limiter("plan", "--link-info", host.link_info(DEEP)) == NOT_DONE
     assert "nested too deeply" in host.err
-    host.state.mkdir(mode=0o700)
-    (host.state / "operator.json").write_text(DEEP)
-    assert host.agent("plan", "--link-info", host.link_info()) == commands.NOT_DONE
+    host.limiter_state.mkdir(mode=0o700)
+    (host.limiter_state / "operator.json").write_text(DEEP)
+    assert host.limiter("plan", "--link-info", host.link_info()) == NOT_DONE
     assert "nested too deeply" in host.err

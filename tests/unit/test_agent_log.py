@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ap_agent.agent.receipt import build_receipt, news
 from ap_agent.common.log import Conditions, configure, get_logger, quoted
-from ap_agent.common.text import links_table, op_lines, problem_lines, remote_of, table
-from ap_agent.model import Device, DirectionState, Filter, Handle, Key, LinkState, Problem
-from ap_agent.ops import ClassDel, FilterAdd, Op
-from bandwidth_config import Limits, check_link_info
+from ap_agent.common.problem import Problem
+from ap_agent.common.text import remote_of, table
+from bandwidth_config import check_link_info
 from tests.agent_bundles import entry
 
 
@@ -128,94 +125,10 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     )
 
 
-def test_links_without_extras_are_shown_too() -> None:
+def test_an_address_without_a_port_stands_alone_and_one_of_ipv6_in_brackets() -> None:
     links = check_link_info(
         {"4": {"AS_ID": 1, "IsUserAS": True, "Bandwidth": 5, "IP-Address": "192.0.2.5"}, "5": entry(1, "2001:db8::5")}
     )
 
     assert remote_of(links[4]) == "192.0.2.5"
     assert remote_of(links[5]) == "[2001:db8::5]:50000"
-    shown = links_table(links, [LinkState(4, Limits.both(5), "error", "no route", None, None)])
-    assert re.search(r"^   4  -        192\.0\.2\.5 ", shown, flags=re.MULTILINE)
-    assert "nothing" in shown
-    assert links_table(links, []) == "There are no limited links in this configuration."
-
-
-def test_problem_of_a_link_is_not_said_twice() -> None:
-    states = [
-        LinkState(4, Limits.both(5), "error", "no route", None, None),
-        LinkState(5, Limits.both(5), "error", "other", None, None),
-    ]
-
-    assert problem_lines([Problem("no_route", "link 4", "no route")], states) == [
-        "no_route (link 4): no route",
-        "link 5 is not enforced: other",
-    ]
-
-
-def test_filters_are_counted_by_device_and_link() -> None:
-    eth0, eth1 = Device(2, "eth0"), Device(3, "eth1")
-
-    def add(device: Device, link: int, value: int) -> Op:
-        one = Filter(Handle(1), 110, 0x0800, (Key(12, value, 0xFFFFFFFF),), flowid=Handle(1, 0x1001))
-        return FilterAdd(device, frozenset({link}), one)
-
-    ops = [
-        add(eth0, 1, 1),
-        add(eth0, 1, 2),
-        add(eth0, 2, 3),
-        ClassDel(eth0, frozenset({9}), Handle(1, 9)),
-        add(eth1, 1, 4),
-    ]
-
-    assert op_lines(ops, verbose=False) == [
-        "eth0: add 2 filters for link 1",
-        "eth0: add 1 filter for link 2",
-        "eth0: delete class 1:9 (link 9, to the user AS)",
-        "eth1: add 1 filter for link 1",
-    ]
-    assert op_lines(ops, verbose=True) == [str(op) for op in ops]
-
-
-def test_counters_and_times_are_no_news_but_rates_and_problems_are() -> None:
-    state = LinkState(1, Limits.both(500), "enforced", None, None, None)
-
-    def receipt(**changes: Any) -> dict[str, Any]:
-        values = {
-            "version": "1.1",
-            "limits_version": 1,
-            "observed_at": datetime.now(UTC),
-            "writes": 0,
-            "links": [state],
-            "problems": [],
-            "limits_digest": "d" * 64,
-            "run": "a" * 32,
-            "number": 1,
-            "clock_skew_ms": None,
-            **changes,
-        }
-        return build_receipt(**values)
-
-    assert news(receipt()) == news(receipt(writes=7, number=2, clock_skew_ms=30))
-    assert news(receipt()) != news(receipt(limits_digest="e" * 64))
-    assert news(receipt()) != news(receipt(limits_version=2))
-    assert news(receipt()) != news(receipt(problems=[Problem("a", "b", "c")]))
-    assert news(receipt()) != news(receipt(links=[LinkState(1, Limits.both(500), "error", "x", None, None)]))
-
-    def following(to_user: int, from_user: int, in_kernel: int) -> dict[str, Any]:
-        directions = [DirectionState(dev, in_kernel, 1, 1, 0, 0) for dev in ("eth0", "slbw0")]
-        return receipt(links=[LinkState(1, Limits(to_user, from_user), "enforced", None, *directions)])
-
-    # What the clock wants and the kernel has is no news, anything else is.
-    assert news(following(500, 500, 500)) == news(following(300, 300, 300))
-    assert news(following(500, 500, 500)) != news(following(500, 300, 500))
-    assert news(following(500, 500, 500)) != news(following(500, 500, 300))
-
-    def following(to_user: int, from_user: int, in_kernel: int) -> dict[str, Any]:
-        directions = [DirectionState(dev, in_kernel, 1, 1, 0, 0) for dev in ("eth0", "slbw0")]
-        return receipt(links=[LinkState(1, Limits(to_user, from_user), "enforced", None, *directions)])
-
-    # What the clock wants and the kernel has is no news, anything else is.
-    assert news(following(500, 500, 500)) == news(following(300, 300, 300))
-    assert news(following(500, 500, 500)) != news(following(500, 300, 500))
-    assert news(following(500, 500, 500)) != news(following(500, 500, 300))
