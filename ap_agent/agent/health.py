@@ -20,7 +20,7 @@ from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.common.files import parse_json, read_plain, write_atomically
 from ap_agent.common.lock import holder, lock_path
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import duration_words, time_words
+from ap_agent.common.text import ago, duration_words, time_words
 from ap_agent.common.times import time_text
 from ap_agent.document.timetable import next_change
 
@@ -136,7 +136,7 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     allowed_s = STALE_AFTER_INTERVALS * float(health["next_cycle_in_s"]) + _GRACE_S
     fresh = age_s <= allowed_s
     links, service, cycle = health["links"], health["service"], health["last_cycle"]
-    lines = [f"Agent          {_running_words(health, running, fresh)}; last report {ago(age_s)}"]
+    lines = [f"Agent          {_running_words(health, running, fresh)}; last report {ago(now - written)}"]
     if health["version"] is None:
         lines.append("Configuration  none yet: nothing was handed over to the limiter")
     else:
@@ -144,7 +144,7 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
         lines.append(f"Configuration  {health['version']}{limits}")
     codes = {one["code"] for one in health["problems"]}
     if cycle is not None:
-        seen = ago((now - datetime.fromisoformat(cycle["observed_at"])).total_seconds())
+        seen = ago(now - datetime.fromisoformat(cycle["observed_at"]))
         observed = f" ({links['observed']} only observed)" if links["observed"] else ""
         silent = "; the limiter is silent" if SILENT in codes else ""
         words = f"{links['enforced']} of {links['total']} links enforced{observed}, read back {seen}{silent}"
@@ -185,16 +185,7 @@ def _service_words(service: Mapping[str, Any], now: datetime) -> str:
         return "none configured"
     if service["last_contact_at"] is None:
         return f"{service['url']} has not answered yet"
-    seen = ago((now - datetime.fromisoformat(service["last_contact_at"])).total_seconds())
+    seen = ago(now - datetime.fromisoformat(service["last_contact_at"]))
     failures = service["failures_in_a_row"]
     failed = f", then {failures} failed request{'s' if failures != 1 else ''}" if failures else ""
     return f"{service['url']} answered {seen}{failed}"
-
-
-def ago(seconds: float) -> str:
-    """`75` -> `1 min 15 s ago`."""
-    whole = max(0, round(seconds))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    if hours:
-        return f"{hours} h {minutes} min ago"
-    return f"{minutes} min {rest} s ago" if minutes else f"{rest} s ago"

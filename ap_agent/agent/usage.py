@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from ap_agent.agent.backoff import Backoff, Pulled
 from ap_agent.agent.fetch import Client, UsageRefusedError, UsageUnknownError
@@ -70,6 +71,10 @@ class Usage:
         return self.settings.usage_interval_s > 0
 
     @property
+    def _former(self) -> Path:
+        return self.settings.state_dir / former.FOLDER
+
+    @property
     def newest(self) -> Sample | None:
         return self._sampler.newest if self._sampler is not None else None
 
@@ -81,7 +86,7 @@ class Usage:
 
     def take(self, state: LimiterState) -> None:
         """Keep what this state says of usage."""
-        if not self.is_on:
+        if not self.is_on or not (self._sampler or state.links or state.closed or self._former.is_dir()):
             return
         began = self._monotonic()
         try:
@@ -107,7 +112,7 @@ class Usage:
             self._opens_at = self._monotonic() + _RETRY_S
             spool = Spool(self.settings.state_dir / FILE_NAME)
             try:
-                taken = former.take_over(self.settings.state_dir / former.FOLDER, spool)
+                taken = former.take_over(self._former, spool)
                 self._sampler = Sampler(spool)
             except StoreError:
                 spool.close()

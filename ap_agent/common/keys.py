@@ -8,7 +8,9 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+
+from ap_agent.common.times import time_text as time_text  # noqa: PLC0414 - for who reads keys with their ends
 
 MAX_KEYS = 32
 _PUBLIC_KEY_BYTES = 32
@@ -65,11 +67,6 @@ def parse_time(text: object) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError as exc:
         raise ValueError("a not_after is no time of the calendar") from exc
-
-
-def time_text(moment: datetime) -> str:
-    """The inverse of `parse_time`; strftime would write the year 1 with one digit."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def decoded(text: object, size: int) -> bytes | None:

@@ -167,3 +167,14 @@ def test_unsent_usage_of_the_former_agent_leaves_first_and_its_folder_goes(setti
     assert list(ids)[:2] == IDS[:2]
     assert len(ids) >= 3
     assert not (settings.state_dir / former.FOLDER).exists()
+
+
+def test_limiter_without_a_document_is_no_reason_to_make_a_spool(settings: Settings) -> None:
+    """A fresh host: nothing was fetched yet, and the state directory does not exist."""
+    clock = Clock()
+    world = world_of(settings, UsageClient([NotModified()], clock), clock)
+    world.limiter.write({})
+    world.loop.start()
+    world.run_for(30)
+    assert world.codes == []
+    assert not settings.state_dir.exists()
