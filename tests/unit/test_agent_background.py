@@ -1,4 +1,4 @@
-"""Waiting for a moment, a wake-up or a descriptor; background beside. Real threads and pipes, no clock to believe in."""
+"""Waiting for a moment, a wake-up, a descriptor or the end of a request: real threads and pipes."""
 
 from __future__ import annotations
 
