@@ -1,4 +1,4 @@
-"""A host with the running agent and traffic on its links, for `lab.faults` to break.
+"""A host with the running limiter and traffic on its links, for `lab.faults` to break.
 
                  ┌ eth0 192.0.2.1 ──────── 192.0.2.11 eth0 ┐
     203.0.113.1  ap                                        u1  203.0.113.11       link 1: those, by route over eth0
@@ -6,31 +6,27 @@
                  └ tun0 10.10.1.1 ─ ─ ─ ─ ─  10.10.1.2 tun0 ┘                     link 3: through the tunnel
 
 Links 1 and 3 are offered much more than their limit, so that every moment without it shows; link 2 much less, so that
-every packet that is missing was lost. The agent has no service, and neither polls nor compares during a run: what it
-repairs, it repairs because the kernel told it.
+every packet that is missing was lost. There is no agent: the document lies where it would have put it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ap_agent.agent.store import Store
-from ap_agent.document.bundle import MANIFEST, check_members
-from bandwidth_config import LINK_INFO_PATH
 from lab import witness
+from lab.processes import Processes
 from measuring.netns import Lab, LabError, Namespace
 from measuring.traffic import Endpoint, data
 
-IFB = "slbw0"
+IFBS = ("slbw0", "slbw1")
+HOOKS = {"egress": "slbw0", "ingress": "slbw1"}  # where each leads
+FROM_USER_BIT = 0x1000
 HOST_ID = "lab"
 NETS = {"eth0": "192.0.2", "eth1": "198.51.100"}
 LIMIT_KBIT = {1: 1_000, 2: 4_000, 3: 1_000}
@@ -39,25 +35,20 @@ PAYLOAD_BYTES = {1: 500, 2: 100, 3: 500}
 AP_END = {1: ("203.0.113.1", 51_001), 2: ("192.0.2.1", 51_002), 3: ("10.10.1.1", 51_003)}
 USER_END = {1: ("203.0.113.11", 50_001), 2: ("192.0.2.11", 50_002), 3: ("10.10.1.2", 50_003)}
 _START_DEADLINE_S = 20.0
-_LOOK_INTERVAL_S = 0.005
-_CONFIG = """\
-state_dir = "{folder}/state"
-run_dir = "{folder}/run"
-log_level = "debug"
-audit_interval_s = 3600
-poll_interval_s = 3600
-"""
+# Nothing polls and nothing compares: what is repaired is repaired because the kernel told it.
+_SETTINGS: dict[str, object] = {"allow_unsigned": True, "log_level": "debug", "audit_interval_s": 3600}
 
 
 class FaultWorld:
-    """Context manager: the hosts, the tunnel, and the agent once every link is limited. Raises `LabError`."""
+    """Context manager: the hosts, the tunnel, and the limiter once every link is limited. Raises `LabError`."""
 
-    def __init__(self, prefix: str, *, starts_agent: bool = True) -> None:
+    def __init__(self, prefix: str, *, starts_limiter: bool = True) -> None:
         self._prefix = prefix
-        self._starts_agent = starts_agent
+        self._starts_limiter = starts_limiter
 
     def __enter__(self) -> FaultWorld:
         self._folder = tempfile.TemporaryDirectory(prefix=f"{self._prefix}-")
+        self._closing = ExitStack()
         self.lab = Lab(self._prefix).__enter__()
         try:
             self.ap, self.user = self.lab.namespace("ap"), self.lab.namespace("u1")
@@ -68,11 +59,10 @@ class FaultWorld:
             self.route_over("192.0.2")
             for host in (self.ap, self.user):
                 self.open_tunnel(host)
-            self.folder = Path(self._folder.name)
-            self._store_bundle()
-            self.configure()
-            if self._starts_agent:
-                self.start_agent()
+            self.programs = self._closing.enter_context(Processes(self.ap, Path(self._folder.name), _SETTINGS))
+            self.hand_over()
+            if self._starts_limiter:
+                self.start_limiter()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -81,6 +71,7 @@ class FaultWorld:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._closing.close()
         self.lab.__exit__(kind, value, trace)
         self._folder.cleanup()
 
@@ -117,86 +108,60 @@ class FaultWorld:
     def tc(self, *words: str) -> str:
         return self.ap.run("tc", *words)
 
-    # --- the agent ------------------------------------------------------------------------------------------
+    # --- the limiter ----------------------------------------------------------------------------------------
 
-    def configure(self, more: str = "") -> None:
-        """Write agent.toml; `more` are further lines of it."""
-        config = self.folder / "agent.toml"
-        config.write_text(_CONFIG.format(folder=self.folder) + more, encoding="utf-8")
-        config.chmod(0o600)
+    def configure(self, **more: object) -> None:
+        """Write agent.toml; `more` are further keys of it."""
+        self.programs.configure({**_SETTINGS, **more})
 
-    def _store_bundle(self) -> None:
-        entries = {str(number): _entry(number) for number in LIMIT_KBIT}
-        members = {LINK_INFO_PATH: json.dumps(entries).encode()}
-        hashes = {name: hashlib.sha1(content).hexdigest() for name, content in members.items()}  # noqa: S324 - the field's
-        manifest = {
-            "host_id": HOST_ID,
-            "host_secret": "none",
-            "url": "",
-            "version": "1.1",
-            "files": hashes,
-            "systemd_units": [],
-        }
-        members[MANIFEST] = json.dumps(manifest).encode()
-        Store(self.folder / "state").save(check_members(members, host_id=None))
+    def hand_over(self) -> None:
+        """What the agent would have handed, unsigned."""
+        link_info = json.dumps({str(number): _entry(number) for number in LIMIT_KBIT})
+        said = {"host_id": HOST_ID, "generation": 1, "config_version": 1, "limits_version": 1, "observe_only": False}
+        path = self.programs.path_of("state_dir") / "document.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"schema": 1, "unsigned": said, "link_info": link_info}), encoding="utf-8")
 
-    def start_agent(self, *, first: str = "") -> None:
+    def start_limiter(self, *, first: str = "") -> None:
         """Returns when every link is limited both ways. `first` is Python that the process runs before."""
-        program = f"import sys\nfrom ap_agent import __main__ as agent\n{first}\nsys.exit(agent.main(sys.argv[1:]))\n"
-        argv = [sys.executable, "-c", program, "run", "--config", str(self.folder / "agent.toml")]
-        with (self.folder / "agent.log").open("w", encoding="utf-8") as log:
-            self.agent = self.ap.popen(argv, stdout=log, stderr=subprocess.STDOUT)
-        self.until(lambda: self.health().get("links", {}).get("enforced") == len(LIMIT_KBIT), _START_DEADLINE_S)
+        self.programs.start("limiter", first=first)
+        self.until(lambda: self.enforced() == set(LIMIT_KBIT), _START_DEADLINE_S)
 
-    def log(self) -> list[str]:
-        return (self.folder / "agent.log").read_text(encoding="utf-8").splitlines()
-
-    def cycles(self) -> int:
-        """How many the agent has made since its start."""
-        return sum(line.startswith("reconcile.done") for line in self.log())
-
-    def health(self) -> dict[str, Any]:
-        """The health file; empty while there is none."""
-        try:
-            found: dict[str, Any] = json.loads((self.folder / "run" / "health.json").read_bytes())
-        except FileNotFoundError:
-            return {}
-        return found
+    def enforced(self) -> set[int]:
+        """The links of which the limiter says so."""
+        links = self.programs.state().get("links", {})
+        return {int(number) for number, one in links.items() if one["state"] == "enforced"}
 
     def problems(self) -> dict[str, str]:
         """Subject by code."""
-        return {one["code"]: one["subject"] for one in self.health().get("problems", [])}
+        return self.programs.problems()
 
     def planned_writes(self) -> int:
-        """What a further cycle would write: `ap_agent plan`, which touches nothing."""
-        argv = ["-m", "ap_agent", "plan", "--json", "--config", str(self.folder / "agent.toml")]
-        text = self.ap.run("env", "PYTHONPATH=.", sys.executable, *argv, check=False)
-        return len(json.loads(text)["plan"]["ops"])
+        """What a further pass would write: `plan`, which touches nothing."""
+        found = json.loads(self.programs.run("limiter", "plan", "--json", check=False))
+        return len(found["operations"])
 
-    def until(self, condition: Callable[[], bool], deadline_s: float) -> float:
+    def until(self, condition: Callable[[], object], deadline_s: float) -> float:
         """Look every few milliseconds; returns the moment (monotonic) at which it held. Raises `LabError`."""
-        deadline = time.monotonic() + deadline_s
-        while not condition():
-            if time.monotonic() > deadline:
-                tail = "\n".join(self.log()[-20:])
-                raise LabError(f"not within {deadline_s:g} s; the agent said:\n{tail}")
-            time.sleep(_LOOK_INTERVAL_S)
-        return time.monotonic()
+        return self.programs.until(condition, deadline_s)
 
     # --- what the kernel has ----------------------------------------------------------------------------------
 
-    def rate_kbit(self, dev: str, classid: str) -> int | None:
-        """None where there is no such class."""
-        found = witness.classes(self.ap, dev).get(classid)
-        return found.rate_bits // 1000 if found is not None else None
+    def stands(self, *devices: str) -> bool:
+        """Both IFBs are up with every link's class, and packets of these devices are led there."""
+        found = witness.links(self.ap)
+        return all(
+            "UP" in found.get(ifb, {"flags": []})["flags"] and self._rates_kbit(ifb, bit) == LIMIT_KBIT
+            for ifb, bit in zip(IFBS, (0, FROM_USER_BIT), strict=True)
+        ) and all(self._is_hooked(device) for device in devices)
 
-    def filter_lines(self, dev: str, *at: str) -> int:
-        return len(self.ap.run("tc", "filter", "show", "dev", dev, *at, check=False).splitlines())
+    def _rates_kbit(self, ifb: str, bit: int) -> dict[int, int]:
+        shown = witness.classes(self.ap, ifb)
+        return {int(name.partition(":")[2], 16) & ~bit: one.rate_bits // 1000 for name, one in shown.items()}
 
-    def is_limited_on(self, dev: str, link: int) -> bool:
-        """Both directions have their class."""
-        to_user, from_user = self.rate_kbit(dev, f"1:{link:x}"), self.rate_kbit(IFB, f"3:{link:x}")
-        return to_user == from_user == LIMIT_KBIT[link]
+    def _is_hooked(self, device: str) -> bool:
+        shown = ((hook, self.ap.run("tc", "filter", "show", "dev", device, hook, check=False)) for hook in HOOKS)
+        return all(text.count("direct-action") == 1 and f"device {HOOKS[hook]})" in text for hook, text in shown)
 
     # --- traffic ------------------------------------------------------------------------------------------------
 

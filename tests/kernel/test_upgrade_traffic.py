@@ -186,7 +186,7 @@ def test_the_upgrade_lets_nothing_free_loses_nothing_of_others_and_bills_every_b
             assert 0 <= billed - arrived <= 4000 + 2 * FRAME
         lost = results.lost(host, "nobody")
         print(f"  measured: nobody at {host.short} lost={lost}")
-        # A root qdisc cannot be taken off a card without the kernel dropping what is sent in that moment: 1000 a second.
+        # 1000 a second; no root qdisc can be taken off a card without the kernel dropping what is sent in that moment.
         assert lost <= (ROOT_GOES_MS if host is wire.user else 0)
     assert sorted(witness.classes(wire.ap, "slbw0")) == ["51b0:1", "51b0:2"]
     assert witness.classes(wire.ap, "eth0") == {}
