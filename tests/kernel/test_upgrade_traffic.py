@@ -182,8 +182,8 @@ def test_the_upgrade_lets_nothing_free_loses_nothing_of_others_and_bills_every_b
             assert window <= kbit * 125 * WINDOW_S + BURSTS_AND_ROOMS
             assert silence_s < 0.5
             assert results.heartbeats(host, f"link{link}").downs == 0
-            # At most what our burst passed into old leaves that were full, and dropped it.
-            assert 0 <= billed - arrived <= 4000 + 2 * FRAME
+            # At most our burst and what one look costs: passed by us into an old leaf that was full, and dropped there.
+            assert 0 <= billed - arrived <= 4000 + 4 * FRAME
         lost = results.lost(host, "nobody")
         print(f"  measured: nobody at {host.short} lost={lost}")
         # 1000 a second; no root qdisc can be taken off a card without the kernel dropping what is sent in that moment.
