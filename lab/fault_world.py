@@ -28,7 +28,7 @@ IFBS = ("slbw0", "slbw1")
 HOOKS = {"egress": "slbw0", "ingress": "slbw1"}  # where each leads
 FROM_USER_BIT = 0x1000
 HOST_ID = "lab"
-NETS = {"eth0": "192.0.2", "eth1": "198.51.100"}
+NETS = {"eth0": "192.0.2", "eth1": "198.51.100", "eth2": "198.51.101"}
 LIMIT_KBIT = {1: 1_000, 2: 4_000, 3: 1_000}
 OFFERED_KBIT = {1: 8_000, 2: 400, 3: 4_000}
 PAYLOAD_BYTES = {1: 500, 2: 100, 3: 500}
@@ -129,8 +129,9 @@ class FaultWorld:
 
     def enforced(self) -> set[int]:
         """The links of which the limiter says so."""
-        links = self.programs.state().get("links", {})
-        return {int(number) for number, one in links.items() if one["state"] == "enforced"}
+        state = self.programs.state()
+        links = state.links if state is not None else {}
+        return {number for number, one in links.items() if one.state == "enforced"}
 
     def problems(self) -> dict[str, str]:
         """Subject by code."""

@@ -11,13 +11,14 @@ it heals; the times are the benchmark's.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from lab import witness
-from lab.fault_world import IFB, LIMIT_KBIT, NETS, OFFERED_KBIT, PAYLOAD_BYTES, FaultWorld
+from lab import bpf, witness
+from lab.fault_world import LIMIT_KBIT, NETS, OFFERED_KBIT, PAYLOAD_BYTES, FaultWorld
 from measuring.judge import NS, Arrivals, bucket_bytes, excess_bytes
 from measuring.netns import Namespace
 from measuring.traffic import Results, TrafficRun
@@ -28,6 +29,7 @@ _CAUSE_AT_S = 0.6
 _END_S = 0.5  # the last part of a run, in which everything is as before
 _FRAME_BYTES = 1514
 _CLOCK_SLACK_S = 0.008  # a packet's kernel time may be late by two ticks on a busy machine
+DEVICES = ("eth0", "eth1", "tun0")
 _VERDICT_SLACK_S = 0.3  # a yes or no must not hang on a program that waits for the processor, like the tunnel's
 
 Act = Callable[[FaultWorld], None]
@@ -36,13 +38,13 @@ See = Callable[[FaultWorld], bool]
 
 @dataclass(frozen=True)
 class Fault:
-    """`is_healed` looks at the kernel, or for what is not ours at the report. `leaves_unlimited`: until somebody takes
-    it away again, for it is not the agent's to remove."""
+    """`is_healed` looks at the kernel, or for what is not ours at the report. `leaves`: what a link may be until somebody
+    takes the fault away again, for it is not the limiter's to remove."""
 
     cause: Act
     is_healed: See
     prepare: Act | None = None
-    leaves_unlimited: bool = False
+    leaves: Literal["", "unlimited", "silent"] = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _stretch(results: Results, host: Namespace, link: int) -> Stretch:
 
 
 def _excess(results: Results, host: Namespace, link: int, arrivals: Arrivals, slack_s: float) -> float:
-    """Bytes beyond what rate*T, the buckets of both leaves and late clocks explain, in the worst window."""
+    """Bytes beyond what rate*T, two buckets (one may be of a class made anew) and late clocks explain, at worst."""
     limit = LIMIT_KBIT[link]
     explained = 2 * bucket_bytes(limit) + 2 * _FRAME_BYTES + limit * 125 * slack_s
     return excess_bytes(arrivals, results.at(host, f"link{link}").wire, limit) - explained
@@ -137,37 +139,24 @@ def _tc(*lines: str) -> Act:
     return act
 
 
-def _limited(dev: str, *links: int) -> See:
-    return lambda world: all(world.is_limited_on(dev, link) for link in links)
+def _stands(*devices: str) -> See:
+    return lambda world: world.stands(*(devices or DEVICES))
 
 
-def _same_filters(dev: str, *at: str, wanted: int | None = None) -> tuple[Act, See]:
-    """As many lines of filters as before."""
-    before: list[int] = []
-
-    def count(world: FaultWorld) -> None:
-        before[:] = [world.filter_lines(dev, *at)]
-
-    return count, lambda world: world.filter_lines(dev, *at) == (wanted if wanted is not None else before[0])
-
-
-def _with_filters(break_it: str, dev: str, *at: str) -> Fault:
-    count, are_back = _same_filters(dev, *at)
-    return Fault(_tc(break_it), are_back, prepare=count)
-
-
-def _is_redirected(world: FaultWorld) -> bool:
-    """Into the IFB that is there and up now, with its classes."""
-    link = witness.links(world.ap).get(IFB)
-    shown = world.ap.run("tc", "filter", "show", "dev", "eth0", "ingress", check=False)
-    is_up = link is not None and "UP" in link["flags"]
-    return is_up and f"to device {IFB}" in shown and "device *" not in shown and world.is_limited_on("eth0", 1)
+def _is_told(code: str, device: str) -> See:
+    return lambda world: world.problems().get(code) == device
 
 
 def _new_wire(world: FaultWorld) -> None:
     world.ap.ip("link", "del", "eth0")
     world.connect("eth0")
     world.route_over(NETS["eth0"])
+
+
+def _another_wire(world: FaultWorld) -> None:
+    """A third card, and link 1 goes over it from now on."""
+    world.connect("eth2")
+    world.route_over(NETS["eth2"])
 
 
 def _move_addresses(world: FaultWorld) -> None:
@@ -186,59 +175,78 @@ def _down_and_up(world: FaultWorld) -> None:
     world.route_over(NETS["eth0"])
 
 
-def _wait_for_report(world: FaultWorld) -> None:
-    _tc("qdisc replace dev eth0 root handle 7: pfifo limit 500")(world)
-    world.until(lambda: world.problems().get("foreign_root") == "eth0", HEAL_DEADLINE_S)
+def _attach_tcx(world: FaultWorld) -> None:
+    """A program that lets every packet pass, in front of everything at the hook that users' packets come by."""
+
+    def attach() -> None:
+        program = bpf.load(bpf.answer(bpf.PASS))
+        bpf.attach(program, "eth0", bpf.TCX_INGRESS)
+        os.close(program)
+
+    world.ap.call(attach)
 
 
-def _has_burst(world: FaultWorld) -> bool:
-    found = witness.classes(world.ap, "eth0").get("1:1")
-    return found is not None and found.burst_bytes == 2 * (1400 + 14)
+def _set_priorities(world: FaultWorld) -> None:
+    """A filter in front of ours that gives all packets a priority, as HTB classes of somebody else would want it."""
+    path = f"{world.programs.folder}/bpf/priority"
+
+    def pin() -> None:
+        program = bpf.load(bpf.set_priority(0x1_0001, bpf.NEXT))
+        bpf.pin(program, path)
+        os.close(program)
+
+    world.ap.call(pin)
+    world.tc(*f"filter add dev eth0 egress pref 5 protocol all bpf direct-action pinned {path}".split())
+
+
+def _delete_names(world: FaultWorld) -> None:
+    """Of the program and its maps, behind the limiter's back."""
+    for path in sorted((world.programs.folder / "bpf" / "maps").iterdir()):
+        path.unlink()
+
+
+def _has_names(world: FaultWorld) -> bool:
+    folder = world.programs.folder / "bpf" / "maps"
+    is_named = folder.is_dir() and any(one.name == "lanes" for one in folder.iterdir())
+    return is_named or "maps_lost" in world.problems()
 
 
 def _has_leaf(world: FaultWorld) -> bool:
-    return any(
-        one["handle"] == "1001:" and one["options"]["limit"] < 900_000 for one in witness.qdiscs(world.ap, "eth0")
-    )
+    leaves = (one for one in witness.qdiscs(world.ap, "slbw0") if one["handle"] == "1:")
+    return any(one["options"]["limit"] < 900_000 for one in leaves)
 
 
 FAULTS: dict[str, Fault] = {
-    "the link goes down and up": Fault(_down_and_up, _limited("eth0", 1, 2)),
-    "the interface gets another name": Fault(_ip("link set eth0 name wan0"), _limited("wan0", 1, 2)),
-    "the interface gets another MTU": Fault(_ip("link set eth0 mtu 1400"), _has_burst),
-    "the interface is made anew": Fault(
-        _new_wire, lambda world: _limited("eth0", 1, 2)(world) and _is_redirected(world)
-    ),
-    "the tun device is made anew": Fault(FaultWorld.renew_tunnel, _limited("tun0", 3)),
-    "the address moves": Fault(_move_addresses, _limited("eth1", 1, 2)),
-    "the route moves": Fault(lambda world: world.route_over(NETS["eth1"]), _limited("eth1", 1)),
+    "the link goes down and up": Fault(_down_and_up, _stands()),
+    "the interface gets another name": Fault(_ip("link set eth0 name wan0"), _stands("wan0", "eth1", "tun0")),
+    "the interface gets another MTU": Fault(_ip("link set eth0 mtu 1400"), _stands()),
+    "the interface is made anew": Fault(_new_wire, _stands()),
+    "the tun device is made anew": Fault(FaultWorld.renew_tunnel, _stands()),
+    "there is another card, and a link moves there": Fault(_another_wire, _stands(*DEVICES, "eth2")),
+    "the address moves": Fault(_move_addresses, _stands()),
+    "the route moves": Fault(lambda world: world.route_over(NETS["eth1"]), _stands()),
     "a rule moves the route": Fault(
-        _add_rule, _limited("eth1", 1), prepare=_ip("route add 203.0.113.11 via 198.51.100.11 src 203.0.113.1 table 77")
+        _add_rule, _stands(), prepare=_ip("route add 203.0.113.11 via 198.51.100.11 src 203.0.113.1 table 77")
     ),
-    "the IFB is deleted": Fault(_ip("link del slbw0"), _is_redirected),
-    "the IFB goes down": Fault(_ip("link set slbw0 down"), _is_redirected),
-    "the root is replaced by another tool": Fault(
-        _tc("qdisc replace dev eth0 root handle 7: pfifo limit 500"),
-        lambda world: world.problems().get("foreign_root") == "eth0",
-        leaves_unlimited=True,
+    "the IFB is deleted": Fault(_ip("link del slbw0"), _stands()),
+    "the other IFB is deleted": Fault(_ip("link del slbw1"), _stands()),
+    "the IFB goes down": Fault(_ip("link set slbw1 down"), _stands()),
+    "the IFB gets another name": Fault(_ip("link set slbw0 name ifbx"), _stands()),
+    "the IFB's root is deleted": Fault(_tc("qdisc del dev slbw0 root"), _stands()),
+    "the card's root is another tool's": Fault(_tc("qdisc replace dev eth0 root handle 7: pfifo limit 500"), _stands()),
+    "the card's root is deleted": Fault(
+        _tc("qdisc del dev eth0 root"), _stands(), prepare=_tc("qdisc replace dev eth0 root handle 7: pfifo limit 500")
     ),
-    "the other tool's root goes": Fault(
-        _tc("qdisc del dev eth0 root"),
-        lambda world: _limited("eth0", 1, 2)(world) and "foreign_root" not in world.problems(),
-        prepare=_wait_for_report,
-    ),
-    "the root is deleted": Fault(_tc("qdisc del dev eth0 root"), _limited("eth0", 1, 2)),
-    "the clsact is deleted": Fault(_tc("qdisc del dev eth0 clsact"), _is_redirected),
-    "the IFB's root is deleted": Fault(_tc("qdisc del dev slbw0 root"), _limited("eth0", 1, 2)),
-    "filters are deleted": _with_filters("filter del dev eth0 parent 1:", "eth0", "parent", "1:"),
-    "filters of the IFB are deleted": _with_filters("filter del dev slbw0 parent 3:", IFB, "parent", "3:"),
-    "redirects are deleted": _with_filters("filter del dev eth0 ingress", "eth0", "ingress"),
+    "the clsact is deleted": Fault(_tc("qdisc del dev eth0 clsact"), _stands()),
+    "filters are deleted": Fault(_tc("filter del dev eth0 egress"), _stands()),
+    "redirects are deleted": Fault(_tc("filter del dev eth0 ingress pref 21"), _stands()),
+    "a class is deleted": Fault(_tc("class del dev slbw1 classid 51b0:1001"), _stands()),
     "a class is changed by hand": Fault(
-        _tc(
-            "class change dev eth0 classid 1:1 htb rate 1gbit ceil 1gbit",
-            "class change dev eth0 classid 1:1001 htb rate 1gbit ceil 1gbit",
-        ),
-        _limited("eth0", 1),
+        _tc("class change dev slbw0 classid 51b0:1 htb rate 1gbit ceil 1gbit"), _stands()
     ),
-    "a leaf is changed by hand": Fault(_tc("qdisc change dev eth0 handle 1001: bfifo limit 900000"), _has_leaf),
+    "a leaf is changed by hand": Fault(_tc("qdisc change dev slbw0 handle 1: bfifo limit 900000"), _has_leaf),
+    "the names of the maps are deleted": Fault(_delete_names, _has_names),
+    "a tcx program is in front": Fault(_attach_tcx, _is_told("hook_obstructed", "eth0"), leaves="unlimited"),
+    # It meets what comes back from the IFB once more, and hides it from ours.
+    "a filter in front sets the priority": Fault(_set_priorities, _is_told("hook_obstructed", "eth0"), leaves="silent"),
 }

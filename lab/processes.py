@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from ap_agent.document.state import LimiterState, read_state
 from measuring.netns import LabError, Namespace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -172,9 +173,9 @@ class Processes:
         """One of the folders of agent.toml, `state_dir` for example."""
         return Path(folders_of(self.folder)[key])
 
-    def state(self) -> dict[str, Any]:
-        """The limiter's state file; empty while there is none."""
-        return _read(self.path_of("limiter_run_dir") / "state.json")
+    def state(self) -> LimiterState | None:
+        """What the limiter wrote last; None while there is nothing."""
+        return read_state(self.path_of("limiter_run_dir"))
 
     def health(self) -> dict[str, Any]:
         """The agent's health file; empty while there is none."""
@@ -182,8 +183,9 @@ class Processes:
 
     def problems(self) -> dict[str, str]:
         """Of both: subject by code."""
-        found = [*self.state().get("problems", []), *self.health().get("problems", [])]
-        return {one["code"]: one["subject"] for one in found}
+        state = self.state()
+        of_limiter = {one.code: one.subject for one in state.problems} if state is not None else {}
+        return of_limiter | {one["code"]: one["subject"] for one in self.health().get("problems", [])}
 
 
 def _read(path: Path) -> dict[str, Any]:
