@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from lab import bpf, witness
 from lab.fault_world import LIMIT_KBIT, NETS, OFFERED_KBIT, PAYLOAD_BYTES, FaultWorld
@@ -38,13 +38,14 @@ See = Callable[[FaultWorld], bool]
 
 @dataclass(frozen=True)
 class Fault:
-    """`is_healed` looks at the kernel, or for what is not ours at the report. `leaves`: what a link may be until somebody
-    takes the fault away again, for it is not the limiter's to remove."""
+    """`is_healed` looks at the kernel, or for what is not ours at the report. Such faults may leave a link unlimited, or
+    silent, until somebody takes them away again."""
 
     cause: Act
     is_healed: See
     prepare: Act | None = None
-    leaves: Literal["", "unlimited", "silent"] = ""
+    leaves_unlimited: bool = False
+    leaves_silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,9 @@ FAULTS: dict[str, Fault] = {
     ),
     "a leaf is changed by hand": Fault(_tc("qdisc change dev slbw0 handle 1: bfifo limit 900000"), _has_leaf),
     "the names of the maps are deleted": Fault(_delete_names, _has_names),
-    "a tcx program is in front": Fault(_attach_tcx, _is_told("hook_obstructed", "eth0"), leaves="unlimited"),
+    "a tcx program is in front": Fault(_attach_tcx, _is_told("hook_obstructed", "eth0"), leaves_unlimited=True),
     # It meets what comes back from the IFB once more, and hides it from ours.
-    "a filter in front sets the priority": Fault(_set_priorities, _is_told("hook_obstructed", "eth0"), leaves="silent"),
+    "a filter in front sets the priority": Fault(
+        _set_priorities, _is_told("hook_obstructed", "eth0"), leaves_silent=True
+    ),
 }
