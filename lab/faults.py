@@ -38,7 +38,7 @@ See = Callable[[FaultWorld], bool]
 
 @dataclass(frozen=True)
 class Fault:
-    """`is_healed` looks at the kernel, or for what is not ours at the report. Such faults may leave a link unlimited, or
+    """`is_healed` looks at the kernel, or for what is not ours at the report. Some leave a link unlimited, or
     silent, until somebody takes them away again."""
 
     cause: Act

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ap_agent.document.state import LimiterState, read_state
-from measuring.netns import LabError, Namespace
+from measuring.netns import LabError, Namespace, run_command
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 Program = Literal["limiter", "agent"]
@@ -64,9 +64,9 @@ def folders_of(folder: Path) -> dict[str, str]:
 
 
 class Processes:
-    """Context manager. `settings` are keys of agent.toml beside the folders."""
+    """Context manager. `settings` are keys of agent.toml beside the folders. Without `host` only `run` works, here."""
 
-    def __init__(self, host: Namespace, folder: Path, settings: Mapping[str, object]) -> None:
+    def __init__(self, host: Namespace | None, folder: Path, settings: Mapping[str, object]) -> None:
         self.host = host
         self.folder = folder
         self.config = folder / "agent.toml"
@@ -100,10 +100,13 @@ class Processes:
 
     def run(self, name: Program, *arguments: str | Path, stdin: str = "", check: bool = True) -> str:
         """One command to its end; returns what it printed. Raises `LabError`."""
-        return self.host.run(*self.command(name, *arguments), stdin=stdin, check=check, timeout_s=60.0)
+        inside = ["ip", "netns", "exec", self.host.name] if self.host is not None else []
+        return run_command([*inside, *self.command(name, *arguments)], stdin=stdin, check=check, timeout_s=60.0)
 
     def start(self, name: Program, *, first: str = "") -> int:
         """`run`; returns its pid. `first` is Python that its process runs before. The lab ends it at the latest."""
+        if self.host is None:
+            raise LabError("programs run in a namespace")
         argv = self.command(name, "run")
         if first:
             code = f"import sys\nfrom {MODULES[name]} import __main__ as program\n" if name == "agent" else ""

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,12 +112,13 @@ def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
             agent = DemoAgent(world.ap, folder / "agent")
             step("The attachment point enrols with a one-time token; it will believe only what this key signed")
             print("\n".join(f"  {line}" for line in agent.enrol(host.token)[:2]))
-            step("Starting the agent on the attachment point; it pulls across the NIC that it will limit")
-            agent.start()
-            story = Story(site, agent, world, host.attachment_point_id, step)
-            outcome = story.tell(options.seconds)
-            if sys.stdin.isatty() and not options.no_wait:
-                _keep_open(world, service)
+            step("Starting the limiter (rights, no network) and the agent (network, no rights) on the attachment point")
+            with closing(agent):
+                agent.start()
+                story = Story(site, agent, world, host.attachment_point_id, step)
+                outcome = story.tell(options.seconds)
+                if sys.stdin.isatty() and not options.no_wait:
+                    _keep_open(world, service)
             return outcome
         finally:
             service.stop()

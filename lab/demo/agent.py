@@ -1,118 +1,106 @@
-"""The demo's agent on the attachment point, and what the kernel there says (read with `tc`, not by the agent)."""
+"""The demo's attachment point: its two programs, and what the kernel there says (read with `tc`, not by them)."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 from lab import witness
 from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, UserAs
-from lab.service import REPOSITORY
+from lab.processes import Processes
 from measuring.netns import LabError, Namespace
 
-NIC, IFB = "eth0", "slbw0"
+IFBS = (("slbw0", 0), ("slbw1", 0x1000))  # to the user, from the user; bit of the classes' minors
+MAJOR = "51b0"
 _LOOK_INTERVAL_S = 0.02
 _CHANGE_DEADLINE_S = 30.0
-_CONFIG = """\
-# Written by the demo. The keys are explained in docs/agent.md.
-allow_plain_http = true      # the lab has no certificate; never do this on a real network
-credentials_file = "{folder}/credentials.json"
-state_dir = "{folder}/state"
-run_dir = "{folder}/run"
-receipt_interval_s = 5
-{more}"""
 
 
-def write_config(folder: Path, more: str = "") -> Path:
-    """Write agent.toml as an operator would; it holds no secret. `more` are further lines."""
-    folder.mkdir()
-    config = folder / "agent.toml"
-    config.write_text(_CONFIG.format(folder=folder, more=more), encoding="utf-8")
-    return config
-
-
-def agent_command(*arguments: str | Path) -> list[str]:
-    """`python -m ap_agent ...`, from whatever folder."""
-    return ["env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", "ap_agent", *map(str, arguments)]
+def programs(ap: Namespace | None, folder: Path, more: str = "") -> Processes:
+    """Both programs with an agent.toml as an operator would write it; it holds no secret. `more` are further lines.
+    Without a namespace they run on this host."""
+    settings = {
+        "allow_plain_http": True,  # the lab has no certificate; never do this on a real network
+        "credentials_file": str(folder / "credentials.json"),
+        "receipt_interval_s": 5,
+        **tomllib.loads(more),
+    }
+    return Processes(ap, folder, settings)
 
 
 class DemoAgent:
-    """The agent inside the attachment point: enrolled with a one-time token, then `python -m ap_agent run`."""
+    """Agent and limiter inside the attachment point: enrolled with a one-time token, then both run."""
 
     def __init__(self, ap: Namespace, folder: Path, more: str = "") -> None:
         self._ap = ap
-        self._config = write_config(folder, more)
-        self._log = folder / "agent.log"
-        self._process: subprocess.Popen[str] | None = None
+        self._folder = folder
+        self.programs = programs(ap, folder, more)
 
     def enrol(self, token: str, url: str = SITE_URL) -> list[str]:
         """`ap_agent enrol`, the token on its standard input; returns what it says. Raises `LabError`."""
-        said = self._ap.run(*agent_command("enrol", url, "--config", self._config), stdin=f"{token}\n")
-        return said.splitlines()
+        return self.programs.run("agent", "enrol", url, stdin=f"{token}\n").splitlines()
 
     @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
+    def pid(self) -> int:
+        """Of the agent."""
+        return self.programs.pid("agent")
 
     def start(self) -> None:
-        """The lab ends the process when it closes."""
-        with self._log.open("w", encoding="utf-8") as log:
-            self._process = self._ap.python(
-                "ap_agent", "run", "--config", str(self._config), stdout=log, stderr=subprocess.STDOUT
-            )
+        """Both programs. The lab ends them when it closes."""
+        self.programs.__enter__()
+        self.programs.start_both()
+
+    def close(self) -> None:
+        """End them, and let go of their maps."""
+        self.programs.__exit__(None, None, None)
 
     def check(self) -> None:
-        """Raises `LabError` when the agent has ended."""
-        if self._process is not None and self._process.poll() is not None:
-            raise LabError(f"the agent ended with {self._process.returncode}: {self._log.read_text()[-1500:]}")
-
-    def wait(self, timeout_s: float) -> None:
-        """Until the process that somebody ended is gone. Raises `subprocess.TimeoutExpired`."""
-        if self._process is not None:
-            self._process.wait(timeout_s)
+        """Raises `LabError` when one has ended."""
+        self.programs.check()
 
     @property
     def state(self) -> Path:
-        """Where it stores configurations and what it counted."""
-        return self._config.with_name("state")
+        """Where the agent stores configurations and what was counted."""
+        return self.programs.path_of("state_dir")
 
     @property
     def credentials(self) -> Path:
         """What the enrolment wrote."""
-        return self._config.with_name("credentials.json")
+        return self._folder / "credentials.json"
 
     def problems(self) -> list[str]:
         """What the agent says is wrong now, in its health file."""
-        health = json.loads((self._config.parent / "run" / "health.json").read_text(encoding="utf-8"))
-        return [f"{one['code']}: {one['message']}" for one in health["problems"]]
+        return [f"{one['code']}: {one['message']}" for one in self.programs.health()["problems"]]
 
     def planned_writes(self) -> int:
-        """How many kernel writes a further cycle would make: `ap_agent plan --json`, which touches nothing."""
-        text = self._ap.run(*agent_command("plan", "--json", "--config", self._config), check=False)
-        return len(json.loads(text)["plan"]["ops"])
+        """How many kernel writes a further pass would make: `plan --json`, which touches nothing."""
+        text = self.programs.run("limiter", "plan", "--json", check=False)
+        return len(json.loads(text)["operations"])
 
     # --- the kernel, by tc ----------------------------------------------------------------------------------------
 
     def kernel_rates_kbit(self, interface_id: int) -> tuple[int | None, int | None]:
-        """(to the user AS, from it): the rate of the link's class on the NIC and on the IFB, None where it has none.
+        """(to the user AS, from it): the rate of the link's class on the IFB of each direction, None where it has none.
 
-        0 where both leaves have a limit of 0 bytes, which drops everything (docs/adr/0002).
+        A blocked link has none either, for nothing passes: it is 0 where the limiter read that back from its program.
         """
-        return self._rate(NIC, 1, interface_id), self._rate(IFB, 3, interface_id)
+        state = self.programs.state()
+        link = state.links.get(interface_id) if state is not None else None
+        said = (None, None) if link is None else (link.to_user, link.from_user)
+        rates = [
+            self._rate(dev, bit | interface_id) if one is None or one.rate_kbit else 0
+            for (dev, bit), one in zip(IFBS, said, strict=True)
+        ]
+        return rates[0], rates[1]
 
-    def _rate(self, dev: str, major: int, interface_id: int) -> int | None:
-        found = witness.classes(self._ap, dev).get(f"{major:x}:{interface_id:x}")
-        if found is None:
-            return None
-        leaves = {f"{base + interface_id:x}:" for base in (0x1000, 0x2000)}
-        limits = [one["options"]["limit"] for one in witness.qdiscs(self._ap, dev) if one["handle"] in leaves]
-        return 0 if limits == [0, 0] else found.rate_bits // 1000
+    def _rate(self, dev: str, minor: int) -> int | None:
+        found = witness.classes(self._ap, dev).get(f"{MAJOR}:{minor:x}")
+        return found.rate_bits // 1000 if found is not None else None
 
     def time_until_rate(self, site: DemoSite, user_as: UserAs, kbit: int, save: Callable[[], float]) -> float:
         """Seconds from the moment when the form was sent (returned by `save`) until the kernel has the rate both ways.

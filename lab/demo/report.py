@@ -60,7 +60,7 @@ def _link_row(site: DemoSite, agent: DemoAgent, one: LinkMeasurement) -> tuple[s
         _measured(one.to_user_kbit, enforced),
         _measured(one.from_user_kbit, enforced),
         f"{one.heartbeats_arrived} of {one.heartbeats_sent}",
-        link["status"]["stage"],
+        site.words(one.user_as),
     )
 
 
@@ -117,8 +117,8 @@ def judge(site: DemoSite, measured: Measured) -> list[Verdict]:
 def judge_idle(agent: DemoAgent) -> Verdict:
     """A further cycle on the same configuration must write nothing."""
     writes = agent.planned_writes()
-    print(f"  A further cycle of the agent would make {writes} writes to the kernel.")
-    return Verdict(f"second cycle: {writes} writes", writes == 0)
+    print(f"  A further pass of the limiter would make {writes} writes to the kernel.")
+    return Verdict(f"second pass: {writes} writes", writes == 0)
 
 
 def change_line(user_as: UserAs, kbit: int, took_s: float) -> str:

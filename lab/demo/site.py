@@ -6,7 +6,9 @@ put into the database directly, as its operators would have done long before.
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -109,6 +111,13 @@ class DemoSite:
         link = self.link(user_as)
         page: Page = self._inside(lambda: self._browser(user_as.owner, "/login/").open(f"/ases/{link['as_id']}/"))
         return page.html
+
+    def words(self, user_as: UserAs) -> str:
+        """What that page calls the state of the link: `enforced`, for example. Raises `PageError`."""
+        found = re.search(r'<span id="link-\d+-stage".*?</span>', self.page_says(user_as), flags=re.DOTALL)
+        if found is None:
+            raise PageError(f"the page of {user_as.label} does not say how its link is")
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", found.group())).split())
 
     # --- administrators ------------------------------------------------------------------------------------------
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import io
 import json
 import socket
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import requests
 
-from lab.demo.agent import agent_command, write_config
+from lab.demo.agent import programs
 from lab.demo.site import DemoSite
 from lab.demo.world import USER_ASES
+from lab.processes import Processes
 from lab.serve import is_healthy
 from lab.service import CoordinationService
+from measuring.netns import LabError
 
 EXIT_NOT_EVERYTHING_SHOWN = 3
 _PLAN_LINES = 12
@@ -41,25 +42,21 @@ def show_without_root(missing: str, folder: Path, step: Callable[[str], None]) -
             link = site.link(user_as)
             print(f"  {user_as.label}: {link['bandwidth_kbit']:,} kbit/s requested. {link['status']['text']}")
         step("The attachment point enrols with a one-time token and pulls its configuration")
-        config = write_config(folder / "agent")
-        print("\n".join(f"  {line}" for line in _agent("enrol", site_url, "--config", config, token=host.token)[:2]))
-        _show_tarball(site_url, config.with_name("credentials.json"))
-        step("What the agent would do with it on this machine (`ap_agent plan` touches nothing)")
-        _show_plan(config)
+        both = programs(None, folder / "agent")
+        said = both.run("agent", "enrol", site_url, stdin=f"{host.token}\n").splitlines()
+        print("\n".join(f"  {line}" for line in said[:2]))
+        link_info = _show_tarball(site_url, both.folder / "credentials.json")
+        step("What the limiter would do with it on this machine (`plan` touches nothing)")
+        (both.folder / "link_info.json").write_bytes(link_info)
+        _show_plan(both)
     finally:
         service.stop()
     print(f"\nNot shown: limits in the kernel and measured traffic. {missing}")
     return EXIT_NOT_EVERYTHING_SHOWN
 
 
-def _agent(*arguments: str | Path, token: str = "") -> list[str]:
-    done = subprocess.run(
-        agent_command(*arguments), input=token, capture_output=True, text=True, check=False, timeout=60
-    )
-    return (done.stdout + done.stderr).splitlines()
-
-
-def _show_tarball(site_url: str, credentials_file: Path) -> None:
+def _show_tarball(site_url: str, credentials_file: Path) -> bytes:
+    """Returns its link_info.json. Raises `LabError`."""
     credentials = json.loads(credentials_file.read_text(encoding="utf-8"))
     answer = requests.get(
         f"{site_url}/api/v4/host/{credentials['host_id']}/config",
@@ -70,15 +67,18 @@ def _show_tarball(site_url: str, credentials_file: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(answer.content)) as tar:
         for member in tar.getmembers():
             print(f"  {member.name} ({member.size} bytes)")
-        link_info = tar.extractfile("etc/scion/link_info.json")
-        if link_info is not None:
-            for interface_id, entry in json.load(link_info).items():
-                where = f"{entry['IP-Address']} port {entry['Port']}"
-                print(f"    link {interface_id}: {entry['Bandwidth']:,} kbit/s, {where}")
+        file = tar.extractfile("etc/scion/link_info.json")
+        if file is None:
+            raise LabError("the configuration has no link_info.json")
+        link_info = file.read()
+    for interface_id, entry in json.loads(link_info).items():
+        print(f"    link {interface_id}: {entry['Bandwidth']:,} kbit/s, {entry['IP-Address']} port {entry['Port']}")
+    return link_info
 
 
-def _show_plan(config: Path) -> None:
-    lines = _agent("plan", "--config", config)
+def _show_plan(both: Processes) -> None:
+    text = both.run("limiter", "plan", "--link-info", both.folder / "link_info.json", check=False)
+    lines = text.splitlines()
     print("\n".join(f"  {line}" for line in lines[:_PLAN_LINES]))
     if len(lines) > _PLAN_LINES:
         print(f"  ... and {len(lines) - _PLAN_LINES} more lines")

@@ -1,8 +1,9 @@
-"""A whole small SCIONLab for the tests of this folder: service, worker, agent and hosts, as in the demo."""
+"""A whole small SCIONLab for the tests of this folder: service, worker, limiter, agent and hosts, as in the demo."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
             agent = DemoAgent(world.ap, folder / "agent", more="usage_interval_s = 1\n")
             agent.enrol(host.token)
-            agent.start()
-            yield Stack(world, service, site, agent, host.attachment_point_id, mailbox)
+            with closing(agent):
+                agent.start()
+                yield Stack(world, service, site, agent, host.attachment_point_id, mailbox)
         finally:
             service.stop()
             mailbox.close()
