@@ -1,4 +1,4 @@
-"""An attachment point with the real agent, a service beside it, and faults to be had."""
+"""An attachment point with the real agent and the real limiter, a service beside it, and faults to be had."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ MS_RDONLY, MS_REMOUNT = 1, 32  # <sys/mount.h>
 
 
 class Zygote:
-    """The process that agents are forked from; see `zygote`."""
+    """The process that agents and limiters are forked from; see `zygote`."""
 
     def __init__(self, host: Namespace) -> None:
         self._process = host.popen([sys.executable, "-m", "tests.faults.agent.zygote"], stdin=subprocess.PIPE)
@@ -57,7 +58,7 @@ class Zygote:
 
 @dataclass
 class World:
-    """One attachment point: its folders, its kernel, its agents, and the service that they talk to."""
+    """One attachment point: its folders, its kernel, its programs, and the service that they talk to."""
 
     host: Namespace
     zygote: Zygote
@@ -66,6 +67,7 @@ class World:
     running: list[int] = field(default_factory=list)
     number: int = 0  # of the newest bundle
     offered: bytes = b""
+    limiter: int = 0  # its pid
 
     @property
     def state(self) -> Path:
@@ -87,6 +89,9 @@ class World:
             "service_keys": [_key_text(SigningKey(1))],
             "state_dir": str(self.state),
             "run_dir": str(self.folder / "run"),
+            "limiter_state_dir": str(self.folder / "limiter-state"),
+            "limiter_run_dir": str(self.folder / "limiter-run"),
+            "maps_dir": str(self.folder / "bpf" / "maps"),
             "poll_interval_s": 0.2,
             "backoff_max_s": 1,
             "read_timeout_s": 5,
@@ -125,15 +130,21 @@ class World:
             if one is not None
         )
 
-    # --- the agent ----------------------------------------------------------------------------------------------------
+    # --- agent and limiter --------------------------------------------------------------------------------------------
 
-    def arguments(self, command: str) -> list[str]:
-        return [command, "--config", str(self.config)]
+    def _command(self, program: str, command: str, **more: object) -> dict[str, object]:
+        log = self.log if program == "agent" else self.folder / "limiter.log"
+        return {"program": program, "argv": [command, "--config", str(self.config)], "log": str(log), **more}
 
-    def start(self, command: str = "run", **options: object) -> int:
-        pid: int = self.zygote.do("start", argv=self.arguments(command), log=str(self.log), options=options)["pid"]
+    def start(self, command: str = "run", program: str = "agent", **options: object) -> int:
+        pid: int = self.zygote.do("start", **self._command(program, command, options=options))["pid"]
         self.running.append(pid)
         return pid
+
+    def start_limiter(self) -> int:
+        """As its unit does: it runs before the agent and after it."""
+        self.limiter = self.start("run", "limiter")
+        return self.limiter
 
     def ended(self, pid: int, timeout_s: float = PATIENCE_S) -> int | None:
         """Its exit code (negative: the signal); None where it still runs."""
@@ -142,20 +153,31 @@ class World:
             self.running.remove(pid)
         return code
 
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        assert self.ended(pid) == -signal.SIGKILL
+
     def stop(self, pid: int) -> None:
         os.kill(pid, signal.SIGTERM)
         assert self.ended(pid) == 0, self.said()
 
-    def once(self, **options: object) -> int | None:
-        return self.ended(self.start("once", **options))
+    def once(self, program: str = "agent", **options: object) -> int | None:
+        return self.ended(self.start("once", program, **options))
 
-    def watched_once(self, **how: object) -> dict[str, Any]:
-        """`once` under the tracer; see `zygote`."""
-        return self.zygote.do("watch", argv=self.arguments("once"), log=str(self.log), **how)
+    def watched(self, command: str = "once", program: str = "agent", **how: object) -> dict[str, Any]:
+        """A command under the tracer, to its end or its death; see `zygote`."""
+        return self.zygote.do("watch", **self._command(program, command, **how))
+
+    def end_watched(self) -> None:
+        """SIGTERM for what another thread watches."""
+        found = Path(f"/proc/{self.zygote.pid}/task/{self.zygote.pid}/children").read_text().split()
+        for pid in set(map(int, found)) - set(self.running):
+            os.kill(pid, signal.SIGTERM)
 
     def said(self) -> str:
-        """What the agents printed, without what they wrote to the kernel."""
-        text = self.log.read_text() if self.log.exists() else ""
+        """What agents and limiters printed, without what they wrote to the kernel."""
+        logs = (self.log, self.folder / "limiter.log")
+        text = "\n".join(one.read_text() for one in logs if one.exists())
         return "\n".join(line for line in text.splitlines() if not line.startswith(("kernel.write", "  ")))
 
     def problems(self) -> dict[str, str]:
@@ -177,13 +199,12 @@ class World:
         """What `tc` shows for each link: kbit/s to the user AS and from it."""
         found = [
             {
-                int(classid.partition(":")[2], 16): one.rate_bits // 1000
+                int(classid.partition(":")[2], 16) & 0xFFF: one.rate_bits // 1000
                 for classid, one in witness.classes(self.host, dev).items()
-                if one.parent is None
             }
-            for dev in ("eth0", "slbw0")
+            for dev in ("slbw0", "slbw1")
         ]
-        return {link: (kbit, found[1].get(link, -1)) for link, kbit in found[0].items()}
+        return {link: (found[0].get(link, -1), found[1].get(link, -1)) for link in found[0].keys() | found[1].keys()}
 
     def enforces(self, limits: dict[int, int]) -> bool:
         return self.limits() == {link: (kbit, kbit) for link, kbit in limits.items()}
@@ -226,18 +247,29 @@ def attachment_point() -> Iterator[tuple[Namespace, Zygote]]:
         yield ap, Zygote(ap)
 
 
-@pytest.fixture
-def world(attachment_point: tuple[Namespace, Zygote], tmp_path: Path) -> Iterator[World]:
-    host, zygote = attachment_point
+@contextmanager
+def a_world(host: Namespace, zygote: Zygote, folder: Path, **settings: object) -> Iterator[World]:
+    """With a running limiter; in the end nothing of it is left in the kernel."""
     running = service()
     offered = host.call(running.__enter__)  # its socket stays in the namespace
-    found = World(host, zygote, offered, tmp_path)
-    found.configure()
+    found = World(host, zygote, offered, folder)
+    found.configure(**settings)
+    bpf = folder / "bpf"
+    bpf.mkdir()
+    zygote.do("mount", kind="bpf", path=str(bpf), flags=0, data="")
     try:
+        found.start_limiter()
         yield found
     finally:
         for pid in list(found.running):
             os.kill(pid, signal.SIGKILL)
             found.ended(pid)
         running.__exit__(None, None, None)
-        assert found.ended(found.start("reset")) == 0, found.said()
+        assert found.ended(found.start("reset", "limiter")) == 0, found.said()
+        zygote.do("unmount", path=str(bpf))
+
+
+@pytest.fixture
+def world(attachment_point: tuple[Namespace, Zygote], tmp_path: Path) -> Iterator[World]:
+    with a_world(*attachment_point, tmp_path) as found:
+        yield found

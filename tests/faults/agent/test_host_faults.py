@@ -61,7 +61,7 @@ def converges(world: World, pid: int, new: str) -> None:
 def small_disk(world: World, size: str) -> Iterator[Path]:
     """The state directory on a tmpfs that the agent alone has. Yields the way to it from here."""
     world.state.mkdir()
-    world.zygote.do("mount", path=str(world.state), flags=0, data=f"{size},mode=0700")
+    world.zygote.do("mount", kind="tmpfs", path=str(world.state), flags=0, data=f"{size},mode=0700")
     try:
         yield world.zygote.sees(world.state)
     finally:
@@ -95,12 +95,12 @@ def test_no_inodes_left(world: World) -> None:
 def test_disk_read_only(world: World) -> None:
     with small_disk(world, "size=256k"):
         pid = begin(world)
-        world.zygote.do("mount", path=str(world.state), flags=MS_REMOUNT | MS_RDONLY, data="size=256k")
+        world.zygote.do("mount", kind="tmpfs", path=str(world.state), flags=MS_REMOUNT | MS_RDONLY, data="size=256k")
         said = outlives(
             world,
             pid,
             "state_unusable",
-            lambda: world.zygote.do("mount", path=str(world.state), flags=MS_REMOUNT, data="size=256k"),
+            lambda: world.zygote.do("mount", kind="tmpfs", path=str(world.state), flags=MS_REMOUNT, data="size=256k"),
         )
         assert "Read-only file system" in said
 

@@ -1,10 +1,10 @@
-"""kill -9 before every effect of a cycle, from the request to the receipt, with the real kernel and a real service.
+"""kill -9 before every effect of either program, from the request to the receipt, with the real kernel and a service.
 
-One cycle asks the service, unpacks, checks, stores, switches, changes the kernel, reads it back and sends its receipt.
-The process is killed before each of its system calls that somebody else can see (`tracer`), in a cycle that takes up a
-new bundle: one link gets another rate, one goes, one comes. After each death the kernel has every limit that lasts, at
-its old or its new rate; what is stored is the old bundle or the new one, whole; and the next start enforces the new one
-and says so in its receipt.
+The agent asks the service, unpacks, checks, stores, switches, hands over and sends its receipt; the limiter verifies,
+changes the kernel, reads it back, says so and keeps the document. Each is killed before each of its system calls that
+somebody else can see (`tracer`), while a new bundle is taken up: one link gets another rate, one goes, one comes. After
+each death the kernel has every limit that lasts, at its old or its new rate; what is stored is the old bundle or the
+new one, whole; and the next start enforces the new one, and a receipt says so.
 
 Each bundle also retires a key of the service and brings a new one, so that the next is believed only where the keys and
 the bundle on the disk belong together. The next start is killed as well, at a random effect, and the one after it
@@ -14,13 +14,17 @@ directions of the change.
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import threading
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-from tests.faults.agent.conftest import World
+from ap_agent.document.handover import FILE_NAME
+from tests.faults.agent.conftest import World, eventually
 from tests.faults.agent.tracer import needs_tracer
 
 EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
@@ -50,26 +54,27 @@ def _some(effects: int) -> Iterable[int]:
     return range(random.randrange(STRIDE), effects, STRIDE)  # noqa: S311 - so that many runs see every place
 
 
-def test_killed_before_any_effect_the_last_good_state_stays_and_the_next_start_converges(world: World) -> None:
+def test_agent_killed_before_any_effect_leaves_a_good_state_and_the_next_start_converges(world: World) -> None:
     world.offer(limits_of(0))
     assert world.once() == 0, world.said()
     assert world.enforces(limits_of(0))
     old = world.offer(limits_of(1))
-    whole = world.watched_once(is_recording=True)
+    whole = world.watched(is_recording=True)
     assert whole["exit_code"] == 0, world.said()
-    # The store, the kernel's socket, the way to the service: all of them are among the effects.
+    # The store, the hand-over, the way to the service: all of them are among the effects.
     kinds = {one["call"] for one in whole["effects"]}
-    assert {"write", "fsync", "rename", "symlink", "sendto", "connect", "flock"} <= kinds, kinds
+    assert {"write", "fsync", "rename", "symlink", "connect"} <= kinds, kinds
+    assert any(one["target"].endswith("document.json") for one in whole["effects"])
     effects = whole["count"]
     cuts = [cut for cut in range(effects) for _ in range(2)] if EVERY_CUT else list(_some(effects))
     deaths = 0
     for count, cut in enumerate(cuts):
         new = world.offer(limits_of(count))
-        died = world.watched_once(kill_before=cut)
+        died = world.watched(kill_before=cut)
         where = f"killed before effect {cut} of {effects}: {died['killed_at']}"
         check_between(world, where)
         assert world.stored() in {old, new}, where
-        again = world.watched_once(kill_before=random.randrange(effects))  # noqa: S311 - any moment will do
+        again = world.watched(kill_before=random.randrange(effects))  # noqa: S311 - any moment will do
         where += f", then before {again['killed_at']}"
         check_between(world, where)
         assert world.once() == 0, (where, world.said())
@@ -79,3 +84,51 @@ def test_killed_before_any_effect_the_last_good_state_stays_and_the_next_start_c
         deaths += sum(one["exit_code"] is None for one in (died, again))
         old = new
     print(f"  measured: effects={effects} cuts={len(cuts)} deaths={deaths}")
+
+
+def test_limiter_killed_before_any_effect_keeps_every_limit_and_the_next_start_converges(world: World) -> None:
+    world.configure(usage_interval_s=1)  # it writes its state each second, so that every cut is reached
+    old = world.offer(limits_of(0))
+    agent = world.start()
+    eventually(lambda: world.told(old), world.said)
+    world.kill(world.limiter)
+    whole = watch_it_take_up(world, limits_of(1))
+    kinds = {one["call"] for one in whole["effects"]}
+    assert {"sendto", "bpf", "write", "fsync", "rename"} <= kinds, kinds
+    effects = whole["count"]
+    cuts = [cut for cut in range(effects) for _ in range(2)] if EVERY_CUT else list(_some(effects))
+    for count, cut in enumerate(cuts):
+        new = world.offer(limits_of(count))
+        eventually(lambda: handed(world) == new, world.said)  # noqa: B023
+        died = world.watched("run", "limiter", kill_before=cut)
+        where = f"killed before effect {cut} of {effects}: {died['killed_at']}"
+        assert died["exit_code"] is None, where
+        check_between(world, where)
+        limiter = world.start_limiter()
+        eventually(lambda: world.enforces(limits_of(count)), lambda: (where, world.limits(), world.said()))  # noqa: B023
+        eventually(lambda: world.told(new), lambda: (where, world.said()))  # noqa: B023
+        world.stop(limiter)
+    world.stop(agent)
+    print(f"  measured: effects={effects} deaths={len(cuts)}")
+
+
+def watch_it_take_up(world: World, limits: dict[int, int]) -> dict[str, Any]:
+    """All effects of a limiter from its start until it has said that the new bundle is in force."""
+    new = world.offer(limits)
+    eventually(lambda: handed(world) == new, world.said)
+    found: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: found.append(world.watched("run", "limiter", is_recording=True)))
+    thread.start()
+    eventually(lambda: world.told(new), world.said)
+    world.end_watched()
+    thread.join()
+    return found[0]
+
+
+def handed(world: World) -> str | None:
+    """The version of the document that lies where the agent hands over."""
+    path = world.state / FILE_NAME
+    if not path.exists():
+        return None
+    said = json.loads(json.loads(path.read_bytes())["signed"])
+    return f"{said['generation']}.{said['config_version']}"

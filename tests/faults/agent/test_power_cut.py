@@ -59,7 +59,7 @@ def test_after_a_power_cut_the_old_bundle_or_the_new_is_there_whole(world: World
         assert world.once() == 0, world.said()
     new = world.offer({1: 900, 2: 300})
     disk = Disk(world.state)
-    run = world.watched_once(is_recording=True)
+    run = world.watched(is_recording=True)
     assert run["exit_code"] == 0, world.said()
     trees: dict[tuple[object, ...], str | None] = {}
     folders = itertools.count()

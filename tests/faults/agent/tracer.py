@@ -72,6 +72,8 @@ CALLS = {
     93: "fchown",
     94: "lchown",
     260: "fchownat",
+    165: "mount",
+    321: "bpf",
     231: "exit_group",
 }
 _OF_A_DESCRIPTOR = {"write", "pwrite64", "writev", "connect", "sendto", "sendmsg", "sendmmsg", "shutdown", "bind"} | {
@@ -82,6 +84,8 @@ _OF_A_DESCRIPTOR = {"write", "pwrite64", "writev", "connect", "sendto", "sendmsg
     "fchmod",
     "fchown",
 }
+# enum bpf_cmd: those that change something. What a limiter writes into the memory of a map is no call: it is between.
+_BPF = {0: "a map", 2: "an entry", 3: "an entry that goes", 5: "a program", 6: "a name", 26: "entries of a map"}
 # Which arguments are names: (descriptor of a folder, name), or the position of a text that is no path.
 _Where = tuple[int | None, int] | int | None
 _FIRST: tuple[_Where, _Where] = ((None, 0), None)
@@ -90,6 +94,7 @@ _NAMES_AT: dict[str, tuple[_Where, _Where]] = {
     **dict.fromkeys(("openat", "unlinkat", "mkdirat", "fchmodat", "fchownat"), _BELOW),
     **dict.fromkeys(("renameat", "renameat2", "linkat"), ((0, 1), (2, 3))),
     **dict.fromkeys(("rename", "link"), ((None, 0), (None, 1))),
+    "mount": ((None, 1), None),
     "symlink": ((None, 1), 0),
     "symlinkat": ((1, 2), 0),
 }
@@ -234,6 +239,8 @@ def _effect(thread: int, call: str, arguments: list[int], *, with_data: bool) ->
     """None for what is not counted."""
     if call == "exit_group":
         return Effect(call, "the process itself")
+    if call == "bpf":
+        return Effect(call, _BPF[arguments[0]]) if arguments[0] in _BPF else None
     if call in _OF_A_DESCRIPTOR:
         path = _descriptor(thread, arguments[0])
         if arguments[0] in {1, 2} or path.startswith(("pipe:", "anon_inode:")):

@@ -1,13 +1,13 @@
-"""A process with the agent imported and nothing begun, from which agents are forked within 20 ms.
+"""A process with agent and limiter imported and nothing begun, from which both are forked within 20 ms.
 
-It runs inside a host's namespaces (network and mounts), reads one JSON command per line and answers with one line. An
-agent begins with what a start of its own would find: its arguments, no sockets, no threads. What cannot be done to a
-process from outside is prepared in the child before the agent's `main`: `OPTIONS`.
+It runs inside a host's namespaces (network and mounts), reads one JSON command per line and answers with one line. A
+program begins with what a start of its own would find: its arguments, no sockets, no threads. What cannot be done to a
+process from outside is prepared in the child before the program's `main`: `OPTIONS`.
 
-    {"do": "watch", "argv": ["once", ...], "log": "...", "kill_before": 17}     the agent under `tracer`
-    {"do": "start", "argv": ["run", ...], "log": "...", "options": {...}}       the agent on its own
+    {"do": "watch", "program": "agent", "argv": ["once", ...], "log": "...", "kill_before": 17}     under `tracer`
+    {"do": "start", "program": "limiter", "argv": ["run", ...], "log": "...", "options": {...}}     on its own
     {"do": "wait", "pid": 4711, "timeout_s": 10}                                its exit code, or null
-    {"do": "mount", "path": "...", "flags": 0, "data": "size=1m"}               a tmpfs, here alone (32: mounted anew)
+    {"do": "mount", "kind": "tmpfs", "path": "...", "flags": 0, "data": "size=1m"}      here alone (32: mounted anew)
     {"do": "unmount", "path": "..."}
 """
 
@@ -28,11 +28,11 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-import ap_agent.reconcile  # noqa: F401  # the command line imports it late
-from ap_agent.__main__ import main
+from ap_agent.commands import agent_cli, limiter_cli
 from tests.faults.agent import tracer
 from tests.faults.agent.tracer import Watched
 
+MAINS = {"agent": agent_cli.main, "limiter": limiter_cli.main}
 _CAP_NET_ADMIN = 12  # <linux/capability.h>
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -112,7 +112,8 @@ OPTIONS: dict[str, Callable[[Any], None]] = {
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def _agent(argv: list[str], log: str, options: dict[str, Any]) -> Callable[[], int]:
+def _program(command: dict[str, Any]) -> Callable[[], int]:
+    log, options = command["log"], command.get("options", {})
     Path(log).touch()
 
     def begin() -> int:
@@ -122,15 +123,14 @@ def _agent(argv: list[str], log: str, options: dict[str, Any]) -> Callable[[], i
         os.close(descriptor)
         for name, value in options.items():
             OPTIONS[name](value)
-        return main(argv, {})
+        return MAINS[command["program"]](command["argv"], {})
 
     return begin
 
 
 def _watch(command: dict[str, Any]) -> dict[str, Any]:
-    agent = _agent(command["argv"], command["log"], command.get("options", {}))
     is_recording = command.get("is_recording", False)
-    found = tracer.watch(agent, kill_before=command.get("kill_before"), is_recording=is_recording)
+    found = tracer.watch(_program(command), kill_before=command.get("kill_before"), is_recording=is_recording)
     return _as_json(found, with_effects=is_recording)
 
 
@@ -150,7 +150,7 @@ def _start(command: dict[str, Any]) -> dict[str, Any]:
         os.setsid()
         code = 70
         try:
-            code = _agent(command["argv"], command["log"], command.get("options", {}))()
+            code = _program(command)()
         except SystemExit as exc:
             code = exc.code if isinstance(exc.code, int) else 1
         except BaseException:
@@ -175,8 +175,8 @@ def _wait(command: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mount(command: dict[str, Any]) -> dict[str, Any]:
-    path, data = command["path"].encode(), command["data"].encode()
-    if _libc.mount(b"tmpfs", path, b"tmpfs", ctypes.c_ulong(command["flags"]), data) != 0:
+    kind, path, data = (command[name].encode() for name in ("kind", "path", "data"))
+    if _libc.mount(kind, path, kind, ctypes.c_ulong(command["flags"]), data) != 0:
         raise OSError(ctypes.get_errno(), "mount")
     return {}
 
