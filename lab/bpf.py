@@ -1,4 +1,4 @@
-"""Other people's BPF programs at the hooks of a device: loaded from instructions, attached by tcx or by tc.
+"""Other people's BPF programs at the hooks of a device; and a second look at the map of the limiter's program.
 
 All of it works in the network namespace of the calling thread (`Namespace.call`). Needs root and Linux 6.6 for tcx.
 """
@@ -6,6 +6,7 @@ All of it works in the network namespace of the calling thread (`Namespace.call`
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import platform
 import socket
@@ -15,7 +16,7 @@ from typing import Final
 from measuring.netns import LabError
 
 # linux/bpf.h
-_PROG_LOAD, _OBJ_PIN, _PROG_ATTACH = 5, 6, 8
+_PROG_LOAD, _OBJ_PIN, _OBJ_GET, _PROG_ATTACH = 5, 6, 7, 8
 _SCHED_CLS: Final = 3
 TCX_INGRESS, TCX_EGRESS = 46, 47
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
@@ -58,6 +59,23 @@ def pin(program: int, path: str) -> None:
 def attach(program: int, device: str, hook: int) -> None:
     """By tcx, in front of everything that tc has there; until the device goes. Raises `LabError`."""
     _bpf(_PROG_ATTACH, struct.pack("=IIIIIIQ", socket.if_nametoindex(device), program, hook, 0, 0, 0, 0))
+
+
+LANES, _LANE_BYTES = 8192, 128  # of two lanes for each interface id (limiter.bpf.c)
+_LANE = struct.Struct("=56xQ16x4Q16x")  # segment; passed bytes and packets, refused bytes and packets
+
+
+def lanes(path: str) -> dict[int, tuple[int, int, int, int, int]]:
+    """What the limiter's program counted, from the map's own memory: segment, passed bytes and packets, refused bytes
+    and packets of each lane in use. `path`: the map's name. Raises `LabError`."""
+    text = ctypes.create_string_buffer(path.encode())
+    descriptor = _bpf(_OBJ_GET, struct.pack("=QII", ctypes.addressof(text), 0, 0))
+    try:
+        with mmap.mmap(descriptor, LANES * _LANE_BYTES, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
+            found = {number: _LANE.unpack_from(memory, number * _LANE_BYTES) for number in range(LANES)}
+    finally:
+        os.close(descriptor)
+    return {number: one for number, one in found.items() if one[0]}
 
 
 def _bpf(command: int, attributes: bytes) -> int:

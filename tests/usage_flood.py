@@ -1,4 +1,4 @@
-"""A flood over some links in both directions, what the kernel counted of it by `tc`, and a class made by hand."""
+"""A flood over some links in both directions, and what the program in the kernel counted of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import socket
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
-from lab import witness
+from lab import bpf, witness
 from measuring.netns import Namespace
 from tests.usage_ledger import Sums
 
 Address = tuple[str, int]
-DIRECTIONS = {"eth0": "to_user", "slbw0": "from_user"}
+DIRECTIONS = ("to_user", "from_user")
 PAYLOAD_BYTES = 1400
 _NOTHING = (0, 0, 0)
 
@@ -73,27 +74,28 @@ def _connected(own: Address, other: Address) -> socket.socket:
 # --- the witness ------------------------------------------------------------------------------------------------------
 
 
-def kernel(host: Namespace) -> Sums:
-    """Bytes and packets of each link's inner class, drops of its leaves, by `tc`."""
+def kernel(lanes_map: Path, host: Namespace) -> Sums:
+    """Bytes and packets that passed, packets that did not, of each link and direction: from the map's own memory, and
+    what HTB dropped, by `tc`."""
+    dropped = {key: one.drops for key, one in _classes(host).items()}
     found: Sums = {}
-    for dev, direction in DIRECTIONS.items():
-        classes = witness.classes(host, dev)
-        for one in classes.values():
-            minor = int(one.classid.partition(":")[2], 16)
-            if minor < 0x1000:
-                leaves = [each for each in classes.values() if each.parent == one.classid]
-                found[minor, direction] = (one.sent_bytes, one.sent_packets, sum(each.drops for each in leaves))
+    for number, (_, size, packets, _, refused) in bpf.lanes(str(lanes_map)).items():
+        key = number // 2, DIRECTIONS[number % 2]
+        found[key] = (size, packets, refused + dropped.get(key, 0))
     return found
 
 
 def backlog(host: Namespace, *links: int) -> int:
     """Bytes that wait in the queues of these links."""
-    return sum(
-        one.backlog_bytes
-        for dev in DIRECTIONS
+    return sum(one.backlog_bytes for key, one in _classes(host).items() if key[0] in links)
+
+
+def _classes(host: Namespace) -> dict[tuple[int, str], witness.HtbClass]:
+    return {
+        (int(one.classid.partition(":")[2], 16) & 0xFFF, direction): one
+        for dev, direction in zip(("slbw0", "slbw1"), DIRECTIONS, strict=True)
         for one in witness.classes(host, dev).values()
-        if int(one.classid.partition(":")[2], 16) & 0xFFF in links
-    )
+    }
 
 
 def added(one: Sums, other: Sums) -> Sums:
@@ -102,19 +104,3 @@ def added(one: Sums, other: Sums) -> Sums:
         some, more = one.get(key, _NOTHING), other.get(key, _NOTHING)
         total[key] = (some[0] + more[0], some[1] + more[1], some[2] + more[2])
     return total
-
-
-# --- somebody's hand --------------------------------------------------------------------------------------------------
-
-
-def make_anew_by_hand(host: Namespace, link: int) -> None:
-    """Somebody deletes both classes of a link with everything in them, and makes others like them."""
-    for dev, major in (("eth0", 1), ("slbw0", 3)):
-        inner, data, beats = f"{major}:{link:x}", f"{major}:{0x1000 + link:x}", f"{major}:{0x2000 + link:x}"
-        lines = [
-            *(f"filter del dev {dev} parent {major}: pref {pref}" for pref in (110, 112)),
-            *(f"class del dev {dev} classid {one}" for one in (data, beats, inner)),
-            f"class add dev {dev} parent {major}: classid {inner} htb rate 900kbit",
-            f"class add dev {dev} parent {inner} classid {data} htb rate 884kbit ceil 900kbit",
-        ]
-        host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n")

@@ -1,6 +1,6 @@
-"""What is uploaded is what the kernel counted, to the byte: through a flood, kills and a class made anew by hand.
+"""What is uploaded is what was counted, to the byte: through a flood, kills of agent and limiter, and a link that goes.
 
-The witness is `tc`; the service is a stand-in that keeps what it gets (`tests.usage_ledger`).
+The witness is the map's own memory; the service is a stand-in that keeps what it gets (`tests.usage_ledger`).
 
     flood ──▶ 192.0.2.11 (u1)   link 1        flood ──▶ 192.0.2.12 (u1)   link 2
     flood ◀── the same, both links
@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from ap_agent.usage.batch import time_text
+from ap_agent.usage.batch import ms_text
 from measuring.netns import Lab, Namespace, available, cleanup_stale
-from tests.agent_service import Answer, Handler, service, status, stored
-from tests.faults.agent.conftest import World, Zygote, eventually
-from tests.usage_flood import Ends, Flood, added, backlog, kernel, make_anew_by_hand
-from tests.usage_ledger import Ledger
+from tests.agent_service import Answer, Handler, status, stored
+from tests.faults.agent.conftest import World, Zygote, a_world, eventually
+from tests.usage_flood import Ends, Flood, added, backlog, kernel
+from tests.usage_ledger import Ledger, Sums
 
 PREFIX = "slbwu"
 MISSING = available()
@@ -53,19 +53,13 @@ def ledger() -> Ledger:
 @pytest.fixture
 def world(place: tuple[Namespace, Namespace, Zygote], tmp_path: Path, ledger: Ledger) -> Iterator[World]:
     host, _, zygote = place
-    running = service()
-    offered = host.call(running.__enter__)
-    found = World(host, zygote, offered, tmp_path)
-    found.configure(usage_interval_s=1, log_level="debug")
-    offered.answers["/usage"] = kept_in(ledger)
-    try:
+    with a_world(host, zygote, tmp_path, usage_interval_s=1, log_level="debug") as found:
+        found.service.answers["/usage"] = kept_in(ledger)
         yield found
-    finally:
-        for pid in list(found.running):
-            os.kill(pid, signal.SIGKILL)
-            found.ended(pid)
-        running.__exit__(None, None, None)
-        assert found.ended(found.start("reset")) == 0, found.said()
+
+
+def counted(world: World) -> Sums:
+    return kernel(world.zygote.sees(world.folder / "bpf" / "maps" / "lanes"), world.host)
 
 
 def kept_in(ledger: Ledger, failing: int = 0) -> Answer:
@@ -93,7 +87,7 @@ def sampled_at(world: World) -> str:
 
 def sample(world: World) -> None:
     """Another one, begun after now."""
-    now = time_text(int(time.time() * 1000) + 1)
+    now = ms_text(int(time.time() * 1000) + 1)
     eventually(lambda: sampled_at(world) > now, world.said)
 
 
@@ -107,38 +101,48 @@ def restart(world: World, pid: int, number: int = signal.SIGTERM) -> int:
 
 
 @pytest.mark.alone
-def test_what_is_uploaded_is_what_the_kernel_counted_to_the_byte(
+@pytest.mark.timeout(180)
+def test_what_is_uploaded_is_what_the_program_counted_to_the_byte(
     world: World, place: tuple[Namespace, Namespace, Zygote], ledger: Ledger
 ) -> None:
     host, user, _ = place
     world.service.answers["/usage"] = kept_in(ledger, failing=2)
     world.offer(LIMITS)
-    pid = world.start()
+    agent = world.start()
     eventually(lambda: world.enforces(LIMITS), world.said)
     eventually(lambda: sampled_at(world), world.said)
     with Flood(host, {link: ends(user, link) for link in LIMITS}) as flood:
         sample(world)
-        pid = restart(world, pid, signal.SIGKILL)  # in the middle of it
+        agent = restart(world, agent, signal.SIGKILL)  # in the middle of it
+        sample(world)
+        world.kill(world.limiter)
+        before = counted(world)[1, "to_user"][0]
+        eventually(lambda: counted(world)[1, "to_user"][0] > before + 50_000)  # nobody looks, and it counts
+        world.start_limiter()
         sample(world)
 
-        os.kill(pid, signal.SIGSTOP)  # it takes no sample from now on, and puts nothing right in between
-        counted = kernel(host)[2, "to_user"]
-        eventually(lambda: kernel(host)[2, "to_user"][0] > counted[0] + 50_000)
         flood.paused.add(2)
         eventually(lambda: backlog(host, 2) == 0)
-        before = {key: one for key, one in kernel(host).items() if key[0] == 2}
-        make_anew_by_hand(host, 2)
-        os.kill(pid, signal.SIGCONT)
-        assert all(one[0] > 50_000 and one[2] > 0 for one in before.values()), before
-        eventually(lambda: world.enforces(LIMITS), world.said)
+        gone = {key: one for key, one in counted(world).items() if key[0] == 2}
+        version = world.offer({1: LIMITS[1]})
+        eventually(lambda: world.told(version), world.said)
+        world.kill(world.limiter)  # right after it said what the link's last counters were
+        agent = restart(world, agent, signal.SIGKILL)
+        world.start_limiter()
+        version = world.offer(LIMITS)
+        eventually(lambda: world.told(version), world.said)
         flood.paused.clear()
         sample(world)
-        pid = restart(world, pid, signal.SIGKILL)
+        world.kill(world.limiter)
+        agent = restart(world, agent, signal.SIGKILL)
+        world.start_limiter()
         sample(world)
     eventually(lambda: backlog(host, 1, 2) == 0)
-    expected = added(before, kernel(host))
+    expected = added(gone, counted(world))
+    assert all(one[0] > 50_000 and one[2] > 0 for one in gone.values()), gone
     sample(world)
-    restart(world, pid)  # what was open is closed and sent
+    sample(world)
+    restart(world, agent)  # what was open is closed and sent
 
     eventually(lambda: ledger.sums() == expected, lambda: f"{ledger.sums()} is not {expected}\n{world.said()}")
     assert ledger.duplicates >= 2
@@ -146,4 +150,3 @@ def test_what_is_uploaded_is_what_the_kernel_counted_to_the_byte(
     assert {key: names.count(key) for key in names} == {
         (1, "to_user"): 1, (1, "from_user"): 1, (2, "to_user"): 2, (2, "from_user"): 2
     }  # fmt: skip
-    assert world.problems() == {}
