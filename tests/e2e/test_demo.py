@@ -105,5 +105,7 @@ def test_demo_without_root_says_what_it_cannot_show_and_shows_the_rest() -> None
     assert "etwork namespaces" in done.stdout.splitlines()[0]
     assert "etc/scion/link_info.json" in done.stdout
     assert "link 1: 500 kbit/s, 192.0.2.11 port 50000" in done.stdout
-    assert re.search(r"^ +1 +17-ffaa:1:1 +192\.0\.2\.11:50000 +none +500\skbit/s +limit$", done.stdout, flags=re.MULTILINE)
+    assert re.search(
+        r"^ +1 +17-ffaa:1:1 +192\.0\.2\.11:50000 +none +500\skbit/s +limit$", done.stdout, flags=re.MULTILINE
+    )
     assert "Not shown: limits in the kernel and measured traffic." in done.stdout

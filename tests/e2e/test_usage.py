@@ -1,31 +1,28 @@
-"""What the service stored of a flood is what the kernel counted, to the byte: the real agent, the real service.
+"""What the service stored of a flood is what the kernel counted, to the byte: the real programs, the real service.
 
-In the middle of it the agent is killed, somebody makes the link's classes anew by hand, and a batch is sent twice.
+In the middle of it both programs are killed, and the limit changes.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ap_agent.usage.batch import new_batch_id, time_text
-from ap_agent.usage.spool import Spool
+from ap_agent.usage.batch import ms_text
 from lab.demo.world import UserAs
+from lab.processes import Program
 from tests.e2e.conftest import Stack
 from tests.e2e.test_rotation import shell, wait_until
-from tests.usage_flood import Ends, Flood, added, backlog, kernel, make_anew_by_hand
+from tests.usage_flood import Ends, Flood, added, backlog, kernel
 from tests.usage_ledger import Sums
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 
 USER_AS = UserAs("Usage", "clara@example.org", "192.0.2.13", 50_500, 900, 0)
+RAISED_KBIT = 1_200
 _STORED = """
 import json
 from datetime import timedelta
@@ -45,31 +42,29 @@ print(json.dumps(dict(counters=list(counters), drawn=drawn)))
 """
 
 
-def restart(stack: Stack, number: int) -> None:
-    assert stack.agent.pid is not None
-    os.kill(stack.agent.pid, number)
-    stack.agent.wait(20)
-    stack.agent.start()
+def restart(stack: Stack, name: Program, number: int) -> None:
+    programs = stack.agent.programs
+    if number == signal.SIGKILL:
+        programs.kill(name)
+    else:
+        programs.stop(name)
+    programs.start(name)
 
 
 def sample(stack: Stack) -> None:
     """Wait for one that was begun after now."""
-    now = time_text(int(time.time() * 1000) + 1)
-    health = stack.agent.state.parent / "run" / "health.json"
+    now = ms_text(int(time.time() * 1000) + 1)
 
     def sampled_at() -> str:
-        found: dict[str, Any] = json.loads(health.read_bytes())
-        return (found["usage"] or {}).get("sampled_at") or ""
+        return (stack.agent.programs.health().get("usage") or {}).get("sampled_at") or ""
 
     wait_until(lambda: sampled_at() > now, "no sample was taken")
 
 
-def send_twice(spool: Spool) -> None:
-    """What is open is closed, and lies there a second time under another name."""
-    for found in list(spool.open_batches()):
-        spool.close(found.batch)
-    path = spool.closed()[-1]
-    shutil.copy(path, path.with_name(f"{path.name[:14]}{new_batch_id()}.json.gz"))
+def counted(stack: Stack, number: int) -> Sums:
+    """Of this link, from the map's own memory."""
+    path = stack.agent.programs.path_of("maps_dir") / "lanes"
+    return {key: one for key, one in kernel(path, stack.world.ap).items() if key[0] == number}
 
 
 def stored(stack: Stack, link: int) -> tuple[Sums, dict[tuple[int, str], int], dict[str, int]]:
@@ -94,36 +89,25 @@ def test_what_the_service_stored_of_a_flood_is_what_the_kernel_counted(stack: St
     user = stack.world.users[USER_AS.host_name]
     ends = Ends(user, (entry["Local-IP"], entry["Local-Port"]), (entry["IP-Address"], entry["Port"]))
 
-    with Flood(ap, {number: ends}) as flood:
+    with Flood(ap, {number: ends}):
         sample(stack)
-        restart(stack, signal.SIGKILL)
+        restart(stack, "agent", signal.SIGKILL)
         sample(stack)
-        assert agent.pid is not None
-        os.kill(agent.pid, signal.SIGSTOP)
-        counted = kernel(ap)[number, "to_user"][0]
-        wait_until(lambda: kernel(ap)[number, "to_user"][0] > counted + 50_000, "the flood does not pass")
-        flood.paused.add(number)
-        wait_until(lambda: backlog(ap, number) == 0, "the queues do not run dry")
-        before = {key: one for key, one in kernel(ap).items() if key[0] == number}
-        make_anew_by_hand(ap, number)
-        os.kill(agent.pid, signal.SIGCONT)
-        wait_until(lambda: agent.kernel_rates_kbit(number) == (USER_AS.kbit, USER_AS.kbit), "it is not put right")
-        flood.paused.clear()
+        restart(stack, "limiter", signal.SIGKILL)
+        before = counted(stack, number)[number, "to_user"][0]
+        wait_until(lambda: counted(stack, number)[number, "to_user"][0] > before + 50_000, "the flood does not pass")
+        stack.site.change_limit(USER_AS, RAISED_KBIT)
+        wait_until(lambda: agent.kernel_rates_kbit(number) == (RAISED_KBIT, RAISED_KBIT), "it is not raised")
         sample(stack)
     wait_until(lambda: backlog(ap, number) == 0, "the queues do not run dry")
-    after = {key: one for key, one in kernel(ap).items() if key[0] == number}
+    expected = {(int(link["id"]), key[1]): one for key, one in counted(stack, number).items()}
     sample(stack)
-    os.kill(agent.pid, signal.SIGTERM)
-    agent.wait(20)
-    spool = Spool(Path(agent.state) / "usage")
-    send_twice(spool)
-    agent.start()
-    wait_until(lambda: not spool.closed(), "it is not uploaded", within_s=30)
+    sample(stack)
+    restart(stack, "agent", signal.SIGTERM)
 
-    expected = {(int(link["id"]), key[1]): one for key, one in added(before, after).items()}
-    sums, lives, drawn = stored(stack, int(link["id"]))
     assert all(one[0] > 100_000 and one[2] > 0 for one in expected.values()), expected
-    assert sums == expected
-    assert set(lives.values()) == {2}
+    wait_until(lambda: stored(stack, int(link["id"]))[0] == expected, "it is not uploaded", within_s=30)
+    _, lives, drawn = stored(stack, int(link["id"]))
+    assert set(lives.values()) == {1}
     assert drawn == {key[1]: one[0] for key, one in expected.items()}
     assert agent.problems() == []
