@@ -93,6 +93,7 @@ def test_no_inodes_left(world: World) -> None:
 
 
 def test_disk_read_only(world: World) -> None:
+    world.configure(usage_interval_s=0)  # a file that is open for writing keeps a disk from becoming read-only
     with small_disk(world, "size=256k"):
         pid = begin(world)
         world.zygote.do("mount", kind="tmpfs", path=str(world.state), flags=MS_REMOUNT | MS_RDONLY, data="size=256k")
