@@ -22,7 +22,7 @@ class FirstEngine:
     """Its command line, run as an operator would have; state and settings are below `folder`."""
 
     def __init__(self, code: Path, folder: Path) -> None:
-        self._code = code
+        self._python = ("env", f"--chdir={code}", sys.executable)  # which imports from there first
         self._folder = folder
 
     def enforce(self, host: Namespace, links: dict[str, dict[str, Any]], **settings: object) -> None:
@@ -34,7 +34,7 @@ class FirstEngine:
         link_info = self._folder / "old.json"
         link_info.write_text(json.dumps(links))
         command = ["once", "--link-info", str(link_info), "--config", str(config)]
-        host.run("env", f"PYTHONPATH={self._code}", sys.executable, "-m", "ap_agent", *command)
+        host.run(*self._python, "-m", "ap_agent", *command)
 
     def marks(self, host: Namespace, dev: str) -> dict[int, int]:
         """What the first engine calls the lives of the links' classes on this device: 31 bits each."""
@@ -43,7 +43,7 @@ class FirstEngine:
             f"(one,) = UsageReader().read([{dev!r}]); "
             "print(json.dumps({link: each.mark for link, each in decode(one.pieces, one.major, Layouts()).items()}))"
         )
-        found = json.loads(host.run("env", f"PYTHONPATH={self._code}", sys.executable, "-c", script))
+        found = json.loads(host.run(*self._python, "-c", script))
         return {int(link): mark for link, mark in found.items()}
 
 
