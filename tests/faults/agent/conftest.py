@@ -10,7 +10,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pytest
 
 from ap_agent.agent.store import Store
 from ap_agent.common.keys import time_text
+from ap_agent.document.state import read_state
 from lab import witness
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
@@ -181,12 +182,13 @@ class World:
         return "\n".join(line for line in text.splitlines() if not line.startswith(("kernel.write", "  ")))
 
     def problems(self) -> dict[str, str]:
-        """Codes of the health file with their messages."""
-        try:
+        """Codes of the agent's health file and of the limiter's state, with their messages."""
+        found = {}
+        with suppress(OSError, ValueError):
             health = json.loads((self.folder / "run" / "health.json").read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return {one["code"]: one["message"] for one in health["problems"]}
+            found = {one["code"]: one["message"] for one in health["problems"]}
+        state = read_state(self.folder / "limiter-run")
+        return found | {one.code: one.message for one in (state.problems if state is not None else ())}
 
     def stored(self) -> str | None:
         """The version that the next start will find."""

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from measuring.netns import Namespace
 from tests.agent_service import status
-from tests.faults.agent.conftest import MS_RDONLY, MS_REMOUNT, World, eventually
+from tests.faults.agent.conftest import MS_RDONLY, MS_REMOUNT, World, Zygote, a_world, eventually
 
 pytestmark = pytest.mark.kernel
 
@@ -28,7 +29,7 @@ NOBODY = 65534
 def begin(world: World, **options: object) -> int:
     """A running agent that has stored, enforced and told of the old limits."""
     old = world.offer(OLD)
-    pid = world.start("run", **options)
+    pid = world.start("run", "agent", **options)
     eventually(lambda: world.told(old), world.said)
     assert world.enforces(OLD)
     return pid
@@ -114,24 +115,24 @@ def test_disk_that_cannot_sync(world: World) -> None:
     assert "Input/output error" in outlives(world, pid, "state_unusable", switch.unlink)
 
 
-def test_state_directory_of_another_user(world: World, tmp_path: Path) -> None:
+def test_state_directory_of_another_user(attachment_point: tuple[Namespace, Zygote]) -> None:
     """The service's user cannot read what root left there: it does not begin with half of what was set."""
-    with tempfile.TemporaryDirectory(prefix="slbw-owner-") as name:  # pytest's folders are closed to other users
-        world.folder = Path(name)
+    with (
+        tempfile.TemporaryDirectory(prefix="slbw-owner-") as name,  # pytest's folders are closed to other users
+        a_world(*attachment_point, Path(name)) as world,
+    ):
         world.folder.chmod(0o755)
-        world.configure()
         world.offer(OLD)
         assert world.once() == 0, world.said()
         for path in [world.folder / "run", *(world.folder / "run").iterdir(), world.config]:
             os.chown(path, NOBODY, NOBODY)
         assert world.ended(world.start("run", run_as=NOBODY)) == 3
-        assert f"{world.state}/operator.json cannot be read: Permission denied" in world.said()
+        assert str(world.state) in world.said()
+        assert "Permission denied" in world.said()
         assert world.enforces(OLD)
         for path in [world.state, *world.state.rglob("*")]:
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         converges(world, world.start("run", run_as=NOBODY), world.offer(NEW))
-    world.folder = tmp_path
-    world.configure()
 
 
 # --- the state directory is gone --------------------------------------------------------------------------------------
@@ -191,9 +192,12 @@ def test_no_memory_left(world: World) -> None:
 
 
 def test_permission_for_the_kernel_lost(world: World) -> None:
-    pid = begin(world, permission_switch=None)
-    os.kill(pid, signal.SIGUSR1)
-    outlives(world, pid, "not_permitted", lambda: os.kill(pid, signal.SIGUSR2))
+    """It is the limiter's; the agent has none."""
+    world.kill(world.limiter)
+    limiter = world.start("run", "limiter", permission_switch=None)
+    pid = begin(world)
+    os.kill(limiter, signal.SIGUSR1)
+    outlives(world, pid, "not_permitted", lambda: os.kill(limiter, signal.SIGUSR2))
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
