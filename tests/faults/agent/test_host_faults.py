@@ -126,7 +126,7 @@ def test_state_directory_of_another_user(attachment_point: tuple[Namespace, Zygo
         assert world.once() == 0, world.said()
         for path in [world.folder / "run", *(world.folder / "run").iterdir(), world.config]:
             os.chown(path, NOBODY, NOBODY)
-        assert world.ended(world.start("run", run_as=NOBODY)) == 3
+        assert world.ended(world.start("run", run_as=NOBODY)) == 2
         assert str(world.state) in world.said()
         assert "Permission denied" in world.said()
         assert world.enforces(OLD)
