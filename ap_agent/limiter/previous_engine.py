@@ -44,8 +44,7 @@ _KIND, _OPTIONS, _STATS2, _CHAIN = 1, 2, 7, 11
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _BASIC, _QUEUE, _PACKETS64 = 1, 2, 6, 1, 3, 8
 _U32_CLASSID, _U32_LINK, _U32_DIVISOR, _U32_SELECTOR, _BPF_NAME = 1, 3, 4, 5, 7
 _ACTIONS_OF_KIND = {"u32": 7, "matchall": 2, "flower": 3, "basic": 3, "bpf": 1, "fw": 4, "flow": 9}
-_ETH_P_ALL, _FIRST_TABLE_OF_LISTS = 3, 0x800
-_EGRESS, _INGRESS = tc.HOOKS[0], tc.HOOKS[1]
+_ETH_P_ALL, _FIRST_TABLE_OF_LISTS, _EGRESS, _INGRESS = 3, 0x800, tc.HOOKS[0], tc.HOOKS[1]
 _TCMSG, _IFINFO = struct.Struct("=BxxxiIII"), struct.Struct("=BxHiII")
 
 Closed = tuple[ClosedSegment, ...]
