@@ -28,6 +28,7 @@ from typing import Any, get_args
 from measuring.judge import NS, Arrivals, Span, wire_bytes
 from measuring.mmsg import BatchReceiver, BatchSender, prepare
 from measuring.scion_packet import Kind, build_data, build_heartbeat, recognise, stamp
+from measuring.tagged import Tagged, frame_socket, headers, send_frame
 from measuring.worker import begin, go_ahead_of_others, read_spec, say, wait_for_start
 
 TICK_S = 0.001
@@ -35,6 +36,7 @@ PAUSE_NS = 4_000_000  # a tick this late is worth noting: the bucket of a limit 
 MAX_BEHIND_NS = 50_000_000  # a stream that is further behind gives the rest up instead of sending one big burst
 _SMALLEST_SLOT_BYTES = 2_048
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23  # <linux/in.h>, <linux/in6.h>
+_UDP_NO_CHECK6_RX = 102  # <linux/udp.h>: tagged frames carry no checksum
 _PATH_MTU = {"want": 1, "dont": 0, "do": 2}  # IP_PMTUDISC_*
 _NOPS = bytes([1, 1, 1, 0])  # IPv4 options: three times "no operation", end of list (RFC 791)
 _DESTINATION_OPTIONS = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # IPv6: a header of 8 bytes with only padding (RFC 8200)
@@ -43,7 +45,8 @@ _DESTINATION_OPTIONS = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # IPv6: a header of 8 by
 class Stream:
     """One paced sequence of packets of one kind on one endpoint."""
 
-    def __init__(self, spec: dict[str, Any], family: int, mtu_bytes: int) -> None:
+    def __init__(self, spec: dict[str, Any], family: int, endpoint: dict[str, Any]) -> None:
+        mtu_bytes = endpoint["mtu_bytes"]
         self.kind = spec["kind"]
         if self.kind == "heartbeat":
             template = build_heartbeat(family=family)
@@ -53,6 +56,10 @@ class Stream:
             bits = wire_bytes(spec["payload_bytes"], family=family, mtu_bytes=mtu_bytes) * 8
             by_rate = self.kind == "data"
             self.interval_ns = max(1, round(bits * 1_000_000 / spec["kbit"] if by_rate else spec["interval_s"] * NS))
+        self.front_bytes = 0
+        if endpoint["tagged"]:
+            front = headers(Tagged(**endpoint["tagged"]), endpoint["local"], endpoint["remote"], len(template))
+            self.front_bytes, template = len(front), bytearray(front) + template
         self.batch = BatchSender(template)
         self.start_s, self.stop_s = spec["start_s"], spec["stop_s"]
         self.next_ns = self.stop_ns = 0
@@ -76,8 +83,8 @@ class Stream:
         while due > 0:
             number = min(due, self.batch.count)
             for index in range(number):
-                stamp(self.batch.views[index], self.kind, self.sent + index, now_ns)
-            taken = self.batch.send(sock, number)
+                stamp(self.batch.views[index][self.front_bytes :], self.kind, self.sent + index, now_ns)
+            taken = self._send(sock, number)
             if taken:
                 self.first_ns = self.first_ns or now_ns
                 self.last_ns = now_ns
@@ -89,6 +96,13 @@ class Stream:
             self.refused += number - taken
             self.next_ns += number * self.interval_ns
             due -= number
+
+    def _send(self, sock: socket.socket, number: int) -> int:
+        if not self.front_bytes:
+            return self.batch.send(sock, number)
+        for frame in self.batch.views[:number]:
+            send_frame(sock, frame)
+        return number
 
     def report(self) -> dict[str, Any]:
         """Counters of this stream."""
@@ -115,7 +129,10 @@ class Endpoint:
         self.sock.bind(local[1])
         self.sock.connect(remote[1])
         family = 4 if local[0] == socket.AF_INET else 6
-        streams = [Stream(stream, family, spec["mtu_bytes"]) for stream in spec["streams"]]
+        if family == 6:
+            self.sock.setsockopt(socket.IPPROTO_UDP, _UDP_NO_CHECK6_RX, 1)
+        self.sender = frame_socket(spec["tagged"]["dev"]) if spec["tagged"] else self.sock
+        streams = [Stream(stream, family, spec) for stream in spec["streams"]]
         self.streams = sorted(streams, key=lambda stream: stream.kind != "heartbeat")  # heartbeats first
         self.received: dict[Kind, Arrivals] = {kind: Arrivals() for kind in get_args(Kind)}
         self.unknown = self.unanswered = 0
@@ -182,7 +199,7 @@ class Schedule:
     """Which streams are due, without asking each of them every millisecond."""
 
     def __init__(self, endpoints: list[Endpoint]) -> None:
-        streams = [(stream, endpoint.sock) for endpoint in endpoints for stream in endpoint.streams]
+        streams = [(stream, endpoint.sender) for endpoint in endpoints for stream in endpoint.streams]
         self._streams = streams
         self._queue = [(stream.next_ns, number) for number, (stream, _) in enumerate(streams)]
         heapify(self._queue)  # of one moment the first of its endpoint goes first: heartbeats before data
@@ -234,6 +251,7 @@ def main() -> int:
         endpoints = [Endpoint(one) for one in spec["endpoints"]]
         for endpoint in endpoints:
             stack.enter_context(endpoint.sock)
+            stack.enter_context(endpoint.sender)
         start_ns = wait_for_start(spec["seconds"] + spec["linger_s"])
         stop_ns = start_ns + int(spec["seconds"] * NS)
         end_ns = stop_ns + int(spec["linger_s"] * NS)

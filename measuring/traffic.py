@@ -28,6 +28,7 @@ from measuring.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Span, Wi
 from measuring.netns import Namespace
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, MIN_DATA_BYTES, NEXT_HEADER_UDP, Kind
 from measuring.station import unpack_arrivals
+from measuring.tagged import Tagged
 from measuring.worker import Worker, start_all
 
 Address = tuple[str, int]
@@ -76,7 +77,8 @@ class Endpoint:
     `ip_options` puts options into every packet (IPv4) or an extension header (IPv6). `mtu_bytes` is that of its
     interface: it decides what a datagram costs. `path_mtu`: "want" is what programs do who say nothing (no fragments
     of what fits, fragments of what does not), "dont" never sets "don't fragment", "do" always does and fails on what
-    does not fit.
+    does not fit. `tagged`: its packets go as frames with priority tags, which cost 4 bytes more each where a limit
+    counts them.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Endpoint:
     ip_options: bool = False
     mtu_bytes: int = 1500
     path_mtu: PathMtu = "want"
+    tagged: Tagged | None = None
 
 
 def ends(
