@@ -5,7 +5,7 @@ What a token bucket promises (rate r, bucket b, frames of at most m bytes), and 
 * any window of length T carries at most r*T + b + m bytes. `excess_bytes` finds the worst window of a run.
 * once the first bucket is spent and as long as more is offered than r, the long-run rate is r. `steady_rate` takes
   the arrivals from 1 s after the start until the senders stop: by then the bucket is empty (at 2-fold overload it
-  lasts b/r, at most 2*(MTU+14)*8/r = 49 ms at 500 kbit/s, 0.76 s at 32 kbit/s), and what a leaf still holds
+  lasts b/r, at most 64 ms at 500 kbit/s, 1 s at 32 kbit/s), and what a leaf still holds
   when the senders stop lies outside. It counts the bytes *after* the first arrival of the window over the time from
   the first to the last, both of the largest size, so that no fraction of a frame is guessed.
 * what remains of a deviation is in `rate_tolerance`: a frame of the other kind (a heartbeat that overtook, or data that
@@ -41,6 +41,7 @@ from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
 WARM_UP_S = 1.0
 BUCKET_MS = 4
+SMALLEST_BUCKET_BYTES = 4_000
 RATE_TOLERANCE = 0.02  # what the service promises its users; what a measurement may be off by is `rate_tolerance`
 # How much later than the wire a packet's kernel time may be on a busy machine with two processors: the softirq
 # that takes it may wait for one tick of 4 ms (HZ=250) behind a running program, and once more on a switch.
@@ -131,9 +132,9 @@ def excess_bytes(arrivals: Arrivals, wire: Wire, limit_kbit: int) -> float:
     return worst
 
 
-def bucket_bytes(limit_kbit: int, mtu_bytes: int = 1500) -> int:
-    """The burst that the design gives a limit: 4 ms of its rate, at least two full frames (docs/adr/0002)."""
-    return max(2 * (mtu_bytes + ETHERNET_BYTES), limit_kbit * 125 * BUCKET_MS // 1000)
+def bucket_bytes(limit_kbit: int) -> int:
+    """The burst that the limiter gives a limit: 4 ms of its rate, at least two frames and what a clock is late."""
+    return max(SMALLEST_BUCKET_BYTES, limit_kbit * 125 * BUCKET_MS // 1000)
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def judge_rate(
     lost_ns = [min(end, stop_ns) - max(begin, from_ns) - BUCKET_MS * 1_000_000 for begin, end in pauses]
     paused_ns = sum(max(0, one) for one in lost_ns)
     begins_full = any(begin < from_ns <= end + CLOCK_SLACK_S * NS for begin, end in pauses)
-    ahead_bytes = bucket_bytes(limit_kbit, wire.mtu_bytes) if begins_full else 0
+    ahead_bytes = bucket_bytes(limit_kbit) if begins_full else 0
     return RateVerdict(
         limit_kbit,
         measured or 0.0,

