@@ -104,10 +104,14 @@ def _device(body: bytes) -> Device:
     )
 
 
-def looked_at(devices: Sequence[Device], interfaces: Collection[str]) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+def looked_at(
+    devices: Sequence[Device], interfaces: Collection[str], hooked: Collection[int] = ()
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """(The lowest devices, on which packets are looked at; names among `interfaces` that no device has).
 
-    Where `interfaces` are given only these: a bridge, bond or VRF means its ports, a MACVLAN the device below it.
+    Where `interfaces` are given only these: a bridge, bond or VRF means its ports, a MACVLAN the device below it. As
+    long as one of the names is missing, those in `hooked` (interface numbers) are looked at as before: a card that was
+    renamed keeps its limits.
     """
     lowest = {
         one.ifindex: one
@@ -130,6 +134,8 @@ def looked_at(devices: Sequence[Device], interfaces: Collection[str]) -> tuple[t
         elif one.kind in STACKED:
             waiting += [port for port in devices if port.master == one.ifindex or port.ifindex == one.lower]
     missing = tuple(name for name in interfaces if name not in by_name)
+    if missing:
+        chosen |= lowest.keys() & set(hooked)
     return tuple(one for one in lowest.values() if one.ifindex in chosen), missing
 
 

@@ -219,7 +219,7 @@ class Engine:
     ) -> Outcome:
         ids = [*wanted.links, *([UNMATCHED] if wanted.unmatched_kbit is not None else [])]
         readback = {shown_id(one): _readback(seen, self._program, one) for one in ids if only is None or one in only}
-        devices = looked_at(seen.devices, wanted.interfaces)[0] if _is_needed(wanted) else ()
+        devices = looked_at(seen.devices, wanted.interfaces, seen.hooked)[0] if _is_needed(wanted) else ()
         return Outcome(
             done.plan or Plan(),
             done.writes,
@@ -241,7 +241,7 @@ def _wanted_tree(
     seen: Observed, wanted: Wanted, tree: Tree, program: Program | None, *, is_hidden: bool = False
 ) -> tuple[Tree, tuple[Problem, ...], dict[int, str]]:
     """(The tree with its hooks on the devices that are there, what stands in the way, links that fail by it)."""
-    devices, missing = looked_at(seen.devices, wanted.interfaces) if _is_needed(wanted) else ((), ())
+    devices, missing = looked_at(seen.devices, wanted.interfaces, seen.hooked) if _is_needed(wanted) else ((), ())
     problems = [
         Problem("interface_missing", one, f"There is no interface {one}; correct `interfaces`, or wait for it.")
         for one in missing

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ap_agent.common.errors import AgentError, NotPermittedError
 
-_OLDEST_KERNEL: Final = (5, 12)
+OLDEST_KERNEL: Final = (5, 12)
 _BPF_FS_MAGIC: Final = 0xCAFE4A11
 _BATCH_ENTRIES: Final = 16_384
 BPF_TCX_INGRESS, BPF_TCX_EGRESS = 46, 47
@@ -84,7 +84,7 @@ def _failure(what: str) -> AgentError:
     if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.E2BIG):
         return ProgramError(f"{refused} Free some memory, or raise the limits of the limiter's unit.")
     release = platform.release()
-    if tuple(int(one) for one in release.split("-")[0].split(".")[:2]) < _OLDEST_KERNEL:
+    if tuple(int(one) for one in release.split("-")[0].split(".")[:2]) < OLDEST_KERNEL:
         remedy = f"This is Linux {release}, the limiter needs 5.12."
         return ProgramError(f"{refused} {remedy}", code="kernel_too_old")
     return ProgramError(f"{refused} The limiter needs CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF.")

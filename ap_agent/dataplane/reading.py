@@ -38,6 +38,11 @@ class Observed:
     def names(self) -> dict[int, str]:
         return {one.ifindex: one.name for one in self.devices}
 
+    @property
+    def hooked(self) -> set[int]:
+        """Numbers of the devices that have filters of ours."""
+        return {ifindex for ifindex, _ in self.tree.hooks}
+
 
 class Reader:
     def __init__(self, asker: RtSocket) -> None:
