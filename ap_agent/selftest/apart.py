@@ -23,11 +23,6 @@ _PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
 
 
-def missing_programs() -> dict[str, str]:
-    """Those that are not in PATH, with their packages."""
-    return {name: package for name, package in PROGRAMS.items() if shutil.which(name) is None}
-
-
 def start(module: str) -> subprocess.Popen[str]:
     """`python -m module` in namespaces of its own; it ends at the latest with the calling thread.
 

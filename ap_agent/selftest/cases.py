@@ -1,7 +1,7 @@
-"""Which limits are tried, at which addresses, with which load. Pure.
+"""What is tried: links in every state, packets in every form, each at its own load. Pure.
 
-Every case is a user AS at an address of its own behind one wire, as at a real attachment point. Datagrams use a link's
-own ports; TCP has others, so its link is an entry with the thesis' four keys, which holds for the whole address.
+Every case is a user AS at an address of its own behind one wire, as at a real attachment point; the bystander is
+another port of an address that has a blocked link. TCP has other ports than a link, so its case owns its address.
 
 The controls are part of every run: an address that nobody limits, and one whose limit is not the one it is judged by.
 A judge that finds nothing wrong with these would find nothing wrong with anything.
@@ -9,29 +9,48 @@ A judge that finds nothing wrong with these would find nothing wrong with anythi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 
-from bandwidth_config import LinkInfo, check_link_info
+from ap_agent.dataplane.program import Key
+from ap_agent.dataplane.wanted import LimitedLink, Wanted
 
-AP_ADDRESS = "192.0.2.1"
-PREFIX_LENGTH = 24
+PREFIX_LENGTH = {4: 24, 6: 64}
+AP_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}
 _FIRST_USER = 10
 MBIT = 1_000
-GIGABIT = 1_000_000
 
-WARM_UP_S = 1.0  # by then every bucket is spent (`measuring.judge`)
+WARM_UP_S = 1.0  # by then every queue is full (`measuring.judge`)
 SLOW_S, FAST_S, TCP_S = 6.0, 4.0, 3.2  # a window of 5 s carries 206 full frames at 500 kbit/s
 OVERLOAD = 2.0
 FAST_OVERLOAD = 1.3  # at 100 Mbit/s: the sender's own work would slow down what is measured
 
 
-class Protocol(StrEnum):
-    """`UDP`: datagrams as SCION's border routers send them. `TCP`: one flow with cubic."""
+class State(StrEnum):
+    """Of a link. A bystander has none: another port of an address that has one."""
 
-    UDP = "UDP"
-    TCP = "TCP"
+    LIMITED = "limited"
+    BLOCKED = "blocked"
+    OBSERVED = "observed"
+    BYSTANDER = "bystander"
+
+
+class Form(StrEnum):
+    """How packets look on the wire."""
+
+    PLAIN = "full frames"
+    OPTIONS = "IP options"  # IPv6: an extension header
+    TAGGED = "priority tag"
+    FRAGMENTS = "10,000 B"
+    LARGEST = "65,507 B"
+    TCP = "TCP, 1 flow"
+
+
+PAYLOAD_BYTES = {Form.FRAGMENTS: 10_000, Form.LARGEST: 65_507}
+_FULL_FRAME_PAYLOAD_BYTES = {4: 1472, 6: 1452}
+OPTION_BYTES = {4: 4, 6: 8}  # that a station puts into a packet
 
 
 class Direction(StrEnum):
@@ -43,18 +62,25 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """One address: what is enforced (None: nothing), and the limit by which it is judged."""
+    """One link: the limit by which it is judged, and what is enforced (None: nothing)."""
 
     number: int
     judged_kbit: int
     enforced_kbit: int | None
-    protocol: Protocol = Protocol.UDP
+    form: Form = Form.PLAIN
+    family: int = 4
+    state: State = State.LIMITED
     overload: float = OVERLOAD
+    beside: int = 0  # the case whose address it shares
 
     @property
     def is_control(self) -> bool:
         """It must be called wrong."""
-        return self.enforced_kbit != self.judged_kbit
+        return self.state is State.LIMITED and self.enforced_kbit != self.judged_kbit
+
+    @property
+    def offered_kbit(self) -> float:
+        return self.judged_kbit * self.overload if self.judged_kbit else MBIT
 
     @property
     def name(self) -> str:
@@ -62,27 +88,31 @@ class Case:
 
     @property
     def user_address(self) -> str:
-        return f"192.0.2.{_FIRST_USER + self.number}"
+        user = _FIRST_USER + (self.beside or self.number)
+        return f"192.0.2.{user}" if self.family == 4 else f"2001:db8::{user}"
 
     @property
     def local(self) -> tuple[str, int]:
-        return AP_ADDRESS, 51_000 + self.number
+        return AP_ADDRESS[self.family], 51_000 + self.number
 
     @property
     def remote(self) -> tuple[str, int]:
         return self.user_address, 50_000 + self.number
 
-    def entry(self) -> dict[str, object]:
-        """In link_info.json."""
-        four: dict[str, object] = {
-            "AS_ID": self.number,
-            "IsUserAS": True,
-            "Bandwidth": self.enforced_kbit,
-            "IP-Address": self.user_address,
-        }
-        if self.protocol is Protocol.TCP:
-            return four
-        return four | {"Port": self.remote[1], "Local-IP": self.local[0], "Local-Port": self.local[1], "VPN": False}
+    @property
+    def payload_bytes(self) -> int:
+        full = _FULL_FRAME_PAYLOAD_BYTES[self.family]
+        room = OPTION_BYTES[self.family] if self.form is Form.OPTIONS else 0
+        return PAYLOAD_BYTES.get(self.form, full - room)
+
+    def link(self) -> LimitedLink | None:
+        """What the engine is told."""
+        kbit = self.enforced_kbit
+        if kbit is None:
+            return None
+        remote, local = ip_address(self.user_address), ip_address(self.local[0])
+        key = Key(remote) if self.form is Form.TCP else Key(remote, self.remote[1], local, self.local[1])
+        return LimitedLink(self.number, (key,), kbit, kbit, self.state is State.OBSERVED)
 
 
 @dataclass(frozen=True)
@@ -95,8 +125,8 @@ class Round:
     seconds: float
 
     @property
-    def protocol(self) -> Protocol:
-        return self.cases[0].protocol
+    def form(self) -> Form:
+        return self.cases[0].form
 
     @property
     def measured_s(self) -> float:
@@ -111,17 +141,30 @@ SLOW = (
     Case(4, 2 * MBIT, None),
     Case(5, 2 * MBIT, 2 * MBIT * 105 // 100),
 )
+FORMS = (
+    Case(10, 1 * MBIT, 1 * MBIT, Form.PLAIN, 6),
+    Case(11, 1 * MBIT, 1 * MBIT, Form.OPTIONS, 4),
+    Case(12, 1 * MBIT, 1 * MBIT, Form.OPTIONS, 6),
+    Case(13, 1 * MBIT, 1 * MBIT, Form.TAGGED, 4),
+    Case(14, 1 * MBIT, 1 * MBIT, Form.TAGGED, 6),
+    Case(15, 2 * MBIT, 2 * MBIT, Form.FRAGMENTS, 4),
+    Case(16, 2 * MBIT, 2 * MBIT, Form.FRAGMENTS, 6),
+    Case(17, 10 * MBIT, 10 * MBIT, Form.LARGEST, 4),
+)
+BLOCKED, BLOCKED_IPV6 = (Case(18 + n, 0, 0, Form.PLAIN, family, State.BLOCKED) for n, family in enumerate((4, 6)))
+OBSERVED = Case(20, 1 * MBIT, 1 * MBIT, state=State.OBSERVED)
+BYSTANDER = Case(21, 1 * MBIT, None, state=State.BYSTANDER, overload=1.0, beside=BLOCKED.number)
+BYSTANDER_IPV6 = Case(22, 1 * MBIT, None, Form.PLAIN, 6, State.BYSTANDER, overload=1.0, beside=BLOCKED_IPV6.number)
 FAST = Case(6, 100 * MBIT, 100 * MBIT, overload=FAST_OVERLOAD)
-FASTEST = Case(7, GIGABIT, GIGABIT, Protocol.TCP)
-UNLIMITED_TCP = Case(8, GIGABIT, None, Protocol.TCP)
+SUPER_PACKETS = Case(7, 500 * MBIT, 500 * MBIT, Form.TCP)
 _BOTH = (Direction.TO_USER, Direction.FROM_USER)
 
-# 100 Mbit/s and 1 Gbit/s go alone, and the latter one way at a time: two processors send, limit and receive it.
+# The fast ones go alone, and TCP one way at a time: two processors send, limit and receive it.
 ROUNDS = (
     Round("0.5, 1 and 10 Mbit/s", SLOW, _BOTH, SLOW_S),
+    Round("all forms of packets", (*FORMS, BLOCKED, BLOCKED_IPV6, OBSERVED, BYSTANDER, BYSTANDER_IPV6), _BOTH, SLOW_S),
     Round("100 Mbit/s", (FAST,), _BOTH, FAST_S),
-    *(Round(f"TCP without a limit, {way}", (UNLIMITED_TCP,), (way,), TCP_S) for way in _BOTH),
-    *(Round(f"1 Gbit/s {way}", (FASTEST,), (way,), TCP_S) for way in _BOTH),
+    *(Round(f"500 Mbit/s {way}", (SUPER_PACKETS,), (way,), TCP_S) for way in _BOTH),
 )
 
 
@@ -130,6 +173,6 @@ def all_cases(rounds: Iterable[Round] = ROUNDS) -> list[Case]:
     return list(dict.fromkeys(case for one in rounds for case in one.cases))
 
 
-def links(cases: Iterable[Case]) -> Mapping[int, LinkInfo]:
-    """What the engine is told: every case that has a limit at all."""
-    return check_link_info({str(case.number): case.entry() for case in cases if case.enforced_kbit is not None})
+def wanted(cases: Iterable[Case]) -> Wanted:
+    """What the engine is told of all of them."""
+    return Wanted({one.number: link for one in cases if (link := one.link()) is not None})

@@ -17,8 +17,7 @@ from ap_agent.commands.outcome import Outcome
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import parse_json
 from ap_agent.selftest import apart
-from ap_agent.selftest.capabilities import namespaces_refused, process_capabilities, unread
-from ap_agent.selftest.features import Capability, State, Use
+from ap_agent.selftest.needs import namespaces_refused, of_this_process, untried
 from ap_agent.selftest.report import Report, json_text, text
 
 PATIENCE_S = 110.0  # nearly twice as long as the other half allows itself
@@ -31,42 +30,22 @@ class SelfTestError(AgentError):
 
 def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
     """Run it, with a line of progress on a terminal. Raises `SelfTestError`."""
-    found = what_is_missing()
+    found = of_this_process()
     if any(one.is_in_the_way for one in found):
-        return _outcome(Report((*found, *unread()), kernel=_kernel()), as_json=as_json)
+        return _outcome(Report((*found, *untried()), kernel=_kernel()), as_json=as_json)
     with _terminable():
         said, complaints = _run(_Line(progress if progress is not None else sys.stderr))
     if "report" in said:
         return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
     if not said and complaints.startswith(("unshare:", "setpriv:")):
         refused = namespaces_refused(complaints)
-        others = [one for one in unread() if one.name != refused.name]
+        others = [one for one in untried() if one.name != refused.name]
         return _outcome(Report((*found, refused, *others), kernel=_kernel()), as_json=as_json)
     step = f"at the step {said['step']!r}" if said else "before its first step"
     raise SelfTestError(
         f"The self-test itself broke or was ended {step}, and says nothing about the limits. Run it again; if that "
         f"does not help, report this: {complaints or 'no words'}"
     )
-
-
-def what_is_missing() -> list[Capability]:
-    """What is needed before anything can be tried: rights and programs."""
-    return [*process_capabilities(), *_programs()]
-
-
-def _programs() -> list[Capability]:
-    missing = apart.missing_programs()
-    return [
-        Capability(
-            name,
-            Use.SELF_TEST,
-            f"a program of the package {package}",
-            State.MISSING if name in missing else State.PRESENT,
-            f"not in PATH ({os.environ.get('PATH', '')})" if name in missing else "",
-            f"Install it: apt-get install {package}" if name in missing else "",
-        )
-        for name, package in apart.PROGRAMS.items()
-    ]
 
 
 def _outcome(report: Report, *, as_json: bool) -> Outcome:

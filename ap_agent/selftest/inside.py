@@ -11,33 +11,32 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from ap_agent import reconcile
 from ap_agent.common.errors import AgentError
-from ap_agent.model import EngineSettings
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.wanted import Wanted
 from ap_agent.selftest import apart
-from ap_agent.selftest.capabilities import process_capabilities, try_all
 from ap_agent.selftest.cases import (
     AP_ADDRESS,
     PREFIX_LENGTH,
     ROUNDS,
-    UNLIMITED_TCP,
     Case,
     Direction,
-    Protocol,
     Round,
     all_cases,
-    links,
+    wanted,
 )
-from ap_agent.selftest.features import Capability
-from ap_agent.selftest.measure import DEV, TwoHosts
+from ap_agent.selftest.measure import AP_MAC, DEV, USERS_MAC, TwoHosts
+from ap_agent.selftest.needs import Need, of_this_process, try_all, try_program
 from ap_agent.selftest.report import Report, document, text
-from ap_agent.selftest.verdict import Control, Judged, Verdict, judge
+from ap_agent.selftest.verdict import Judged, Verdict, judge
 from measuring.netns import Lab, LabError, Namespace
 
 PREFIX = "slbwself"
-LONGEST_S = 52.0  # no measurement is begun that would end later
+MAPS_DIR = Path("/run/scionlab-bw-selftest")  # on a /run that only this process sees
+LONGEST_S = 60.0  # no measurement is begun that would end later
 _OVERHEAD_S = 1.5  # of a round: starting its processes, waiting for stragglers
 _PREPARING_S = 2.0
 
@@ -60,7 +59,7 @@ class Course:
         self._monotonic = monotonic
         self._began = monotonic()
         self._left = list(rounds)
-        self.notes: list[str] = []
+        self._needs: list[Need] = []
 
     def begin(self) -> None:
         """A sign of life: there are namespaces."""
@@ -68,46 +67,31 @@ class Course:
 
     def run(self, lab: Lab) -> Report:
         """Raises `LabError` where two hosts cannot be made."""
-        self._say("what the kernel can do", self._left_s() + _PREPARING_S)
-        found = [*process_capabilities(), *try_all(lab.namespace("probe"))]
-        if any(one.is_in_the_way for one in found):
-            return self._report(found)
-        ap, users = self._two_hosts(lab)
-        faults = ap.call(lambda: enforce(all_cases(self._rounds)))
+        self._say("what the limiter needs", self._left_s() + _PREPARING_S)
+        self._needs = [*of_this_process(), *try_all(lab.namespace("probe").run)]
+        if any(one.is_in_the_way for one in self._needs):
+            return self._report()
+        ap, users = two_hosts(lab, all_cases(self._rounds))
+        engine = ap.call(lambda: Engine(MAPS_DIR))
+        try:
+            self._needs.append(try_program(lambda: ap.call(lambda: engine.enforce(wanted(all_cases(self._rounds))))))
+            return self._report() if self._needs[-1].is_in_the_way else self._measured(ap, users, engine)
+        finally:
+            engine.close()
+
+    def _measured(self, ap: Namespace, users: Namespace, engine: Engine) -> Report:
+        faults = ap.call(lambda: enforce(engine, all_cases(self._rounds)))
         if faults:
-            return self._report(found, faults=faults)
-        judged, controls, stopped = self._measure_all(TwoHosts(ap, users))
-        return self._report(found, judged, controls, ap.call(remove_again), stopped)
+            return self._report(faults=faults)
+        judged, stopped = self._measure_all(TwoHosts(ap, users, lambda *row: refused(engine, *row)))
+        return self._report(judged, ap.call(lambda: remove_again(engine)), stopped)
 
-    def _report(
-        self,
-        found: Sequence[Capability],
-        judged: Sequence[Judged] = (),
-        controls: Sequence[Control] = (),
-        faults: Sequence[str] = (),
-        stopped: Sequence[str] = (),
-    ) -> Report:
-        return Report(
-            tuple(found),
-            tuple(judged),
-            tuple(controls),
-            tuple(faults),
-            tuple(self.notes),
-            tuple(stopped),
-            kernel=f"{os.uname().sysname} {os.uname().release}",
-            seconds=self._monotonic() - self._began,
-        )
+    def _report(self, judged: Sequence[Judged] = (), faults: Sequence[str] = (), stopped: Sequence[str] = ()) -> Report:
+        kernel = f"{os.uname().sysname} {os.uname().release}"
+        seconds = self._monotonic() - self._began
+        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), kernel, seconds)
 
-    def _two_hosts(self, lab: Lab) -> tuple[Namespace, Namespace]:
-        ap, users = lab.namespace("ap"), lab.namespace("users")
-        addresses = [f"{case.user_address}/{PREFIX_LENGTH}" for case in all_cases(self._rounds)]
-        lab.veth(ap.nic(DEV, f"{AP_ADDRESS}/{PREFIX_LENGTH}"), users.nic(DEV, *addresses))
-        return ap, users
-
-    # --- measuring ---
-
-    def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[Control], tuple[str, ...]]:
-        capable: dict[Direction, float] = {}
+    def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[str]]:
         found: list[Judged] = []
         stopped: list[str] = []
         for one in self._rounds:
@@ -119,31 +103,21 @@ class Course:
             self._say(one.title, self._left_s())
             self._left.remove(one)
             try:
-                found += self._twice_if_need_be(hosts, one, capable)
+                found += self._twice_if_need_be(hosts, one)
             except LabError as exc:
                 stopped.append(f"{one.title} could not be measured: {exc}.")
-            capable |= {
-                row.measured.direction: row.measured.measured_kbit
-                for row in found
-                if row.measured.case == UNLIMITED_TCP
-            }
-        judged = [row for row in found if not row.measured.case.is_control]
-        controls = [Control(row) for row in found if row.measured.case.is_control]
-        return judged, controls, tuple(stopped)
+        return found, stopped
 
-    def _twice_if_need_be(self, hosts: TwoHosts, one: Round, capable: Mapping[Direction, float]) -> list[Judged]:
+    def _twice_if_need_be(self, hosts: TwoHosts, one: Round) -> list[Judged]:
         """A row that is not as it should be is measured once more, if there is time: what does not hold fails each
         time, and a busy machine may be less so then."""
-        first = self._measure(hosts, one, capable)
-        if all(map(_is_settled, first)) or self._elapsed_s() + self._left_s() + one.seconds > self._longest_s:
+        first = list(map(judge, hosts.measure(one)))
+        is_clear = all(row.verdict is Verdict.HOLDS for row in first)
+        if is_clear or self._elapsed_s() + self._left_s() + one.seconds > self._longest_s:
             return first
         self._say(f"{one.title}, once more", self._left_s() + one.seconds + _OVERHEAD_S)
-        second = self._measure(hosts, one, capable)
-        self.notes += [_second_try(row) for row in first if not _is_settled(row)]
-        return [old if _is_settled(old) else new for old, new in zip(first, second, strict=True)]
-
-    def _measure(self, hosts: TwoHosts, one: Round, capable: Mapping[Direction, float]) -> list[Judged]:
-        return [judge(row) for row in hosts.measure(one, capable.get(one.directions[0]))]
+        second = map(judge, hosts.measure(one))
+        return [old if old.verdict is Verdict.HOLDS else new for old, new in zip(first, second, strict=True)]
 
     def _elapsed_s(self) -> float:
         return self._monotonic() - self._began
@@ -152,49 +126,57 @@ class Course:
         return sum(one.seconds + _OVERHEAD_S for one in self._left)
 
 
-def _is_settled(row: Judged) -> bool:
-    """Measuring it again would tell nothing new: right, or wrong on purpose and found so, or beyond this machine."""
-    if row.measured.case.is_control:
-        return Control(row).is_caught
-    is_beyond = row.measured.case.protocol is Protocol.TCP and not row.measured.is_put_to_the_test
-    return is_beyond or row.verdict is Verdict.HOLDS
-
-
-def _second_try(row: Judged) -> str:
-    case = row.measured.case
-    what = "no limit" if case.enforced_kbit is None else f"{case.enforced_kbit:,} kbit/s"
-    why = "; ".join(row.reasons) or f"{row.deviation:+.2%}, which was not found wrong"
-    return f"{what}, {row.measured.direction}: measured twice. At first: {why}."
+def two_hosts(lab: Lab, cases: Sequence[Case]) -> tuple[Namespace, Namespace]:
+    """The attachment point, and the host of all users. Raises `LabError`."""
+    ap, users = lab.namespace("ap"), lab.namespace("users")
+    own = [f"{AP_ADDRESS[family]}/{length}" for family, length in PREFIX_LENGTH.items()]
+    lab.veth(
+        ap.nic(DEV, *own),
+        users.nic(DEV, *dict.fromkeys(f"{one.user_address}/{PREFIX_LENGTH[one.family]}" for one in cases)),
+    )
+    ap.ip("link", "set", DEV, "address", AP_MAC)
+    users.ip("link", "set", DEV, "address", USERS_MAC)
+    for host in (ap, users):
+        # Else Linux gives up a datagram between whose fragments 64 others of its sender came, as they may while it
+        # waits in a limited queue.
+        host.sysctl({"net.ipv4.ipfrag_max_dist": 0})
+    return ap, users
 
 
 # --- the real engine, in the attachment point's namespace ---------------------------------------------------------
 
 
-def enforce(cases: Sequence[Case]) -> list[str]:
-    """Limit all cases by one cycle of the agent's engine, and see that a second one finds nothing to do; what went
-    wrong, in sentences."""
-    wanted = links(cases)
+def enforce(engine: Engine, cases: Sequence[Case]) -> list[str]:
+    """Limit all cases, and see that a second time nothing is left to do; what went wrong, in sentences."""
     try:
-        first = reconcile.reconcile(wanted, EngineSettings())
-        second = reconcile.reconcile(wanted, EngineSettings())
+        first = engine.enforce(wanted(cases))
+        second = engine.enforce(wanted(cases))
     except AgentError as exc:
         return [exc.message]
-    faults = [one.message for one in first.problems]
+    faults = [*(one.message for one in first.problems), *first.failed.values()]
     if not faults and second.writes:
-        faults.append(f"A second cycle of the engine changed the kernel again: {second.plan.render_text()}")
+        faults.append("The engine was told the same again and changed the kernel again.")
     return faults
 
 
-def remove_again() -> list[str]:
+def refused(engine: Engine, case: Case, way: Direction) -> int:
+    """Packets that the engine counted as refused so far."""
+    for (number, direction), (_, counters) in engine.counters().items():
+        if number == case.number and direction == ("to_user" if way is Direction.TO_USER else "from_user"):
+            return counters.refused_packets
+    return 0
+
+
+def remove_again(engine: Engine) -> list[str]:
     """Take every limit off; what went wrong, in sentences."""
     try:
-        result = reconcile.reset(EngineSettings())
-        left = reconcile.plan_reset(EngineSettings())
+        result = engine.reset()
+        left = engine.plan(Wanted())
     except AgentError as exc:
         return [exc.message]
     faults = [one.message for one in result.problems]
     if not left.plan.is_empty:
-        faults.append(f"The limits could not be taken off again: {left.plan.render_text()}")
+        faults.append(f"The limits could not be taken off again: {'; '.join(map(str, left.plan.operations))}")
     return faults
 
 

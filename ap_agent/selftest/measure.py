@@ -2,55 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ap_agent.selftest.cases import AP_ADDRESS, WARM_UP_S, Case, Direction, Protocol, Round
+from ap_agent.selftest.cases import AP_ADDRESS, OPTION_BYTES, WARM_UP_S, Case, Direction, Form, Round
 from ap_agent.selftest.verdict import Heartbeats, Measured, Strain
-from measuring.judge import NS
+from measuring.judge import ETHERNET_BYTES, NS, Wire
 from measuring.netns import Namespace
+from measuring.tagged import Tagged
 from measuring.tcp import run_tcp
-from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, ends, heartbeats, run_traffic
+from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Endpoint, Results, data, heartbeats, run_traffic
 
-FULL_PAYLOAD_BYTES = 1472
 DEV = "eth0"  # of both hosts
+AP_MAC, USERS_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 MAX_SEGMENTS = 65_535  # of a super-packet, as the kernel has it by itself
+_TAG_BYTES = 4
+
+Refused = Callable[[Case, Direction], int]  # packets that the engine counted so far
 
 
 class TwoHosts:
     """The attachment point and the host of all user ASes, one wire between them."""
 
-    def __init__(self, ap: Namespace, users: Namespace) -> None:
+    def __init__(self, ap: Namespace, users: Namespace, refused: Refused) -> None:
         self.ap = ap
         self.users = users
+        self._refused = refused
 
-    def measure(self, one: Round, capable_kbit: float | None = None) -> list[Measured]:
-        """Every case of a round in its directions. Raises `LabError`.
-
-        `capable_kbit` is what the same flow gets here without a limit: TCP cannot offer more than that.
-        """
-        return self._datagrams(one) if one.protocol is Protocol.UDP else self._tcp(one, capable_kbit)
+    def measure(self, one: Round) -> list[Measured]:
+        """Every case of a round in its directions. Raises `LabError`."""
+        return self._tcp(one) if one.form is Form.TCP else self._datagrams(one)
 
     def _datagrams(self, one: Round) -> list[Measured]:
         """Through sockets with a border router's own send buffer: a full queue holds up what it would hold up there."""
-        pairs = [
-            ends(
-                case.name,
-                case.local,
-                case.remote,
-                (heartbeats(), data(case.judged_kbit * case.overload, FULL_PAYLOAD_BYTES)),
-                send_buffer_bytes=ROUTER_SEND_BUFFER_BYTES,
-            )
-            for case in one.cases
-        ]
         clock = ProcessorTimes()
-        plan = {self.ap: [pair[0] for pair in pairs], self.users: [pair[1] for pair in pairs]}
+        rows = [(case, way) for case in one.cases for way in one.directions]
+        before = {row: self._refused(*row) for row in rows}
+        plan = {
+            self.ap: [_end(case, case.local, case.remote, AP_MAC, USERS_MAC) for case in one.cases],
+            self.users: [_end(case, case.remote, case.local, USERS_MAC, AP_MAC) for case in one.cases],
+        }
         results = run_traffic(plan, seconds=one.seconds, linger_s=1.0)
         strain = clock.strain(results)
-        return [self._arrived(results, case, way, one, strain) for case in one.cases for way in one.directions]
+        return [
+            replace(
+                self._arrived(results, case, way, one),
+                refused=self._refused(case, way) - before[case, way],
+                strain=strain,
+            )
+            for case, way in rows
+        ]
 
-    def _arrived(self, results: Results, case: Case, way: Direction, one: Round, strain: Strain) -> Measured:
+    def _arrived(self, results: Results, case: Case, way: Direction, one: Round) -> Measured:
         receiver = self.users if way is Direction.TO_USER else self.ap
         sender = results.other_end(receiver, case.name)
+        wire = _wire(case, way)
         # What a full socket refused was offered as well: the limit's own queue held it up.
         offered = sender.sent() + sender.refused()
         beats = results.heartbeats(receiver, case.name)
@@ -58,18 +65,18 @@ class TwoHosts:
             case,
             way,
             one.measured_s,
-            results.rate_kbit(receiver, case.name),
-            offered_kbit=offered * sender.wire.bytes(FULL_PAYLOAD_BYTES) / one.seconds / 125,
-            excess_bytes=results.excess_bytes(receiver, case.name, case.judged_kbit),
+            results.rate_kbit(receiver, case.name, wire=wire),
+            offered_kbit=offered * wire.bytes(case.payload_bytes) / one.seconds / 125,
+            excess_bytes=results.excess_bytes(receiver, case.name, case.judged_kbit, wire=wire),
+            arrived=len(results.all_arrivals(receiver, case.name)),
+            lost=results.lost(receiver, case.name),
             heartbeats=Heartbeats(
                 sender.sent("heartbeat"), results.lost(receiver, case.name, "heartbeat"), beats.downs
             ),
-            strain=strain,
         )
 
-    def _tcp(self, one: Round, capable_kbit: float | None) -> list[Measured]:
-        """With super-packets, as every host sends unless it is told not to: frame by frame two processors that send,
-        limit and receive reach 600 to 950 Mbit/s (docs/evaluation.md), which says nothing of the limit."""
+    def _tcp(self, one: Round) -> list[Measured]:
+        """With super-packets of up to 64 kB, as every host sends unless it is told not to."""
         (case,), (way,) = one.cases, one.directions
         for host in (self.ap, self.users):
             host.ip("link", "set", DEV, "gso_max_segs", str(MAX_SEGMENTS))
@@ -77,9 +84,29 @@ class TwoHosts:
         if way is Direction.TO_USER:
             result = run_tcp(self.ap, self.users, case.user_address, seconds=one.seconds)
         else:
-            result = run_tcp(self.users, self.ap, AP_ADDRESS, seconds=one.seconds, source=case.user_address)
+            result = run_tcp(self.users, self.ap, AP_ADDRESS[4], seconds=one.seconds, source=case.user_address)
         kbit = result.wire_kbit(warm_up_s=WARM_UP_S)
-        return [Measured(case, way, one.measured_s, kbit, capable_kbit, strain=clock.strain())]
+        return [Measured(case, way, one.measured_s, kbit, strain=clock.strain())]
+
+
+def _end(case: Case, here: tuple[str, int], there: tuple[str, int], own_mac: str, other_mac: str) -> Endpoint:
+    return Endpoint(
+        case.name,
+        here,
+        there,
+        (heartbeats(), data(case.offered_kbit, case.payload_bytes)),
+        send_buffer_bytes=ROUTER_SEND_BUFFER_BYTES,
+        ip_options=case.form is Form.OPTIONS,
+        tagged=Tagged(DEV, own_mac, other_mac) if case.form is Form.TAGGED else None,
+    )
+
+
+def _wire(case: Case, way: Direction) -> Wire:
+    """Linux takes the tag out of a frame before the hook of what arrives."""
+    more = OPTION_BYTES[case.family] if case.form is Form.OPTIONS else 0
+    if case.form is Form.TAGGED and way is Direction.TO_USER:
+        more = _TAG_BYTES
+    return Wire(case.family, ETHERNET_BYTES + more)
 
 
 class ProcessorTimes:

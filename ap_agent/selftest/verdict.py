@@ -1,29 +1,31 @@
 """From what was measured to a verdict. Pure.
 
-What is allowed is derived from the token buckets that the agent sets (docs/adr/0002, docs/adr/0003), not chosen:
+What is allowed is derived from what the engine sets (docs/agent.md), not chosen:
 
-* No window of length T may carry more than rate*T + both buckets (data and heartbeats) + a frame of each. The
-  receiver's clock may add what the limit carries in 8 ms: the softirq that takes a packet can wait for a tick of
-  4 ms, twice.
+* HTB paces what was admitted: no window of length T carries more than rate*T + its burst + a frame. Heartbeats go past
+  it, so theirs come on top, until the queue that they were charged to is empty: at most its room. The receiver's clock
+  may add what the limit carries in 8 ms: the softirq that takes a packet can wait for a tick of 4 ms, twice.
 * So the mean rate may be above the limit by that much over the measured time; never more than 2 %, which is what the
-  service promises, and by as much below. A bucket makes up for 4 ms of waiting for the processor and no more.
+  service promises, and by as much below.
+* Nothing of a blocked link arrives. Everything of an observed link and of a bystander does, and of an observed link the
+  engine counts what it would have refused.
 
-A rate that is too high is a fault whatever the machine did. What is too low, late or lost is a fault only on a machine
-that had the time to do better: else the verdict is `inconclusive`, as it is where less was offered than would have
-been needed to see the limit at all.
+What arrives too much is a fault whatever the machine did. What is too low, late or lost is a fault only on a machine
+that had the time to do better: else the verdict is `inconclusive`, as it is where less was offered than would have been
+needed to see the limit at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ap_agent.selftest.cases import Case, Direction, Protocol
-from bandwidth_config import HEARTBEAT_KBIT
-from measuring.judge import RATE_TOLERANCE, bucket_bytes
+from ap_agent.dataplane.program import room_bytes
+from ap_agent.selftest.cases import Case, Direction, Form, State
+from measuring.judge import FRAME_BYTES, RATE_TOLERANCE, bucket_bytes, wire_bytes
+from measuring.scion_packet import HEARTBEAT_INTERVAL_S, heartbeat_payload_bytes
 
-FRAME_BYTES = 1514
 SUPER_PACKET_BYTES = 68_000  # 64 kB of IP with an Ethernet header, TCP and IP headers for each of its 46 segments
 CLOCK_SLACK_S = 0.008
 BYTES_PER_KBIT = 125  # per second
@@ -34,7 +36,7 @@ STOLEN_SHARE = 0.02
 
 
 class Verdict(StrEnum):
-    """`WRONG`: the limit does not hold."""
+    """`WRONG`: the link is not treated as it should be."""
 
     HOLDS = "holds"
     WRONG = "does not hold"
@@ -73,10 +75,11 @@ class Heartbeats:
 
 @dataclass(frozen=True)
 class Measured:
-    """One case in one direction, at the receiver. Rates are L2 (`measuring.judge`).
+    """One case in one direction, at the receiver. Rates are L2 (`measuring.judge`), `lost` is data packets.
 
-    `offered_kbit` is what was sent, or for TCP what a flow gets here without a limit; None: nobody knows.
+    `offered_kbit` is what was sent; None (TCP): nobody knows.
     `excess_bytes` is the most that any window carried above rate*T, None where single packets are not seen.
+    `refused` is what the engine counted as refused.
     """
 
     case: Case
@@ -85,6 +88,9 @@ class Measured:
     measured_kbit: float
     offered_kbit: float | None = None
     excess_bytes: float | None = None
+    arrived: int = 0
+    lost: int = 0
+    refused: int = 0
     heartbeats: Heartbeats | None = None
     strain: Strain = Strain()
 
@@ -105,59 +111,75 @@ class Allowed:
 
 @dataclass(frozen=True)
 class Judged:
-    """A measurement with its verdict; `reasons` say in words what is wrong, or why nothing can be said."""
+    """A measurement with its verdict; `allowed` is None where no rate is judged. `reasons` say in words what is wrong,
+    or why nothing can be said."""
 
     measured: Measured
-    allowed: Allowed
+    allowed: Allowed | None
     verdict: Verdict
     reasons: tuple[str, ...] = ()
 
     @property
     def deviation(self) -> float:
-        return deviation(self.measured)
+        """Relative: 0.01 is one per cent above the limit; 0 where there is none."""
+        limit = self.measured.case.judged_kbit
+        return self.measured.measured_kbit / limit - 1 if limit else 0.0
 
 
 def allowed(case: Case, seconds: float) -> Allowed:
-    """See the module's head."""
+    """Of a limit above 0; see the module's head."""
     limit = case.judged_kbit
-    largest = SUPER_PACKET_BYTES if case.protocol is Protocol.TCP else FRAME_BYTES
-    excess = bucket_bytes(limit) + bucket_bytes(HEARTBEAT_KBIT) + largest + FRAME_BYTES + _clock_bytes(limit)
+    largest = SUPER_PACKET_BYTES if case.form is Form.TCP else wire_bytes(case.payload_bytes, family=case.family)
+    beat_bytes = wire_bytes(heartbeat_payload_bytes(case.family), family=case.family)
+    beats = min(room_bytes(limit), beat_bytes * seconds / HEARTBEAT_INTERVAL_S)
+    excess = bucket_bytes(limit) + largest + FRAME_BYTES + beats + limit * BYTES_PER_KBIT * CLOCK_SLACK_S
     return Allowed(-RATE_TOLERANCE, min(RATE_TOLERANCE, excess / (limit * BYTES_PER_KBIT * seconds)), excess)
-
-
-def _clock_bytes(limit_kbit: int) -> float:
-    return limit_kbit * BYTES_PER_KBIT * CLOCK_SLACK_S
-
-
-def deviation(measured: Measured) -> float:
-    """Relative: 0.01 is one per cent above the limit."""
-    return measured.measured_kbit / measured.case.judged_kbit - 1
 
 
 def judge(measured: Measured) -> Judged:
     """See the module's head."""
-    bounds = allowed(measured.case, measured.seconds)
-    faults, doubts = _faults(measured, bounds), _doubts(measured, bounds)
+    case = measured.case
+    if case.state is State.LIMITED:
+        bounds = allowed(case, measured.seconds)
+        off = Judged(measured, bounds, Verdict.HOLDS).deviation
+        faults = [f"{off:+.2%}: more than the limit"] if off > bounds.highest else []
+        found = _judged(measured, bounds, faults, _doubts(measured, bounds, off), _untested(measured))
+        return _of_control(found, is_too_fast=bool(faults)) if case.is_control else found
+    if case.state is State.BLOCKED:
+        faults = [f"{measured.arrived} packets of a blocked link arrived"] if measured.arrived else []
+        return _judged(measured, None, faults, [], [] if measured.refused else ["nothing was there to be refused"])
+    is_uncounted = case.state is State.OBSERVED and not measured.refused
+    faults = ["the engine counted no packet above the limit"] if is_uncounted else []
+    doubts = [f"{measured.lost} packets were lost"] if measured.lost else []
+    return _judged(measured, None, faults, doubts, [] if measured.arrived else ["nothing arrived"])
+
+
+def _judged(
+    measured: Measured, bounds: Allowed | None, faults: list[str], doubts: list[str], untested: list[str]
+) -> Judged:
+    """`faults`: what no busy machine can bring about; `doubts`: what one can; `untested`: why nothing can be said."""
     strain = measured.strain.reasons()
     if faults or (doubts and not strain):
         return Judged(measured, bounds, Verdict.WRONG, (*faults, *doubts))
     if doubts:
         return Judged(measured, bounds, Verdict.INCONCLUSIVE, (*doubts, *strain))
-    missing = _not_seen(measured)
-    return Judged(measured, bounds, Verdict.INCONCLUSIVE if missing else Verdict.HOLDS, missing)
+    return Judged(measured, bounds, Verdict.INCONCLUSIVE if untested else Verdict.HOLDS, tuple(untested))
 
 
-def _faults(measured: Measured, bounds: Allowed) -> list[str]:
-    """What no busy machine can bring about."""
-    off = deviation(measured)
-    return [f"{off:+.2%}: more than the limit"] if off > bounds.highest else []
+def _of_control(found: Judged, *, is_too_fast: bool) -> Judged:
+    """Every control is too fast; being found wrong for another reason tells nothing about the judge."""
+    if is_too_fast:
+        return replace(found, verdict=Verdict.HOLDS, reasons=())
+    if found.verdict is Verdict.INCONCLUSIVE or found.measured.strain.reasons():
+        return replace(found, verdict=Verdict.INCONCLUSIVE)
+    return replace(found, verdict=Verdict.WRONG, reasons=("it was not found wrong: no figure here can be trusted",))
 
 
-def _doubts(measured: Measured, bounds: Allowed) -> list[str]:
-    """What is wrong, unless the machine had no time. A sender that offered too little is no reason: see `_not_seen`."""
+def _doubts(measured: Measured, bounds: Allowed, off: float) -> list[str]:
+    """A sender that offered too little is no reason: see `_untested`."""
     found = []
-    off, beats = deviation(measured), measured.heartbeats
-    if off < bounds.lowest and not _not_seen(measured):
+    beats = measured.heartbeats
+    if off < bounds.lowest and measured.is_put_to_the_test:
         found.append(f"{off:+.2%}: less than the limit")
     if measured.excess_bytes is not None and measured.excess_bytes > bounds.excess_bytes:
         found.append(
@@ -170,39 +192,13 @@ def _doubts(measured: Measured, bounds: Allowed) -> list[str]:
     return found
 
 
-def _not_seen(measured: Measured) -> tuple[str, ...]:
-    """Why the limit was not put to the test."""
+def _untested(measured: Measured) -> list[str]:
     if measured.is_put_to_the_test:
-        return ()
-    return (f"this machine manages only {measured.offered_kbit:,.0f} kbit/s, too little to see this limit at work",)
+        return []
+    return [f"this machine manages only {measured.offered_kbit:,.0f} kbit/s, too little to see this limit at work"]
 
 
-@dataclass(frozen=True)
-class Control:
-    """What the judge said of something that is wrong on purpose."""
-
-    judged: Judged
-
-    @property
-    def is_caught(self) -> bool:
-        """Every one of them is too fast; being found wrong for another reason tells nothing about the judge."""
-        return self.judged.verdict is Verdict.WRONG and self.judged.deviation > self.judged.allowed.highest
-
-    @property
-    def verdict(self) -> Verdict:
-        """Of the self-test itself. A machine that cannot exceed a limit says nothing by keeping to it."""
-        if self.is_caught:
-            return Verdict.HOLDS
-        case, strain = self.judged.measured.case, self.judged.measured.strain.reasons()
-        too_slow = case.protocol is Protocol.TCP and self.judged.deviation <= self.judged.allowed.highest
-        if too_slow or self.judged.verdict is Verdict.INCONCLUSIVE or strain:
-            return Verdict.INCONCLUSIVE
-        return Verdict.WRONG
-
-
-def total(judged: Sequence[Judged], controls: Iterable[Control]) -> Verdict:
-    """One that does not hold is a failure, and so is a control that was not caught; else all must be certain."""
-    verdicts = [one.verdict for one in judged] + [one.verdict for one in controls]
-    if Verdict.WRONG in verdicts:
-        return Verdict.WRONG
-    return Verdict.INCONCLUSIVE if Verdict.INCONCLUSIVE in verdicts or not judged else Verdict.HOLDS
+def total(judged: Sequence[Judged]) -> Verdict:
+    """One that does not hold is a failure; else all must be certain."""
+    verdicts = {one.verdict for one in judged} or {Verdict.INCONCLUSIVE}
+    return next(one for one in (Verdict.WRONG, Verdict.INCONCLUSIVE, Verdict.HOLDS) if one in verdicts)

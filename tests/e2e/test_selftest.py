@@ -105,34 +105,36 @@ def test_two_at_once_beside_a_running_agent_touch_nothing_and_find_no_fault(host
         assert complaints == ""  # no progress where nobody watches
         assert document["result"] in {"pass", "inconclusive"}, out
         assert exit_code == (0 if document["result"] == "pass" else 1)
-        assert {one["verdict"] for one in document["limits"]} <= {"pass", "inconclusive"}
-        assert [one["limit_kbit"] for one in document["limits"][:4]] == [500, 500, 1_000, 1_000]
-        caught = [one for one in document["controls"] if one["protocol"] == "UDP" and one["is_caught"]]
+        assert {one["verdict"] for one in document["links"]} <= {"holds", "inconclusive"}
+        caught = [one for one in document["links"] if one["is_control"] and one["verdict"] == "holds"]
         assert len(caught) == 4, out
-        assert {one["state"] for one in document["capabilities"] if one["use"] != "option"} == {"present"}
+        blocked = [one["verdict"] for one in document["links"] if one["measured"]["case"]["state"] == "blocked"]
+        assert blocked == ["holds"] * 4
+        assert {one["state"] for one in document["needs"]} == {"present"}
 
 
 # --- what it finds ----------------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_limiter_fails(host: Namespace) -> None:
-    """The engine is told other limits than those that are judged: 1 Mbit/s is 5 % too high, 10 Mbit/s 10 % too low."""
+    """The engine is told other limits than those that are judged: 1 Mbit/s is 5 % too high, 10 Mbit/s 10 % too low, a
+    blocked link is let through and a bystander blocked."""
     program = textwrap.dedent(
         """
         import json
         import sys
         from dataclasses import replace
         from ap_agent.selftest import apart, inside
-        from ap_agent.selftest.cases import ROUNDS
+        from ap_agent.selftest.cases import BLOCKED, BYSTANDER, SLOW, Direction, Round
         from ap_agent.selftest.report import document
         from measuring.netns import Lab
         apart.settle_in()
-        told = inside.links
-        wrong = {1_000: 1_050, 10_000: 9_000}
-        inside.links = lambda cases: told(
-            [replace(one, enforced_kbit=wrong.get(one.enforced_kbit, one.enforced_kbit)) for one in cases]
+        told = inside.wanted
+        wrong = {2: 1_050, 3: 9_000, BLOCKED.number: 500, BYSTANDER.number: 0}
+        inside.wanted = lambda cases: told(
+            [replace(one, enforced_kbit=wrong.get(one.number, one.enforced_kbit)) for one in cases]
         )
-        rounds = (replace(ROUNDS[0], seconds=2.5),)
+        rounds = (Round("short", (*SLOW, BLOCKED, BYSTANDER), tuple(Direction), 2.5),)
         with Lab(inside.PREFIX) as lab:
             report = inside.Course(lambda *_: None, rounds, longest_s=5).run(lab)
         print(json.dumps(document(report)))
@@ -145,14 +147,16 @@ def test_a_wrong_limiter_fails(host: Namespace) -> None:
 
     document = json.loads(done.stdout)
     verdicts: dict[int, set[str]] = {}
-    for one in document["limits"]:
-        verdicts.setdefault(one["limit_kbit"], set()).add(one["verdict"])
-    assert verdicts[1_000] == {"fail"}
+    for one in document["links"]:
+        verdicts.setdefault(one["measured"]["case"]["number"], set()).add(one["verdict"])
+    assert verdicts[2] == {"does not hold"}
     # A machine without time may be why too little arrives, and never why too much does.
-    assert verdicts[10_000] <= {"fail", "inconclusive"}
-    assert verdicts[500] <= {"pass", "inconclusive"}
+    assert verdicts[3] <= {"does not hold", "inconclusive"}
+    assert verdicts[1] <= {"holds", "inconclusive"}
+    assert verdicts[18] == {"does not hold"}
+    assert "holds" not in verdicts[21]
+    assert verdicts[4] == verdicts[5] == {"holds"}  # the controls
     assert (document["result"], done.returncode) == ("fail", 1)
-    assert [one["is_caught"] for one in document["controls"]] == [True] * 4
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------
@@ -246,19 +250,19 @@ def test_a_person_without_rights_learns_what_is_missing_and_what_can_be_read(tmp
     done = run(sys.executable, "-c", program, str(tmp_path), *as_nobody)
 
     assert (done.returncode, done.stderr) == (3, "")
-    assert "Run it as root: sudo scionlab-bw-agent selftest" in done.stdout
+    assert "Run it as root: sudo scionlab-bw-limiter selftest" in done.stdout
     assert "nothing was measured" in done.stdout
     (htb,) = (line for line in done.stdout.splitlines() if line.startswith("htb "))
     assert "not tried" in htb
 
 
-@pytest.mark.parametrize("capability", ["sys_admin", "net_admin"])
+@pytest.mark.parametrize("capability", ["sys_admin", "net_admin", "bpf"])
 def test_root_without_a_capability_is_told_which(capability: str) -> None:
     done = run("setpriv", "--bounding-set", f"-{capability}", "--inh-caps", f"-{capability}", *COMMAND, "--json")
 
     document = json.loads(done.stdout)
-    assert (done.returncode, document["result"], document["limits"]) == (3, "not possible", [])
-    missing = [one["name"] for one in document["capabilities"] if one["state"] == "missing"]
+    assert (done.returncode, document["result"], document["links"]) == (3, "not possible", [])
+    missing = [one["name"] for one in document["needs"] if one["state"] == "missing"]
     assert missing == [f"CAP_{capability.upper()}"]
 
 
