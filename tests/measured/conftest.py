@@ -27,11 +27,17 @@ def _namespaces() -> None:
     cleanup_stale(PREFIX)
 
 
-@pytest.fixture
-def bed(_namespaces: None) -> Iterator[Testbed]:
-    """An attachment point with four user hosts, removed afterwards."""
+@pytest.fixture(scope="module")
+def _shared_bed(_namespaces: None) -> Iterator[Testbed]:
     with Testbed() as testbed:
         yield testbed
+
+
+@pytest.fixture
+def bed(_shared_bed: Testbed) -> Iterator[Testbed]:
+    """An attachment point with four user hosts, which a module's tests share. Every test begins without a limit."""
+    yield _shared_bed
+    _shared_bed.forget()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -107,8 +107,7 @@ def test_the_last_user_as_leaves_a_reachable_and_clean_attachment_point(bed: Tes
     for probe in asking:
         for kind, seen in probes.answers(probe).items():
             report(kind=kind, seen=seen)
-            # Removing our root drops what is in it at that moment (docs/performance.md); TCP sends it again.
-            assert seen.answered >= seen.asked - (kind == "udp")
+            assert seen.answered == seen.asked
 
 
 def test_bystanders_keep_their_rate_while_limited_links_are_flooded(bed: Testbed) -> None:

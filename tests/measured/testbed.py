@@ -12,21 +12,24 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from ap_agent import reconcile
-from ap_agent.model import EngineSettings
-from bandwidth_config import check_link_info
+from ap_agent.dataplane.engine import Outcome
+from ap_agent.dataplane.program import room_bytes
+from ap_agent.dataplane.wanted import LimitedLink
+from lab import witness
 from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, Wire, bucket_bytes
 from measuring.netns import Lab, Namespace, Nic
+from measuring.tagged import PRIORITY_TAG, Tagged
 from measuring.traffic import Address, Endpoint, Results, Stream, data, ends
+from tests.engine_host import EngineHost, key, limited
 
 PREFIX = "sltest"
 AP_ADDRESS = {4: "192.0.2.1", 6: "2001:db8::1"}
-HEARTBEAT_SHARE_KBIT = 16  # docs/adr/0003; the heartbeats' class has a bucket of its own inside the limit
+HEARTBEAT_BUCKET_S = 0.2  # of the limit's own rate: what heartbeats may bring ahead of the link's queue (ADR 0028)
 
 
 def user_address(user: int, family: int = 4) -> str:
@@ -48,7 +51,7 @@ class TestLink:
     local_port: int = 0
     local_address: str = ""
     remote_address: str = ""
-    is_user_as: bool = True
+    observed: bool = False
 
     @property
     def name(self) -> str:
@@ -62,28 +65,13 @@ class TestLink:
     def remote(self) -> Address:
         return self.remote_address or user_address(self.user, self.family), self.port or 50_000 + self.interface_id
 
-    def entry(self) -> dict[str, Any]:
-        """Its entry in link_info.json (DOMAIN section 3)."""
-        return {
-            "AS_ID": 0xB6 + self.interface_id,
-            "IsUserAS": self.is_user_as,
-            "Bandwidth": self.kbit,
-            "IP-Address": self.remote[0],
-            "ISD-AS": f"17-ffaa:1:{0xB6 + self.interface_id:x}",
-            "Port": self.remote[1],
-            "Local-IP": self.local[0],
-            "Local-Port": self.local[1],
-            "VPN": False,
-        }
+    def limited(self) -> LimitedLink:
+        """What the engine is told."""
+        return limited(self.interface_id, self.kbit, key(*self.remote, *self.local), observed=self.observed)
 
     def ends(self, streams: Sequence[Stream], **options: Any) -> tuple[Endpoint, Endpoint]:
         """Both ends with the same streams, the attachment point's first."""
         return ends(self.name, self.local, self.remote, streams, **options)
-
-
-def document(links: Iterable[TestLink]) -> dict[str, Any]:
-    """The link_info.json of these links."""
-    return {str(link.interface_id): link.entry() for link in links}
 
 
 @dataclass
@@ -94,7 +82,6 @@ class Testbed:
 
     users: int = 4
     mtu_bytes: int = 1500
-    unlimited: EngineSettings = field(default_factory=EngineSettings)
 
     def __enter__(self) -> Testbed:
         self.lab = Lab(PREFIX).__enter__()
@@ -107,6 +94,7 @@ class Testbed:
                 host = self.lab.namespace(f"u{number}")
                 self._plug(host.nic("eth0", f"{user_address(number)}/24", f"{user_address(number, 6)}/64"))
                 self._hosts[number] = host
+            self.engine = EngineHost(self.ap).__enter__()
         except BaseException:
             self.lab.__exit__(None, None, None)
             raise
@@ -115,24 +103,31 @@ class Testbed:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.engine.__exit__(kind, value, trace)
         self.lab.__exit__(kind, value, trace)
 
     def _plug(self, nic: Nic) -> None:
         self.switch.plug(nic, mtu_bytes=self.mtu_bytes)
+        # Else Linux gives up a datagram between whose fragments 64 others of its sender came, as they may while it
+        # waits in a limited queue.
+        nic.host.sysctl({"net.ipv4.ipfrag_max_dist": 0})
 
     def user(self, number: int) -> Namespace:
         """The host of the n-th user."""
         return self._hosts[number]
 
-    def enforce(
-        self, links: Iterable[TestLink] | Mapping[str, Any], settings: EngineSettings | None = None
-    ) -> reconcile.CycleResult:
-        """One cycle of the real engine in the attachment point; the outcome has no problems."""
-        wanted = links if isinstance(links, Mapping) else document(links)
-        parsed = check_link_info(wanted)
-        result = self.ap.call(lambda: reconcile.reconcile(parsed, settings or self.unlimited))
-        assert not result.problems, result.problems
-        return result
+    def enforce(self, links: Iterable[TestLink], unmatched_kbit: int | None = None) -> Outcome:
+        """By the real engine in the attachment point, without a problem."""
+        return self.engine.must_enforce(*(one.limited() for one in links), unmatched_kbit=unmatched_kbit)
+
+    def forget(self) -> None:
+        """Take all limits off, with what waits in their queues."""
+        self.engine.must_enforce()
+
+    def tagged(self, number: int, tags: tuple[int, ...] = (PRIORITY_TAG,)) -> tuple[Tagged, Tagged]:
+        """How frames with priority tags go to a user and back."""
+        macs = [str(witness.links(host)["eth0"]["address"]) for host in (self.ap, self.user(number))]
+        return Tagged("eth0", *macs, tags), Tagged("eth0", *macs[::-1], tags)
 
     def plan(self, pairs: Iterable[tuple[TestLink, tuple[Endpoint, Endpoint]]]) -> dict[Namespace, list[Endpoint]]:
         """Who runs which endpoints."""
@@ -163,16 +158,15 @@ def assert_limit(results: Results, host: Namespace, link: TestLink, *, kbit: int
     return verdict.measured_kbit
 
 
-def allowed_excess_bytes(
-    kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES, mtu_bytes: int = 1500
-) -> float:
-    """What a window of any length may carry above rate*T: bucket and frame (twice with the heartbeats' class).
+def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False, largest_bytes: int = FRAME_BYTES) -> float:
+    """What a window of any length may carry above rate*T: HTB's burst and a frame. Heartbeats go past HTB, so with them
+    a frame more and all that the link's queue has room for.
 
     `largest_bytes` is what counts as one: a datagram in fragments arrives whole, at the moment of its last fragment.
     """
-    allowed = bucket_bytes(kbit, mtu_bytes) + largest_bytes + kbit * 125 * CLOCK_SLACK_S
+    allowed = bucket_bytes(kbit) + largest_bytes + kbit * 125 * CLOCK_SLACK_S
     if with_heartbeats:
-        allowed += bucket_bytes(HEARTBEAT_SHARE_KBIT) + FRAME_BYTES
+        allowed += FRAME_BYTES + room_bytes(kbit)
     return allowed
 
 
