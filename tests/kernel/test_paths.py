@@ -1,0 +1,313 @@
+"""By whichever way the packets of a link come and go, its limit holds: once, and for both directions.
+
+The limit sits at the hooks of every lowest device, so no route, bridge or second card leads past it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from ap_agent.dataplane.program import room_bytes
+from measuring.judge import FRAME_BYTES, bucket_bytes
+from measuring.netns import Lab, LabError, Namespace, available, cleanup_stale
+from measuring.traffic import data, ends, run_traffic
+from tests.engine_host import EngineHost, key, limited
+from tests.kernel.loads import (
+    AP,
+    AP6,
+    FREE,
+    KBIT,
+    OTHER,
+    SECONDS,
+    USER,
+    USER6,
+    arrived_bytes,
+    assert_free,
+    assert_limited,
+    flow,
+    run,
+)
+
+pytestmark = pytest.mark.kernel
+
+PREFIX = "slbwp"
+TCX_INGRESS = 46  # <linux/bpf.h>
+LOOSE = {"net.ipv4.conf.all.rp_filter": 2, "net.ipv4.conf.default.rp_filter": 2}
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    missing = available()
+    if missing is not None:
+        pytest.skip(missing)
+    cleanup_stale(PREFIX)
+    with Lab(PREFIX) as made:
+        yield made
+
+
+@pytest.mark.parametrize("rp_filter", [0, 2])
+def test_packets_that_come_by_another_card_than_replies_leave_by_are_limited(lab: Lab, rp_filter: int) -> None:
+    """All 8 of 8 Mbit/s passed the first engine."""
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    for host in (ap, user):
+        host.sysctl(dict.fromkeys(LOOSE, rp_filter))
+    lab.veth(ap.nic("out0", f"{AP}/24", f"{AP6}/64"), user.nic("u0", f"{USER}/24", f"{USER6}/64"))
+    lab.veth(ap.nic("in0", "198.51.100.1/24"), user.nic("u1", "198.51.100.11/24"))
+    user.ip("route", "add", AP, "via", "198.51.100.1")
+    with EngineHost(ap) as engine:
+        engine.must_enforce(limited(7, KBIT, key(USER, 50_001)))
+        results = run(
+            ap,
+            (user, flow("link", (AP, 51_001), (USER, 50_001))),
+            (user, FREE),
+        )
+        assert_limited(results, (user, ap), "link")
+        assert_free(results, (user, ap), "free")
+        assert int(user.ip("-s", "-j", "link", "show", "u1").split('"tx":')[1].split('"bytes":')[1].split(",")[0]) > 1e6
+
+
+def test_equal_cost_routes_and_marked_packets_have_one_limit(lab: Lab) -> None:
+    """The first engine's class sat on one card: half of the links were unlimited to the user."""
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    for host in (ap, user):
+        host.sysctl(LOOSE | {"net.ipv4.fib_multipath_hash_policy": 1})
+    for number in (0, 1, 2):
+        lab.veth(ap.nic(f"n{number}", f"10.0.{number}.1/24"), user.nic(f"u{number}", f"10.0.{number}.2/24"))
+    ap.ip("addr", "add", f"{AP}/32", "dev", "lo")
+    user.ip("addr", "add", f"{USER}/32", "dev", "lo")
+    for host, target, end in ((ap, USER, 2), (user, AP, 1)):
+        hops = [word for number in (0, 1) for word in ("nexthop", "via", f"10.0.{number}.{end}")]
+        host.ip("route", "add", target, *hops)
+    # What is for port 51005 leaves by the third card.
+    ap.ip("rule", "add", "ipproto", "udp", "sport", "51005", "table", "77")
+    ap.ip("route", "add", USER, "via", "10.0.2.2", "table", "77")
+    with EngineHost(ap) as engine:
+        outcome = engine.must_enforce(limited(7, KBIT, key(USER)))
+        assert set(outcome.devices) == {"n0", "n1", "n2"}
+        names = [f"flow{number}" for number in range(6)]
+        flows = [flow(name, (AP, 51_000 + number), (USER, 50_000 + number), 1_000) for number, name in enumerate(names)]
+        results = run(ap, *((user, one) for one in flows))
+        assert_limited(results, (user, ap), *names)
+    for card in ("n0", "n1", "n2"):
+        sent = ap.run("cat", f"/sys/class/net/{card}/statistics/tx_packets")
+        assert int(sent) > 5, card  # each of them was used
+
+
+def test_a_route_that_moves_to_another_card_takes_the_limit_along(lab: Lab) -> None:
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    for host in (ap, user):
+        host.sysctl(LOOSE)
+    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
+    lab.veth(ap.nic("n1", "198.51.100.1/24"), user.nic("u1", "198.51.100.11/24"))
+    with EngineHost(ap) as engine:
+        engine.must_enforce(limited(7, KBIT, key(USER, 50_001)))
+        ap.ip("route", "add", USER, "via", "198.51.100.11")
+        user.ip("route", "add", AP, "via", "198.51.100.1")
+        results = run(ap, (user, flow("link", (AP, 51_001), (USER, 50_001))))
+        assert_limited(results, (user, ap), "link")
+        assert engine.must_enforce(limited(7, KBIT, key(USER, 50_001))).writes == 0
+
+
+def test_a_configured_card_that_is_renamed_keeps_its_limits_and_is_missed_by_name(lab: Lab) -> None:
+    """The first engine took the limits off itself."""
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
+    link = limited(7, KBIT, key(USER, 50_001))
+    with EngineHost(ap) as engine:
+        engine.must_enforce(link, interfaces=("n0",))
+        ap.ip("link", "set", "n0", "down")
+        ap.ip("link", "set", "n0", "name", "lan0")
+        ap.ip("link", "set", "lan0", "up")
+        outcome = engine.enforce([link], interfaces=("n0",))
+        assert [(one.code, one.subject) for one in outcome.problems] == [("interface_missing", "n0")]
+        results = run(ap, (user, flow("link", (AP, 51_001), (USER, 50_001))))
+        assert_limited(results, (user, ap), "link")
+        assert engine.must_enforce(link, interfaces=("lan0",)).devices == ("lan0",)
+        assert engine.must_enforce(link).devices == ("lan0",)
+
+
+def test_traffic_that_one_user_sends_to_another_meets_both_limits_and_is_charged_once_at_each(lab: Lab) -> None:
+    ap, first, second = lab.namespace("ap", forwards=True), lab.namespace("first"), lab.namespace("second")
+    lab.veth(ap.nic("n0", f"{AP}/24", f"{AP6}/64"), first.nic("u0", f"{USER}/24", f"{USER6}/64"))
+    lab.veth(
+        ap.nic("n1", "198.51.100.1/24", "2001:db8:2::1/64"), second.nic("u0", "198.51.100.11/24", "2001:db8:2::11/64")
+    )
+    for host, via in ((first, (AP, AP6)), (second, ("198.51.100.1", "2001:db8:2::1"))):
+        for gateway in via:
+            host.ip("route", "add", "default", "via", gateway)
+    with EngineHost(ap) as engine:
+        # From the first one 2 Mbit/s may come, and 1 Mbit/s may go to the second.
+        engine.must_enforce(
+            limited(7, 3_000, key(USER, 50_001), key(USER6, 50_001), from_user_kbit=2_000),
+            limited(8, 1_000, key("198.51.100.11", 50_002), key("2001:db8:2::11", 50_002), from_user_kbit=5_000),
+        )
+        there = ends("v4", (USER, 50_001), ("198.51.100.11", 50_002), (data(4_000, 1400),), right_streams=())
+        results = run_traffic({first: [there[0]], second: [there[1]]}, seconds=SECONDS)
+        # It still comes from the first queue when nothing is sent any more.
+        assert_limited(results, (second,), "v4", kbit=1_000, behind_s=0.15)
+        came, went = engine.counters(7)[1], engine.counters(8)[0]
+        assert came.refused_packets > 0
+        assert went.refused_packets > 0
+        # What the first limit let through was charged to the second, and to nobody else.
+        assert went.passed_bytes + went.refused_bytes == pytest.approx(came.passed_bytes, abs=2 * 1442 + 50_000)
+        assert came.passed_bytes <= 2_000 * 125 * SECONDS + room_bytes(2_000) + bucket_bytes(2_000) + 2 * FRAME_BYTES
+        there = ends("v6", (USER6, 50_001), ("2001:db8:2::11", 50_002), (data(4_000, 1400),), right_streams=())
+        results = run_traffic({first: [there[0]], second: [there[1]]}, seconds=SECONDS)
+        assert_limited(results, (second,), "v6", kbit=1_000, behind_s=0.15)
+
+
+def _bridge(ap: Namespace) -> str:
+    ap.ip("link", "add", "br0", "type", "bridge", "forward_delay", "0", "mcast_snooping", "0")
+    ap.ip("link", "set", "n0", "master", "br0")
+    return "br0"
+
+
+def _macvlan(ap: Namespace) -> str:
+    ap.ip("link", "add", "link", "n0", "name", "mv0", "type", "macvlan", "mode", "bridge")
+    return "mv0"
+
+
+def _bond(ap: Namespace) -> str:
+    ap.ip("link", "add", "bond0", "type", "bond", "mode", "active-backup")
+    ap.ip("link", "set", "n0", "down")
+    ap.ip("link", "set", "n0", "master", "bond0")
+    return "bond0"
+
+
+def _vlan(ap: Namespace) -> str:
+    ap.ip("link", "add", "link", "n0", "name", "n0.5", "type", "vlan", "id", "5")
+    return "n0.5"
+
+
+@pytest.mark.parametrize("above", [_bridge, _macvlan, _bond, _vlan], ids=lambda one: one.__name__.strip("_"))
+def test_packets_are_limited_once_whatever_stands_on_a_card(lab: Lab, above: object) -> None:
+    """Hooks on a bridge and on its port left 48 of 500 kbit/s."""
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    lab.veth(ap.nic("n0"), user.nic("u0"))
+    try:
+        dev = above(ap)  # type: ignore[operator]
+        at_user = _vlan(user) if above is _vlan else "u0"
+    except LabError as exc:
+        pytest.skip(f"this kernel has none: {exc}")
+    for host, name, addresses in ((ap, dev, (f"{AP}/24", f"{AP6}/64")), (user, at_user, (f"{USER}/24", f"{USER6}/64"))):
+        host.ip_batch([f"link set {name} up", *(f"addr add {one} dev {name} nodad" for one in addresses)])
+    if above is _vlan:
+        user.ip("link", "set", "u0.5" if at_user == "u0.5" else at_user, "up")
+    ap.ip("link", "set", "n0", "up")
+    with EngineHost(ap) as engine:
+        links = (
+            limited(7, KBIT, key(USER, 50_001)),
+            limited(8, KBIT, key(USER6, 50_001)),
+            limited(9, 0, key(USER, 50_002)),
+        )
+        assert dev not in engine.must_enforce(*links).devices or above is _vlan
+        results = run(
+            ap,
+            (user, flow("v4", (AP, 51_001), (USER, 50_001))),
+            (user, flow("v6", (AP6, 51_001), (USER6, 50_001))),
+            (user, flow("blocked", (AP, 51_002), (USER, 50_002))),
+            (user, FREE),
+        )
+        for name in ("v4", "v6"):
+            assert_limited(results, (user, ap), name)
+        assert_free(results, (user, ap), "free")
+        assert [arrived_bytes(results, host, "blocked") for host in (user, ap)] == [0, 0]
+
+
+def test_bridged_packets_that_only_pass_through_are_limited_once(lab: Lab) -> None:
+    """A bridge of two cards, with a user behind each: what goes from one to the other meets both limits."""
+    ap, first, second = lab.namespace("ap"), lab.namespace("first"), lab.namespace("second")
+    lab.veth(ap.nic("n0"), first.nic("u0", f"{USER}/24"))
+    lab.veth(ap.nic("n1"), second.nic("u0", f"{OTHER}/24"))
+    _bridge(ap)
+    ap.ip("link", "set", "n1", "master", "br0")
+    ap.ip("link", "set", "br0", "up")
+    with EngineHost(ap) as engine:
+        outcome = engine.must_enforce(limited(7, 4_000, key(USER), from_user_kbit=KBIT), limited(8, 4_000, key(OTHER)))
+        assert set(outcome.devices) == {"n0", "n1"}
+        there = ends("through", (USER, 50_001), (OTHER, 50_002), (data(4_000, 1400),), right_streams=())
+        results = run_traffic({first: [there[0]], second: [there[1]]}, seconds=SECONDS)
+        assert_limited(results, (second,), "through")
+
+
+ROOTS = {
+    "mq": ["root", "handle", "8001:", "mq"],
+    "tbf": ["root", "handle", "5:", "tbf", "rate", "20mbit", "burst", "20kb", "latency", "100ms"],
+    "htb": ["root", "handle", "1:", "htb", "default", "10"],
+}
+
+
+@pytest.mark.parametrize("kind", ROOTS)
+def test_a_root_qdisc_of_somebody_stays_byte_for_byte_and_the_limit_holds(lab: Lab, kind: str) -> None:
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    ap.ip("link", "add", "n0", "numtxqueues", "4", "type", "veth", "peer", "name", "u0", "netns", user.name)
+    ap.ip_batch([f"addr add {AP}/24 dev n0", "link set n0 up"])
+    user.ip_batch([f"addr add {USER}/24 dev u0", "link set u0 up"])
+    ap.run("tc", "qdisc", "replace", "dev", "n0", *ROOTS[kind])
+    if kind == "htb":
+        # His class has the number that a link of ours has, and his filter sees our packets too.
+        ap.run("tc", "class", "add", "dev", "n0", "parent", "1:", "classid", "1:10", "htb", "rate", "50mbit")
+        ap.run("tc", "class", "add", "dev", "n0", "parent", "1:", "classid", "1:7", "htb", "rate", "40mbit")
+    before = [ap.run("tc", "-j", what, "show", "dev", "n0") for what in ("qdisc", "class", "filter")]
+    with EngineHost(ap) as engine:
+        link = limited(7, KBIT, key(USER, 50_001))
+        engine.must_enforce(link)
+        during = ap.run("tc", "-j", "qdisc", "show", "dev", "n0")
+        results = run(
+            ap,
+            (user, flow("link", (AP, 51_001), (USER, 50_001))),
+            (user, FREE),
+        )
+        assert_limited(results, (user, ap), "link")
+        assert_free(results, (user, ap), "free")
+        assert engine.must_enforce(link).writes == 0
+        assert before[0].strip("[]\n") in during
+        ap.call(engine.engine.reset)
+    assert [ap.run("tc", "-j", what, "show", "dev", "n0") for what in ("qdisc", "class", "filter")] == before
+
+
+def test_cards_and_addresses_that_change_keep_the_limit(lab: Lab) -> None:
+    """A new address of the attachment point, another MTU, a card that goes and comes again with another number."""
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
+    link = limited(7, KBIT, key(USER, 50_001))
+    with EngineHost(ap) as engine:
+        engine.must_enforce(link)
+        ap.ip("addr", "del", f"{AP}/24", "dev", "n0")
+        ap.ip("addr", "add", "192.0.2.3/24", "dev", "n0")
+        for host, dev in ((ap, "n0"), (user, "u0")):
+            host.ip("link", "set", dev, "mtu", "9000")
+        results = run(ap, (user, flow("link", ("192.0.2.3", 51_001), (USER, 50_001), size=8000)))
+        assert_limited(results, (user, ap), "link")
+        ap.ip("link", "del", "n0")
+        lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
+        engine.must_enforce(link)
+        results = run(ap, (user, flow("link", (AP, 51_001), (USER, 50_001))))
+        assert_limited(results, (user, ap), "link")
+
+
+def test_a_tcx_program_in_front_of_ours_is_named(lab: Lab) -> None:
+    """It lets every packet pass before ours sees it. Linux 6.6 and newer have tcx."""
+    ap, user = lab.namespace("ap"), lab.namespace("user")
+    lab.veth(ap.nic("n0", f"{AP}/24"), user.nic("u0", f"{USER}/24"))
+    link = limited(7, KBIT, key(USER, 50_001))
+    with EngineHost(ap) as engine:
+        engine.must_enforce(link)
+        libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        (path,) = engine.maps_dir.glob("admitted-*")  # it says 0, which is "pass" there, of what has no class of ours
+        program = libbpf.bpf_obj_get(os.fsencode(path))
+        number = ap.call(lambda: socket.if_nametoindex("n0"))
+        attached = ap.call(lambda: libbpf.bpf_link_create(program, number, TCX_INGRESS, None))
+        os.close(program)
+        if attached < 0:
+            pytest.skip(f"this kernel has no tcx: {os.strerror(ctypes.get_errno())}")
+        (problem,) = engine.enforce([link]).problems
+        assert (problem.code, problem.subject) == ("hook_obstructed", "n0")
+        assert "1 tcx program at ingress is in front of ours" in problem.message
+        os.close(attached)
+        engine.must_enforce(link)
