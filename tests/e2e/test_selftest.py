@@ -1,4 +1,4 @@
-"""`scionlab-bw-agent selftest` for real: it finds wrong limits, touches nothing, leaves nothing, says what is missing.
+"""`scionlab-bw-limiter selftest` for real: it finds wrong limits, touches nothing, leaves nothing, says what it lacks.
 
 A loaded machine makes a row inconclusive, never wrong: no test here depends on speed.
 """
@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.store import Store
-from ap_agent.document.bundle import read_bundle
+from ap_agent.document.handover import write_document
 from measuring.netns import RUN_NETNS, Lab, Namespace, available, cleanup_stale
-from tests.agent_bundles import HOST_ID, bundle_bytes, entry
+from tests.agent_bundles import HOST_ID, PINNED, entry
+from tests.limiter_documents import handed
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "slbwsfhost"
-COMMAND = [sys.executable, "-m", "ap_agent", "selftest"]
+COMMAND = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "selftest"]
 INNER = "ap_agent.selftest.inside"
 PATIENCE_S = 60.0
 
@@ -61,7 +61,7 @@ def network_of(run_there: Any) -> dict[str, str]:
         "routes": ("ip", "route", "show", "table", "all"),
         "qdiscs": ("tc", "qdisc"),
         "filters": ("tc", "filter", "show", "dev", "eth0", "ingress"),
-        "classes": ("tc", "class", "show", "dev", "eth0"),
+        "classes": ("tc", "class", "show", "dev", "slbw0"),
         "sysctls": ("sysctl", "-a", "--pattern", r"^net\.(core|ipv[46])\."),
     }
     # What the kernel counts of packets before our tree was there: multicast reports leave a new interface at any time.
@@ -69,7 +69,7 @@ def network_of(run_there: Any) -> dict[str, str]:
 
 
 def of_this_machine(*argv: str) -> str:
-    return run(*argv).stdout if "eth0" not in argv else ""
+    return run(*argv).stdout if not {"eth0", "slbw0"} & {*argv} else ""
 
 
 def wait_for(condition: Any, what: str, within_s: float = PATIENCE_S) -> None:
@@ -79,14 +79,20 @@ def wait_for(condition: Any, what: str, within_s: float = PATIENCE_S) -> None:
         time.sleep(0.05)
 
 
-def test_two_at_once_beside_a_running_agent_touch_nothing_and_find_no_fault(host: Namespace, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    Store(state).save(read_bundle(bundle_bytes({"1": entry(500)}), host_id=HOST_ID))
+def test_two_at_once_beside_a_running_limiter_touch_nothing_and_find_no_fault(host: Namespace, tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
-    config.write_text(f'state_dir = "{state}"\nrun_dir = "{tmp_path / "run"}"\nallow_unsigned = true\n')
-    config.chmod(0o640)
-    agent = host.python("ap_agent", "run", "--config", str(config), stdout=subprocess.DEVNULL)
-    wait_for(lambda: "rate 500Kbit" in host.run("tc", "class", "show", "dev", "eth0"), "the agent enforces nothing")
+    config.write_text(
+        f'url = "https://service.example"\nhost_id = "{HOST_ID}"\nhost_secret = "secret-of-this-host"\n{PINNED}'
+        f'state_dir = "{tmp_path}/agent"\nlimiter_state_dir = "{tmp_path}/limiter"\n'
+        f'limiter_run_dir = "{tmp_path}/run"\nmaps_dir = "{tmp_path}/maps"\n'
+    )
+    config.chmod(0o600)
+    for name in ("agent", "maps"):
+        (tmp_path / name).mkdir()
+    write_document(tmp_path / "agent" / "document.json", handed({"1": entry(500)}))
+    limiter = host.python("tests.run_limiter", str(config), stdout=subprocess.DEVNULL)
+    shown = ("tc", "class", "show", "dev", "slbw0")
+    wait_for(lambda: "rate 500Kbit" in host.run(*shown, check=False), "the limiter enforces nothing")
     there, here = network_of(host.run), network_of(of_this_machine)
     events = host.popen(["ip", "monitor", "link", "address", "route"])
     time.sleep(0.3)  # until it listens
@@ -99,7 +105,7 @@ def test_two_at_once_beside_a_running_agent_touch_nothing_and_find_no_fault(host
     assert events.stdout.read() == ""
     assert network_of(host.run) == there
     assert network_of(of_this_machine) == here
-    assert agent.poll() is None
+    assert limiter.poll() is None
     for (out, complaints), exit_code in said:
         document = json.loads(out)
         assert complaints == ""  # no progress where nobody watches

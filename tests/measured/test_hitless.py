@@ -33,7 +33,7 @@ SETTLED_NS = 20_000_000  # a packet that was on its way when the change was done
 QUIET = TestLink(1, kbit=40_000, user=1)
 QUIET6 = TestLink(2, kbit=20_000, user=2, family=6)
 BUSY = TestLink(3, kbit=2_000, user=1)
-BUSY6 = TestLink(4, kbit=2_000, user=1, family=6)
+BESIDE = TestLink(5, kbit=2_000, user=1)
 DEFAULT_KBIT = 20_000
 
 Act = Callable[[Testbed, Iterable[TestLink]], object]
@@ -72,6 +72,10 @@ class Change:
     neighbours: tuple[bool, bool] = (True, True)
 
 
+def _at_the_ports_of(link: TestLink, other: TestLink) -> TestLink:
+    return replace(link, port=other.remote[1], local_port=other.local[1])
+
+
 CHANGES = {
     "rate raised": Change((BUSY,), (replace(BUSY, kbit=4_000),)),
     "rate lowered": Change((replace(BUSY, kbit=4_000),), (BUSY,)),
@@ -79,6 +83,7 @@ CHANGES = {
     "added": Change((), (BUSY,)),
     "removed": Change((BUSY,), ()),
     "port moved": Change((BUSY,), (replace(BUSY, port=50_333, local_port=51_333),)),
+    "ports swapped": Change((BUSY, BESIDE), (_at_the_ports_of(BUSY, BESIDE), _at_the_ports_of(BESIDE, BUSY))),
     "address moved": Change((BUSY,), (replace(BUSY, user=2, local_port=51_333),)),
     "unmatched switched": Change((BUSY,), (BUSY,), _switch_unmatched),
     "MTU changed": Change((BUSY,), (BUSY,), _with_a_larger_mtu),

@@ -1,46 +1,71 @@
-"""Packets across the steps of a timed limit, made by the running agent from its stored document alone."""
+"""Packets across the steps of a timed limit, made by the running limiter from its document alone."""
 
 from __future__ import annotations
 
 import signal
-import sys
+import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from ap_agent.agent.store import Store
-from ap_agent.document.bundle import read_bundle
+from ap_agent.document.handover import write_document
 from lab.witness import classes
+from measuring.netns import run_command
 from measuring.traffic import TrafficRun, data, heartbeats
-from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
-from tests.measured.testbed import Testbed, TestLink, assert_limit, document, report
+from tests.agent_bundles import HOST_ID, PINNED
+from tests.limiter_documents import handed
+from tests.measured.testbed import Testbed, TestLink, assert_limit, report
 
 NS = 1_000_000_000
 LATE_S = 1.0  # a step may be as late as this
 
 
+def _entry(link: TestLink) -> dict[str, Any]:
+    """In link_info.json (DOMAIN section 3)."""
+    return {
+        "AS_ID": 0xB6 + link.interface_id,
+        "IsUserAS": True,
+        "Bandwidth": link.kbit,
+        "IP-Address": link.remote[0],
+        "Port": link.remote[1],
+        "Local-IP": link.local[0],
+        "Local-Port": link.local[1],
+        "VPN": False,
+    }
+
+
+def _started(bed: Testbed, folder: Path, links: dict[str, Any]) -> subprocess.Popen[str]:
+    """A limiter that was handed these links."""
+    (folder / "agent").mkdir()
+    (folder / "maps").mkdir()
+    run_command(["mount", "-t", "bpf", "bpf", str(folder / "maps")])
+    config = folder / "agent.toml"
+    config.write_text(
+        f'url = "https://192.0.2.250:9"\nhost_id = "{HOST_ID}"\nhost_secret = "secret-of-this-host"\n{PINNED}'
+        f'state_dir = "{folder}/agent"\nlimiter_state_dir = "{folder}/limiter"\nlimiter_run_dir = "{folder}/run"\n'
+        f'maps_dir = "{folder}/maps"\n'
+    )
+    config.chmod(0o600)
+    write_document(folder / "agent" / "document.json", handed(links))
+    return bed.ap.python("tests.run_limiter", str(config))
+
+
 def test_one_stream_has_200_then_1000_kbit_and_its_neighbour_loses_nothing(bed: Testbed, tmp_path: Path) -> None:
-    quiet, stepping = TestLink(1, kbit=12_000, user=1), TestLink(2, kbit=4_000, user=2)
-    begins_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
-    links = document([quiet, stepping])
+    quiet, stepping = TestLink(1, kbit=40_000, user=1), TestLink(2, kbit=4_000, user=2)
+    begins_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    links = {str(one.interface_id): _entry(one) for one in (quiet, stepping)}
     links["2"]["Timed"] = [
         {
             "From": f"{begins_at:%Y-%m-%dT%H:%M:%SZ}",
-            "Until": f"{begins_at + timedelta(seconds=7):%Y-%m-%dT%H:%M:%SZ}",
-            "Steps": [[0, 200, 200], [4, 1000, 1000]],
+            "Until": f"{begins_at + timedelta(seconds=5):%Y-%m-%dT%H:%M:%SZ}",
+            "Steps": [[0, 200, 200], [3, 1000, 1000]],
         }
     ]
-    config = tmp_path / "agent.toml"
-    config.write_text(
-        f'url = "https://192.0.2.250:9"\nhost_id = "{HOST_ID}"\nhost_secret = "{SECRET}"\n{PINNED}'
-        f'state_dir = "{tmp_path}/state"\nrun_dir = "{tmp_path}/run"\n'
-    )
-    config.chmod(0o600)
-    Store(tmp_path / "state").save(read_bundle(bundle_bytes(links), host_id=HOST_ID))
-    agent = bed.ap.popen([sys.executable, "-m", "ap_agent", "run", "--config", str(config)])
+    limiter = _started(bed, tmp_path, links)
     try:
         deadline = time.monotonic() + 30
-        while "1:2" not in classes(bed.ap, "eth0"):
+        while "51b0:2" not in classes(bed.ap, "slbw0"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         plan = bed.plan(
@@ -51,16 +76,17 @@ def test_one_stream_has_200_then_1000_kbit_and_its_neighbour_loses_nothing(bed: 
         )
         left_s = (begins_at - datetime.now(UTC)).total_seconds()
         begins_ns = time.monotonic_ns() + int(left_s * NS)
-        results = TrafficRun(plan, seconds=max(left_s, 0) + 9).go().finish()
+        results = TrafficRun(plan, seconds=max(left_s, 0) + 7).go().finish()
     finally:
-        agent.send_signal(signal.SIGTERM)
-        print(*agent.communicate(timeout=30))
+        limiter.send_signal(signal.SIGTERM)
+        print(*limiter.communicate(timeout=30))
+        run_command(["umount", "--lazy", str(tmp_path / "maps")])
     for host in (bed.ap, bed.user(1)):
         assert results.lost(host, quiet.name) == 0
         assert results.lost(host, quiet.name, "heartbeat") == 0
     for host in (bed.ap, bed.user(2)):
         found = {}
-        for kbit, first_s, last_s in ((200, 0, 4), (1000, 4, 7), (4000, 7, 9)):
+        for kbit, first_s, last_s in ((200, 0, 3), (1000, 3, 5), (4000, 5, 7)):
             window = {
                 "start_ns": begins_ns + int((first_s + LATE_S) * NS),
                 "stop_ns": begins_ns + last_s * NS,
