@@ -11,11 +11,14 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from ap_agent.dataplane.tree import Operation
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
+from ap_agent.dataplane.writing import Writer
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.engine_host import EngineHost, key, limited
 
@@ -92,16 +95,18 @@ class Bed:
                     found[family, port, "from user"] = _taken(at_ap)
         return found
 
-    def stop_after(self, steps: int) -> None:
-        """The engine dies when it has taken so many steps of its next pass."""
-        writer = self.engine.engine._writer
-        apply = writer.apply
 
-        def beginning(operations: list[Operation], *rest: object) -> None:
-            apply(operations[:steps], *rest)
-            raise CrashedError
+@contextlib.contextmanager
+def dying_after(steps: int) -> Iterator[None]:
+    """An engine dies when it has taken so many steps of a pass."""
+    apply = Writer.apply
 
-        writer.apply = beginning  # type: ignore[assignment,method-assign]
+    def beginning(self: Writer, operations: Sequence[Operation], *rest: Any) -> None:
+        apply(self, operations[:steps], *rest)
+        raise CrashedError
+
+    with mock.patch.object(Writer, "apply", beginning), pytest.raises(CrashedError):
+        yield
 
 
 def _bound(address: str, port: int) -> socket.socket:
@@ -145,10 +150,8 @@ def test_killed_after_any_step_no_limit_is_lost_and_the_next_start_converges(bed
     assert steps > 0
     for taken in range(steps + 1):
         bed.engine.must_enforce(*before.values(), unmatched_kbit=change.unmatched_kbit[0])
-        bed.stop_after(taken)
-        if taken:
-            with pytest.raises(CrashedError):
-                bed.ap.call(lambda: bed.engine.engine.enforce(wanted))
+        with dying_after(taken):
+            bed.ap.call(lambda: bed.engine.engine.enforce(wanted))
         bed.engine.again()
         found = bed.arrived((*change.limited, BLOCKED))
         free = {way: count for way, count in found.items() if way[1] != BLOCKED and count == BURST}
