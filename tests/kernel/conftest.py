@@ -2,21 +2,18 @@
 
     u1 ── eth0  ap  eth1 ── u2        192.0.2.0/24, 2001:db8:1::/64        198.51.100.0/24, 2001:db8:2::/64
 
-The engine runs in this process, inside the AP's namespace; the witness is always `tc` and `ip`.
+The witness is always `tc` and `ip`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
 
-from ap_agent.model import EngineSettings
-from ap_agent.reconcile import CycleResult, plan_cycle, reconcile, reset
-from bandwidth_config import LinkInfo, check_link_info
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 
 T = TypeVar("T")
@@ -35,11 +32,6 @@ def entry(ip: str, kbit: int, port: int | None = 50000, **more: object) -> Entry
     return found
 
 
-def links(**entries: Entry) -> dict[int, LinkInfo]:
-    """`links(l1=entry(...), l7=entry(...))`: keyed by interface id."""
-    return check_link_info({name.removeprefix("l"): value for name, value in entries.items()})
-
-
 @dataclass
 class Host:
     """The attachment point of a test, with its users."""
@@ -48,60 +40,30 @@ class Host:
     ap: Namespace
     u1: Namespace
     u2: Namespace
-    settings: EngineSettings = field(default_factory=EngineSettings)
 
     def inside(self, function: Callable[[], T]) -> T:
         return self.ap.call(function)
 
-    def reconcile(self, wanted: dict[int, LinkInfo]) -> CycleResult:
-        return self.inside(lambda: reconcile(wanted, self.settings))
-
-    def plan(self, wanted: dict[int, LinkInfo]) -> CycleResult:
-        return self.inside(lambda: plan_cycle(wanted, self.settings))
-
-    def reset(self) -> CycleResult:
-        return self.inside(lambda: reset(self.settings))
-
     def tc(self, *arguments: str) -> str:
         return self.ap.run("tc", *arguments)
 
-    def snapshot(self, *, has_tables: bool = False) -> list[str]:
-        """Everything that we could have left behind, as tc and ip print it, without numbers that the kernel picks.
-
-        Hash tables and what leads to them only if asked for: they may stay from what was there before.
-        """
+    def snapshot(self) -> list[str]:
+        """Everything that we could have left behind, as tc and ip print it, without numbers that the kernel picks."""
         shown = []
         for name in self.devices():
             shown += [f"device {name}", *self.tc("qdisc", "show", "dev", name).splitlines()]
             shown += self.tc("class", "show", "dev", name).splitlines()
-            for hook in ("root", "ingress", "egress"):
-                at = [] if hook == "root" else [hook]  # tc's word "root" asks for something else
-                text = self.tc("filter", "show", "dev", name, *at) if self.has_hook(name, hook) else ""
-                shown += [f"{name} {hook} {one}" for one in _filters(text) if has_tables or not _is_of_tables(one)]
-        return sorted(re.sub(r" direct_packets_stat \d+", "", line).strip() for line in shown)
+            for hook in ("ingress", "egress"):
+                text = self.tc("filter", "show", "dev", name, hook) if self.has_hook(name) else ""
+                shown += [f"{name} {hook} {one}" for one in re.sub(r"\n[ \t]+", " ", text).splitlines()]
+        numbers = r"( direct_packets_stat \d+| id \d+| index \d+ ref \d+ bind \d+)"
+        return sorted(re.sub(numbers, "", line).strip() for line in shown)
 
     def devices(self) -> list[str]:
         return [line.split()[0].partition("@")[0] for line in self.ap.ip("-br", "link").splitlines()]
 
-    def has_hook(self, name: str, hook: str) -> bool:
-        return hook == "root" or " ffff: " in self.tc("qdisc", "show", "dev", name)
-
-
-def _filters(text: str) -> list[str]:
-    """Each filter as one line, and each table; their numbers, nodes and actions are the kernel's choice or history's,
-    and so is at which of its two preferences an index lives.
-    """
-    joined = re.sub(r"\n[ \t]+", " ", text)
-    lines = [
-        re.sub(r"( fh \S+| order \d+ key ht \S+ bkt \S+| link \S+| index \d+ ref \d+ bind \d+)", "", line)
-        for line in joined.splitlines()
-    ]
-    lines = [re.sub(r" pref (1[1-4]\d) ", lambda found: f" pref {int(found[1]) & ~1} ", line) for line in lines]
-    return [line for line in lines if line.strip()]
-
-
-def _is_of_tables(line: str) -> bool:
-    return " ht divisor " in line or " hash mask " in line
+    def has_hook(self, name: str) -> bool:
+        return " ffff: " in self.tc("qdisc", "show", "dev", name)
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,11 @@
-"""Packets of every kind that a filter has to tell apart, sent with the kernel's own sockets from inside a namespace."""
+"""Datagrams as programs send them, from inside a namespace."""
 
 from __future__ import annotations
 
 import socket
-import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lab import witness
 from measuring.netns import Namespace
 
 IPV6_HOPOPTS, IPV6_DSTOPTS = 54, 59  # <linux/in6.h>
@@ -46,76 +43,6 @@ class Datagram:
             sock.bind(self.source)
             for _ in range(count):
                 sock.sendto(self.payload, self.destination)
-
-
-def _echo_request(destination: str, extension: int | None = None) -> socket.socket:
-    family = _family(destination)
-    protocol, kind = (socket.IPPROTO_ICMPV6, 128) if family == socket.AF_INET6 else (socket.IPPROTO_ICMP, 8)
-    sock = socket.socket(family, socket.SOCK_RAW, protocol)
-    if extension is not None:
-        sock.setsockopt(socket.IPPROTO_IPV6, extension, PADDING_HEADER)
-    body = struct.pack("!BBHHH", kind, 0, 0, 1, 1)
-    total = sum(struct.unpack("!4H", body))
-    total = (total & 0xFFFF) + (total >> 16)  # RFC 1071; the kernel does it itself for ICMPv6
-    sock.sendto(body[:2] + struct.pack("!H", ~total & 0xFFFF) + body[4:], (destination, 0))
-    return sock
-
-
-def ping(destination: str, extension: int | None = None) -> Callable[[], None]:
-    """An ICMP(v6) echo request, with an extension header in front if said."""
-    return lambda: _echo_request(destination, extension).close()
-
-
-def is_reachable(host: Namespace, destination: str, *, deadline_s: float = 1.0) -> bool:
-    """Whether an echo request is answered; the machine may have no `ping`."""
-
-    def ask() -> bool:
-        with _echo_request(destination) as sock:
-            until = time.monotonic() + deadline_s
-            while (left := until - time.monotonic()) > 0:
-                sock.settimeout(left)
-                try:
-                    data, sender = sock.recvfrom(2048)
-                except TimeoutError:
-                    break
-                kind = data[0] if ":" in destination else data[(data[0] & 0xF) * 4]
-                if kind in (0, 129) and sender[0] == destination:
-                    return True
-        return False
-
-    return host.call(ask)
-
-
-def connect(destination: Address) -> Callable[[], None]:
-    """The first packet of a TCP connection, to a port where nobody listens."""
-
-    def send() -> None:
-        with socket.socket(_family(destination[0]), socket.SOCK_STREAM) as sock:
-            sock.settimeout(1)
-            sock.connect_ex(destination)
-
-    return send
-
-
-def counts(host: Namespace, dev: str) -> dict[str, int]:
-    """Packets per leaf class so far, passed or dropped, without the classes that saw none."""
-    found = {}
-    for name, one in witness.classes(host, dev).items():
-        seen = one.sent_packets + one.drops
-        if seen and one.leaf is not None:
-            found[name] = seen
-    return found
-
-
-def classified(
-    host: Namespace, dev: str, sender: Namespace, send: Callable[[], None], *, wait_s: float = 0
-) -> dict[str, int]:
-    """What each leaf class of `dev` saw of one sending."""
-    before = counts(host, dev)
-    sender.call(send)
-    time.sleep(wait_s)
-    after = counts(host, dev)
-    return {name: number - before.get(name, 0) for name, number in after.items() if number != before.get(name, 0)}
 
 
 def arrivals(receiver: Namespace, at: Address, send: Callable[[], None], *, wait_s: float = 0.2) -> int:

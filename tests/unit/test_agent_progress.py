@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import pytest
 
 from ap_agent.common.log import configure
 from ap_agent.common.progress import Paced, for_person, for_service
-from ap_agent.model import EngineSettings
-from ap_agent.reconcile import TcEngine
-from bandwidth_config import LinkInfo
 from tests.agent_clock import Clock
-from tests.property.test_plan_properties import fresh_kernel
 
 
 def said_at(clock: Clock, steps: list[tuple[float, int]], total: int) -> list[int]:
@@ -56,15 +50,3 @@ def test_the_log_of_a_running_agent_has_a_line(
     progress(1, 3)
     progress(2, 3)
     assert capsys.readouterr().out == "<6>kernel.progress done=2 of=3\n"
-
-
-def test_the_engine_tells_after_each_piece_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ap_agent.applying.STEPS_AT_ONCE", 10)
-    heard: list[tuple[int, int]] = []
-    links = {1: LinkInfo(1, 1, True, 500, ipaddress.ip_address("192.0.2.11"), remote_port=50000)}
-    engine = TcEngine(fresh_kernel(), progress=lambda done, total: heard.append((done, total)))
-    steps = len(engine.plan_cycle(links, EngineSettings()).plan.ops)
-    engine.reconcile(links, EngineSettings())
-    pieces = [after - before for (before, _), (after, _) in zip([(0, 0), *heard], heard, strict=False)]
-    assert (sum(pieces), heard[-1]) == (steps, (steps, steps))
-    assert max(pieces) == 10
