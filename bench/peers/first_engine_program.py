@@ -21,7 +21,7 @@ def serve() -> None:
     model = importlib.import_module("ap_agent.model")
     check_link_info = importlib.import_module("bandwidth_config").check_link_info
     with importlib.import_module("ap_agent.reconcile").TcEngine() as engine:
-        print(json.dumps({"is_ready": True}), flush=True)
+        print("{}", flush=True)
         for line in sys.stdin:
             order = json.loads(line)
             settings = model.EngineSettings(whole_datagrams=order["is_whole"])
