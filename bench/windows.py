@@ -1,25 +1,25 @@
 """Windows of traffic against a limit: the most that any window of a length carried, and what it may carry.
 
-A bucket of b bytes that fills at r lets through at most r*T + b and the frame that empties it in any window of T. A
-link of ours has two leaves, data and heartbeats, each with its own bucket: both bursts and two frames (docs/adr/0003).
+A bucket of b bytes that fills at r lets through at most r*T + b and the frame that empties it in any window of T.
+Heartbeats do not wait behind it; they are charged to the link's virtual queue in front, so that with them a window may
+carry the room of that queue more (docs/adr/0028).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bandwidth_config import HEARTBEAT_KBIT
-from measuring.judge import FRAME_BYTES, NS, bucket_bytes
+from measuring.judge import FRAME_BYTES, NS, bucket_bytes, room_bytes
 
 __all__ = ["BYTES_PER_KBIT", "FRAME_BYTES", "allowed_bytes", "busiest_window_bytes", "long_run_kbit"]
 
 BYTES_PER_KBIT = 125
 
 
-def allowed_bytes(limit_kbit: int, window_s: float = 0.0) -> float:
+def allowed_bytes(limit_kbit: int, window_s: float = 0.0, *, has_heartbeats: bool = False) -> float:
     """What a window of this length may carry under this limit; 0 s: what is allowed beyond rate*T."""
-    burst = bucket_bytes(limit_kbit) + bucket_bytes(HEARTBEAT_KBIT) + 2 * FRAME_BYTES
-    return limit_kbit * BYTES_PER_KBIT * window_s + burst
+    ahead = bucket_bytes(limit_kbit) + FRAME_BYTES + (room_bytes(limit_kbit) if has_heartbeats else 0)
+    return limit_kbit * BYTES_PER_KBIT * window_s + ahead
 
 
 def busiest_window_bytes(times_ns: Sequence[int], sizes: Sequence[int], window_s: float) -> int:

@@ -14,6 +14,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -22,12 +23,14 @@ from bench.core import REPOSITORY, Outcome, machine, run_steps
 from evaluation.bed import PREFIX
 from evaluation.core import EvaluationScale, Finding, Suite
 from evaluation.publish import PAGE, Section, write
+from evaluation.published import of_first_engine
+from evaluation.together import merged
 from measuring import iperf
 from measuring.netns import available, cleanup_stale
 
 # In the order of the page: the thesis' figures, fragments solved, what it did not measure, the accuracy of HTB.
 SUITES = (
-    "sizes", "offered", "mtu", "fragments", "whole", "rates", "protocols", "sharing", "change", "heartbeats",
+    "sizes", "offered", "mtu", "fragments", "beside", "rates", "protocols", "sharing", "change", "heartbeats",
     "bystander", "latency", "htbtable", "gigabit",
 )  # fmt: skip
 RESULTS = REPOSITORY / "evaluation" / "results"
@@ -62,17 +65,19 @@ def run(suites: Sequence[Suite], scale: EvaluationScale) -> list[Outcome]:
 
 
 def section_of(suite: Suite, outcome: Outcome) -> Section:
-    """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good."""
+    """A claim about what could not be measured does not hold, so a suite never judges an empty outcome as good. Tables
+    and plots have the first engine's published figures beside; nothing is judged by them."""
     findings: Callable[[Outcome], list[Finding]] = getattr(suite, "findings", lambda _: [])
+    shown = merged(outcome, of_first_engine(getattr(suite, "PUBLISHED", suite.NAME)))
     return Section(
         suite.NAME,
         suite.TITLE,
         suite.INTRO,
-        outcome,
-        suite.tables(outcome),
-        suite.plots(outcome),
+        replace(outcome, notes=shown.notes),
+        suite.tables(shown),
+        suite.plots(shown),
         suite.claims(outcome),
-        findings(outcome),
+        findings(shown),
     )
 
 

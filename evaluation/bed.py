@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from bandwidth_config import Limits
-from evaluation.limiters import AGENTS, WRONG, Link, agent_lines, install_peer, wrong
-from evaluation.ours import OurAgent
+from evaluation.limiters import OWN, WRONG, Link, install_peer, wrong
+from evaluation.ours import OurLimiter
 from measuring.netns import Lab, run_command
 from measuring.traffic import Address
 
@@ -33,7 +33,7 @@ MAX_WIRES = 250
 
 
 class BedLab(Lab):
-    """A lab that ends what belongs to the beds in it as well: services, and folders of agents."""
+    """A lab that ends what belongs to the beds in it as well: the processes and folders of our engine."""
 
     def __init__(self, prefix: str = PREFIX) -> None:
         super().__init__(prefix)
@@ -88,20 +88,20 @@ def limits_of(limits: int | Limits) -> Limits:
 
 
 class Bed:
-    """`ap` and `users` are the namespaces; `agent` is ours, None with another limiter."""
+    """`ap` and `users` are the namespaces; `own` is our limiter, None with another one."""
 
-    def __init__(self, lab: BedLab, limiter: str, wires: int, *, more_config: str = "", mtu_bytes: int = 1500) -> None:
-        """`more_config` are further lines of agent.toml. Raises `LabError`, `ValueError` for more than 250 wires."""
+    def __init__(self, lab: BedLab, limiter: str, wires: int, *, mtu_bytes: int = 1500) -> None:
+        """Raises `LabError`, `RuntimeError` where our engine does not start, `ValueError` for more than 250 wires."""
         if not 1 <= wires <= MAX_WIRES:
             raise ValueError(f"{wires} wires; a bed has 1 to {MAX_WIRES}, make a second bed for more")
         self.lab, self.limiter, self.wire_count = lab, limiter, wires
         self.number = 1 + sum(short.startswith("ap") for short in lab.namespaces)
         self.ap, self.users = lab.namespace(f"ap{self.number}"), lab.namespace(f"u{self.number}")
         self._connect(mtu_bytes)
-        self.agent: OurAgent | None = None
-        if limiter in AGENTS:
-            self.agent = OurAgent(self.ap, agent_lines(limiter) + more_config)
-            lab.at_close.callback(self.agent.close)
+        self.own: OurLimiter | None = None
+        if limiter in OWN:
+            self.own = OurLimiter(self.ap)
+            lab.at_close.callback(self.own.close)
 
     def _connect(self, mtu_bytes: int) -> None:
         """All wires in three processes."""
@@ -133,21 +133,21 @@ class Bed:
         four_keys: bool = False,
         ipv6: bool = False,
         extra: Iterable[Link] = (),
-        deadline_s: float = 60.0,
     ) -> None:
         """Limit these wires (by number, kbit/s) and nothing else, in place of what was limited before; returns when it
         is so. `extra` are further links (interface ids above those of the wires), `ipv6`: the wires' links are those
-        over IPv6, `four_keys`: matched by address alone. Raises `LabError`."""
+        over IPv6, `four_keys`: matched by address alone. Raises `LabError`, or `RuntimeError` with the
+        reasons of our engine."""
         links = self.links(limits, ipv6=ipv6, extra=extra)
-        if self.agent is not None:
-            self.agent.enforce(links, four_keys=four_keys, deadline_s=deadline_s)
+        if self.own is not None:
+            self.own.enforce(links, four_keys=four_keys)
         else:
             install_peer(self.limiter, self.ap, links)
 
     def links(
         self, limits: Mapping[int, int | Limits], *, ipv6: bool = False, extra: Iterable[Link] = ()
     ) -> list[Link]:
-        """What `limit` hands to the limiter; for `agent.offer`, which does not wait."""
+        """What `limit` hands to the limiter."""
         found = [*(self.wire(number).link(limit, ipv6=ipv6) for number, limit in limits.items()), *extra]
         return [wrong(one) for one in found] if self.limiter == WRONG else found
 

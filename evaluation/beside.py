@@ -10,7 +10,7 @@ from bandwidth_config import Limits
 from bench.core import Label, Outcome, median, percentile
 from evaluation.bed import Bed, BedLab
 from evaluation.core import EvaluationScale
-from evaluation.limiters import OURS, WHOLE, Link
+from evaluation.limiters import OURS, THESIS, Link
 from evaluation.together import Pair, disturbed_s, plan, receivers
 from measuring.judge import NS, WARM_UP_S, delays_ms
 from measuring.traffic import EndpointResult, Results, Stream, data, ends, heartbeats, run_traffic
@@ -62,7 +62,7 @@ CASES = (
 def measure(scale: EvaluationScale, outcome: Outcome) -> float:
     """One run of all cases behind both. Returns for how long the machine was disturbed, s. Raises `LabError`."""
     with BedLab() as lab:
-        found = {one: Bed(lab, one, len(CASES)) for one in (OURS, WHOLE)}
+        found = {one: Bed(lab, one, len(CASES)) for one in (OURS, THESIS)}
         with ThreadPoolExecutor(max_workers=len(found)) as pool:
             list(pool.map(_limit, found.values()))
         results = run_traffic(plan(found, _pairs), seconds=scale.run_s)

@@ -1,26 +1,22 @@
 """What else might let datagrams larger than the MTU through an overloaded limit: each really built, and measured.
 
-All but the last are our own tree (one cycle of the engine) with another leaf in place of the shallow `bfifo`; the last
-is a rate limit of nftables on whole datagrams, behind the kernel's own reassembly on the way in and before fragments
-are made on the way out. This kernel has no fq_codel, sfq, choke, red, netem or police to try.
+All but the last are HTB alone, a class for each wire and direction, with different leaves; the last is a rate limit of
+nftables on whole datagrams, behind the kernel's own reassembly on the way in and before fragments are made on the way
+out. This kernel has no fq_codel, sfq, choke, red, netem or police to try.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from ap_agent.model import IFB_NAME, Handle, data_class
-from bandwidth_config import check_link_info
-from bench.world import enforce
 from evaluation.bed import Bed, BedLab, Wire
 from evaluation.limiters import NO_LIMIT
+from measuring.judge import bucket_bytes
 from measuring.netns import LabError
 
-MAJORS = {"nic": 1, "ifb": 3}
-HEAD_DROP_HANDLE = 0x5000  # another kind of leaf cannot have the handle of the one that it replaces
 HEAD_DROP_PACKETS = 42  # six datagrams of 10 000 bytes
 UDP_IP_BYTES = {4: 28, 6: 48}
 
@@ -43,46 +39,27 @@ def make_bed(lab: BedLab, candidate: Candidate, limits: Limits) -> Bed:
     return bed
 
 
-def _our_tree(bed: Bed, limits: Limits) -> None:
-    """Put into force once; nobody stays who would put another leaf right."""
-    entries = {str(number): _entry(bed.wire(number), kbit) for number, kbit in limits.items()}
-    enforce(bed.ap, check_link_info(entries))
-
-
-def _entry(wire: Wire, kbit: int) -> dict[str, object]:
-    (local, local_port), (remote, port) = wire.ends
-    four = {"AS_ID": wire.number, "IsUserAS": True, "Bandwidth": kbit, "IP-Address": remote}
-    return four | {"Port": port, "Local-IP": local, "Local-Port": local_port}
-
-
-def _leaves(bed: Bed, limits: Limits) -> list[tuple[str, Handle]]:
-    """Device and data class of every link, both directions."""
-    nic = [(bed.wire(number).dev, data_class(MAJORS["nic"], number)) for number in limits]
-    return [*nic, *((IFB_NAME, data_class(MAJORS["ifb"], number)) for number in limits)]
-
-
-def _drop_tail(limit_bytes: int, bed: Bed, limits: Limits) -> None:
-    _our_tree(bed, limits)
-    changes = [
-        f"qdisc change dev {dev} parent {at} handle {at.minor:x}: bfifo limit {limit_bytes}"
-        for dev, at in _leaves(bed, limits)
-    ]
-    _batch(bed, changes)
-
-
-def _head_drop(bed: Bed, limits: Limits) -> None:
-    """The kernel refuses another kind in place: the leaf goes first."""
-    _our_tree(bed, limits)
-    lines = []
-    for dev, at in _leaves(bed, limits):
-        lines.append(f"qdisc del dev {dev} parent {at} handle {at.minor:x}:")
-        handle = HEAD_DROP_HANDLE + at.minor
-        lines.append(f"qdisc add dev {dev} parent {at} handle {handle:x}: pfifo_head_drop limit {HEAD_DROP_PACKETS}")
-    _batch(bed, lines)
-
-
-def _batch(bed: Bed, lines: Sequence[str]) -> None:
+def _htb(leaf: str, bed: Bed, limits: Limits) -> None:
+    """A class for each wire at its network card and at an IFB behind it, with this leaf."""
+    bed.ap.ip_batch(
+        line for number in limits for line in (f"link add ifb{number} type ifb", f"link set ifb{number} up")
+    )
+    lines = [line for number, kbit in limits.items() for line in htb_lines(bed.wire(number), kbit, leaf)]
     bed.ap.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n")
+
+
+def htb_lines(wire: Wire, kbit: int, leaf: str) -> Iterator[str]:
+    """For `tc -batch`; the IFB is there."""
+    burst = bucket_bytes(kbit)
+    ifb = f"ifb{wire.number}"
+    for dev in (wire.dev, ifb):
+        yield f"qdisc add dev {dev} root handle 1: htb default 1"
+        rate = f"rate {kbit}kbit ceil {kbit}kbit burst {burst} cburst {burst} quantum 1514"
+        yield f"class add dev {dev} parent 1: classid 1:1 htb {rate}"
+        yield f"qdisc add dev {dev} parent 1:1 handle 11: {leaf}"
+    yield f"qdisc add dev {wire.dev} clsact"
+    redirect = f"action mirred egress redirect dev {ifb}"
+    yield f"filter add dev {wire.dev} ingress protocol all pref 1 u32 match u32 0 0 {redirect}"
 
 
 # --- nftables -------------------------------------------------------------------------------------------------------
@@ -118,19 +95,23 @@ def _nft(bed: Bed, limits: Limits) -> None:
 
 
 NFT = "nftables, whole datagrams"
-HEAD_DROP = "our tree, head drop"
+HEAD_DROP = "HTB alone, head drop"
 
 
 def depth_name(kilobytes: int) -> str:
-    return f"our tree, leaf of {kilobytes} kB"
+    return f"HTB alone, leaf of {kilobytes} kB"
 
 
 DEPTHS_KB = (16, 64, 256)
 CANDIDATES = (
     *(
-        Candidate(depth_name(one), f"drop-tail leaf, bfifo of {one},000 bytes", partial(_drop_tail, one * 1000))
+        Candidate(depth_name(one), f"drop-tail leaf of {one},000 bytes", partial(_htb, f"bfifo limit {one * 1000}"))
         for one in DEPTHS_KB
     ),
-    Candidate(HEAD_DROP, f"a leaf that drops at its head, {HEAD_DROP_PACKETS} packets", _head_drop),
+    Candidate(
+        HEAD_DROP,
+        f"a leaf that drops at its head, {HEAD_DROP_PACKETS} packets",
+        partial(_htb, f"pfifo_head_drop limit {HEAD_DROP_PACKETS}"),
+    ),
     Candidate(NFT, "a rate limit of nftables on whole datagrams, without HTB and without a queue", _nft),
 )

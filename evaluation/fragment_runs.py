@@ -11,7 +11,7 @@ from bench.core import Label, Outcome, Step
 from evaluation.bed import Bed, BedLab
 from evaluation.candidates import CANDIDATES, NFT, Candidate, depth_name, make_bed, nft_missing
 from evaluation.core import EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG
 from evaluation.taps import Tapping, excess_bytes
 from evaluation.together import Pair, disturbable, disturbed_s, receivers
 from measuring.framing import goodput_bound
@@ -27,8 +27,8 @@ QUICK_SIZES = (1000, 2000, 5000, 10_000)
 LARGE_BYTES, LARGEST_BYTES = 10_000, 65_507
 OTHER_LIMITS = (100, 2_000, 10_000)
 V6_SIZES = (2000, 5000, 10_000)
-LIMITERS = (OURS, WHOLE, THESIS, WRONG, NO_LIMIT)
-TAPPED = (OURS, WHOLE, THESIS, WRONG)
+LIMITERS = (OURS, THESIS, WRONG, NO_LIMIT)
+TAPPED = (OURS, THESIS, WRONG)
 SLOW_TO_FAIL = depth_name(256)  # four seconds of the rate in the leaf: a run of three says nothing about it
 SETUP_S = 6.0
 CANDIDATE_ROUNDS = 3
@@ -87,7 +87,7 @@ def steps(scale: EvaluationScale) -> list[Step]:
 def _measure_limiters(scale: EvaluationScale, number: int, outcome: Outcome) -> float:
     """Returns for how long the machine was disturbed, s."""
     with BedLab() as lab:
-        plans = {one: all_slots(scale) if one in (OURS, WHOLE) else sizes_slots(scale) for one in LIMITERS}
+        plans = {one: all_slots(scale) if one == OURS else sizes_slots(scale) for one in LIMITERS}
         beds = {one: Bed(lab, one, len(slots)) for one, slots in plans.items()}
         with ThreadPoolExecutor(max_workers=len(beds)) as pool:
             list(pool.map(lambda one: _limit(beds[one], plans[one]), beds))

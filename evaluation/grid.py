@@ -13,7 +13,7 @@ from functools import partial
 from bench.core import Label, Outcome, Step
 from evaluation.bed import Bed, limit_all
 from evaluation.core import WARM_UP_S, EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER, WRONG
+from evaluation.limiters import NO_LIMIT, OURS, THESIS, WONDERSHAPER, WRONG
 from evaluation.together import Pair, beds, receivers, run
 from measuring.framing import ETHERNET_BYTES, MTU_BYTES, frame_count, goodput_bound, offered_on_wire
 from measuring.judge import NS, bucket_bytes, goodput_samples, zero_samples
@@ -21,9 +21,9 @@ from measuring.netns import Namespace
 from measuring.traffic import Results, data, ends
 
 LIMIT_KBIT = 500
-LIMITERS = (OURS, WHOLE, THESIS, WONDERSHAPER, WRONG, NO_LIMIT)
+LIMITERS = (OURS, THESIS, WONDERSHAPER, WRONG, NO_LIMIT)
 FRAME_BYTES = MTU_BYTES + ETHERNET_BYTES
-# A leaf holds 100 ms at this limit, and a station gives up what it is more than 50 ms behind with: half is left.
+# The queue holds more than 100 ms at this limit; a station gives up what it is more than 50 ms behind with.
 MAX_GIVEN_UP_S = 0.05
 ENOUGH = 0.95  # of what is offered has to arrive where nothing limits, or the machine was the limit
 

@@ -10,29 +10,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bandwidth_config import Limits
+from bench import first_engine
 from bench.peers import thesis, wondershaper
 from measuring.netns import Namespace
 from measuring.traffic import Address
 
 OURS = "ours"
-WHOLE = "ours, whole datagrams"
 THESIS = "the thesis' sequence"
 WONDERSHAPER = "wondershaper's scheme"
 NO_LIMIT = "no limit"
 WRONG = "a wrong limit"
+# Not measured again: what its own evaluation published (`evaluation.published`).
+FIRST, FIRST_WHOLE = first_engine.NAME, first_engine.NAME_WHOLE
 # The negative controls: a judge that lets one of them pass judges nothing.
 CONTROLS = (WRONG, NO_LIMIT)
-AGENTS = (OURS, WHOLE, WRONG)  # run the real agent
+OWN = (OURS, WRONG)  # have our engine
 
 WRONG_SHARE = 1.1  # of the limit that is asked for; beyond every tolerance of a run of three seconds or more
-
-
-def agent_lines(limiter: str) -> str:
-    """What this limiter's agent.toml says besides the service.
-
-    A wrong limit admits whole datagrams: without them fragments would not even reach the right one.
-    """
-    return "whole_datagrams = true\n" if limiter in (WHOLE, WRONG) else ""
 
 
 @dataclass(frozen=True)

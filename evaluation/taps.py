@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-from ap_agent.model import IFB_NAME
 from evaluation.bed import Bed, Wire
 from evaluation.core import FROM_USER, TO_USER
-from evaluation.limiters import AGENTS, NO_LIMIT
+from evaluation.limiters import NO_LIMIT, OWN
 from measuring import tap
 from measuring.judge import NS
 from measuring.netns import LabError, Namespace
 
+IFB_FROM_USER = "slbw1"  # ours, where what users send has passed its limit
 Seen = tuple[Sequence[int], Sequence[int]]  # times in ns, bytes on the wire
 
 
@@ -41,8 +41,8 @@ class Tapping:
 
 def device_behind(limiter: str, wire: Wire) -> str:
     """Of the attachment point: where packets from the user have passed the limit."""
-    if limiter in AGENTS:
-        return IFB_NAME
+    if limiter in OWN:
+        return IFB_FROM_USER
     return wire.dev if limiter == NO_LIMIT else wire.dev.replace("eth", "ifb")
 
 

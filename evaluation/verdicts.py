@@ -8,7 +8,7 @@ from bench.report import NOTHING
 from evaluation.core import FROM_USER, Claim
 from evaluation.figures import ZEROS, Case, GridOutcome
 from evaluation.grid import LIMIT_KBIT, Cell
-from evaluation.limiters import CONTROLS, NO_LIMIT, THESIS, WHOLE, WRONG
+from evaluation.limiters import CONTROLS, NO_LIMIT, OURS, THESIS, WRONG
 
 WHOLE_SHARE = 0.95  # of what headers leave: what is promised for datagrams larger than the MTU
 
@@ -42,7 +42,7 @@ def never_more_claim(grid: GridOutcome, whose: Sequence[str]) -> Claim:
     shares = _shares_of_allowed(grid, whose)
     worst = max(shares, default=0.0)
     return Claim(
-        "Our agent never lets more through than the limit, whatever the size and the rate that is offered",
+        "Our limiter never lets more through than the limit, whatever the size and the rate that is offered",
         f"in every run at most rate * {seconds} s + burst + one frame + one datagram, as payload",
         f"at most {worst:.1%} of that in {len(shares)} cells",
         bool(shares) and worst <= 1,
@@ -72,21 +72,21 @@ def too_much_claim(grid: GridOutcome) -> Claim:
 def whole_claims(grid: GridOutcome, cells: Sequence[Cell]) -> list[Claim]:
     """Chapter 6.3.3: datagrams larger than the MTU arrive, in every sample."""
     seconds = max(1, grid.samples_per_run())
-    cases = sorted(grid.cases(cells, [WHOLE]), key=lambda one: one[3].median / _whole_floor(grid, one[2], seconds))
+    cases = sorted(grid.cases(cells, [OURS]), key=lambda one: one[3].median / _whole_floor(grid, one[2], seconds))
     short = [one for one in cases if one[3].median < _whole_floor(grid, one[2], seconds)]
     nearest = f"{_told(cases[0])} of {cases[0][2].bound_kbit:.1f}" if cases else NOTHING
-    zeros = [(way, cell, grid.series(WHOLE, way, cell, ZEROS)) for _, way, cell, _ in cases]
+    zeros = [(way, cell, grid.series(OURS, way, cell, ZEROS)) for _, way, cell, _ in cases]
     silent = sum(sum(one.samples) for _, _, one in zeros if one is not None)
     return [
         Claim(
-            "With whole datagrams admitted, datagrams larger than the MTU use the limit in both directions",
+            "Datagrams larger than the MTU use the limit in both directions",
             f"median at least {WHOLE_SHARE:.0%} of what is offered, or of what headers and fragments leave, "
             f"less one datagram that the edge of {seconds} s cuts",
             f"{len(cases) - len(short)} of {len(cases)} cells; closest to it {nearest}",
             bool(cases) and not short,
         ),
         Claim(
-            "With whole datagrams admitted, no second passes without payload",
+            "No second passes without payload",
             "0 samples of a second",
             f"{silent:.0f} samples",
             bool(cases) and silent == 0,

@@ -17,7 +17,7 @@ from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, FROM_USER, WARM_UP_S, Claim, EvaluationScale
 from evaluation.figures import AVERAGE, CAN_ARRIVE, GridOutcome, shown
 from evaluation.grid import LIMIT_KBIT, Cell
-from evaluation.limiters import OURS, THESIS, WHOLE
+from evaluation.limiters import OURS, THESIS
 from evaluation.together import beds
 from measuring import iperf
 from measuring.netns import LabError
@@ -48,7 +48,7 @@ def steps(experiment: str, cells: Sequence[Cell], scale: EvaluationScale) -> lis
 
 def _measure(experiment: str, cells: Sequence[Cell], scale: EvaluationScale, outcome: Outcome) -> None:
     pairs = [(cell, direction) for cell in cells for direction in DIRECTIONS]
-    with beds((OURS, WHOLE, THESIS), len(pairs)) as found:
+    with beds((OURS, THESIS), len(pairs)) as found:
         limit_all(found.values(), dict.fromkeys(range(1, len(pairs) + 1), LIMIT_KBIT))
         tasks = [
             _Task(bed, number, cell, direction)
@@ -127,15 +127,14 @@ def claim(grid: GridOutcome, cells: Sequence[Cell]) -> Claim:
     seconds = max(1, grid.samples_per_run())
     cases = [
         (cell, one)
-        for limiter in (OURS, WHOLE)
         for direction in DIRECTIONS
         for cell in cells
-        if cell.is_whole_frame and (one := _seen(grid, limiter, direction, cell)) is not None
+        if cell.is_whole_frame and (one := _seen(grid, OURS, direction, cell)) is not None
     ]
     off = [one for cell, one in cases if abs(one.median - cell.bound_kbit) > cell.allowed_kbit(seconds)]
     furthest = max((abs(one.median / cell.bound_kbit - 1) for cell, one in cases), default=0.0)
     return Claim(
-        "iperf3 sees the same: within the MTU our agent gives exactly the limit, in both directions",
+        "iperf3 sees the same: within the MTU our limiter gives exactly the limit, in both directions",
         f"burst, one frame and one datagram of {seconds} s away from what headers leave",
         f"{len(cases) - len(off)} of {len(cases)} medians within it; furthest {furthest:.2%} away",
         bool(cases) and not off,

@@ -2,10 +2,12 @@
 
 What a token bucket promises (rate r, bucket b, frames of at most m bytes), and what is judged here:
 
-* any window of length T carries at most r*T + b + m bytes. `excess_bytes` finds the worst window of a run.
+* any window of length T carries at most r*T + b + m bytes. `excess_bytes` finds the worst window of a run. With
+  heartbeats it is at most the room of the link's virtual queue more: they pass at once and are charged to that queue,
+  while what was admitted before them still leaves at r (docs/adr/0028).
 * once the first bucket is spent and as long as more is offered than r, the long-run rate is r. `steady_rate` takes
   the arrivals from 1 s after the start until the senders stop: by then the bucket is empty (at 2-fold overload it
-  lasts b/r, at most 64 ms at 500 kbit/s, 1 s at 32 kbit/s), and what a leaf still holds
+  lasts b/r, 64 ms at 500 kbit/s, 1 s at 32 kbit/s), and what a leaf still holds
   when the senders stop lies outside. It counts the bytes *after* the first arrival of the window over the time from
   the first to the last, both of the largest size, so that no fraction of a frame is guessed.
 * what remains of a deviation is in `rate_tolerance`: a frame of the other kind (a heartbeat that overtook, or data that
@@ -40,8 +42,7 @@ from measuring.framing import (
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
 WARM_UP_S = 1.0
-BUCKET_MS = 4
-SMALLEST_BUCKET_BYTES = 4_000
+BUCKET_MS, LEAST_BUCKET_BYTES = 4, 4000
 RATE_TOLERANCE = 0.02  # what the service promises its users; what a measurement may be off by is `rate_tolerance`
 # How much later than the wire a packet's kernel time may be on a busy machine with two processors: the softirq
 # that takes it may wait for one tick of 4 ms (HZ=250) behind a running program, and once more on a switch.
@@ -81,6 +82,7 @@ __all__ = [
     "missing_count",
     "offered_on_wire",
     "rate_tolerance",
+    "room_bytes",
     "steady_rate",
     "tcp_goodput_bound",
     "wire_bytes",
@@ -133,8 +135,14 @@ def excess_bytes(arrivals: Arrivals, wire: Wire, limit_kbit: int) -> float:
 
 
 def bucket_bytes(limit_kbit: int) -> int:
-    """The burst that the limiter gives a limit: 4 ms of its rate, at least two frames and what a clock is late."""
-    return max(SMALLEST_BUCKET_BYTES, limit_kbit * 125 * BUCKET_MS // 1000)
+    """The burst that the design gives a limit: 4 ms of its rate, at least 4000 bytes (docs/adr/0028)."""
+    return max(LEAST_BUCKET_BYTES, limit_kbit * 125 * BUCKET_MS // 1000)
+
+
+def room_bytes(limit_kbit: int) -> int:
+    """How much the virtual queue of a limit admits: 100 ms of its rate, at least 20 kB; 13.5 kB below 100 kbit/s, which
+    is a burst of ten frames from an idle control service (docs/adr/0028)."""
+    return 13_500 if limit_kbit < 100 else max(20_000, limit_kbit * 125 // 10)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS
+from evaluation.limiters import FIRST, NO_LIMIT, OURS, THESIS
 from evaluation.together import Pair, beds, disturbable, disturbed_s, how_busy, plan, receivers, total
 from measuring.probes import Answers, ServedHost, answers
 from measuring.traffic import Results, TrafficRun, data, ends
@@ -24,6 +24,7 @@ NAME = "bystander"
 TITLE = "Everybody else while a link is flooded"
 LIMIT_KBIT, OFFERED_KBIT, BULK_KBIT = 500, 20_000, 5_000
 LIMITERS = (OURS, THESIS, NO_LIMIT)
+COLUMNS = (OURS, FIRST, THESIS, NO_LIMIT)
 SAME, OTHER = "the link's own address", "another host"
 TARGETS = (SAME, OTHER)
 BULK_PORT = 4_100  # no link's
@@ -112,32 +113,32 @@ def _note_bulk(limiter: str, bed: Bed, results: Results, outcome: Outcome) -> No
 
 def tables(outcome: Outcome) -> list[Table]:
     questions = [
-        [f"{kind.upper()} to {target}", *(_answered(outcome, who, target, kind) for who in LIMITERS)]
+        [f"{kind.upper()} to {target}", *(_answered(outcome, who, target, kind) for who in COLUMNS)]
         for target in TARGETS
         for kind in KINDS
     ]
     bulk = [
-        [f"{target}, {direction}", *(_lost(outcome, who, target, direction) for who in LIMITERS)]
+        [f"{target}, {direction}", *(_lost(outcome, who, target, direction) for who in COLUMNS)]
         for target in TARGETS
         for direction in DIRECTIONS
     ]
-    flooded = [[direction, *(_rate(outcome, who, direction) for who in LIMITERS)] for direction in DIRECTIONS]
+    flooded = [[direction, *(_rate(outcome, who, direction) for who in COLUMNS)] for direction in DIRECTIONS]
     return [
         Table(
             "Questions that were answered while the link was flooded",
-            ["question", *LIMITERS],
+            ["question", *COLUMNS],
             questions,
             "All runs; in brackets the median and the worst time of an answer, ms. Who still waits does not ask.",
         ),
         Table(
             f"Packets lost of a bulk flow of {BULK_KBIT // 1000} Mbit/s of nobody's link",
-            ["flow", *LIMITERS],
+            ["flow", *COLUMNS],
             bulk,
             "All runs.",
         ),
         Table(
             "The flooded link itself, kbit/s on the wire",
-            ["direction", *LIMITERS],
+            ["direction", *COLUMNS],
             flooded,
             f"Medians. {how_busy(outcome)}",
         ),
@@ -173,7 +174,7 @@ def _rate(outcome: Outcome, limiter: str, direction: str) -> str:
 
 def plots(outcome: Outcome) -> list[Plot]:
     bars = {}
-    for limiter in LIMITERS:
+    for limiter in COLUMNS:
         for target in TARGETS:
             lost, sent = (total(outcome, what, limiter=limiter, target=target) for what in ("lost", "sent"))
             if sent:

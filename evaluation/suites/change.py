@@ -1,7 +1,7 @@
 """A limit that is changed while packets flow: how soon the new one holds, and what that costs a neighbour.
 
 The link is offered more than any of its limits all the time, both directions, through a lowering, a raising and a 0.
-Ours is a running agent to which the service offers a new version; the thesis' way is its whole sequence again, from
+Ours is a running engine that is told a new limit; the thesis' way is its whole sequence again, from
 removing everything on. A neighbour on the same interface stays below its own limit and must not lose a packet.
 """
 
@@ -22,7 +22,7 @@ from evaluation.bed import Bed
 from evaluation.core import DIRECTIONS, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.holding import SETTLED_S, Change, hold_after_s, too_much_bytes
-from evaluation.limiters import OURS, THESIS, Link
+from evaluation.limiters import FIRST, OURS, THESIS, Link
 from evaluation.together import (
     LATE_WAKE_UP_S,
     SPREAD,
@@ -43,6 +43,7 @@ from measuring.traffic import Results, TrafficRun, data, ends
 NAME = "change"
 TITLE = "A limit changed in mid-stream"
 LIMITERS = (OURS, THESIS)
+COLUMNS = (OURS, FIRST, THESIS)
 LIMITS = (500, 1_000, 250, 0, 500)
 OFFERED_KBIT = 2_000
 CHANGED, NEIGHBOUR = "changed", "neighbour"
@@ -51,8 +52,9 @@ IDLE_LINKS = 5
 PLOT_BIN_S = 0.25
 INTRO = f"""
 A link is offered {OFFERED_KBIT // 1000} Mbit/s in both directions while its limit goes
-{" → ".join(str(one) for one in LIMITS)} kbit/s. Ours: `ap_agent run` waits at the service, which then has a new
-version; counted from that moment on, with download, signature and everything. The thesis' way: its command sequence
+{" → ".join(str(one) for one in LIMITS)} kbit/s. Ours: a running engine, counted from the moment on at which it is told
+(`./dev bench save` counts from the page on); the first engine: with download and signature. The thesis' way: its
+command sequence
 for the same links, which removes all and builds it again, counted from its first command on. {IDLE_LINKS} more links
 are there and idle; a neighbour with a limit of {NEIGHBOUR_KBIT // 1000} Mbit/s sends {NEIGHBOUR_OFFERED_KBIT // 1000}
 Mbit/s in packets of 500 B.
@@ -61,8 +63,8 @@ Mbit/s in packets of 500 B.
   longest pause of the machine, of the line of the new rate until the next change. That line can be met a little early
   (by that many bytes over the difference of the rates), so this much is added: the figure is an upper bound. For 0:
   the last packet that arrived.
-- *too much*: bytes of the worst window between this change and the next one, above the higher of both limits, both
-  bursts and two frames.
+- *too much*: bytes of the worst window between this change and the next one, above the higher of both limits,
+  burst and one frame.
 """
 
 
@@ -131,9 +133,10 @@ def _pairs(bed: Bed) -> Sequence[Pair]:
 def _change(bed: Bed, kbit: int) -> int:
     """Returns when it began, CLOCK_MONOTONIC ns."""
     links = _links(bed, kbit)
-    if bed.agent is not None:
-        return bed.agent.offer(links)
     began_ns = time.monotonic_ns()
+    if bed.own is not None:
+        bed.own.enforce(links)
+        return began_ns
     known = [thesis.ThesisLink(one.interface_id, one.remote[0], one.limits.lowest_kbit) for one in links]
     for command in thesis.enforce_commands(links[0].dev, known, ifb=links[0].ifb):
         bed.ap.run(*command, check=False)  # as the original: nobody looks, also not when tc refuses a rate of 0
@@ -179,7 +182,7 @@ def tables(outcome: Outcome) -> list[Table]:
             f"{name}, {way}",
             *(
                 cell
-                for limiter in LIMITERS
+                for limiter in COLUMNS
                 for cell in (_held(outcome, limiter, str(name), way), _excess(outcome, limiter, str(name), way))
             ),
         ]
@@ -192,10 +195,10 @@ def tables(outcome: Outcome) -> list[Table]:
             f"{total(outcome, 'lost', limiter=limiter):,.0f} of {total(outcome, 'sent', limiter=limiter):,.0f}",
             _passed(outcome, limiter),
         ]
-        for limiter in LIMITERS
+        for limiter in COLUMNS
         if outcome.find(limiter=limiter)
     ]
-    header = ["kbit/s", *(f"{limiter}, {what}" for limiter in LIMITERS for what in ("holds after, s", "too much, kB"))]
+    header = ["kbit/s", *(f"{limiter}, {what}" for limiter in COLUMNS for what in ("holds after, s", "too much, kB"))]
     return [
         Table(
             "A limit changed under load",
@@ -267,14 +270,14 @@ def claims(outcome: Outcome) -> list[Claim]:
     lost_by_thesis = total(outcome, "lost", limiter=THESIS)
     return [
         Claim(
-            sentence="A new limit, up or down, holds within a second of being offered.",
+            sentence="A new limit, up or down, holds within a second.",
             bound="1 s (the design's target); medians over the repetitions, each an upper bound",
             measured=f"{slowest:.2f} s at most" if not never else f"{never:.0f} times it never held",
             holds=0 < slowest < 1 and not never,
         ),
         Claim(
             sentence="Meanwhile no neighbour loses a packet, and no byte passes above the limits.",
-            bound="0 packets; 0 bytes above the higher of both limits, both bursts, two frames and a late timer",
+            bound="0 packets; 0 bytes above the higher of both limits, burst, one frame and a late timer",
             measured=f"{lost:,.0f} of {sent:,.0f} packets, {most:,.0f} bytes",
             holds=lost == 0 < sent and most == 0,
         ),

@@ -16,7 +16,7 @@ from evaluation.candidates import DEPTHS_KB, HEAD_DROP, NFT, depth_name
 from evaluation.core import DIRECTIONS, Claim
 from evaluation.figures import PALETTE
 from evaluation.fragment_runs import LARGE_BYTES, LARGEST_BYTES, LIMIT_KBIT, OVERLOAD, Slot, steps
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
+from evaluation.limiters import FIRST, FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WRONG
 
 __all__ = ["INTRO", "NAME", "TITLE", "claims", "plots", "steps", "tables"]
 
@@ -37,12 +37,12 @@ Each link is offered {OVERLOAD} times its limit (2 Mbit/s at 500 kbit/s, L2) in 
 directions at once. Counted at the receiver: payload of complete datagrams per second, after one second of warm-up, and
 how many of the one-second samples are zero. *Share* is the mean over what headers and fragments leave of the limit for
 this size: a datagram of 10,000 bytes takes 7 frames and 10,246 bytes on the wire, so 97.6 % of the limit. *Excess* is
-the most that any window carried above rate*T, in bytes of frames seen by a tap behind the limit; allowed are both
-buckets and two frames ([ADR 0003](adr/0003-heartbeats-inside-the-limit.md)).
+the most that any window carried above rate*T, in bytes of frames seen by a tap behind the limit; allowed are the
+burst and one frame.
 
-*ours, whole datagrams* is our agent with `whole_datagrams = true`
-([ADR 0020](adr/0020-whole-datagrams-are-admitted-before-the-leaf.md)), *ours* is it without. The others are what was
-tried and failed: our own tree with deeper leaves and with one that drops at its head, and nftables. A leaf of 256 kB
+*Ours* admits a datagram whole or not at all ([ADR 0028](adr/0028-one-program-finds-and-admits.md)), as the first engine
+did with an option. The others are what was tried and failed: HTB alone with deeper leaves and with one that drops at
+its head, and nftables. A leaf of 256 kB
 holds four seconds of the rate, the thesis' leaf to the user 1000 packets: they give the first seconds away before they
 lose, and every packet waits that long. The rate limit of nftables sees whole datagrams and counts no frame headers; its
 bucket is one second of the rate, which no option makes smaller, and it has no queue: a datagram that is larger
@@ -58,7 +58,7 @@ def _mean(one: Series) -> float:
 
 
 def _everybody(outcome: Outcome) -> list[str]:
-    known = (WHOLE, OURS, *(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT, THESIS, WRONG, NO_LIMIT)
+    known = (OURS, FIRST_WHOLE, FIRST, *(depth_name(one) for one in DEPTHS_KB), HEAD_DROP, NFT, THESIS, WRONG, NO_LIMIT)
     return [one for one in known if outcome.find(limiter=one, experiment="sizes")]
 
 
@@ -134,7 +134,7 @@ def _excess_table(outcome: Outcome) -> Table:
 
 def _others_table(outcome: Outcome) -> Table:
     rows = []
-    ours = [one for one in (WHOLE, OURS) if outcome.find(limiter=one)]
+    ours = [one for one in (OURS, FIRST_WHOLE, FIRST) if outcome.find(limiter=one)]
     for experiment in ("limits", "IPv6"):
         for kbit in sorted(int(one) for one in outcome.values("kbit", experiment=experiment)):
             for size in sorted(int(one) for one in outcome.values("payload", experiment=experiment)):
@@ -184,7 +184,7 @@ def plots(outcome: Outcome) -> list[Plot]:
 
 def claims(outcome: Outcome) -> list[Claim]:
     controls = [*(_control(outcome, one) for one in (WRONG, NO_LIMIT)), _windows(outcome, WRONG)]
-    solved = [_mean_share(outcome), _every_share(outcome), _no_zeros(outcome), _windows(outcome, WHOLE)]
+    solved = [_mean_share(outcome), _every_share(outcome), _no_zeros(outcome), _windows(outcome, OURS)]
     return [*solved, _failed(outcome), *controls]
 
 
@@ -200,9 +200,9 @@ def _average(found: Sequence[Series]) -> float:
 
 
 def _mean_share(outcome: Outcome) -> Claim:
-    averages = {one: _average(_judged(outcome, "share", WHOLE, direction=one)) for one in DIRECTIONS}
+    averages = {one: _average(_judged(outcome, "share", OURS, direction=one)) for one in DIRECTIONS}
     return Claim(
-        sentence="With whole datagrams, what headers leave of a limit arrives as goodput in the mean, both ways.",
+        sentence="What headers leave of a limit arrives as goodput in the mean, both ways.",
         bound=f"at least {WANTED_SHARE:.0%}, mean of all sizes to {LARGE_BYTES:,} bytes, limits and IPv6",
         measured=", ".join(f"{value:.1%} {direction}" for direction, value in averages.items()),
         holds=min(averages.values()) >= WANTED_SHARE,
@@ -223,7 +223,7 @@ def _seconds(outcome: Outcome, one: Series) -> float:
 
 def _every_share(outcome: Outcome) -> Claim:
     margins = {}
-    for one in _judged(outcome, "share", WHOLE):
+    for one in _judged(outcome, "share", OURS):
         labels, least = one.labels, _least_share(outcome, one)
         where = f"{labels['payload']:,} bytes at {labels['kbit']:,} kbit/s, {labels['experiment']}"
         margins[f"{_mean(one):.1%}, allowed {least:.1%} ({where}, {labels['direction']})"] = _mean(one) - least
@@ -246,10 +246,10 @@ def edge_share(slot: Slot, seconds: float) -> float:
 
 
 def _no_zeros(outcome: Outcome) -> Claim:
-    zeros = sum(sum(one.samples) for one in _judged(outcome, "zeros", WHOLE))
-    samples = sum(len(one.samples) for one in _judged(outcome, "sample", WHOLE))
+    zeros = sum(sum(one.samples) for one in _judged(outcome, "zeros", OURS))
+    samples = sum(len(one.samples) for one in _judged(outcome, "sample", OURS))
     return Claim(
-        sentence="With whole datagrams, no one-second sample is zero.",
+        sentence="No one-second sample is zero.",
         bound=f"0; the slowest link (100 kbit/s) completes a datagram of {LARGE_BYTES:,} bytes every 0.82 s",
         measured=f"{zeros:.0f} of {samples}",
         holds=samples > 0 and zeros == 0,
@@ -263,7 +263,7 @@ def _windows(outcome: Outcome, limiter: str) -> Claim:
     return Claim(
         sentence=f"The judge of windows calls {limiter} wrong."
         if is_control
-        else "HTB stays exact: no window carries more than rate*T + both buckets + two frames.",
+        else "HTB stays exact: no window carries more than rate*T + burst + one frame.",
         bound=f"{allowed:,.0f} bytes above rate*T",
         measured=f"{worst:,.0f} bytes",
         holds=worst > allowed if is_control else 0 < worst <= allowed,
@@ -271,10 +271,9 @@ def _windows(outcome: Outcome, limiter: str) -> Claim:
 
 
 def _failed(outcome: Outcome) -> Claim:
-    worst = {one: min(_above_mtu(outcome, one, direction) for direction in DIRECTIONS) for one in (OURS, THESIS)}
+    worst = {THESIS: min(_above_mtu(outcome, THESIS, direction) for direction in DIRECTIONS)}
     return Claim(
-        sentence="Without it they do not: the measurement sees the thesis' chapter 6.3.3, behind a shallow leaf and "
-        "behind the thesis' own tree.",
+        sentence="The measurement sees the thesis' chapter 6.3.3 behind the thesis' own tree.",
         bound=f"below {WANTED_SHARE:.0%} in the mean of sizes above the MTU, in the worse direction",
         measured=", ".join(f"{limiter} {share:.1%}" for limiter, share in worst.items()),
         holds=all(outcome.find(limiter=one) for one in worst) and max(worst.values()) < WANTED_SHARE,
@@ -299,7 +298,7 @@ def _control(outcome: Outcome, limiter: str) -> Claim:
     allowed = 1 + allowed_bytes(LIMIT_KBIT) / (LIMIT_KBIT * 125 * seconds)
     return Claim(
         sentence=f"The judge calls {limiter} wrong.",
-        bound=f"at most {allowed:.1%} of what headers leave: both buckets and two frames more",
+        bound=f"at most {allowed:.1%} of what headers leave: burst and one frame more",
         measured=f"{least:.1%}",
         holds=least > allowed,
     )

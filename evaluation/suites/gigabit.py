@@ -17,7 +17,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from evaluation.bed import Bed, BedLab
 from evaluation.core import DIRECTIONS, TO_USER, Claim, EvaluationScale
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
+from evaluation.limiters import FIRST, FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WRONG
 from evaluation.together import LATE_WAKE_UP_S
 from measuring.framing import tcp_goodput_bound
 from measuring.tcp import TcpResult, run_tcp
@@ -58,9 +58,8 @@ class Case:
 
 def cases(scale: EvaluationScale) -> list[Case]:
     """Of ours everything, of the others what shows the difference; the controls with super-packets, one flow."""
-    whole = scale.pick((WHOLE,), ())
     wanted = [(OURS, FRAMES, scale.pick((1, 2, 8), (8,))), (OURS, SUPER_PACKETS, (1, 8))]
-    wanted += [(limiter, SUPER_PACKETS, (1,)) for limiter in (*whole, THESIS, WRONG, NO_LIMIT)]
+    wanted += [(limiter, SUPER_PACKETS, (1,)) for limiter in (THESIS, WRONG, NO_LIMIT)]
     wanted += [(limiter, FRAMES, scale.pick((1, 8), ())) for limiter in (THESIS, NO_LIMIT)]
     found = []
     for limiter, packets, flows in wanted:
@@ -117,7 +116,7 @@ def tolerance(seconds: float) -> float:
 
 def _is_odd(case: Case, result: TcpResult) -> bool:
     """The machine did something else for a while: a limited row with time to spare that is below its limit."""
-    if case.packets != SUPER_PACKETS or case.limiter not in (OURS, WHOLE):
+    if case.packets != SUPER_PACKETS or case.limiter != OURS:
         return False
     return _goodput(result) < BOUND_KBIT * (1 - tolerance(result.seconds - WARM_UP_S))
 
@@ -142,7 +141,7 @@ def _note(outcome: Outcome, case: Case, result: TcpResult) -> None:
 def tables(outcome: Outcome) -> list[Table]:
     rows = []
     for packets in (SUPER_PACKETS, FRAMES):
-        for limiter in (NO_LIMIT, OURS, WHOLE, THESIS, WRONG):
+        for limiter in (NO_LIMIT, OURS, FIRST, FIRST_WHOLE, THESIS, WRONG):
             for flows in sorted(int(one) for one in outcome.values("flows", limiter=limiter, packets=packets)):
                 cells = [_cell(outcome, limiter, packets, flows, one) for one in DIRECTIONS]
                 rows.append([f"{limiter}, {packets}, {flows} flow{'s' if flows > 1 else ''}", *cells])
@@ -191,7 +190,7 @@ def _said(ratios: Sequence[float]) -> str:
 
 def _exact(outcome: Outcome) -> Claim:
     allowed = _tolerance(outcome)
-    ratios = [one for limiter in (OURS, WHOLE) for one in _ratios(_judged(outcome, limiter, packets=SUPER_PACKETS))]
+    ratios = _ratios(_judged(outcome, OURS, packets=SUPER_PACKETS))
     return Claim(
         sentence="Behind our limit of 1 Gbit/s, 1 and 8 flows get what headers leave of it, in both directions.",
         bound=f"{BOUND_KBIT / 1000:.1f} Mbit/s, within {allowed:.2%}: a timer {LATE_WAKE_UP_S * 1000:.0f} ms late, and "
@@ -203,7 +202,7 @@ def _exact(outcome: Outcome) -> Claim:
 
 def _never_more(outcome: Outcome) -> Claim:
     allowed = 1 + _tolerance(outcome)
-    ratios = [one for limiter in (OURS, WHOLE) for one in _ratios(_judged(outcome, limiter))]
+    ratios = _ratios(_judged(outcome, OURS))
     return Claim(
         sentence="Frame by frame nobody gets more than the limit either.",
         bound=f"at most {allowed:.2%} of {BOUND_KBIT / 1000:.1f} Mbit/s",

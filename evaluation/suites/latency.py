@@ -17,7 +17,7 @@ from bench.windows import FRAME_BYTES
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale
 from evaluation.figures import PALETTE
-from evaluation.limiters import OURS, THESIS, WONDERSHAPER
+from evaluation.limiters import FIRST, OURS, THESIS, WONDERSHAPER
 from evaluation.together import (
     LATE_WAKE_UP_S,
     SPREAD,
@@ -36,19 +36,19 @@ from evaluation.together import (
     with_spread,
 )
 from measuring.echo import percentile
-from measuring.judge import NS, Arrivals, delays_ms
+from measuring.judge import NS, Arrivals, delays_ms, room_bytes
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
 
 NAME = "latency"
 TITLE = "Latency under load"
 RATES = (100, 500, 2_000, 10_000)
 LIMITERS = (OURS, THESIS, WONDERSHAPER)
+COLUMNS = (OURS, FIRST, *LIMITERS[1:])
 QUESTION_S = 0.05
 PATIENCE_S = 1.5
 OVERLOAD = 2
 EVERY = 20  # of the data packets one in so many goes into the published samples
 SHARES = {"median": 50, "95 %": 95, "99 %": 99, "worst": 100}
-QUEUE_MS, FEWEST_FRAMES = 100, 4  # docs/adr/0002: what a leaf of ours holds
 INTRO = f"""
 Each link is offered {OVERLOAD} times its limit in full frames, both directions, through a socket with a border
 router's own send buffer (212,992 B). *One-way delay*: from `send` to the kernel's arrival stamp, of every data packet
@@ -57,7 +57,8 @@ that arrived (one in {EVERY} is in the published samples); a packet that was dro
 questions and answers wait in the link's queues. Both count from one second after the start on; an answer later than
 {PATIENCE_S:g} s after the end counts as none.
 
-Our queue holds {QUEUE_MS} ms of the rate, and at least {FEWEST_FRAMES} full frames. The thesis' tree and
+Our queue holds 100 ms of the rate, at least 20 kB (13.5 kB below 100 kbit/s): ten frames at once, as idle control
+services send them, lose none there. The first engine held at least four full frames. The thesis' tree and
 wondershaper's scheme leave the queue that the kernel gives by itself: 1000 packets on the interface (24 s at 500
 kbit/s) and 32 on the IFB. How much of that fills depends on how long the overload lasts, and on the sender's own
 buffer in front of it.
@@ -125,30 +126,29 @@ def round_trips_ms(answers: Arrivals, from_ns: int) -> list[float]:
 
 
 def delay_bound_ms(kbit: int) -> float:
-    """A full queue, and the frame that is being sent, at the limit's rate (bit / (kbit/s) = ms)."""
-    queue_bytes = max(kbit * 125 * QUEUE_MS / 1000, FEWEST_FRAMES * FRAME_BYTES)
-    return (queue_bytes + FRAME_BYTES) * 8 / kbit
+    """A full queue, the frame admitted last and the one on its way, at the limit's rate (bit / (kbit/s) = ms)."""
+    return (room_bytes(kbit) + 2 * FRAME_BYTES) * 8 / kbit
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
 
 
 def tables(outcome: Outcome) -> list[Table]:
-    shown = [f"{limiter}, {what}" for limiter in LIMITERS for what in ("median", "99 %")]
+    shown = [f"{limiter}, {what}" for limiter in COLUMNS for what in ("median", "99 %")]
     delays = [
         [
             f"{kbit:,}, {way}",
             figure(delay_bound_ms(kbit)),
             *(
                 with_spread(outcome, ",.0f", experiment="data", limiter=who, direction=way, kbit=kbit, what=what)
-                for who in LIMITERS
+                for who in COLUMNS
                 for what in ("median", "99 %")
             ),
         ]
         for kbit in RATES
         for way in DIRECTIONS
     ]
-    echoes_ = [[f"{kbit:,}", *(_echo(outcome, kbit, who) for who in LIMITERS)] for kbit in RATES]
+    echoes_ = [[f"{kbit:,}", *(_echo(outcome, kbit, who) for who in COLUMNS)] for kbit in RATES]
     return [
         Table(
             "One-way delay of data packets on an overloaded link, ms",
@@ -158,7 +158,7 @@ def tables(outcome: Outcome) -> list[Table]:
         ),
         Table(
             "Echo on the overloaded link: there and back, ms, and answers of questions",
-            ["kbit/s", *LIMITERS],
+            ["kbit/s", *COLUMNS],
             echoes_,
             "Median of each run's median; answers of all runs, of the questions that were due (a blocked socket takes "
             "none). A queue that is counted in packets and always full has no place for somebody who sends rarely.",
@@ -177,7 +177,7 @@ def _echo(outcome: Outcome, kbit: int, limiter: str) -> str:
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[Point]] = {}
     spread: dict[str, list[Point]] = {}
-    for limiter in LIMITERS:
+    for limiter in COLUMNS:
         for direction in DIRECTIONS:
             series = outcome.find(limiter=limiter, direction=direction, what="median", experiment="data")
             points = sorted((float(one.labels["kbit"]), one.median, lowest_and_highest(one.samples)) for one in series)
@@ -211,7 +211,7 @@ def claims(outcome: Outcome) -> list[Claim]:
         Claim(
             sentence="Whatever is offered, 99 of 100 packets wait no longer in our limit than a full queue takes to "
             "drain.",
-            bound=f"(max({QUEUE_MS} ms of the rate, {FEWEST_FRAMES} frames) + 1 frame) / rate, plus "
+            bound=f"(room + 2 frames) / rate, plus "
             f"{LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and the longest pause of the machine; medians over "
             "the repetitions",
             measured="; ".join(late) or f"{longest:.2f} of it; the worst packet of a run {worst:.2f}",

@@ -18,7 +18,7 @@ from evaluation.figures import (
 )
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
-from evaluation.limiters import OURS, THESIS, WHOLE
+from evaluation.limiters import FIRST_WHOLE, OURS, THESIS
 from evaluation.verdicts import collapse_claim, never_more_claim, too_much_claim, whole_claims
 
 NAME = "offered"
@@ -60,7 +60,7 @@ def plots(outcome: Outcome) -> list[Plot]:
 def claims(outcome: Outcome) -> list[Claim]:
     grid = _grid(outcome)
     return [
-        never_more_claim(grid, (OURS, WHOLE)),
+        never_more_claim(grid, (OURS,)),
         *whole_claims(grid, CELLS),
         collapse_claim(grid, FAR_ABOVE),
         too_much_claim(grid),
@@ -71,7 +71,7 @@ def findings(outcome: Outcome) -> list[Finding]:
     grid = _grid(outcome)
 
     def row(name: str, thesis: str, what: str) -> Finding:
-        said = [told(grid, who, FROM_USER, what, CELLS) for who in (THESIS, WHOLE)]
+        said = [told(grid, who, FROM_USER, what, CELLS) for who in (THESIS, FIRST_WHOLE, OURS)]
         return Finding(name, f"l = {SIZE_BYTES}, b = 100…1000", thesis, *said)
 
     return [

@@ -22,7 +22,7 @@ from evaluation.figures import (
 )
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WONDERSHAPER
+from evaluation.limiters import FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WONDERSHAPER
 from evaluation.verdicts import collapse_claim, control_claim, exact_claim, never_more_claim, whole_claims
 
 NAME = "sizes"
@@ -81,9 +81,9 @@ def claims(outcome: Outcome) -> list[Claim]:
     grid = _grid(outcome)
     return [
         exact_claim(
-            grid, WITHIN_MTU, (OURS, WHOLE), "Within the MTU our agent gives exactly the limit, in both directions"
+            grid, WITHIN_MTU, (OURS,), "Within the MTU our limiter gives exactly the limit, in both directions"
         ),
-        never_more_claim(grid, (OURS, WHOLE)),
+        never_more_claim(grid, (OURS,)),
         *whole_claims(grid, FRAGMENTED),
         collapse_claim(grid, FRAGMENTED),
         witness.claim(grid, WITNESSED),
@@ -101,7 +101,7 @@ def findings(outcome: Outcome) -> list[Finding]:
             cells = THESIS_CELLS
             return told(grid, who, direction, what, cells) if direction else told_both(grid, who, what, cells)
 
-        return Finding(name, over, thesis, said(peer), said(WHOLE))
+        return Finding(name, over, thesis, said(peer), said(FIRST_WHOLE), said(OURS))
 
     return [
         row("6.1 egress, kbit/s", "average slightly above 500, stable", egress, AVERAGE),

@@ -40,7 +40,7 @@ def test_headers_leave_what_full_frames_carry() -> None:
 
 def test_what_passes_at_once_counts_more_in_a_small_file() -> None:
     assert headers_leave(OURS, 20) < at_most(OURS, 20, FILE_BYTES) < at_most(OURS, 20, FILE_BYTES // 10)
-    assert at_most(OURS, 20, FILE_BYTES) == pytest.approx(19.198, abs=0.001)
+    assert at_most(OURS, 20, FILE_BYTES) == pytest.approx(19.170, abs=0.001)
 
 
 def test_published_values_lie_between_what_headers_leave_and_what_may_pass_where_a_bucket_shows() -> None:
@@ -82,7 +82,7 @@ def test_the_rounding_of_the_published_value_is_allowed() -> None:
 
 
 def test_more_than_the_limit_fails() -> None:
-    assert verdicts({OURS: {20: 19.3}, **CONTROLS}) == [True, False, True, True]
+    assert verdicts({OURS: {20: 19.2}, **CONTROLS}) == [True, False, True, True]
     assert verdicts({OURS: {20: 19.3, 500: 476.0}, **CONTROLS}) == [True, False, True, True]
 
 

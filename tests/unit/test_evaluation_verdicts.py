@@ -10,7 +10,7 @@ from bench.core import Outcome
 from evaluation.core import DIRECTIONS
 from evaluation.figures import GridOutcome, grid_plot, grid_tables
 from evaluation.grid import Cell
-from evaluation.limiters import NO_LIMIT, OURS, THESIS, WHOLE, WRONG
+from evaluation.limiters import FIRST, NO_LIMIT, OURS, THESIS, WRONG
 from evaluation.verdicts import (
     collapse_claim,
     control_claim,
@@ -31,7 +31,7 @@ SECONDS = 10
 def outcome_of(goodput: Callable[[str, str, Cell], float], *, runs: int = 3, paused_s: float = 0.0) -> GridOutcome:
     """A grid in which every sample of a cell is what `goodput` says."""
     outcome = Outcome("sizes")
-    for limiter in (OURS, WHOLE, THESIS, WRONG, NO_LIMIT):
+    for limiter in (OURS, FIRST, THESIS, WRONG, NO_LIMIT):
         for direction in DIRECTIONS:
             for cell in CELLS:
                 labels = {"experiment": "x", "limiter": limiter, "direction": direction}
@@ -64,8 +64,8 @@ def test_what_can_be_reached_is_what_headers_and_fragments_leave_or_what_is_offe
 
 
 def test_a_window_allows_a_burst_a_frame_and_a_datagram_and_no_more() -> None:
-    # (3028 B of burst + a frame of 1514 B) as payload, and one datagram of 1472 B, in ten seconds
-    assert FRAME.allowed_kbit(10) == pytest.approx(((3028 + 1514) * 1472 / 1514 + 1472) * 8 / 10_000)
+    # (4000 B of burst + a frame of 1514 B) as payload, and one datagram of 1472 B, in ten seconds
+    assert FRAME.allowed_kbit(10) == pytest.approx(((4000 + 1514) * 1472 / 1514 + 1472) * 8 / 10_000)
     grid = outcome_of(as_it_should_be)
     edge = FRAME.bound_kbit + FRAME.allowed_kbit(SECONDS)
     assert is_exact(grid, FRAME, edge - 0.01)
@@ -84,8 +84,8 @@ def test_a_machine_that_stood_still_excuses_a_lower_rate_and_never_a_higher_one(
 def test_every_claim_holds_where_everything_is_as_it_should_be() -> None:
     grid = outcome_of(as_it_should_be)
     claims = [
-        exact_claim(grid, [FRAME, SLOW], (OURS, WHOLE), "exact"),
-        never_more_claim(grid, (OURS, WHOLE)),
+        exact_claim(grid, [FRAME, SLOW], (OURS,), "exact"),
+        never_more_claim(grid, (OURS,)),
         *whole_claims(grid, [LARGE]),
         collapse_claim(grid, [LARGE]),
         control_claim(grid, [FRAME]),
@@ -98,9 +98,9 @@ def test_every_claim_holds_where_everything_is_as_it_should_be() -> None:
 def test_a_rate_that_is_two_per_cent_off_is_not_exact() -> None:
     for factor in (0.98, 1.02):
         grid = outcome_of(lambda who, way, cell, f=factor: as_it_should_be(who, way, cell) * (f if who == OURS else 1))
-        claim = exact_claim(grid, [FRAME], (OURS, WHOLE), "exact")
+        claim = exact_claim(grid, [FRAME], (OURS,), "exact")
         assert not claim.holds
-        assert "2 of 4" in claim.measured
+        assert "0 of 2" in claim.measured
         assert "e.g. ours, to user, 1472 B at 2000 kbit/s" in claim.measured
 
 
@@ -109,7 +109,7 @@ def test_too_much_in_a_single_direction_is_found() -> None:
         more = 20 if (limiter, direction, cell) == (OURS, "from user", LARGE) else 0
         return as_it_should_be(limiter, direction, cell) + more
 
-    assert not never_more_claim(outcome_of(goodput), (OURS, WHOLE)).holds
+    assert not never_more_claim(outcome_of(goodput), (OURS,)).holds
 
 
 def test_too_much_in_one_run_of_many_is_found() -> None:
@@ -117,13 +117,13 @@ def test_too_much_in_one_run_of_many_is_found() -> None:
     one = grid.series(OURS, "to user", FRAME, "average")
     assert one is not None
     one.samples[1] += 20
-    assert not never_more_claim(grid, (OURS, WHOLE)).holds
-    assert exact_claim(grid, [FRAME], (OURS, WHOLE), "the median of the runs").holds
+    assert not never_more_claim(grid, (OURS,)).holds
+    assert exact_claim(grid, [FRAME], (OURS,), "the median of the runs").holds
 
 
 def test_large_datagrams_that_do_not_arrive_are_found() -> None:
     def goodput(limiter: str, direction: str, cell: Cell) -> float:
-        return 0.0 if (limiter, cell) == (WHOLE, LARGE) else as_it_should_be(limiter, direction, cell)
+        return 0.0 if (limiter, cell) == (OURS, LARGE) else as_it_should_be(limiter, direction, cell)
 
     used, silent = whole_claims(outcome_of(goodput), [LARGE])
     assert (used.holds, silent.holds) == (False, False)
@@ -163,11 +163,11 @@ def test_nothing_measured_proves_nothing() -> None:
 def test_tables_and_plots_show_both_directions_of_everybody() -> None:
     grid = outcome_of(as_it_should_be)
     average, _, _, zeros = grid_tables(grid, "B", lambda cell: cell.payload_bytes, "Over the size")
-    assert average.header == ["B", OURS, WHOLE, THESIS, WRONG, NO_LIMIT, "what can arrive"]
+    assert average.header == ["B", OURS, FIRST, THESIS, WRONG, NO_LIMIT, "what can arrive"]
     assert average.rows[0] == ["1,472", "486.1", "486.1", "486.1", "534.7", "2000.0", "486.1"]
     assert zeros.title == "Over the size: seconds without payload, from user"
     assert zeros.rows[1][3] == "10"
     plot = grid_plot(grid, name="p", title="t", x_label="B", x_of=lambda cell: cell.payload_bytes, what="average")
-    assert f"{WHOLE}, from user" in plot.lines
+    assert f"{FIRST}, from user" in plot.lines
     assert not any(name.startswith((WRONG, NO_LIMIT)) for name in plot.lines)
     assert plot.references["what can arrive"][0] == (1472, FRAME.bound_kbit)

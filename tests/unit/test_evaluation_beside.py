@@ -1,4 +1,4 @@
-"""Whom whole datagrams touch: what is sent beside fragments, the price's table, and verdicts that can fail."""
+"""Whom large datagrams touch: what is sent beside fragments, and verdicts that can fail."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from bench.core import Outcome
 from evaluation import beside
 from evaluation.beside import CASES, LARGE, LAXER, MIXED, NEIGHBOUR, ONLY_LARGE, ONLY_SMALL, SMALL, STRICTER
 from evaluation.core import DIRECTIONS
-from evaluation.limiters import OURS, WHOLE
-from evaluation.suites import whole
-from evaluation.whole_cost import EXPERIMENT, WITH, WITHOUT
+from evaluation.limiters import OURS, THESIS
+from evaluation.suites import beside as suite
 
 GOOD: Mapping[tuple[str, str, str], float] = {  # what, limiter, case: value
-    ("share", WHOLE, MIXED): 0.25,
-    ("share", OURS, ONLY_LARGE): 0.0,
-    ("down", WHOLE, MIXED): 0,
-    ("lost", WHOLE, NEIGHBOUR): 0.0,
-    ("lost", WHOLE, LAXER): 0.0,
-    ("lost", WHOLE, STRICTER): 0.0,
-    ("lost", OURS, STRICTER): 0.2,
-    ("delay", WHOLE, ONLY_SMALL): 60.0,
+    ("share", OURS, MIXED): 0.25,
+    ("share", THESIS, ONLY_LARGE): 0.0,
+    ("down", OURS, MIXED): 0,
+    ("lost", OURS, NEIGHBOUR): 0.0,
+    ("lost", OURS, LAXER): 0.0,
+    ("lost", OURS, STRICTER): 0.0,
+    ("lost", THESIS, STRICTER): 0.2,
+    ("delay", OURS, ONLY_SMALL): 60.0,
 }
 
 
@@ -45,12 +44,12 @@ def test_both_kinds_offer_the_same() -> None:
     assert (small.kbit, small.payload_bytes, large.kbit, large.payload_bytes) == (1000, 1000, 1000, 10_000)
 
 
-def test_a_queue_of_room_a_datagram_and_two_frames_is_175_ms() -> None:
-    assert whole.allowed_delay_ms() == pytest.approx((6250 + 1042 + 2 * 1514) * 8 / 500 + 8)
+def test_a_queue_of_room_a_datagram_and_a_frame_is_369_ms() -> None:
+    assert suite.allowed_delay_ms() == pytest.approx((20_000 + 1042 + 1514) * 8 / 500 + 8)
 
 
 def outcome_of(values: Mapping[tuple[str, str, str], float]) -> Outcome:
-    found = Outcome("whole")
+    found = Outcome("beside")
     for (what, limiter, case), value in values.items():
         for direction in DIRECTIONS:
             for kind in (SMALL, LARGE):
@@ -63,7 +62,7 @@ def outcome_of(values: Mapping[tuple[str, str, str], float]) -> Outcome:
 
 def failing(values: Mapping[tuple[str, str, str], float]) -> list[int]:
     """Which claims fail: 0 proportion, 1 heartbeats, 2 neighbours, 3 delay, 4 the control."""
-    return [number for number, one in enumerate(whole.claims(outcome_of(values))) if not one.holds]
+    return [number for number, one in enumerate(suite.claims(outcome_of(values))) if not one.holds]
 
 
 def test_good_figures_hold() -> None:
@@ -73,14 +72,14 @@ def test_good_figures_hold() -> None:
 @pytest.mark.parametrize(
     ("key", "bad", "claim"),
     [
-        (("share", WHOLE, MIXED), 0.12, 0),
-        (("down", WHOLE, MIXED), 1, 1),
-        (("lost", WHOLE, NEIGHBOUR), 0.001, 2),
-        (("lost", WHOLE, LAXER), 0.001, 2),
-        (("delay", WHOLE, ONLY_SMALL), 174.0, 3),
-        (("share", OURS, ONLY_LARGE), 0.2, 4),
-        (("lost", WHOLE, STRICTER), 0.001, 2),
-        (("lost", OURS, STRICTER), 0.0, 4),
+        (("share", OURS, MIXED), 0.12, 0),
+        (("down", OURS, MIXED), 1, 1),
+        (("lost", OURS, NEIGHBOUR), 0.001, 2),
+        (("lost", OURS, LAXER), 0.001, 2),
+        (("delay", OURS, ONLY_SMALL), 370.0, 3),
+        (("share", THESIS, ONLY_LARGE), 0.2, 4),
+        (("lost", OURS, STRICTER), 0.001, 2),
+        (("lost", THESIS, STRICTER), 0.0, 4),
     ],
 )
 def test_each_harm_fails_its_claim(key: tuple[str, str, str], bad: float, claim: int) -> None:
@@ -89,17 +88,9 @@ def test_each_harm_fails_its_claim(key: tuple[str, str, str], bad: float, claim:
 
 def test_one_kind_starved_fails_although_the_other_is_well() -> None:
     outcome = outcome_of(GOOD)
-    outcome.find(what="share", limiter=WHOLE, kind=LARGE)[0].samples[:] = [0.1]
-    assert not whole.claims(outcome)[0].holds
+    outcome.find(what="share", limiter=OURS, kind=LARGE)[0].samples[:] = [0.1]
+    assert not suite.claims(outcome)[0].holds
 
 
 def test_nothing_measured_proves_nothing() -> None:
     assert failing({}) == [0, 1, 2, 3, 4]
-
-
-def test_the_price_is_the_difference_of_medians() -> None:
-    outcome = Outcome("whole")
-    for limiter, value in ((WITHOUT, 568.0), (WITH, 670.0)):
-        outcome.add(value, "ns", experiment=EXPERIMENT, limiter=limiter, direction="to user", size=4000, traffic="hot")
-    *_, price = whole.tables(outcome)
-    assert [list(row) for row in price.rows] == [["to user, 4,000 addresses, hot", "568", "670", "+102"]]
