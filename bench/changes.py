@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from bandwidth_config import LinkInfo, check_link_info
-from bench.peers import retell, thesis, wondershaper
-from bench.world import IFB, RunningEngine, entry, make_links, with_limit
+from bench.engines import Engine
+from bench.first_engine import FirstEngine
+from bench.peers import thesis, tree, wondershaper
+from bench.world import IFBS, entry, make_links, with_limit
 from measuring.netns import Namespace
 
 DEV = "eth0"
@@ -19,9 +21,9 @@ A, B, C = 2001, 2002, 2003  # interface ids of the two flows, and of a link that
 USER = {A: "192.0.2.11", B: "192.0.2.12", C: "192.0.2.13"}
 A_LIMIT, B_LIMIT = 12_000, 1_000
 A_OFFERED, B_OFFERED, A_PAYLOAD = 10_000, 20_000, 958  # A: 1000 bytes on the wire, 1250 packets per second
-ATTACH, REMOVE = "ours: the first link, attach the root", "ours: the last link, remove the root"
-ROOT_CHANGES = (ATTACH, REMOVE)
-NOTHING_DONE = "ours: nothing"
+ATTACH, REMOVE = "ours: the first links come", "ours: the last links go"
+NOTHING_DONE, FIRST_CHANGES = "ours: nothing", "the first engine: change B"
+Limiter = Engine | FirstEngine
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,15 @@ class Situation:
 
     name: str
     links: int
-    prepare: Callable[[Namespace, RunningEngine], None]
-    act: Callable[[Namespace, RunningEngine], None]
+    prepare: Callable[[Namespace, Limiter], None]
+    act: Callable[[Namespace, Limiter], None]
     b_limit: int = B_LIMIT
+    of_first_engine: bool = False
 
 
 def situations(crowd: int) -> list[Situation]:
     """All, with so many other links where the engine acts."""
-    return [*_ours(crowd), *_peers(crowd), *_attaching()]
+    return [*_ours(crowd), _first_engine(crowd), *_peers(crowd), *_attaching()]
 
 
 def flows(kbit_a: int = A_LIMIT, kbit_b: int = B_LIMIT) -> dict[int, LinkInfo]:
@@ -63,16 +66,22 @@ def _ours(crowd: int) -> list[Situation]:
     ]
 
 
-def _enforce(links: Mapping[int, LinkInfo], _: Namespace, engine: RunningEngine) -> None:
+def _enforce(links: Mapping[int, LinkInfo], _: Namespace, engine: Limiter) -> None:
     engine.enforce(links)
 
 
+def _first_engine(crowd: int) -> Situation:
+    before = {**make_links(crowd, kbit=2_000), **flows()}
+    after = with_limit(before, B, 2 * B_LIMIT)
+    acts = (partial(_enforce, before), partial(_enforce, after))
+    return Situation(FIRST_CHANGES, crowd, *acts, b_limit=2 * B_LIMIT, of_first_engine=True)
+
+
 def _peers(crowd: int) -> list[Situation]:
-    few = [("tc -batch: remove and rebuild", crowd, _rebuild_in_one_batch)]
-    few += [("tc commands: remove and rebuild", 3, _rebuild_one_by_one)]
+    rebuilt = "tc -batch: remove and rebuild our classes"
     many = min(crowd, 100)
     return [
-        *(Situation(name, links, partial(_retold, links), partial(act, links)) for name, links, act in few),
+        Situation(rebuilt, crowd, partial(_enforce, _links_of(crowd)), partial(_rebuild, crowd)),
         *(
             Situation("the thesis' sequence", links, partial(_thesis, links), partial(_thesis, links))
             for links in (3, many)
@@ -81,51 +90,34 @@ def _peers(crowd: int) -> list[Situation]:
     ]
 
 
-def _tree_of_ours(links: int) -> dict[int, LinkInfo]:
+def _links_of(links: int) -> dict[int, LinkInfo]:
     return {**make_links(links - 2, kbit=2_000), **flows()} if links > 2 else flows()
 
 
-_TOLD: dict[int, list[str]] = {}
-
-
-def _retold(links: int, host: Namespace, engine: RunningEngine) -> None:
-    """Our tree, and kept in mind how to say it again."""
-    engine.enforce(_tree_of_ours(links))
-    _TOLD[links] = retell.retell(host, [DEV, IFB])
-
-
-def _removal() -> list[str]:
-    return [f"qdisc del dev {DEV} clsact", f"qdisc del dev {DEV} root", f"qdisc del dev {IFB} root"]
-
-
-def _rebuild_in_one_batch(links: int, host: Namespace, _: RunningEngine) -> None:
-    host.run("tc", "-batch", "-", stdin="\n".join([*_removal(), *_TOLD[links]]) + "\n", timeout_s=60)
-
-
-def _rebuild_one_by_one(links: int, host: Namespace, _: RunningEngine) -> None:
-    _shell(host, [f"tc {line}" for line in [*_removal(), *_TOLD[links]]])
+def _rebuild(links: int, host: Namespace, _: Limiter) -> None:
+    lines = [*(f"qdisc del dev {dev} root" for dev in IFBS), *tree.tree_lines(_links_of(links))]
+    host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n", timeout_s=60)
 
 
 def _shell(host: Namespace, commands: list[str]) -> None:
     host.run("sh", "-s", stdin="\n".join(commands) + "\n", timeout_s=60, check=False)
 
 
-def _thesis(links: int, host: Namespace, _: RunningEngine) -> None:
+def _thesis(links: int, host: Namespace, _: Limiter) -> None:
     """Its numbers are decimal words that tc reads as hexadecimal; below 9999 that only renames the classes."""
     listed = [
-        thesis.ThesisLink(number, str(link.remote_ip), link.bandwidth_kbit)
-        for number, link in _tree_of_ours(links).items()
+        thesis.ThesisLink(number, str(link.remote_ip), link.bandwidth_kbit) for number, link in _links_of(links).items()
     ]
     _shell(host, [f"{' '.join(command)} 2>/dev/null" for command in thesis.enforce_commands(DEV, listed)])
 
 
-def _wondershaper(host: Namespace, _: RunningEngine) -> None:
+def _wondershaper(host: Namespace, _: Limiter) -> None:
     """It has one pair of numbers for the interface: room for both flows, and no limit for B."""
     host.ip_batch([f"link add {thesis.IFB} type ifb", f"link set {thesis.IFB} up"])
     _shell(host, [f"tc {line}" for line in wondershaper.scheme(DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED))])
 
 
-def _wondershaper_again(host: Namespace, _: RunningEngine) -> None:
+def _wondershaper_again(host: Namespace, _: Limiter) -> None:
     lines = wondershaper.clear_lines(DEV, thesis.IFB) + wondershaper.scheme(
         DEV, thesis.IFB, 2 * (A_OFFERED + B_OFFERED)
     )
@@ -136,14 +128,14 @@ def _attaching() -> list[Situation]:
     """Ten other links come, or go; neither flow belongs to any, so that B is a bystander like A."""
     others = make_links(10, kbit=2_000)
 
-    def nothing(_host: Namespace, _engine: RunningEngine) -> None:
+    def nothing(_host: Namespace, _engine: Limiter) -> None:
         """Nobody is limited."""
 
-    def attach(_host: Namespace, engine: RunningEngine) -> None:
+    def attach(_host: Namespace, engine: Limiter) -> None:
         engine.enforce(others)
 
-    def remove(_host: Namespace, engine: RunningEngine) -> None:
-        engine.reset()
+    def remove(_host: Namespace, engine: Limiter) -> None:
+        engine.enforce({})
 
     unlimited = A_OFFERED + B_OFFERED
     return [

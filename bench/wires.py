@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bandwidth_config import check_link_info
+from bench import first_engine
+from bench.engines import Engine
+from bench.first_engine import FirstEngine
 from bench.peers import thesis, wondershaper
-from bench.world import IFB, enforce
 from measuring.netns import Namespace
 
 OURS, THESIS, SCHEME = "ours", "the thesis' sequence", wondershaper.SCHEME
+FIRST, FIRST_WHOLE = first_engine.NAME, first_engine.NAME_WHOLE
+ENGINES = (OURS, FIRST, FIRST_WHOLE)
 NO_LIMIT = "no limit"  # what the machine can do at all; only where that may be less than the limit
 UDP, TCP = "UDP", "TCP"
 TO_USER, FROM_USER = "to user", "from user"
@@ -40,8 +44,10 @@ class Wire:
     def ends(self) -> tuple[tuple[str, int], tuple[str, int]]:
         return (self.ap_address, 51_000 + self.number), (self.user_address, 50_000 + self.number)
 
-    def ifb(self, tool: str) -> str:
-        return IFB if tool == OURS else f"ifb{self.number}"
+    @property
+    def ifb(self) -> str:
+        """Of a tool that needs one for each interface."""
+        return f"ifb{self.number}"
 
     def entry(self, protocol: str) -> dict[str, object]:
         """For TCP only the thesis' four keys: a link is UDP otherwise."""
@@ -51,14 +57,17 @@ class Wire:
 
 
 def install(tool: str, protocol: str, ap: Namespace, wires: Iterable[Wire]) -> None:
-    """Limit these wires with this tool. Raises `LabError` or `RuntimeError` when it cannot."""
+    """Limit these wires with this tool. Raises `LabError` or `RuntimeError` when it cannot, `FirstEngineMissingError`
+    in a clone without the first engine."""
     if tool == NO_LIMIT:
         return
-    if tool == OURS:
-        enforce(ap, check_link_info({str(wire.number): wire.entry(protocol) for wire in wires}))
+    if tool in ENGINES:
+        wanted = check_link_info({str(wire.number): wire.entry(protocol) for wire in wires})
+        with Engine(ap) if tool == OURS else FirstEngine(ap, is_whole=tool == FIRST_WHOLE) as engine:
+            engine.enforce(wanted)
         return
     for wire in wires:
-        ifb = wire.ifb(tool)
+        ifb = wire.ifb
         if tool == THESIS:
             links = [thesis.ThesisLink(wire.number, wire.user_address, wire.kbit)]
             for command in thesis.enforce_commands(wire.dev, links, ifb=ifb)[len(thesis.remove_commands("", "")) :]:

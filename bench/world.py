@@ -1,21 +1,18 @@
-"""Attachment points for measurements: links by the thousand, devices that swallow what they are given, the engine."""
+"""Attachment points for measurements: links by the thousand, and hosts with a network card in front of their users."""
 
 from __future__ import annotations
 
 import ipaddress
 import random
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
-from ap_agent.model import EngineSettings, LinkState
-from ap_agent.reconcile import CycleResult, TcEngine, reconcile
 from bandwidth_config import LinkInfo, check_link_info
-from measuring.netns import Lab, Namespace, enter
+from measuring.netns import Lab, Namespace
 
 PREFIX = "slbench"
 NIC = "nic0"
-IFB = "slbw0"
+IFBS = ("slbw0", "slbw1")  # of today's engine, to the user and from the user
+FIRST_IFB = "slbw0"  # of the first engine, from the user
 FIRST_PORT, FIRST_LOCAL_PORT = 50_000, 56_000
 LOCAL = {4: "192.0.2.1", 6: "2001:db8::1"}
 # Any subnet of users; the addresses of the links are spread over it at random, as those of real users are.
@@ -73,59 +70,17 @@ def sink(host: Namespace, dev: str) -> None:
 
 
 def attachment_point(lab: Lab, short: str = "ap") -> Namespace:
-    """A host whose only interface, `nic0`, is a sink through which all users are reached."""
-    host = lab.namespace(short)
-    sink(host, NIC)
-    host.ip_batch(
-        [
-            f"addr add {LOCAL[6]}/128 dev {NIC} nodad",
-            f"addr add {LOCAL[4]}/32 dev {NIC}",
-            f"route add {USERS[4]} dev {NIC}",
-            f"route add {USERS[6]} dev {NIC}",
-        ]
-    )
+    """A host with one network card, `nic0`, through which all users are reached; at its other end is the host
+    `<short>-users`, whose end has the same name."""
+    host, users = lab.namespace(short), lab.namespace(f"{short}-users")
+    lab.veth(host.nic(NIC, f"{LOCAL[4]}/32", f"{LOCAL[6]}/128"), users.nic(NIC))
+    host.ip_batch([f"route add {USERS[4]} dev {NIC}", f"route add {USERS[6]} dev {NIC}"])
     return host
 
 
-def enforce(host: Namespace, links: Mapping[int, LinkInfo], settings: EngineSettings | None = None) -> CycleResult:
-    """One cycle of a fresh engine on this host. Raises `RuntimeError` when it left anything undone."""
-    return complete(host.call(lambda: reconcile(links, settings or EngineSettings())))
-
-
-class RunningEngine:
-    """The engine of an agent that runs on this host: one thread, which keeps what it learned from cycle to cycle."""
-
-    def __init__(self, host: Namespace) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, initializer=enter, initargs=(host.name,))
-        self._engine = TcEngine()
-
-    def __enter__(self) -> RunningEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.submit(self._engine.close).result()
-        self._thread.shutdown()
-
-    def enforce(self, links: Mapping[int, LinkInfo], *, is_settled: bool = False) -> CycleResult:
-        """One cycle; `is_settled` as after a cycle since which the agent heard of no change. Raises `RuntimeError` when
-        it left anything undone."""
-        cycle = partial(self._engine.reconcile, links, EngineSettings(), is_settled=is_settled)
-        return complete(self._thread.submit(cycle).result())
-
-    def reset(self) -> CycleResult:
-        """Remove everything of ours. Raises `RuntimeError` when anything is left."""
-        return complete(self._thread.submit(self._engine.reset, EngineSettings()).result())
-
-    def read_links(self, links: Mapping[int, LinkInfo]) -> tuple[LinkState, ...]:
-        """What the kernel has now."""
-        return self._thread.submit(self._engine.read_links, EngineSettings(), links).result()
-
-
-def complete(result: CycleResult) -> CycleResult:
-    """The same result. Raises `RuntimeError` when something was left undone."""
-    if not result.ok:
-        raise RuntimeError(f"the engine reports: {result.problems[:3]}")
-    return result
+def users_of(host: Namespace) -> Namespace:
+    """At the other end of an attachment point's network card."""
+    return host.lab.namespaces[f"{host.short}-users"]
 
 
 def tear_down(host: Namespace, *devices: str) -> None:

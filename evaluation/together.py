@@ -15,7 +15,7 @@ from bench.report import NOTHING
 from bench.windows import FRAME_BYTES
 from evaluation.bed import Bed, BedLab
 from evaluation.core import FROM_USER, TO_USER, WARM_UP_S
-from measuring.judge import NS, Span, bins_kbit, bucket_bytes
+from measuring.judge import NS, Span, all_pauses_s, bins_kbit, bucket_bytes
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Plan, Results, run_traffic
 
@@ -162,11 +162,6 @@ def disturbed_s(results: Results) -> float:
         for stream in end.sent_streams
     ]
     return max(all_pauses_s(results.pauses), max(given_up, default=0.0) * (results.stop_ns - results.start_ns) / NS)
-
-
-def all_pauses_s(pauses: Sequence[Span]) -> float:
-    """For how long the whole machine stood still, all pauses together."""
-    return sum(end - begin for begin, end in pauses) / NS
 
 
 def longest_pause_s(pauses: Sequence[Span]) -> float:

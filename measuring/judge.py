@@ -64,6 +64,7 @@ __all__ = [
     "RateVerdict",
     "Span",
     "Wire",
+    "all_pauses_s",
     "bin_tolerance",
     "bins_kbit",
     "bucket_bytes",
@@ -230,6 +231,11 @@ def common_pauses(of_each: Sequence[Sequence[Span]]) -> list[Span]:
         overlaps = [(max(a, c), min(b, d)) for a, b in common for c, d in other]
         common = [(begin, end) for begin, end in overlaps if begin < end]
     return common
+
+
+def all_pauses_s(pauses: Sequence[Span]) -> float:
+    """For how long somebody stood still, all pauses together."""
+    return sum(end - begin for begin, end in pauses) / NS
 
 
 @dataclass(frozen=True)

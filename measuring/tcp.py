@@ -62,6 +62,7 @@ class TcpResult:
     seconds: float
     flows: list[list[int]]
     retransmitted: int  # segments, all flows
+    aborted: int  # flows that the sender's kernel gave up: it could send nothing for some 7 s (15 probes, tcp_retries2)
     cpu_s: dict[str, float]  # by host
 
     def bins_kbit(self, flow: int | None = None) -> list[float]:
@@ -133,6 +134,7 @@ class TcpRun:
             seconds=self._seconds,
             flows=received["flows"],
             retransmitted=sent["retransmitted"],
+            aborted=sent["aborted"],
             cpu_s={self._receiver.host.name: received["cpu_s"], self._sender.host.name: sent["cpu_s"]},
         )
 
@@ -213,8 +215,9 @@ def send(spec: dict[str, Any]) -> dict[str, Any]:
         flows = [stack.enter_context(_connect(spec, number)) for number in range(spec["flows"])]
         start_ns = wait_for_start(spec["seconds"])
         sleep_until_ns(start_ns)
-        _keep_full(flows, start_ns + int(spec["seconds"] * NS))
-        return {"retransmitted": sum(map(_retransmitted, flows)), "cpu_s": time.process_time()}
+        aborted = _keep_full(flows, start_ns + int(spec["seconds"] * NS))
+        retransmitted = sum(map(_retransmitted, flows))
+        return {"retransmitted": retransmitted, "aborted": aborted, "cpu_s": time.process_time()}
 
 
 def _connect(spec: dict[str, Any], number: int) -> socket.socket:
@@ -231,8 +234,9 @@ def _connect(spec: dict[str, Any], number: int) -> socket.socket:
     return flow
 
 
-def _keep_full(flows: Sequence[socket.socket], stop_ns: int) -> None:
-    chunk = bytes(_CHUNK_BYTES)
+def _keep_full(flows: Sequence[socket.socket], stop_ns: int) -> int:
+    """Returns how many flows the kernel gave up meanwhile."""
+    aborted, chunk = 0, bytes(_CHUNK_BYTES)
     by_descriptor = {flow.fileno(): flow for flow in flows}
     with select.epoll() as poll:
         for descriptor in by_descriptor:
@@ -245,6 +249,10 @@ def _keep_full(flows: Sequence[socket.socket], stop_ns: int) -> None:
                     continue
                 except (ConnectionResetError, BrokenPipeError):  # the receiver has closed, a moment before us
                     poll.unregister(descriptor)
+                except TimeoutError:
+                    aborted += 1
+                    poll.unregister(descriptor)
+    return aborted
 
 
 def _pin_congestion(tcp: socket.socket, name: str) -> None:

@@ -1,10 +1,11 @@
 """What a change costs those who did nothing: packets lost and bytes let through too much, under traffic.
 
 Two flows, both directions at once, as fast as the clock says: A is paced below its limit and must not lose a packet; B
-offers twenty times its limit and must not gain a byte. In the middle of the run something is changed. `ours` has 1000
-links; the others remove and rebuild, which is the only thing that they can do, with as many links as stated.
+offers twenty times its limit and must not gain a byte. In the middle of the run something is changed. `ours` and the
+first engine have 1000 links; the others remove and rebuild, which is the only thing that they can do, with as many
+links as stated.
 
-Bytes of B count as too much where a window of any length carried more than rate*T, both bursts and two frames; where B
+Bytes of B count as too much where a window of any length carried more than rate*T, the burst and one frame; where B
 itself is changed, the higher of its limits counts.
 """
 
@@ -19,23 +20,27 @@ from bench import changes
 from bench.changes import (
     A_OFFERED,
     A_PAYLOAD,
+    ATTACH,
     B_LIMIT,
     B_OFFERED,
     DEV,
+    FIRST_CHANGES,
     NOTHING_DONE,
-    ROOT_CHANGES,
+    REMOVE,
     USER,
     A,
     B,
     Situation,
 )
 from bench.core import Label, Outcome, Scale, Step, interleave
+from bench.engines import Engine
+from bench.first_engine import FirstEngine, missing
 from bench.peers import wondershaper
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from bench.windows import allowed_bytes
 from bench.wires import DIRECTIONS, FROM_USER, TO_USER
-from bench.world import IFB, LOCAL, PREFIX, RunningEngine, local_port, remote_port, tear_down
+from bench.world import IFBS, LOCAL, PREFIX, local_port, remote_port, tear_down
 from measuring.netns import Lab, Namespace
 from measuring.traffic import Endpoint, Results, TrafficRun, data, ends
 
@@ -61,6 +66,9 @@ def steps(scale: Scale) -> list[Step]:
 def _measure(situation: Situation, seconds: float, attempts: int, outcome: Outcome) -> None:
     """Again, a few times, when the traffic ended before the change did, or when the machine stood still so long that a
     sender lost its pace: it makes up in a burst then, which no limit lets through, and a loss says nothing."""
+    if situation.of_first_engine and (why := missing()) is not None:
+        outcome.note(why)
+        return
     for attempt in range(1, attempts + 1):
         with Lab(PREFIX) as lab:
             ap, user = lab.namespace("ap"), lab.namespace("user")
@@ -68,7 +76,7 @@ def _measure(situation: Situation, seconds: float, attempts: int, outcome: Outco
             lab.veth(ap.nic(DEV, f"{LOCAL[4]}/24"), user.nic("eth0", *users))
             ap.ip("route", "add", "10.0.0.0/8", "dev", DEV)
             results, took_s = _run(situation, seconds, ap, user)
-            tear_down(ap, DEV, IFB)
+            tear_down(ap, DEV, *IFBS)
             is_good = _kept_pace(results) and CHANGE_AT_S + took_s < seconds
             if is_good or attempt == attempts:
                 _note(situation, results, {TO_USER: user, FROM_USER: ap}, took_s, outcome)
@@ -82,7 +90,7 @@ def _measure(situation: Situation, seconds: float, attempts: int, outcome: Outco
 
 def _run(situation: Situation, seconds: float, ap: Namespace, user: Namespace) -> tuple[Results, float]:
     """The results, and how long the change took in seconds."""
-    with RunningEngine(ap) as engine:
+    with FirstEngine(ap) if situation.of_first_engine else Engine(ap) as engine:
         situation.prepare(ap, engine)
         run = TrafficRun({ap: _endpoints(0), user: _endpoints(1)}, seconds=seconds).go()
         run.sleep_until(CHANGE_AT_S)
@@ -130,20 +138,20 @@ def _note(
 
 
 def lost_by_changes(outcome: Outcome) -> tuple[float, float]:
-    """Packets of A that were lost in all runs in which the engine changed something in place, and packets sent."""
+    """Packets of A that were lost in all runs in which the engine changed something, and packets sent."""
     lost = sent = 0.0
     for one in outcome.series:
         action = str(one.labels["action"])
-        if action.startswith("ours") and action not in (*ROOT_CHANGES, NOTHING_DONE):
+        if action.startswith("ours") and action != NOTHING_DONE:
             lost += sum(one.samples) if one.labels["what"] == "lost" else 0
             sent += sum(one.samples) if one.labels["what"] == "sent" else 0
     return lost, sent
 
 
 def _actions(outcome: Outcome) -> list[tuple[str, int]]:
-    """What was measured, with its number of links; ours first, the root at their end."""
+    """What was measured, with its number of links; ours first, then the first engine."""
     measured = {(str(one.labels["action"]), int(one.labels["links"])) for one in outcome.series}
-    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] in ROOT_CHANGES, one))
+    return sorted(measured, key=lambda one: (not one[0].startswith("ours"), one[0] != FIRST_CHANGES, one))
 
 
 def tables(outcome: Outcome) -> list[Table]:
@@ -160,7 +168,7 @@ def _row(outcome: Outcome, action: str, links: int) -> list[str]:
         return " / ".join(figure(how(one[0].samples) * scale) if one else NOTHING for one in found)
 
     took = outcome.find(action=action, links=links, what="took")[0]
-    is_limited = action not in (*ROOT_CHANGES, wondershaper.SCHEME)
+    is_limited = action not in (ATTACH, REMOVE, wondershaper.SCHEME)
     sent = sum(sum(one.samples) for one in outcome.find(action=action, links=links, what="sent"))
     gaps = [outcome.median(action=action, links=links, what="longest gap", direction=one) or 0 for one in DIRECTIONS]
     return [

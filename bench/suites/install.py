@@ -1,64 +1,64 @@
-"""How long it takes until the kernel has what it should have: installing, changing one limit, looking, reading back.
+"""How long it takes until the kernel has what it should have (installing, one limit changed, nothing to do); memory.
 
-`ours` is the whole cycle of a running agent's engine, in this process: look, plan, apply, look again. An agent that was
-just started knows nothing from the cycle before. `kernel only` is the same
-messages, packed beforehand and sent in pieces of 64 kB (or, for reading, the same questions with answers that nobody
-parses): what no program can do without. `tc -batch` makes the same objects from a prepared file, one process; `tc` one
-by one starts a process per object, as the thesis' program does. Both directions always.
+`ours` is a cycle of the engine as its limiter runs it: observe, difference, apply, observe, verify. One limit is
+changed by an engine that heard of no other change, so that it dumps nothing. `kernel only` is the same rtnetlink
+messages for classes, leaves and devices, packed beforehand and sent in pieces of 64 kB without looking at anything (for
+reading: the same questions with answers that nobody parses): what no program can do without. `first engine` is commit
+b597d0d in a process of its own, `whole datagrams` its option. `tc -batch` makes the same classes and leaves from a
+prepared file, one process; `tc` one by one starts a process for each; the thesis' sequence is a process for each
+command too. Both directions always.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 from bandwidth_config import LinkInfo
-from bench import rtnl
-from bench.core import Label, Outcome, Scale, Series, Step, percentile
-from bench.peers import flat, retell
+from bench import first_engine, rtnl
+from bench.core import Outcome, Scale, Series, Step, percentile
+from bench.engines import Cycle, Engine
+from bench.first_engine import FirstEngine
+from bench.peers import thesis, tree
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure, pivot
-from bench.world import (
-    IFB,
-    NIC,
-    PREFIX,
-    RunningEngine,
-    attachment_point,
-    enforce,
-    make_links,
-    sink,
-    tear_down,
-    with_limit,
-)
+from bench.world import FIRST_IFB, IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
 from measuring.netns import Lab, Namespace
 
 NAME = "install"
-TITLE = "Installing, changing, looking"
-OURS, KERNEL, BATCH, ONE_BY_ONE, SHOW = "ours", "kernel only", "tc -batch", "tc one by one", "tc show"
-STARTED = "ours, just started"
-UNTIL, APPLY = "ours, until the kernel has it", "ours, applying alone"
-INSTALL, CHANGE, NO_OP, READ = "install from nothing", "change one limit", "nothing to do", "read back"
+TITLE = "Installing, changing, looking, memory"
+OURS, KERNEL, BATCH, ONE_BY_ONE, THESIS = "ours", "kernel only", "tc -batch", "tc one by one", "the thesis' sequence"
+FIRST, FIRST_WHOLE = first_engine.NAME, first_engine.NAME_WHOLE
+INSTALL, CHANGE, NO_OP, MEMORY = "install from nothing", "change one limit", "nothing to do", "kernel memory"
+RESIDENT = "resident memory of the process"
+DUMPED = "dumps while one limit changes"
+WRITES = "writes with nothing to do"
 WAIT, IDLE = "wait", "idle kernel"
 CPU = ", CPU"
 KBIT = 2_000
 CHANGES = (5_000, KBIT)
 MAX_ONE_BY_ONE = 100
-DEVICES = (NIC, IFB)
+MEMORY_FIELDS = ("Slab", "Percpu", "VmallocUsed")  # classes and leaves, their statistics, maps
+RTM_NEWTFILTER = 44  # holds a file descriptor of the engine's process: it cannot be sent again
+DEVICES = (NIC, *IFBS)
 
 
 def steps(scale: Scale) -> list[Step]:
     """Size, repetitions and expected seconds; the kernel is quadratic in classes, so large ones repeat little."""
-    full = [(1, 7, 2.0), (10, 7, 4.0), (100, 5, 12.0), (1000, 5, 20.0), (4000, 3, 120.0)]
-    sizes = scale.pick(full, [(1, 2, 1.0), (20, 2, 3.0)])
+    full = [(1, 7, 2.0), (10, 7, 4.0), (100, 5, 14.0), (1000, 5, 25.0), (4000, 3, 240.0)]
+    sizes = scale.pick(full, [(20, 1, 3.0), (400, 1, 6.0)])
     crowd, crowd_s = scale.pick((4000, 60.0), (100, 4.0))
     return [
-        *(Step(f"{size} links", seconds, partial(_measure, size, times)) for size, times, seconds in sizes),
+        *(
+            Step(f"{size} links ({number} of {times})", seconds / times, partial(_measure, size))
+            for size, times, seconds in sizes
+            for number in range(1, times + 1)
+        ),
         Step(f"who waits while {crowd} links are installed", crowd_s, partial(_measure_waiting, crowd)),
     ]
 
@@ -66,143 +66,145 @@ def steps(scale: Scale) -> list[Step]:
 # --- one size ---------------------------------------------------------------------------------------------------
 
 
-def _measure(size: int, repetitions: int, outcome: Outcome) -> None:
-    links = make_links(size, kbit=KBIT)
-    for _ in range(repetitions):
-        with Lab(PREFIX) as lab:
-            _Round(lab, links, outcome).run()
+def _measure(size: int, outcome: Outcome) -> None:
+    """Every variant once, one after the other: to make a class the kernel walks over those of the *whole machine*, so
+    that what another host has would be counted as well."""
+    round_ = _Round(make_links(size, kbit=KBIT), outcome)
+    recorded = round_.ours()
+    round_.kernel(*recorded)
+    if (why := first_engine.missing()) is None:
+        round_.first(FIRST)
+        round_.first(FIRST_WHOLE)
+    else:
+        outcome.note(why)
+    round_.batch()
+    if size <= MAX_ONE_BY_ONE:
+        round_.one_by_one()
 
 
 class _Round:
-    """Every variant once, one after the other: to make a class the kernel walks over those of the *whole machine*, so
-    that what another host has would be counted as well."""
+    """A host for each variant, gone before the next one is made."""
 
-    def __init__(self, lab: Lab, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
-        self._lab, self._links, self._outcome = lab, links, outcome
+    def __init__(self, links: Mapping[int, LinkInfo], outcome: Outcome) -> None:
+        self._links, self._outcome = links, outcome
         self._size = len(links)
-        self._number = (self._size + 1) // 2  # the link that changes
+        number = (self._size + 1) // 2
+        self._changed = [with_limit(links, number, kbit) for kbit in CHANGES]
+        self._number = number
 
-    def run(self) -> None:
-        ours = attachment_point(self._lab, "ours")
-        with rtnl.Recorder() as recorder, RunningEngine(ours) as engine:
-            installed = self._install_ours(recorder, engine)
-            lines = retell.retell(ours, DEVICES)
-            changes = [self._change_ours(recorder, engine, kbit) for kbit in CHANGES]
-            self._look(recorder, engine, ours)
-        tear_down(ours, *DEVICES)
-        self._replay(installed, changes, len(lines))
-        self._batch(lines)
-        if self._size <= MAX_ONE_BY_ONE:
-            host = self._host_with_ifb("single")
-            self._add(_one_by_one(host, lines), INSTALL, ONE_BY_ONE)
+    def _add(self, value: float, what: str, variant: str, unit: str = "s") -> None:
+        self._outcome.add(value, unit, what=what, size=self._size, variant=variant)
+
+    def _cycle(self, cycle: Cycle, what: str, variant: str) -> Cycle:
+        self._add(cycle.seconds, what, variant)
+        self._add(cycle.cpu_s, f"{what}{CPU}", variant)
+        return cycle
+
+    def _remember_memory(self, before: Mapping[str, int], variant: str) -> None:
+        grown = {name: now - before[name] for name, now in kernel_bytes().items()}
+        for name, value in {**grown, "all": sum(grown.values())}.items():
+            self._outcome.add(value, "bytes", what=MEMORY, part=name, size=self._size, variant=variant)
+
+    def ours(self) -> tuple[rtnl.Recording, list[rtnl.Recording], rtnl.Recording]:
+        """What was sent while it installed, changed a limit, and had nothing to do."""
+        with Lab(PREFIX) as lab:
+            host = attachment_point(lab)
+            before = kernel_bytes()
+            with Engine(host) as engine:
+                installed = self._cycle(engine.enforce(self._links, is_recorded=True), INSTALL, OURS)
+                self._remember_memory(before, OURS)
+                changes = [
+                    self._cycle(engine.enforce(links, is_settled=True, is_recorded=True), CHANGE, OURS)
+                    for links in self._changed
+                ]
+                for one in changes:
+                    self._add(len(recording_of(one).dumps), DUMPED, OURS, "dumps")
+                for _ in range(3):
+                    looked = self._cycle(engine.enforce(self._links, is_recorded=True), NO_OP, OURS)
+                    self._add(looked.writes, WRITES, OURS, "writes")
+                self._add(engine.order("memory")["resident"], RESIDENT, OURS, "bytes")
+            questions = recording_of(looked)
+            self._add(host.call(lambda: rtnl.read_dumps(questions.dumps))[0], NO_OP, KERNEL)
+            tear_down(host, *DEVICES)
+        return recording_of(installed), [recording_of(one) for one in changes], questions
+
+    def kernel(self, installed: rtnl.Recording, changes: list[rtnl.Recording], _: rtnl.Recording) -> None:
+        """The same messages again, and nothing else."""
+        with Lab(PREFIX) as lab:
+            host = attachment_point(lab)
+            self._add(host.call(lambda: rtnl.replay(writes_again(installed))), INSTALL, KERNEL)
+            for one in changes:
+                if writes := writes_again(one):
+                    self._add(host.call(partial(rtnl.replay, writes)), CHANGE, KERNEL)
+            self._check(host)
             tear_down(host, *DEVICES)
 
-    def _add(self, seconds: float, what: str, variant: str) -> None:
-        self._outcome.add(seconds, "s", what=what, size=self._size, variant=variant)
+    def first(self, variant: str) -> None:
+        with Lab(PREFIX) as lab:
+            host = attachment_point(lab)
+            before = kernel_bytes()
+            with FirstEngine(host, is_whole=variant == FIRST_WHOLE) as engine:
+                self._cycle(engine.enforce(self._links), INSTALL, variant)
+                self._remember_memory(before, variant)
+                for links in self._changed:
+                    self._cycle(engine.enforce(links, is_settled=True), CHANGE, variant)
+                for _ in range(3):
+                    self._add(
+                        self._cycle(engine.enforce(self._links), NO_OP, variant).writes, WRITES, variant, "writes"
+                    )
+            tear_down(host, NIC, FIRST_IFB)
 
-    @contextmanager
-    def _cpu(self, what: str, variant: str) -> Iterator[None]:
-        """Note the CPU time of this process and of those that it starts, in the kernel and outside: on a busy machine
-        everybody waits longer, but works hardly more."""
-        began = _cpu_s()
-        yield
-        self._add(_cpu_s() - began, f"{what}{CPU}", variant)
+    def batch(self) -> None:
+        with Lab(PREFIX) as lab:
+            host = _host_with_ifbs(lab)
+            self._add(_batch(host, tree.tree_lines(self._links)), INSTALL, BATCH)
+            for links in self._changed:
+                lines = list(tree.link_lines(links[self._number], "change"))
+                self._add(_batch(host, lines), CHANGE, BATCH)
+            self._check(host)
+            tear_down(host, *DEVICES)
 
-    # --- ours ---
+    def one_by_one(self) -> None:
+        """One process per object, started in the namespace by a shell: what `subprocess` or a script costs at least."""
+        known = [thesis.ThesisLink(one.interface_id, str(one.remote_ip), KBIT) for one in self._links.values()]
+        listing = [" ".join(one) for one in thesis.enforce_commands(NIC, known)[len(thesis.remove_commands("", "")) :]]
+        with Lab(PREFIX) as lab:
+            host = _host_with_ifbs(lab)
+            self._add(_shell(host, [f"tc {line}" for line in tree.tree_lines(self._links)]), INSTALL, ONE_BY_ONE)
+            other = attachment_point(lab, "thesis")
+            self._add(_shell(other, listing), INSTALL, THESIS)
 
-    def _install_ours(self, recorder: rtnl.Recorder, engine: RunningEngine) -> rtnl.Recording:
-        record = self._cycle(recorder, engine, self._links, INSTALL)
-        self._outcome.add(record.write_sends, "sends", what="install sends", size=self._size, variant=OURS)
-        return record
-
-    def _change_ours(self, recorder: rtnl.Recorder, engine: RunningEngine, kbit: int) -> rtnl.Recording:
-        """The link in the middle, up and down again, by an agent that heard of no other change."""
-        links = with_limit(self._links, self._number, kbit)
-        record = self._cycle(recorder, engine, links, CHANGE, is_settled=True)
-        self._outcome.add(record.write_sends, "sends", what="change sends", size=self._size, variant=OURS)
-        return record
-
-    def _cycle(
-        self,
-        recorder: rtnl.Recorder,
-        engine: RunningEngine,
-        links: Mapping[int, LinkInfo],
-        what: str,
-        *,
-        is_settled: bool = False,
-    ) -> rtnl.Recording:
-        record = recorder.start()
-        with self._cpu(what, OURS):
-            began = time.perf_counter()
-            engine.enforce(links, is_settled=is_settled)
-            ended = time.perf_counter()
-        self._add(ended - began, what, OURS)
-        self._add(record.last_write_s - began, what, UNTIL)
-        self._add(record.last_write_s - record.first_write_s, what, APPLY)
-        return record
-
-    def _look(self, recorder: rtnl.Recorder, engine: RunningEngine, host: Namespace) -> None:
-        """By the agent that runs, and by one that was just started and finds everything in place."""
-        with RunningEngine(host) as fresh:
-            for variant, one in ((OURS, engine), (OURS, engine), (OURS, engine), (STARTED, fresh)):
-                record = recorder.start()
-                with self._cpu(NO_OP, variant):
-                    began = time.perf_counter()
-                    result = one.enforce(self._links)
-                    self._add(time.perf_counter() - began, NO_OP, variant)
-                writes: dict[str, Label] = {"what": "writes with nothing to do", "size": self._size, "variant": variant}
-                self._outcome.add(result.writes, "writes", **writes)
-        self._read_back(record, engine, host)
-
-    def _read_back(self, record: rtnl.Recording, engine: RunningEngine, host: Namespace) -> None:
-        with self._cpu(NO_OP, KERNEL):
-            seconds, size = host.call(lambda: rtnl.read_dumps(record.dumps))
-        for what in (NO_OP, READ):
-            self._add(seconds, what, KERNEL)
-        self._outcome.add(size, "bytes", what="dump bytes", size=self._size, variant=KERNEL)
-        began = time.perf_counter()
-        states = engine.read_links(self._links)
-        self._add(time.perf_counter() - began, READ, OURS)
-        if sum(one.state == "enforced" for one in states) != self._size:
-            raise RuntimeError("not every link is enforced")
-        self._add(_show_all(host), READ, SHOW)
-
-    # --- the others ---
-
-    def _replay(self, installed: rtnl.Recording, changes: list[rtnl.Recording], objects: int) -> None:
-        host = attachment_point(self._lab, "kernel")  # the messages make the IFB
-        with self._cpu(INSTALL, KERNEL):
-            self._add(host.call(lambda: rtnl.replay(installed.writes)), INSTALL, KERNEL)
-        for record in changes:
-            with self._cpu(CHANGE, KERNEL):
-                self._add(host.call(partial(rtnl.replay, record.writes)), CHANGE, KERNEL)
-        self._check(host, objects)
-        tear_down(host, *DEVICES)
-
-    def _batch(self, lines: list[str]) -> None:
-        host = self._host_with_ifb("batch")
-        with self._cpu(INSTALL, BATCH):
-            self._add(_batch(host, lines), INSTALL, BATCH)
-        for kbit in CHANGES:
-            changed = [flat.change_of_ours(dev, major, self._number, kbit) for dev, major in ((NIC, 1), (IFB, 3))]
-            self._add(_batch(host, [line for one in changed for line in one]), CHANGE, BATCH)
-        self._check(host, len(lines))
-        tear_down(host, *DEVICES)
-
-    def _host_with_ifb(self, short: str) -> Namespace:
-        host = attachment_point(self._lab, short)
-        sink(host, IFB)
-        return host
-
-    def _check(self, host: Namespace, objects: int) -> None:
+    def _check(self, host: Namespace) -> None:
         """Otherwise something else was timed."""
-        if (found := len(retell.retell(host, DEVICES))) != objects:
-            raise RuntimeError(f"{host.short} has {found} objects, ours {objects}")
+        found = [host.run("tc", "class", "show", "dev", dev, timeout_s=120).count("class htb") for dev in IFBS]
+        if min(found) < self._size or found[0] != found[1]:
+            raise RuntimeError(f"{host.short} has {found} classes for {self._size} links")
 
 
-def _cpu_s() -> float:
-    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+def kernel_bytes() -> dict[str, int]:
+    """These accounts of the whole machine, in bytes."""
+    found = {}
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        name, _, rest = line.partition(":")
+        if name in MEMORY_FIELDS:
+            found[name] = int(rest.split()[0]) * 1024
+    return found
+
+
+def recording_of(cycle: Cycle) -> rtnl.Recording:
+    return rtnl.Recording(sends=list(cycle.sends))
+
+
+def writes_again(recording: rtnl.Recording) -> list[rtnl.Message]:
+    """Without filters: their program is a file descriptor of another process."""
+    return [one for one in recording.writes if one.kind != RTM_NEWTFILTER]
+
+
+def _host_with_ifbs(lab: Lab) -> Namespace:
+    host = attachment_point(lab)
+    for dev in IFBS:
+        sink(host, dev)
+    return host
 
 
 def _batch(host: Namespace, lines: list[str]) -> float:
@@ -212,18 +214,10 @@ def _batch(host: Namespace, lines: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def _one_by_one(host: Namespace, lines: list[str]) -> float:
-    """One process per object, started in the namespace by a shell: what `subprocess` or a script costs at least."""
-    script = "set -e\n" + "\n".join(f"tc {line}" for line in lines)
+def _shell(host: Namespace, commands: list[str]) -> float:
     began = time.perf_counter()
-    host.run("sh", "-s", stdin=script, timeout_s=180)
+    host.run("sh", "-s", stdin="\n".join(["set -e", *commands]), timeout_s=180)
     return time.perf_counter() - began
-
-
-def _show_all(host: Namespace) -> float:
-    """Everything that the engine reads, printed by iproute2."""
-    lines = [f"{what} show dev {dev}" for dev in DEVICES for what in ("qdisc", "class", "filter")]
-    return _batch(host, [*lines, f"filter show dev {NIC} ingress"])
 
 
 # --- others who want the kernel's lock --------------------------------------------------------------------------
@@ -235,12 +229,16 @@ def _measure_waiting(size: int, outcome: Outcome) -> None:
         other = lab.namespace("other")
         _while_waiting(other, lambda: time.sleep(3.0), IDLE, size, outcome)
         ours = attachment_point(lab, "ours")
-        _while_waiting(other, lambda: enforce(ours, links), OURS, size, outcome)
-        lines = retell.retell(ours, DEVICES)
+        with Engine(ours) as engine:
+            _while_waiting(other, lambda: engine.enforce(links), OURS, size, outcome)
         tear_down(ours, *DEVICES)
-        batched = attachment_point(lab, "batch")
-        sink(batched, IFB)
-        _while_waiting(other, lambda: _batch(batched, lines), BATCH, size, outcome)
+        if first_engine.missing() is None:
+            first = attachment_point(lab, "first")
+            with FirstEngine(first) as before:
+                _while_waiting(other, lambda: before.enforce(links), FIRST, size, outcome)
+            tear_down(first, NIC, FIRST_IFB)
+        batched = _host_with_ifbs(lab)
+        _while_waiting(other, lambda: _batch(batched, tree.tree_lines(links)), BATCH, size, outcome)
         tear_down(batched, *DEVICES)
 
 
@@ -260,10 +258,9 @@ def _while_waiting(other: Namespace, action: Callable[[], object], variant: str,
 # --- what came out ----------------------------------------------------------------------------------------------
 
 COLUMNS = {
-    INSTALL: (OURS, UNTIL, APPLY, KERNEL, BATCH, ONE_BY_ONE),
-    CHANGE: (OURS, UNTIL, APPLY, KERNEL, BATCH),
-    NO_OP: (OURS, STARTED, KERNEL),
-    READ: (OURS, KERNEL, SHOW),
+    INSTALL: (OURS, KERNEL, FIRST, FIRST_WHOLE, BATCH, ONE_BY_ONE, THESIS),
+    CHANGE: (OURS, KERNEL, FIRST, FIRST_WHOLE, BATCH),
+    NO_OP: (OURS, KERNEL, FIRST, FIRST_WHOLE),
 }
 
 
@@ -273,27 +270,43 @@ def _ms(one: Series) -> str:
 
 def tables(outcome: Outcome) -> list[Table]:
     sizes = sorted({int(one) for one in outcome.values("size", variant=OURS, what=INSTALL)})
-    found = [
-        Table(
-            f"{what.capitalize()}, both directions, ms",
-            ["links", *columns],
-            pivot(outcome, "size", "variant", row_order=sizes, column_order=columns, shown=_ms, what=what),
-        )
-        for what, columns in COLUMNS.items()
+
+    def table(title: str, what: str, columns: tuple[str, ...], remark: str = "") -> Table:
+        rows = pivot(outcome, "size", "variant", row_order=sizes, column_order=columns, shown=_ms, what=what)
+        return Table(title, ["links", *columns], rows, remark)
+
+    engines = (OURS, FIRST, FIRST_WHOLE)
+    return [
+        *(table(f"{what.capitalize()}, both directions, ms", what, columns) for what, columns in COLUMNS.items()),
+        *(
+            table(f"{what.capitalize()}, CPU time of the engine's process, ms", f"{what}{CPU}", engines)
+            for what in COLUMNS
+        ),
+        _memory_table(outcome, sizes),
+        _waiting_table(outcome),
     ]
-    columns = (OURS, STARTED, KERNEL, BATCH)
-    rows = [
-        [f"{what}, {size}", *(_cpu_cell(outcome, what, size, one) for one in columns)]
-        for what in (INSTALL, CHANGE, NO_OP)
-        for size in sizes
-    ]
-    found.append(Table("CPU time of the same, in the kernel and outside, ms", ["what, links", *columns], rows))
-    return [*found, _waiting_table(outcome)]
 
 
-def _cpu_cell(outcome: Outcome, what: str, size: int, variant: str) -> str:
-    seconds = outcome.median(what=f"{what}{CPU}", size=size, variant=variant)
-    return NOTHING if seconds is None else figure(seconds * 1000)
+def memory_per_link(outcome: Outcome, size: int, variant: str, part: str = "all") -> float | None:
+    """Bytes of kernel memory for each link, both directions; None where it was not measured."""
+    found = outcome.median(what=MEMORY, part=part, size=size, variant=variant)
+    return None if found is None else found / size
+
+
+def _memory_table(outcome: Outcome, sizes: list[int]) -> Table:
+    rows = []
+    for size in (one for one in sizes if one >= 100):
+        for variant in (OURS, FIRST, FIRST_WHOLE):
+            found = [memory_per_link(outcome, size, variant, part) for part in ("all", *MEMORY_FIELDS)]
+            if found[0] is not None:
+                cells = (NOTHING if one is None else figure(one / 1000) for one in found)
+                rows.append([f"{size}, {variant}", *cells])
+    title = "Kernel memory per link, both directions, kB"
+    remark = (
+        "What these accounts of the whole machine grew by. Vmalloc has the maps, which have one size for all: 16 384 "
+        "lanes of 128 bytes."
+    )
+    return Table(title, ["links, engine", "all", *MEMORY_FIELDS], rows, remark)
 
 
 def _waiting_table(outcome: Outcome) -> Table:
@@ -312,7 +325,7 @@ def _waiting_table(outcome: Outcome) -> Table:
 
 def plots(outcome: Outcome) -> list[Plot]:
     lines: dict[str, list[tuple[float, float]]] = {}
-    for variant in (OURS, KERNEL, BATCH, ONE_BY_ONE):
+    for variant in (OURS, KERNEL, FIRST, BATCH, ONE_BY_ONE, THESIS):
         series = outcome.find(what=INSTALL, variant=variant)
         if series:
             lines[variant] = sorted((float(one.labels["size"]), one.median * 1000) for one in series)

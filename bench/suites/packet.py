@@ -1,269 +1,296 @@
-"""What one packet costs, with few links and with many: classification on the way out, and the ingress hook.
+"""What one packet costs the processor, with few links and with many, to the user and from the user.
 
-Frames of 100 bytes go through AF_PACKET into HTB on a device that drops them; see `bench.packets` for what is counted.
-No class is ever short of rate, so that no packet waits.
+Frames of 100 bytes go through AF_PACKET over a wire between two hosts, at whose other end the IP layer drops them: CPU
+time of the sending thread and of all that the kernel does for the packet, sending and receiving included, see
+`bench.packets`. No link is ever short of rate, so no packet waits.
 
-- `hot`: all packets belong to one link, the one whose filter stands worst. `random`: all links in random order.
-  `unmatched`: an address that has no link.
-- `class given` is the floor of our own tree: each packet names its class (SO_PRIORITY), so that HTB looks up nothing
-  and touches the same classes in the same order. What naming it costs is measured with one class, and subtracted.
-- Ingress: frames arrive through a veth pair and are dropped by the receiving IP layer, so the figure holds sending,
-  receiving, and between them the hook.
+- `hot`: all packets belong to one link. `random`: all links in random order. `nobody`: an address that has no link.
+- The floor is a wire without a clsact, one with an empty one (which the kernel skips), and one with a filter that
+  answers at once: what any program at a hook costs.
+- `nobody, flooded`: the same while another processor sends packets of a limited link as fast as it can; beside the
+  filter that answers at once, which tells what two busy processors cost each other.
+- `both directions`: batches to and from the user in turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+import select
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 
-from ap_agent.model import DATA_OFFSET
+from bandwidth_config import LinkInfo
+from bench import first_engine
 from bench.core import Label, Outcome, Scale, Step, interleave
+from bench.engines import Engine
+from bench.first_engine import FirstEngine
 from bench.packets import CpuMeter, Load, cost_ns, open_socket, udp_frame
-from bench.peers import flat, thesis
+from bench.peers import thesis
 from bench.plots import Plot
-from bench.report import NOTHING, Table, figure, pivot
+from bench.report import NOTHING, Table, figure
+from bench.wires import DIRECTIONS, FROM_USER, TO_USER
 from bench.world import (
+    FIRST_IFB,
+    IFBS,
     LOCAL,
     NIC,
     PREFIX,
     attachment_point,
-    enforce,
     local_port,
     make_links,
     remote_port,
-    sink,
     tear_down,
     user_addresses,
+    users_of,
+    with_limit,
 )
-from lab.witness import classes
-from measuring.netns import Lab, Namespace
+from measuring.netns import Lab, LabError, Namespace
 
 NAME = "packet"
 TITLE = "CPU time per packet"
 UNIT = "ns/packet"
-OURS, FLOOR, SHAPE, LINEAR, THESIS = (
-    "ours",
-    "no filter, one class",
-    "no filter, three classes",
-    "one list of filters",
-    "one preference per filter",
-)
-NO_LOOKUP = "ours, class given"  # by the sender: our classes, touched in the same order, and no lookup at all
-FLOOR_GIVEN = "no filter, class given"  # for what the giving costs
-VARIANTS = (FLOOR, SHAPE, NO_LOOKUP, OURS, LINEAR, THESIS)
-TRAFFIC = ("hot", "random", "unmatched")
-INGRESS = "ingress"
-NO_CLSACT, NOT_LIMITED, LIMITED = "no clsact", "source without a link", "source with a link"
-EVERYTHING = "thesis: everything redirected"
-UNLIMITED_ADDRESS = {4: "198.18.0.1", 6: "2001:db8::ffff"}  # of no link
-PACKETS = 32_768  # about 40 ms where a packet costs 1.2 us
-SLOW_PACKETS = 4_096
-
-Sample = Callable[[], float]
+BARE, EMPTY, INSTANT = "no clsact", "empty clsact", "a filter that answers at once"
+OURS, FIRST, FIRST_WHOLE = "ours", first_engine.NAME, first_engine.NAME_WHOLE
+THESIS = "the thesis' sequence"
+VARIANTS = (BARE, EMPTY, INSTANT, OURS, FIRST, FIRST_WHOLE, THESIS)
+HOT, RANDOM, NOBODY, FLOODED = "hot", "random", "nobody", "nobody, flooded"
+TRAFFIC = (HOT, RANDOM, NOBODY)
+BOTH = "both directions"
+NOBODYS_ADDRESS = {4: "198.18.0.1", 6: "2001:db8::ffff"}  # of no link
+PACKETS = 16_384
+SLOW_PACKETS = 2_048
+FLOODED_KBIT = 10_000
+# Direct action, "let it go on": the classifier is one instruction.
+ANSWERS_AT_ONCE = ("bpf", "direct-action", "bytecode", "1,6 0 0 0")
 
 
 def steps(scale: Scale) -> list[Step]:
     rounds = scale.pick(15, 3)
-    sizes = scale.pick(
-        [(1, 11.0), (10, 11.0), (100, 11.0), (1000, 15.0), (thesis.MAX_LINKS, 20.0), (4000, 45.0)],
-        [(1, 3.0), (100, 3.0)],
-    )
-    v6_sizes = scale.pick([(10, 3.0), (1000, 6.0)], [(10, 3.0)])
-    ingress_sizes = scale.pick([(10, 5.0), (1000, 8.0)], [(10, 3.0)])
+    sizes = scale.pick([(1, 20.0), (100, 20.0), (1000, 30.0), (4000, 90.0)], [(1, 4.0), (200, 5.0)])
+    v6_sizes = scale.pick([(1000, 20.0)], [(20, 3.0)])
+    flooded, flooded_s = scale.pick((4000, 60.0), (200, 6.0))
     return [
-        *(Step(f"{size} links", s, partial(_measure_egress, size, 4, rounds)) for size, s in sizes),
-        *(Step(f"{size} links, IPv6", s, partial(_measure_egress, size, 6, rounds)) for size, s in v6_sizes),
-        *(Step(f"{size} links, ingress", s, partial(_measure_ingress, size, rounds)) for size, s in ingress_sizes),
+        *(Step(f"{size} links", s, partial(_measure, size, 4, rounds)) for size, s in sizes),
+        *(Step(f"{size} links, IPv6", s, partial(_measure, size, 6, rounds)) for size, s in v6_sizes),
+        Step(f"{flooded} links, one flooded", flooded_s, partial(_measure_flooded, flooded, rounds)),
     ]
 
 
-# --- the way out ------------------------------------------------------------------------------------------------
+# --- hosts ------------------------------------------------------------------------------------------------------
 
 
-def _measure_egress(size: int, family: int, rounds: int, outcome: Outcome) -> None:
-    with Lab(PREFIX) as lab:
-        host = attachment_point(lab)
-        devices = _build(host, size, family)
-        host.call(lambda: _egress_rounds(devices, size, family, rounds, outcome))
-        _check_that_classes_counted(host, size)
-        tear_down(host, *devices.values())
+class _Hosts:
+    """An attachment point per variant, with so many links; `sockets` send to and from the users of each."""
+
+    def __init__(self, lab: Lab, stack: ExitStack, links: dict[int, LinkInfo], variants: Sequence[str]) -> None:
+        self.found: dict[str, Namespace] = {}
+        self.sockets: dict[tuple[str, str], socket.socket] = {}
+        for number, variant in enumerate(variants):
+            host = attachment_point(lab, f"h{number}")
+            if variant == THESIS and len(links) > thesis.MAX_LINKS:
+                continue
+            _install(variant, host, links, stack)
+            self.found[variant] = host
+            for direction, where in ((TO_USER, host), (FROM_USER, users_of(host))):
+                self.sockets[variant, direction] = where.call(lambda: open_socket(NIC))
+
+    def close(self) -> None:
+        for one in self.sockets.values():
+            one.close()
+        for host in self.found.values():
+            tear_down(host, NIC, *IFBS, FIRST_IFB)
 
 
-def _build(host: Namespace, size: int, family: int) -> dict[str, str]:
-    """A device per variant, with its tree. Peers that cannot do this size, or IPv6 in this form, are left out."""
-    links = make_links(size, family=family)
-    enforce(host, links)
-    trees = {FLOOR: flat.without_filter("floor0"), SHAPE: flat.three_classes_without_filter("shape0")}
-    devices = {OURS: NIC, NO_LOOKUP: NIC, FLOOR: "floor0", FLOOR_GIVEN: "floor0", SHAPE: "shape0"}
-    if family == 4:
-        trees[LINEAR] = flat.linear("linear0", links)
-        devices[LINEAR] = "linear0"
-    if family == 4 and size <= thesis.MAX_LINKS:
-        listed = [thesis.ThesisLink(one.interface_id, str(one.remote_ip), one.bandwidth_kbit) for one in links.values()]
-        commands = thesis.device_commands("thesis0", 1, listed, "dst", default_kbit=listed[0].kbit)
-        trees[THESIS] = [" ".join(command[1:]) for command in commands]
-        devices[THESIS] = "thesis0"
-    for variant, lines in trees.items():
-        sink(host, devices[variant])
-        host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n", timeout_s=120)
-    return devices
+def _install(variant: str, host: Namespace, links: dict[int, LinkInfo], stack: ExitStack) -> None:
+    if variant in (EMPTY, INSTANT):
+        host.run("tc", "qdisc", "add", "dev", NIC, "clsact")
+    if variant == INSTANT:
+        for hook in ("egress", "ingress"):
+            host.run("tc", "filter", "add", "dev", NIC, hook, "pref", "1", "protocol", "all", *ANSWERS_AT_ONCE)
+    elif variant == OURS:
+        stack.enter_context(Engine(host)).enforce(links)
+    elif variant in (FIRST, FIRST_WHOLE):
+        stack.enter_context(FirstEngine(host, is_whole=variant == FIRST_WHOLE)).enforce(links)
+    elif variant == THESIS:
+        known = [thesis.ThesisLink(n, str(one.remote_ip), one.bandwidth_kbit) for n, one in links.items()]
+        listing = thesis.enforce_commands(NIC, known, default_kbit=known[0].kbit)[len(thesis.remove_commands("", "")) :]
+        host.ip_batch([" ".join(command[1:]) for command in listing[:2]])
+        lines = [" ".join(command[1:]) for command in listing[2:]]
+        host.run("tc", "-batch", "-", stdin="\n".join(lines) + "\n", timeout_s=180)
+
+
+def _variants(outcome: Outcome, family: int) -> tuple[str, ...]:
+    """Without the first engine where this clone does not have it; the thesis' way is IPv4 here."""
+    why = first_engine.missing()
+    if why is not None:
+        outcome.note(why)
+    missing = {FIRST, FIRST_WHOLE} if why is not None else set()
+    return tuple(one for one in VARIANTS if one not in missing | ({THESIS} if family == 6 else set()))
+
+
+# --- frames -----------------------------------------------------------------------------------------------------
 
 
 def _loads(size: int, family: int) -> dict[tuple[str, str], Load]:
-    """By traffic and variant; `hot` is the end of each variant's list, and just any link of ours."""
+    """By traffic and direction."""
     addresses = user_addresses(size, family)
 
-    def frame(number: int) -> bytes:
-        return udp_frame(LOCAL[family], addresses[number - 1], local_port(number), remote_port(number))
+    def frame(address: str, number: int, direction: str) -> bytes:
+        here, there = (LOCAL[family], local_port(number)), (address, remote_port(number))
+        (source, source_port), (destination, port) = (here, there) if direction == TO_USER else (there, here)
+        return udp_frame(source, destination, source_port, port)
 
-    unmatched = Load([udp_frame(LOCAL[family], UNLIMITED_ADDRESS[family], local_port(1), 9)])
-    everyone = Load([frame(number) for number in range(1, size + 1)])
-    last, first = Load([frame(size)]), Load([frame(1)])
-    data_classes = [0x1_0000 + DATA_OFFSET + number for number in range(1, size + 1)]
-    found = {
-        ("hot", NO_LOOKUP): Load([frame(size)], class_ids=data_classes[-1:]),
-        ("random", NO_LOOKUP): Load([frame(number) for number in range(1, size + 1)], class_ids=data_classes),
-        ("hot", FLOOR_GIVEN): Load([frame(size)], class_ids=[0x1_0001]),
-    }
-    for variant in (FLOOR, SHAPE, OURS, LINEAR, THESIS):
-        found["hot", variant] = first if variant == THESIS else last  # a new preference goes in front of the others
-        found["random", variant] = everyone
-        found["unmatched", variant] = unmatched
+    found = {}
+    for way in DIRECTIONS:
+        found[RANDOM, way] = Load([frame(one, number, way) for number, one in enumerate(addresses, start=1)])
+        found[HOT, way] = Load([frame(addresses[-1], size, way)])
+        found[NOBODY, way] = Load([frame(NOBODYS_ADDRESS[family], 1, way)])
     return found
 
 
-def _egress_rounds(devices: dict[str, str], size: int, family: int, rounds: int, outcome: Outcome) -> None:
-    meter = CpuMeter()
-    loads = _loads(size, family)
-    sockets = {variant: open_socket(dev) for variant, dev in devices.items()}
-    cells = [cell for cell in loads if cell[1] in devices]
-    for traffic, variant in interleave(cells, rounds):
-        packets = SLOW_PACKETS if size >= 1000 and variant in (LINEAR, THESIS) else PACKETS
-        value = cost_ns(meter, sockets[variant], loads[traffic, variant], packets)
-        outcome.add(value, UNIT, traffic=traffic, family=family, size=size, variant=variant)
-    for one in sockets.values():
-        one.close()
+# --- measuring --------------------------------------------------------------------------------------------------
 
 
-def _check_that_classes_counted(host: Namespace, size: int) -> None:
+def _measure(size: int, family: int, rounds: int, outcome: Outcome) -> None:
+    with Lab(PREFIX) as lab, ExitStack() as stack:
+        hosts = _Hosts(lab, stack, make_links(size, family=family), _variants(outcome, family))
+        stack.callback(hosts.close)
+        loads = _loads(size, family)
+        meter = CpuMeter()
+        labels: dict[str, Label] = {"family": family, "size": size}
+        cells = [(variant, traffic, way) for variant, way in hosts.sockets for traffic in TRAFFIC]
+        for variant, traffic, way in cells:  # warm up, and notice a wire that does not take packets
+            cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], SLOW_PACKETS)
+        for variant, traffic, way in interleave(cells, rounds):
+            packets = SLOW_PACKETS if variant == THESIS else PACKETS
+            value = cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], packets)
+            outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
+        for variant, traffic in interleave([(one, two) for one in hosts.found for two in TRAFFIC], rounds):
+            if variant != THESIS:
+                value = _in_turns(meter, hosts, loads, variant, traffic)
+                outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=BOTH, **labels)
+        _check_that_links_counted(hosts, size)
+
+
+def _in_turns(meter: CpuMeter, hosts: _Hosts, loads: dict[tuple[str, str], Load], variant: str, traffic: str) -> float:
+    """ns per packet, batches to and from the user alternating."""
+    before, sent = meter.read_ns(), 0
+    while sent < PACKETS:
+        for way in DIRECTIONS:
+            sent += loads[traffic, way].send(hosts.sockets[variant, way], 1)
+    return (meter.read_ns() - before) / sent
+
+
+def _check_that_links_counted(hosts: _Hosts, size: int) -> None:
     """Without it a filter that matches nothing would look fast."""
-    found = classes(host, NIC)
-    counted = [found[f"1:{DATA_OFFSET + number:x}"].sent_packets for number in (1, (size + 1) // 2, size)]
-    if min(counted) == 0:
-        raise RuntimeError(f"packets missed the classes of their links: {counted}")
+    for variant in (one for one in (OURS, FIRST, FIRST_WHOLE) if one in hosts.found):
+        shown = hosts.found[variant].run("tc", "-s", "class", "show", "dev", "slbw0", timeout_s=60)
+        carried = sum(" Sent 0 bytes" not in block for block in shown.split("class htb")[1:])
+        if carried < size:
+            raise RuntimeError(f"{variant}: packets missed the classes of their links: {carried} of {size} have some")
 
 
-# --- the way in -------------------------------------------------------------------------------------------------
-
-
-def _measure_ingress(size: int, rounds: int, outcome: Outcome) -> None:
-    with Lab(PREFIX) as lab:
-        source = lab.namespace("src")
-        ours, bare, redirecting = (lab.namespace(name) for name in ("ours", "bare", "thesis"))
-        for host in (ours, bare, redirecting):
-            lab.veth(host.nic("eth0", f"{LOCAL[4]}/24"), source.nic(f"to-{host.short}"))
-            host.ip("route", "add", "10.0.0.0/8", "dev", "eth0")
-        links = make_links(size)
-        enforce(ours, links)
-        for command in (
-            thesis.enforce_commands(
-                "eth0",
-                [thesis.ThesisLink(one.interface_id, str(one.remote_ip), one.bandwidth_kbit) for one in links.values()],
-                default_kbit=links[1].bandwidth_kbit,
-            )
-            if size <= 100
-            else []
+def _measure_flooded(size: int, rounds: int, outcome: Outcome) -> None:
+    """Nobody's packets, with and without a flood on one link of the same attachment point."""
+    if len(os.sched_getaffinity(0)) == 1:
+        outcome.note("One processor cannot flood a link and measure at the same time.")
+        return
+    links = with_limit(make_links(size), 1, FLOODED_KBIT)
+    with Lab(PREFIX) as lab, ExitStack() as stack:
+        hosts = _Hosts(lab, stack, links, (INSTANT, OURS))
+        stack.callback(hosts.close)
+        loads = _loads(size, 4)
+        meter = CpuMeter()
+        for variant, way, traffic in interleave(
+            [(variant, way, traffic) for variant, way in hosts.sockets for traffic in (NOBODY, FLOODED)], rounds
         ):
-            redirecting.run(*command, check=False)
-        variants = [(NO_CLSACT, "to-bare", False), (NOT_LIMITED, "to-ours", False), (LIMITED, "to-ours", True)]
-        variants += [(EVERYTHING, "to-thesis", True)] if size <= 100 else []
-        source.call(lambda: _ingress_rounds(variants, size, rounds, outcome))
-        if classes(ours, "slbw0")["3:1001"].sent_packets == 0:
-            raise RuntimeError("packets from a user AS missed the class of their link")
-        tear_down(ours, "eth0", "slbw0")
+            with _flood(hosts.found[variant], links[1], way) if traffic == FLOODED else contextlib.nullcontext():
+                value = cost_ns(meter, hosts.sockets[variant, way], loads[NOBODY, way], PACKETS)
+            labels: dict[str, Label] = {"family": 4, "size": size, "part": "flood"}
+            outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
 
 
-def _ingress_rounds(variants: Sequence[tuple[str, str, bool]], size: int, rounds: int, outcome: Outcome) -> None:
-    meter = CpuMeter()
-    address = user_addresses(size)[0]
-    loads = {
-        True: Load([udp_frame(address, LOCAL[4], remote_port(1), local_port(1))]),
-        False: Load([udp_frame(UNLIMITED_ADDRESS[4], LOCAL[4], 9, local_port(1))]),
-    }
-    sockets = {dev: open_socket(dev) for dev in {dev for _, dev, _ in variants}}
-    for variant, dev, is_limited in interleave(variants, rounds):
-        value = cost_ns(meter, sockets[dev], loads[is_limited], PACKETS)
-        outcome.add(value, UNIT, traffic=INGRESS, family=4, size=size, variant=variant)
-    for one in sockets.values():
-        one.close()
+@contextlib.contextmanager
+def _flood(host: Namespace, link: LinkInfo, direction: str) -> Iterator[None]:
+    """Packets of this link, from another processor."""
+    here = [LOCAL[4], str(link.local_port)]
+    there = [str(link.remote_ip), str(link.remote_port)]
+    where, ends = (host, [*here, *there]) if direction == TO_USER else (users_of(host), [*there, *here])
+    process = where.python("bench.flood", NIC, *ends, stdin=subprocess.PIPE)
+    try:
+        if process.stdout is None or not select.select([process.stdout], [], [], 10.0)[0]:
+            raise LabError("the flood did not begin")
+        process.stdout.readline()
+        yield
+    finally:
+        host.lab.stop(process)
 
 
 # --- what came out ----------------------------------------------------------------------------------------------
 
 
-def tables(outcome: Outcome) -> list[Table]:
-    sizes = sorted(int(one) for one in outcome.values("size", family=4, traffic="hot"))
+def cost(outcome: Outcome, variant: str, traffic: str, direction: str, size: int, *, family: int = 4) -> float | None:
+    """The median, ns; None where it was not measured."""
     found = [
-        Table(
-            f"CPU time per packet to the user AS, {words}, ns",
-            ["links", *VARIANTS],
-            [[str(size), *(_cell(outcome, traffic, 4, size, variant=one) for one in VARIANTS)] for size in sizes],
-        )
-        for traffic, words in (
-            ("hot", "all packets on one link (the worst placed)"),
-            ("random", "links in random order"),
-            ("unmatched", "an address without a link"),
-        )
+        one
+        for one in outcome.find(variant=variant, traffic=traffic, direction=direction, size=size, family=family)
+        if "part" not in one.labels
     ]
-    return [*found, *_v6_table(outcome), *_ingress_table(outcome)]
+    return found[0].median if found else None
 
 
-def given(outcome: Outcome, traffic: str, family: int, size: int) -> float | None:
-    """Our classes without any lookup, without what it costs to name the class; None where it was not measured."""
-    where: dict[str, Label] = {"family": family, "size": size}
-    raw = outcome.median(traffic=traffic, variant=NO_LOOKUP, **where)
-    floors = [outcome.median(traffic="hot", variant=one, **where) for one in (FLOOR, FLOOR_GIVEN)]
-    if raw is None or floors[0] is None or floors[1] is None:
-        return None
-    return raw - (floors[1] - floors[0])
-
-
-def _v6_table(outcome: Outcome) -> list[Table]:
-    sizes = sorted(int(one) for one in outcome.values("size", family=6))
-    rows = [
-        [
-            f"{size}, {traffic}",
-            *(_cell(outcome, traffic, 6, size, variant=variant) for variant in (FLOOR, SHAPE, NO_LOOKUP, OURS)),
-        ]
-        for size in sizes
-        for traffic in TRAFFIC
-    ]
-    return [Table("The same over IPv6, ns", ["links, traffic", FLOOR, SHAPE, NO_LOOKUP, OURS], rows)] if rows else []
-
-
-def _ingress_table(outcome: Outcome) -> list[Table]:
-    order = (NO_CLSACT, NOT_LIMITED, LIMITED, EVERYTHING)
-    sizes = sorted(int(one) for one in outcome.values("size", traffic=INGRESS))
-    rows = pivot(outcome, "size", "variant", row_order=sizes, column_order=order, traffic=INGRESS)
-    return [Table("CPU time per received packet (sending it included), ns", ["links", *order], rows)] if rows else []
-
-
-def _cell(outcome: Outcome, traffic: str, family: int, size: int, *, variant: str) -> str:
-    value = (
-        given(outcome, traffic, family, size)
-        if variant == NO_LOOKUP
-        else outcome.median(traffic=traffic, family=family, size=size, variant=variant)
+def flooded_ratio(outcome: Outcome, variant: str, direction: str) -> float | None:
+    """Nobody's packet while a link is flooded over the same without; None where it was not measured."""
+    flooded, alone = (
+        outcome.median(variant=variant, traffic=traffic, direction=direction, part="flood")
+        for traffic in (FLOODED, NOBODY)
     )
+    return None if flooded is None or alone is None else flooded / alone
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    found = []
+    for family in (4, 6):
+        sizes = sorted(int(one) for one in outcome.values("size", family=family, traffic=HOT))
+        for way in (*DIRECTIONS, BOTH):
+            rows = []
+            for traffic in TRAFFIC:
+                for size in sizes:
+                    costs = [cost(outcome, one, traffic, way, size, family=family) for one in VARIANTS]
+                    rows.append([f"{size}, {traffic}", *map(_cell, costs)])
+            found.append(Table(f"CPU time per packet, IPv{family}, {way}, ns", ["links, traffic", *VARIANTS], rows))
+    return [*found, _flooded_table(outcome)]
+
+
+def _flooded_table(outcome: Outcome) -> Table:
+    rows = []
+    for variant in (INSTANT, OURS):
+        for way in DIRECTIONS:
+            cells = [
+                outcome.median(variant=variant, traffic=traffic, direction=way, part="flood")
+                for traffic in (NOBODY, FLOODED)
+            ]
+            if None not in cells:
+                rows.append([f"{variant}, {way}", *map(_cell, cells), f"{flooded_ratio(outcome, variant, way):.3f}"])
+    title = "Nobody's packet while another processor floods a link, ns"
+    return Table(title, ["", "without", "flooded", "ratio"], rows)
+
+
+def _cell(value: float | None) -> str:
     return NOTHING if value is None else figure(value)
 
 
 def plots(outcome: Outcome) -> list[Plot]:
-    """Cost over the number of links, all packets on the worst placed link."""
+    """Cost over the number of links, packets to the user in random order."""
     lines: dict[str, list[tuple[float, float]]] = {}
-    for variant in (FLOOR, OURS, LINEAR, THESIS):
-        series = outcome.find(traffic="hot", family=4, variant=variant)
-        points = sorted((float(one.labels["size"]), one.median) for one in series)
-        if points:
-            lines[variant] = points
-    title = "One hot link: CPU time per packet over the number of links"
+    sizes = sorted(int(one) for one in outcome.values("size", family=4, traffic=RANDOM))
+    for variant in VARIANTS:
+        points = [(float(size), cost(outcome, variant, RANDOM, TO_USER, size)) for size in sizes]
+        if measured := [(size, value) for size, value in points if value is not None]:
+            lines[variant] = measured
+    title = "CPU time per packet to the user over the number of links, random order"
     return [Plot("packet", title, "ns per packet", "links", lines=lines)] if lines else []
