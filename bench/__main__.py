@@ -20,12 +20,11 @@ from bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
 from bench.plots import Plot
 from bench.report import Table, write_json
 from bench.world import PREFIX
-from measuring import iperf
 from measuring.netns import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
-    "packet", "install", "hitless", "accuracy", "heartbeats", "faults", "memory", "fuzz", "save", "service", "pages",
-    "passwords",
+    "packet", "install", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save", "service",
+    "pages", "passwords",
 )  # fmt: skip
 # Whose figures stand in docs/reliability.md; those of the others in docs/performance.md.
 RELIABILITY = {"fuzz", "save", "service", "pages", "passwords"}
@@ -75,7 +74,7 @@ def run(suites: Sequence[Suite], scale: Scale) -> list[Outcome]:
 def main(argv: Sequence[str]) -> int:
     given = parse(argv)
     names = given.suites or SUITES
-    problem = available() or plots.missing() or (iperf.available() if "accuracy" in names else None)
+    problem = available() or plots.missing()
     if problem is not None:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
