@@ -23,7 +23,7 @@ LIFE_S = 300
 def main(argv: Sequence[str]) -> int:
     signal.alarm(LIFE_S)  # SIGALRM ends the process: nobody waits for a harness that is gone
     dev, source, source_port, destination, destination_port = argv
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(1))})  # whoever starts this may be bound itself
     load = Load([udp_frame(source, destination, int(source_port), int(destination_port))], slots=BATCH)
     with open_socket(dev) as sock:
         print("ready", flush=True)

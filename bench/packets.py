@@ -13,12 +13,15 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TypeVar
 
 from measuring.mmsg import BatchSender
 
+T = TypeVar("T")
 FRAME_BYTES = 100
 BATCH = 256
 _ETHER_TYPE = {4: 0x0800, 6: 0x86DD}
@@ -102,8 +105,15 @@ def open_socket(dev: str) -> socket.socket:
     return sock
 
 
+def bound(function: Callable[[], T]) -> T:
+    """Call it in a thread of its own, and return what it returns: a thread that was bound to a processor stays so, and
+    hands that on to every process that it starts."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(function).result()
+
+
 class CpuMeter:
-    """CPU time of the calling thread and of `ksoftirqd` on its processor, in ns."""
+    """CPU time of the calling thread and of `ksoftirqd` on its processor, in ns. Only below `bound`."""
 
     def __init__(self, cpu: int | None = None) -> None:
         """Binds the calling thread to one processor (the last one, where interrupts are rare)."""

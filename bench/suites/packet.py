@@ -28,7 +28,7 @@ from bench import first_engine
 from bench.core import Label, Outcome, Scale, Step, interleave
 from bench.engines import Engine
 from bench.first_engine import FirstEngine
-from bench.packets import CpuMeter, Load, cost_ns, open_socket, udp_frame
+from bench.packets import CpuMeter, Load, bound, cost_ns, open_socket, udp_frame
 from bench.peers import thesis
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
@@ -159,21 +159,25 @@ def _measure(size: int, family: int, rounds: int, outcome: Outcome) -> None:
     with Lab(PREFIX) as lab, ExitStack() as stack:
         hosts = _Hosts(lab, stack, make_links(size, family=family), _variants(outcome, family))
         stack.callback(hosts.close)
-        loads = _loads(size, family)
-        meter = CpuMeter()
-        labels: dict[str, Label] = {"family": family, "size": size}
-        cells = [(variant, traffic, way) for variant, way in hosts.sockets for traffic in TRAFFIC]
-        for variant, traffic, way in cells:  # warm up, and notice a wire that does not take packets
-            cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], SLOW_PACKETS)
-        for variant, traffic, way in interleave(cells, rounds):
-            packets = SLOW_PACKETS if variant == THESIS else PACKETS
-            value = cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], packets)
-            outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
-        for variant, traffic in interleave([(one, two) for one in hosts.found for two in TRAFFIC], rounds):
-            if variant != THESIS:
-                value = _in_turns(meter, hosts, loads, variant, traffic)
-                outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=BOTH, **labels)
+        bound(lambda: _rounds(hosts, size, family, rounds, outcome))
         _check_that_links_counted(hosts, size)
+
+
+def _rounds(hosts: _Hosts, size: int, family: int, rounds: int, outcome: Outcome) -> None:
+    loads = _loads(size, family)
+    meter = CpuMeter()
+    labels: dict[str, Label] = {"family": family, "size": size}
+    cells = [(variant, traffic, way) for variant, way in hosts.sockets for traffic in TRAFFIC]
+    for variant, traffic, way in cells:  # warm up, and notice a wire that does not take packets
+        cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], SLOW_PACKETS)
+    for variant, traffic, way in interleave(cells, rounds):
+        packets = SLOW_PACKETS if variant == THESIS else PACKETS
+        value = cost_ns(meter, hosts.sockets[variant, way], loads[traffic, way], packets)
+        outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
+    for variant, traffic in interleave([(one, two) for one in hosts.found for two in TRAFFIC], rounds):
+        if variant != THESIS:
+            value = _in_turns(meter, hosts, loads, variant, traffic)
+            outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=BOTH, **labels)
 
 
 def _in_turns(meter: CpuMeter, hosts: _Hosts, loads: dict[tuple[str, str], Load], variant: str, traffic: str) -> float:
@@ -203,15 +207,18 @@ def _measure_flooded(size: int, rounds: int, outcome: Outcome) -> None:
     with Lab(PREFIX) as lab, ExitStack() as stack:
         hosts = _Hosts(lab, stack, links, (INSTANT, OURS))
         stack.callback(hosts.close)
-        loads = _loads(size, 4)
-        meter = CpuMeter()
-        for variant, way, traffic in interleave(
-            [(variant, way, traffic) for variant, way in hosts.sockets for traffic in (NOBODY, FLOODED)], rounds
-        ):
-            with _flood(hosts.found[variant], links[1], way) if traffic == FLOODED else contextlib.nullcontext():
-                value = cost_ns(meter, hosts.sockets[variant, way], loads[NOBODY, way], PACKETS)
-            labels: dict[str, Label] = {"family": 4, "size": size, "part": "flood"}
-            outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
+        bound(lambda: _flooded_rounds(hosts, links[1], size, rounds, outcome))
+
+
+def _flooded_rounds(hosts: _Hosts, link: LinkInfo, size: int, rounds: int, outcome: Outcome) -> None:
+    loads = _loads(size, 4)
+    meter = CpuMeter()
+    cells = [(variant, way, traffic) for variant, way in hosts.sockets for traffic in (NOBODY, FLOODED)]
+    for variant, way, traffic in interleave(cells, rounds):
+        with _flood(hosts.found[variant], link, way) if traffic == FLOODED else contextlib.nullcontext():
+            value = cost_ns(meter, hosts.sockets[variant, way], loads[NOBODY, way], PACKETS)
+        labels: dict[str, Label] = {"family": 4, "size": size, "part": "flood"}
+        outcome.add(value, UNIT, variant=variant, traffic=traffic, direction=way, **labels)
 
 
 @contextlib.contextmanager
