@@ -111,9 +111,8 @@ def _measure_flows(tools: Sequence[str], kbits: Sequence[int], seconds: float, o
             kbit, way = lanes[number - 1]
             labels: dict[str, Label] = {"tool": host.tool, "kbit": kbit, "direction": way}
             found = flow.finish()
-            outcome.add(
-                jain([sum(one[round(WARM_UP_S * 10) :]) for one in found.flows]), "index", what="jain", **labels
-            )
+            outcome.add(jain([sum(one[_WARM_UP_BINS:]) for one in found.flows]), "index", what="jain", **labels)
+            outcome.add(found.aborted, "flows", what="aborted", **labels)
             from_ns = results.start_ns + int(WARM_UP_S * NS)
             receiver = host.user if way == TO_USER else host.ap
             arrivals = results.at(receiver, f"wire{number}").data.between(from_ns, results.stop_ns)
