@@ -7,7 +7,6 @@ are counted. Wall time is not, so that other programs of the machine disturb lit
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import socket
@@ -26,9 +25,6 @@ FRAME_BYTES = 100
 BATCH = 256
 _ETHER_TYPE = {4: 0x0800, 6: 0x86DD}
 _HEADERS = {4: 20, 6: 40}
-# Ancillary data of a message (cmsg(3)): length, level, type, here with one number; space is a multiple of 8.
-_CMSG = struct.Struct("@NiiI")
-_CMSG_SPACE = 24
 # A unicast address of nobody: a receiving host takes the frame through its ingress hook and then drops it.
 _NOBODY = bytes.fromhex("020000000099")
 
@@ -47,38 +43,18 @@ def udp_frame(source: str, destination: str, source_port: int, destination_port:
     return (ethernet + header + addresses + udp).ljust(FRAME_BYTES, b"\0")
 
 
-class PrioritySender(BatchSender):
-    """A batch whose packets say themselves to which class they belong: HTB takes `skb->priority` for a class id."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(bytes(FRAME_BYTES), count)
-        self._control = bytearray(count * _CMSG_SPACE)
-        pinned = (ctypes.c_char * len(self._control)).from_buffer(self._control)
-        for index in range(count):
-            header = self._slots.headers[index].header
-            header.control = ctypes.addressof(pinned) + index * _CMSG_SPACE
-            header.controllen = _CMSG_SPACE
-
-    def set_class(self, index: int, class_id: int) -> None:
-        _CMSG.pack_into(self._control, index * _CMSG_SPACE, _CMSG.size, socket.SOL_SOCKET, socket.SO_PRIORITY, class_id)
-
-
 class Load:
     """Frames ready to be sent again and again, `slots` of them in one order; the kernel is given batches of 256."""
 
-    def __init__(
-        self, frames: Sequence[bytes], *, class_ids: Sequence[int] = (), slots: int = 4096, seed: int = 1
-    ) -> None:
-        """Each frame equally often (as far as `slots` allows), in random order; with the class of each if given."""
+    def __init__(self, frames: Sequence[bytes], *, slots: int = 4096, seed: int = 1) -> None:
+        """Each frame equally often (as far as `slots` allows), in random order."""
         chosen = [index % len(frames) for index in range(slots)]
         random.Random(seed).shuffle(chosen)
         self.batches: list[BatchSender] = []
         for start in range(0, slots, BATCH):
-            batch = PrioritySender(BATCH) if class_ids else BatchSender(bytes(FRAME_BYTES), BATCH)
+            batch = BatchSender(bytes(FRAME_BYTES), BATCH)
             for place, frame in enumerate(chosen[start : start + BATCH]):
                 batch.views[place][:] = frames[frame]
-                if isinstance(batch, PrioritySender):
-                    batch.set_class(place, class_ids[frame])
             self.batches.append(batch)
 
     def send(self, sock: socket.socket, packets: int) -> int:

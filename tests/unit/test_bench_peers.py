@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from bench.packets import FRAME_BYTES, udp_frame
-from bench.peers import flat, retell, thesis, wondershaper
+from bench.peers import thesis, tree, wondershaper
 from bench.world import make_links, remote_port, user_addresses, with_limit
 from measuring import tap
 from measuring.scion_packet import recognise
@@ -51,11 +51,17 @@ def test_wondershaper_is_called_as_its_version_wants() -> None:
     assert "ceil 475kbit" in wondershaper.scheme("eth0", "ifb0", 500)[2]
 
 
-def test_a_linear_list_numbers_its_filters_from_first_to_last() -> None:
-    links = make_links(3)
-    filters = [line for line in flat.linear("d0", links) if line.startswith("filter")]
-    assert [line.split("handle ")[1].split()[0] for line in filters] == ["800:0:1", "800:0:2", "800:0:3"]
-    assert f"match ip dst {links[3].remote_ip}/32 match ip dport 50003 0xffff flowid 1:3" in filters[2]
+def test_the_classes_of_ours_are_told_as_an_administrator_would_write_them() -> None:
+    lines = tree.tree_lines(make_links(2, kbit=500))
+    rate = "rate 500kbit ceil 500kbit burst 4000 cburst 4000 quantum 1514"
+    assert lines[:4] == [
+        "qdisc add dev slbw0 root handle 51b0: htb default 0",
+        "qdisc add dev slbw1 root handle 51b0: htb default 0",
+        f"class add dev slbw0 parent 51b0: classid 51b0:1 htb {rate}",
+        "qdisc add dev slbw0 parent 51b0:1 handle 1: bfifo limit 160000",
+    ]
+    assert lines[4] == f"class add dev slbw1 parent 51b0: classid 51b0:1001 htb {rate}"
+    assert len(lines) == 2 + 2 * 4
 
 
 def test_links_differ_in_address_and_are_the_same_every_time() -> None:
@@ -77,43 +83,6 @@ def test_frames_of_the_load_are_full_and_carry_the_ports(source: str, destinatio
     assert struct.unpack_from("!HH", frame, ports_at) == (56_001, 50_001)
     assert frame[ports_at + 8 + 4] == 17  # SCION's next header: data, not a heartbeat
     assert recognise(frame[ports_at + 8 :]) is None
-
-
-SHOWN = """\
-filter protocol ip pref 112 u32 chain 0 
-filter protocol ip pref 112 u32 chain 0 fh 2: ht divisor 256 
-filter protocol ip pref 112 u32 chain 0 fh 2:5:1 order 1 key ht 2 bkt 5 *flowid 1:1001 not_in_hw 
-  match c0000205/ffffffff at 16
-  match 00110000/00ff0000 at 8
-filter protocol ip pref 112 u32 chain 0 fh 800: ht divisor 1 
-filter protocol ip pref 112 u32 chain 0 fh 800::801 order 2049 key ht 800 bkt 0 link 2: not_in_hw 
-    hash mask 000000ff at 16
-filter protocol ip pref 110 u32 chain 7 fh 801::800 order 2048 key ht 801 bkt 0 terminal flowid not_in_hw 
-  match 0a216364/ffffffff at 12
-	action order 1: mirred (Egress Redirect to device slbw0) stolen
-	index 1 ref 1 bind 1
-"""  # noqa: W291 - as tc prints it
-
-
-def test_filters_are_told_again_as_tc_shows_them() -> None:
-    start = "filter add dev d0 parent 1: chain 0 protocol ip pref 112"
-    assert retell.filters(SHOWN, "d0", "parent 1:") == [
-        f"{start} handle 2: u32 divisor 256",
-        f"{start} handle 2:5:1 u32 ht 2:5: match u32 0xc0000205 0xffffffff at 16 "
-        "match u32 0x00110000 0x00ff0000 at 8 flowid 1:1001",
-        f"{start} u32 match u32 0x0 0x0 at 0 link 2: hashkey mask 0x000000ff at 16",
-        "filter add dev d0 parent 1: chain 7 protocol ip pref 110 u32 match u32 0x0a216364 0xffffffff at 12 "
-        "action mirred egress redirect dev slbw0",
-    ]
-
-
-def test_what_cannot_be_told_again_is_an_error() -> None:
-    with pytest.raises(retell.RetellError):
-        retell.filters("filter protocol all pref 1 bpf chain 0 handle 0x1 a.o:[x]", "d0", "parent 1:")
-    with pytest.raises(retell.RetellError, match="variable offset"):
-        retell.filters(
-            SHOWN.replace("    hash mask", "    offset 0f00>>6 at 0  eat \n    hash mask"), "d0", "parent 1:"
-        )
 
 
 def test_the_tap_takes_ipv4_with_one_address_and_cuts_it() -> None:
