@@ -20,7 +20,8 @@ from typing import Any
 
 from ap_agent.limiter.total import TICK_S, Cap
 
-from ap_agent.dataplane.engine import Engine, Outcome
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.outcome import Outcome
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits, LinkInfo, check_link_info
