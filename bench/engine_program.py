@@ -18,12 +18,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ap_agent.limiter.total import TICK_S, Cap
-
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
+from ap_agent.limiter.total import TICK_S, Cap
 from bandwidth_config import Limits, LinkInfo, check_link_info
 from bench.rtnl import Recorder
 

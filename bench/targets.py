@@ -12,15 +12,27 @@ from dataclasses import dataclass, replace
 
 from bench.core import Outcome
 from bench.report import Table, figure
-from bench.suites import accuracy, datagrams, fairness, faults, hitless, install, packet, save, service, total
+from bench.suites import (
+    accuracy,
+    datagrams,
+    document,
+    fairness,
+    faults,
+    hitless,
+    install,
+    packet,
+    save,
+    service,
+    total,
+)
 from bench.wires import DIRECTIONS, FIRST, FROM_USER, TO_USER
 
 JUDGED = {
-    one.NAME for one in (packet, install, hitless, accuracy, datagrams, fairness, total, faults)
+    one.NAME for one in (packet, install, document, hitless, accuracy, datagrams, fairness, total, faults)
 }  # a run of all of them replaces the table
 INSTALL_S, INSTALL_FACTOR = 3.0, 1.4
 MEMORY_KB = 10.0
-CHANGE_MS = 2.0
+CHANGE_MS, DOCUMENT_CPU_MS = 2.0, 150.0
 NO_OP_FACTOR, NO_OP_MS = 2.0, 50.0
 NOBODY_NS, FLOODED_FACTOR = 120.0, 1.05
 FROM_USER_FACTOR, TO_USER_FACTOR, DIRECTIONS_FACTOR = 0.8, 1.1, 1.1
@@ -52,6 +64,7 @@ def verdicts(outcomes: Sequence[Outcome]) -> list[Verdict]:
     by_name = {one.suite: one for one in outcomes}
     judges: Mapping[str, Callable[[Outcome], Iterator[Verdict]]] = {
         install.NAME: _install,
+        document.NAME: _document,
         packet.NAME: _packet,
         hitless.NAME: _hitless,
         accuracy.NAME: _accuracy,
@@ -139,6 +152,13 @@ def _no_op(outcome: Outcome, size: int) -> Iterator[Verdict]:
         f"{_cpu_ratio(outcome, install.NO_OP, size)}{beside}",
         writes == 0 and ours <= min(NO_OP_FACTOR * kernel, NO_OP_MS),
     )
+
+
+def _document(outcome: Outcome) -> Iterator[Verdict]:
+    if (found := document.cpu_ms(outcome)) is not None:
+        size, cpu_ms = found
+        target = f"one limit changed among {size}: the whole document costs <= {DOCUMENT_CPU_MS:g} ms of CPU"
+        yield Verdict(target, f"{figure(cpu_ms)} ms", cpu_ms <= DOCUMENT_CPU_MS)
 
 
 def _packet(outcome: Outcome) -> Iterator[Verdict]:
