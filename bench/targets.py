@@ -204,8 +204,10 @@ def _limited(outcome: Outcome, size: int) -> Iterator[Verdict]:
 def _hitless(outcome: Outcome) -> Iterator[Verdict]:
     lost, packets = hitless.lost_by_changes(outcome)
     if packets:
+        by_clsact, of_them = hitless.lost_by_changes(outcome, of_clsact=True)
+        beside = f"; when the clsact comes or goes {by_clsact:.0f} of {of_them:,.0f}" if of_them else ""
         target = "changes under traffic: 0 packets of others lost"
-        yield Verdict(target, f"{lost:.0f} of {packets:,.0f} packets lost", lost == 0)
+        yield Verdict(target, f"{lost:.0f} of {packets:,.0f} packets lost{beside}", lost == 0)
 
 
 def _accuracy(outcome: Outcome) -> Iterator[Verdict]:

@@ -137,12 +137,17 @@ def _note(
 # --- what came out ----------------------------------------------------------------------------------------------
 
 
-def lost_by_changes(outcome: Outcome) -> tuple[float, float]:
-    """Packets of A that were lost in all runs in which the engine changed something, and packets sent."""
+CLSACT = (ATTACH, REMOVE)  # the card's clsact comes or goes
+
+
+def lost_by_changes(outcome: Outcome, *, of_clsact: bool = False) -> tuple[float, float]:
+    """Packets of A that were lost in all runs in which ours changed something, and packets sent. When a clsact comes or
+    goes, the kernel deactivates the card's own queues for a moment (`dev_deactivate` in net/sched/sch_api.c), which can
+    lose packets to the user whoever does it: those runs are counted apart."""
     lost = sent = 0.0
     for one in outcome.series:
         action = str(one.labels["action"])
-        if action.startswith("ours") and action != NOTHING_DONE:
+        if action.startswith("ours") and action != NOTHING_DONE and (action in CLSACT) == of_clsact:
             lost += sum(one.samples) if one.labels["what"] == "lost" else 0
             sent += sum(one.samples) if one.labels["what"] == "sent" else 0
     return lost, sent

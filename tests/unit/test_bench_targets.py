@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from bench import targets
+from bench.changes import ATTACH
 from bench.core import Outcome
 from bench.suites import accuracy, datagrams, fairness, hitless, install, packet, save, service, total
 from bench.wires import FIRST, FROM_USER, OURS, THESIS, TO_USER, UDP
@@ -122,11 +123,14 @@ def test_without_the_first_engine_the_rest_is_judged() -> None:
 
 def test_only_what_ours_loses_is_a_loss() -> None:
     outcome = Outcome(hitless.NAME)
-    for action, lost in (("ours: change B", 0), ("ours: nothing", 2), ("the thesis' sequence", 20)):
+    for action, lost in (("ours: change B", 0), ("ours: nothing", 2), (ATTACH, 3), ("the thesis' sequence", 20)):
         outcome.add(5_000, "packets", what="sent", action=action, links=3, direction=TO_USER)
         outcome.add(lost, "packets", what="lost", action=action, links=3, direction=TO_USER)
     (verdict,) = targets.verdicts([outcome])
-    assert (verdict.measured, verdict.is_held) == ("0 of 5,000 packets lost", True)
+    assert (verdict.measured, verdict.is_held) == (
+        "0 of 5,000 packets lost; when the clsact comes or goes 3 of 5,000",
+        True,
+    )
     outcome.add(1, "packets", what="lost", action="ours: add a link", links=3, direction=TO_USER)
     assert held(outcome) == [False]
 
