@@ -142,9 +142,9 @@ def looked_at(
 # --- the IFBs --------------------------------------------------------------------------------------------------
 
 
-def pack_ifb(direction: Direction) -> list[Message]:
+def pack_ifb(ifb: str) -> list[Message]:
     """Created, marked and set up in one piece: without the mark it would be somebody else's."""
-    name = text(_IFLA_IFNAME, IFB_NAMES[direction])
+    name = text(_IFLA_IFNAME, ifb)
     info = attribute(_IFLA_LINKINFO, text(_IFLA_INFO_KIND, "ifb"))
     # One transmit queue: more only cost, HTB has one lock anyway (measured +180 ns per packet).
     create = _IFINFO.pack(0, 0, 0, 0, 0) + name + u32(_IFLA_NUM_TX_QUEUES, 1) + info

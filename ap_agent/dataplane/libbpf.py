@@ -11,7 +11,7 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -135,6 +135,7 @@ class HashMap:
     def __init__(self, fd: int, *, key_bytes: int, value_bytes: int) -> None:
         self._fd, self._key_bytes, self._value_bytes = fd, key_bytes, value_bytes
         self._library = _library()
+        self._last: tuple[bytes, bytes, dict[bytes, int]] = b"", b"", {}
 
     def put(self, key: bytes, value: bytes) -> None:
         """Raises `ProgramError`, also when the map is full."""
@@ -155,9 +156,13 @@ class HashMap:
         done = self._library.bpf_map_lookup_batch(self._fd, None, token, keys, values, ctypes.byref(count), None)
         if done < 0 and ctypes.get_errno() != errno.ENOENT:  # which says that these are all
             raise _failure("to read a map")
-        packed = keys.raw
-        found = struct.unpack_from(f"={count.value}I", values)
-        return {packed[at * size : (at + 1) * size]: number for at, number in enumerate(found)}
+        packed, found = keys.raw[: count.value * size], values.raw[: count.value * self._value_bytes]
+        if self._last[:2] != (packed, found):
+            numbers = zip(
+                struct.iter_unpack(f"={size}s", packed), struct.unpack(f"={count.value}I", found), strict=True
+            )
+            self._last = packed, found, {key: number for (key,), number in numbers}
+        return dict(self._last[2])
 
     def keys(self) -> set[bytes]:
         found: set[bytes] = set()
@@ -178,28 +183,39 @@ def pin(fd: int, path: Path) -> None:
         raise _failure(f"the name {path}")
 
 
-def pinned(paths: Iterable[Path]) -> list[int] | None:
+def pinned(paths: Mapping[str, Path]) -> dict[str, int] | None:
     """Descriptors of what has these names; None where one of them is missing. Raises `NotPermittedError`."""
-    found: list[int] = []
-    for path in paths:
+    found: dict[str, int] = {}
+    for name, path in paths.items():
         fd = _library().bpf_obj_get(os.fsencode(path))
         if fd < 0:
             number = ctypes.get_errno()
-            for one in found:
+            for one in found.values():
                 os.close(one)
             if number in (errno.EPERM, errno.EACCES):
                 raise NoBpfRightError(f"{path} may not be opened. Run as the limiter's user, with CAP_BPF.")
             return None
-        found.append(fd)
+        found[name] = fd
     return found
+
+
+def _info(fd: int) -> bytes:
+    """`struct bpf_prog_info` or `bpf_map_info`, as far as both are of use here."""
+    info, size = ctypes.create_string_buffer(64), _U32(64)
+    if _library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)) < 0:
+        raise _failure("to say what this is")
+    return info.raw
 
 
 def program_id(fd: int) -> int:
     """By which filters name it."""
-    info, size = ctypes.create_string_buffer(64), _U32(64)
-    if _library().bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)) < 0:
-        raise _failure("to say which program this is")
-    return int(struct.unpack_from("=I", info, 4)[0])
+    return int(struct.unpack_from("=I", _info(fd), 4)[0])
+
+
+def map_sizes(fd: int) -> tuple[int, int]:
+    """(Bytes of a value, number of entries)."""
+    value_bytes, entries = struct.unpack_from("=II", _info(fd), 12)
+    return value_bytes, entries
 
 
 def attached(ifindex: int, kind: int) -> int:

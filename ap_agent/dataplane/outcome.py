@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ap_agent.common.problem import Problem
-from ap_agent.dataplane.tree import UNMATCHED, Operation, Tree
+from ap_agent.dataplane.tc import Readback
+from ap_agent.dataplane.tree import Operation, Tree, limits_of
+from ap_agent.dataplane.writing import shown_id
 from ap_agent.document.state import ClosedSegment
 from bandwidth_config import Limits
 
-
-class Readback(NamedTuple):
-    """One direction of a link as the kernel has it; `rate_kbit` 0 blocks. The others are HTB's."""
-
-    rate_kbit: int
-    dropped_packets: int
-    backlog_bytes: int
+__all__ = ["DeviceChange", "LinkChange", "Outcome", "Plan", "Readback", "plan_of"]
 
 
 class LinkChange(NamedTuple):
@@ -65,33 +61,31 @@ class Outcome:
     ports: frozenset[int] = frozenset()
 
 
-def shown_id(interface_id: int) -> int:
-    return 0 if interface_id == UNMATCHED else interface_id
-
-
 def plan_of(operations: Sequence[Operation], now: Tree, then: Tree) -> Plan:
     touched = sorted({link for one in operations for link in one.links})
-    links = tuple(LinkChange(shown_id(one), now.limits_of(one), then.limits_of(one)) for one in touched)
+    links = tuple(LinkChange(shown_id(one), limits_of(now, one), limits_of(then, one)) for one in touched)
     return Plan(links, tuple(_devices(operations)), tuple(operations))
 
 
 _NOUNS = {
-    "ifb": ("device", "devices"),
-    "root": ("root htb", "roots"),
-    "class": ("class", "classes"),
-    "leaf": ("queue", "queues"),
-    "hook": ("hook's pair of filters", "hooks' pairs of filters"),
-    "clsact": ("clsact qdisc", "clsact qdiscs"),
-    "stray": ("renamed device", "renamed devices"),
+    "ifb": "device",
+    "stray": "renamed device",
+    "root": "root qdisc",
+    "class": "class",
+    "leaf": "queue",
+    "hook": "hook",
+    "clsact": "clsact qdisc",
 }
 
 
 def _devices(operations: Iterable[Operation]) -> Iterable[DeviceChange]:
-    counted: dict[str, Counter[tuple[str, str]]] = {}
+    counted: dict[str, Counter[str]] = {}
     for one in operations:
         if one.device:
-            counted.setdefault(one.device, Counter())[one.kind, one.table] += 1
+            counted.setdefault(one.device, Counter())[f"{one.kind} {{}} {_NOUNS[one.table]}"] += 1
     for name, counts in counted.items():
-        yield DeviceChange(
-            name, ", ".join(f"{kind} {count} {_NOUNS[table][count > 1]}" for (kind, table), count in counts.items())
-        )
+        yield DeviceChange(name, ", ".join(_plural(said.format(count), count) for said, count in counts.items()))
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else noun + ("es" if noun.endswith("s") else "s")

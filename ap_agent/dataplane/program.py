@@ -9,13 +9,23 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ap_agent.dataplane.libbpf import HashMap, LoadedObject, ProgramError, make_folder, mapped, pin, pinned, program_id
+from ap_agent.dataplane.libbpf import (
+    HashMap,
+    LoadedObject,
+    ProgramError,
+    make_folder,
+    map_sizes,
+    mapped,
+    pin,
+    pinned,
+    program_id,
+)
 from ap_agent.document.state import Counters
 
 SOURCE: Final = Path(__file__).with_name("limiter.bpf.c")
@@ -26,16 +36,16 @@ FROM_USER_BIT: Final = 0x1000
 FULL: Final = 65_536
 BLOCKED, OBSERVED = 1, 2
 WITH_REMOTE_PORT, WITH_LOCAL_ADDRESS, WITH_LOCAL_PORT = 1, 2, 4
-MOST_LANES: Final = 16_384
 LEAF_RESERVE_BYTES: Final = 140_000  # above the room: two of the largest datagrams
+
+LAYOUT: Final = "1"  # of the maps; who changes what they mean to program or user space counts up
 
 _COST_SHIFT = 20
 _LANE = struct.Struct("=QQQQQIIQ")  # what is written here
-_LANE_BYTES, _LANE_WORDS = 128, 16
-_SEGMENT_AT, _SEGMENT_WORD = 56, 7
-_COUNTERS = struct.Struct("=6Q")
-_COUNTERS_AT = 80
-_SEGMENT_AND_COUNTERS = struct.Struct("=48xQQ16x6Q")
+_LANES_AT_ONCE = 8
+_SEGMENT_AT = 56
+_SEGMENT_AND_COUNTERS = struct.Struct("=56xQ16x6Q")
+_FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 _ADDRESS = struct.Struct("=16sI")
 _KEY = struct.Struct("=16sI16s2s2s")
 _FRAGMENTS_BYTES = 8 + 64 * 24
@@ -44,10 +54,6 @@ _PROGRAMS: Final = ("to_user", "from_user", "admitted")
 _MAPS: Final = {name: name for name in ("addresses", "links", "fragments", "lanes")} | {".bss": "settings"}
 
 Address = IPv4Address | IPv6Address
-
-
-class MissingError(Exception):
-    """Nothing has the names that were asked for."""
 
 
 class Key(NamedTuple):
@@ -83,13 +89,12 @@ class Lane:
 
     rate_kbit: int
     class_minor: int
-    is_blocked: bool = False
     is_observed: bool = False
 
     def packed(self) -> bytes:
-        class_id = OWN_MAJOR << 16 | self.class_minor
-        if self.rate_kbit == 0 or self.is_blocked:
-            return _LANE.pack(0, 0, 0, 0, 0, class_id, self._flags | BLOCKED, 0)
+        class_id, flags = OWN_MAJOR << 16 | self.class_minor, OBSERVED if self.is_observed else 0
+        if self.rate_kbit == 0:
+            return _LANE.pack(0, 0, 0, 0, 0, class_id, flags | BLOCKED, 0)
         room = room_bytes(self.rate_kbit)
         # The virtual queue drains by 1/1000 slower than HTB, so that HTB's own never grows beyond it.
         per_byte = 8_008_000 / self.rate_kbit
@@ -100,13 +105,9 @@ class Lane:
             round((room + LEAF_RESERVE_BYTES) * per_byte),
             round(max(200_000_000, 1000 * per_byte)),
             class_id,
-            self._flags,
+            flags,
             self.rate_kbit,
         )
-
-    @property
-    def _flags(self) -> int:
-        return OBSERVED if self.is_observed else 0
 
 
 _CLOSED: Final = _LANE.pack(0, 0, 0, 0, 0, 0, BLOCKED, 0)  # for what is under way; a key does not lead there
@@ -142,136 +143,149 @@ class Lanes:
     """The lanes' memory, which the program shares. No method is a system call."""
 
     def __init__(self, fd: int) -> None:
-        self._memory = mapped(fd, _LANE_BYTES * MOST_LANES)
-        self._words = memoryview(self._memory).cast("Q")
+        """Of whichever layout: all have rate, segment and counters in the same place. Raises `ProgramError`."""
+        self._size, count = map_sizes(fd)
+        self._memory = mapped(fd, self._size * count)
+        self._pieces: list[bytes] = [b""] * (count // _LANES_AT_ONCE)
+        self._used: dict[int, bytes] = {}
+        self._counted: dict[int, tuple[int, Counters]] = {}
+
+    def _look(self) -> None:
+        """Read those pieces again that changed since the last time."""
+        memory, size = self._memory[:], self._size * _LANES_AT_ONCE
+        for at, last in enumerate(self._pieces):
+            piece = memory[at * size : (at + 1) * size]
+            if piece == last:
+                continue
+            self._pieces[at] = piece
+            for place in range(_LANES_AT_ONCE):
+                number, start = at * _LANES_AT_ONCE + place, place * self._size
+                segment, *counters = _SEGMENT_AND_COUNTERS.unpack_from(piece, start)
+                if segment:
+                    self._used[number] = piece[start : start + _SEGMENT_AT]
+                    self._counted[number] = segment, Counters._make(counters)
+                elif number in self._used:
+                    del self._used[number], self._counted[number]
 
     def used(self) -> dict[int, bytes]:
         """What is written of each lane that has a segment."""
-        memory = self._memory
-        return {
-            number: memory[number * _LANE_BYTES : number * _LANE_BYTES + _SEGMENT_AT]
-            for number, segment in enumerate(self._words[_SEGMENT_WORD::_LANE_WORDS].tolist())
-            if segment
-        }
+        self._look()
+        return dict(self._used)
+
+    def counted(self) -> dict[int, tuple[int, Counters]]:
+        """(Segment, counters) of each lane that has a segment."""
+        self._look()
+        return dict(self._counted)
+
+    def ended(self, numbers: Collection[int]) -> list[tuple[int, int, int, Counters]]:
+        """(Lane, rate in kbit/s, segment, counters) of those of them that have a segment."""
+        self._look()
+        return [(one, rate_of(self._used[one]), *self._counted[one]) for one in numbers if one in self._used]
 
     def packed(self, number: int) -> bytes:
-        at = number * _LANE_BYTES
+        at = number * self._size
         return self._memory[at : at + _SEGMENT_AT]
 
     def is_blocked(self, number: int) -> bool:
         """A lane in use that lets nothing through."""
-        at = number * _LANE_WORDS
-        return bool(self._words[at + _SEGMENT_WORD] and self._words[at + 5] >> 32 & BLOCKED)
+        flags, segment = _FLAGS_AND_SEGMENT.unpack_from(self._memory, number * self._size)
+        return bool(segment and flags & BLOCKED)
 
     def take(self, number: int, packed: bytes) -> None:
         """Into use, with counters at 0 and a segment of its own, which comes last: whoever is killed before begins
         again."""
-        at = number * _LANE_BYTES
-        self._memory[at + _SEGMENT_AT : at + _LANE_BYTES] = bytes(_LANE_BYTES - _SEGMENT_AT)
+        at = number * self._size
+        self._memory[at + _SEGMENT_AT : at + self._size] = bytes(self._size - _SEGMENT_AT)
         self.put(number, packed)
-        self._words[number * _LANE_WORDS + _SEGMENT_WORD] = int.from_bytes(os.urandom(8), "little") or 1
+        self._set_segment(number, int.from_bytes(os.urandom(8), "little") or 1)
 
     def put(self, number: int, packed: bytes) -> None:
         """The program reads it with its next packet; counters go on."""
-        at = number * _LANE_BYTES
+        at = number * self._size
         self._memory[at : at + _SEGMENT_AT] = packed
 
     def forget(self, number: int) -> None:
         """The counters are nobody's from now on."""
-        self._words[number * _LANE_WORDS + _SEGMENT_WORD] = 0
+        self._set_segment(number, 0)
         self.put(number, _CLOSED)
 
-    def counters(self, number: int) -> tuple[int, int, Counters]:
-        """(rate in kbit/s, segment, counters)."""
-        at = number * _LANE_BYTES
-        rate, segment = struct.unpack_from("=QQ", self._memory, at + _SEGMENT_AT - 8)
-        return rate, segment, Counters._make(_COUNTERS.unpack_from(self._memory, at + _COUNTERS_AT))
-
-    def all_counters(self, lanes: int) -> list[tuple[int, ...]]:
-        """(rate in kbit/s, segment, six counters) of each of the first so many lanes; segment 0: nobody's."""
-        return list(_SEGMENT_AND_COUNTERS.iter_unpack(self._memory[: lanes * _LANE_BYTES]))
+    def _set_segment(self, number: int, segment: int) -> None:
+        struct.pack_into("=Q", self._memory, number * self._size + _SEGMENT_AT, segment)
 
     def close(self) -> None:
-        self._words.release()
         self._memory.close()
 
 
 class Program:
-    """The program and its maps, by the names that they have in `folder`; they are made where they are not there.
+    """The program and its maps. `ids`: by which filters name the programs. `is_whole`: the programs are there too.
 
-    `ids`: by which filters name the programs. `folder` None: nothing has a name, all of it ends with this object.
+    Names are `lanes-1` of a map of layout 1, `to_user-<hash of the object file>` of a program: another version of the
+    program goes on with the maps where the layout is the same, and begins with new ones where it is not.
     """
 
-    def __init__(self, folder: Path | None, object_file: Path = OBJECT, *, may_make: bool = True) -> None:
-        """Raises `ProgramError`, `NotPermittedError`; without `may_make`, which changes nothing, `MissingError` too."""
-        self.folder = folder
-        try:
-            self._version = hashlib.sha256(object_file.read_bytes()).hexdigest()[:12]
-        except OSError as exc:
-            raise ProgramError(f"{object_file} cannot be read ({exc.strerror}). Install the package again.") from exc
-        fds = self._load(object_file) if folder is None else self._opened(folder)
-        if fds is None and folder is not None:
-            fds = self._made(folder, object_file) if may_make else self._opened(folder, _MAPS)
-        if fds is None:
-            raise MissingError
+    def __init__(self, fds: Mapping[str, int], folder: Path | None = None, version: str = "") -> None:
+        """Takes the descriptors over. Raises `ProgramError`."""
+        self._folder, self._version = folder, version
         self.fds = {name: fds[name] for name in _PROGRAMS if name in fds}
         self.ids = {name: program_id(fd) for name, fd in self.fds.items()}
+        self.is_whole = bool(self.fds)
         self.addresses = HashMap(fds["addresses"], key_bytes=20, value_bytes=4)
         self.links = HashMap(fds["links"], key_bytes=40, value_bytes=4)
         self.fragments = HashMap(fds["fragments"], key_bytes=20, value_bytes=_FRAGMENTS_BYTES)
         self.lanes = Lanes(fds["lanes"])
         self._settings = mapped(fds[".bss"], _KNOWN_AT + _KNOWN_BYTES)
-        if may_make:
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._settings[0:8] == bytes(8):  # new
+        self._has_forgotten_addresses = True
+        if self.is_whole and self._settings[0:8] == bytes(8):  # new
             self.set_factors(1.0, 1.0)
             self._settings[12:16] = os.urandom(4)
-        self._complete_addresses()
 
     # --- loading ---
 
-    @staticmethod
-    def is_there(folder: Path) -> bool:
-        """Whether maps have names in `folder`, of whichever version of the program; or may have, and we may not see."""
-        return (
-            not os.access(folder.parent, os.X_OK)
-            or (folder.is_dir() and not os.access(folder, os.X_OK))
-            or (folder / "lanes").exists()
-        )
+    @classmethod
+    def loaded(cls, object_file: Path = OBJECT) -> Program:
+        """Without names: all of it ends with this object. Raises `ProgramError`, `NotPermittedError`."""
+        return cls(_load(object_file, {}))
 
-    def _names(self, folder: Path) -> dict[str, Path]:
-        programs = {name: folder / f"{name}-{self._version}" for name in _PROGRAMS}
-        return programs | {name: folder / own for name, own in _MAPS.items()}
-
-    def _opened(self, folder: Path, only: Collection[str] = (*_PROGRAMS, *_MAPS)) -> dict[str, int] | None:
-        names = {name: path for name, path in self._names(folder).items() if name in only}
-        found = pinned(names.values())
-        return None if found is None else dict(zip(names, found, strict=True))
-
-    def _made(self, folder: Path, object_file: Path) -> dict[str, int]:
-        make_folder(folder)
-        names = self._names(folder)
-        fds = self._load(object_file, {name: names[name] for name in _MAPS})
-        for name in _PROGRAMS:
-            names[name].unlink(missing_ok=True)
-            pin(fds[name], names[name])
-        return fds
-
-    def _load(self, object_file: Path, pins: dict[str, Path] | None = None) -> dict[str, int]:
-        loaded = LoadedObject(object_file, pins or {})
+    @classmethod
+    def opened(cls, folder: Path, object_file: Path = OBJECT, *, may_make: bool) -> Program | None:
+        """By its names in `folder`. Without `may_make` nothing is changed: it may be a program whose maps only are
+        there, or None. Raises `ProgramError`, `NotPermittedError`."""
         try:
-            return {name: loaded.program_fd(name) for name in _PROGRAMS} | {name: loaded.map_fd(name) for name in _MAPS}
-        finally:
-            loaded.close()
+            version = hashlib.sha256(object_file.read_bytes()).hexdigest()[:12]
+        except OSError as exc:
+            raise ProgramError(f"{object_file} cannot be read ({exc.strerror}). Install the package again.") from exc
+        if not may_make and not _may_be_there(folder):
+            return None
+        maps = {name: folder / f"{own}-{LAYOUT}" for name, own in _MAPS.items()}
+        programs = {name: folder / f"{name}-{version}" for name in _PROGRAMS}
+        fds = pinned(maps | programs)
+        if fds is None and may_make:
+            make_folder(folder)
+            fds = _load(object_file, maps)
+            for name, path in programs.items():
+                path.unlink(missing_ok=True)
+                pin(fds[name], path)
+        if fds is None:
+            fds = pinned(maps)
+        return cls(fds, folder, version) if fds is not None else None
 
-    def forget_older(self) -> None:
-        """Other versions of the program lose their names: no filter has them any more."""
-        if self.folder is not None:
-            for path in self.folder.iterdir():
-                if "-" in path.name and not path.name.endswith(self._version):
-                    path.unlink(missing_ok=True)
+    def settle(self, addresses: Collection[bytes], keep: Callable[..., None] | None) -> None:
+        """Everything is as it is wanted. Packets of addresses that once had a link cost nothing again; where this
+        program is in use (`keep`) other versions lose their names, and lanes of another layout end: `keep` gets them.
+        """
+        if self._has_forgotten_addresses:
+            self._forget_addresses(addresses)
+        if keep is None or self._folder is None:
+            return
+        for path in self._folder.iterdir():
+            name, _, version = path.name.partition("-")
+            if version in ("", LAYOUT, self._version):
+                continue
+            if name == "lanes" and (found := pinned({name: path})) is not None:
+                lanes = Lanes(found[name])
+                keep(lanes.ended(lanes.used()))
+                lanes.close()
+            path.unlink(missing_ok=True)
 
     @staticmethod
     def remove_names(folder: Path) -> None:
@@ -292,6 +306,7 @@ class Program:
         self.addresses.put(address, struct.pack("=I", kinds))
 
     def remove_address(self, address: bytes) -> None:
+        self._has_forgotten_addresses = True
         self.addresses.delete(address)
         self.fragments.delete(address)
 
@@ -299,26 +314,15 @@ class Program:
         """Packets of this key belong to `lane` to the user, the next one from the user. Raises `ProgramError`."""
         self.links.put(key, struct.pack("=I", lane))
 
-    def _complete_addresses(self) -> None:
-        """Who was killed between the two entries of an address left one of them."""
-        addresses, fragments = self.addresses.numbers().keys(), self.fragments.keys()
-        for address in fragments - addresses:
-            self.fragments.delete(address)
-        for address in addresses - fragments:
-            self.fragments.put(address, bytes(_FRAGMENTS_BYTES))
-
-    def is_known(self, address: bytes) -> bool:
-        bit = known_bit(address)
-        return bool(self._settings[_KNOWN_AT + (bit >> 3)] >> (bit & 7) & 1)
-
-    def set_known(self, addresses: dict[bytes, int]) -> None:
-        """Forget that others once had a link: their packets cost nothing again."""
+    def _forget_addresses(self, addresses: Collection[bytes]) -> None:
         known = bytearray(_KNOWN_BYTES)
         for address in addresses:
             bit = known_bit(address)
             known[bit >> 3] |= 1 << (bit & 7)
-        if self._settings[_KNOWN_AT : _KNOWN_AT + _KNOWN_BYTES] != known:
-            self._settings[_KNOWN_AT : _KNOWN_AT + _KNOWN_BYTES] = bytes(known)
+        self._settings[_KNOWN_AT : _KNOWN_AT + _KNOWN_BYTES] = bytes(known)
+        for address in self.fragments.keys().difference(addresses):  # who was killed between two removals left it
+            self.fragments.delete(address)
+        self._has_forgotten_addresses = False
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Multiply every charge, 1.0 for no cap of the attachment point."""
@@ -342,3 +346,21 @@ class Program:
             one.close()
         for fd in self.fds.values():
             os.close(fd)
+
+
+def _load(object_file: Path, pins: Mapping[str, Path]) -> dict[str, int]:
+    loaded = LoadedObject(object_file, pins)
+    try:
+        return {name: loaded.program_fd(name) for name in _PROGRAMS} | {name: loaded.map_fd(name) for name in _MAPS}
+    finally:
+        loaded.close()
+
+
+def _may_be_there(folder: Path) -> bool:
+    """Whether anything has a name there, or we may not see it."""
+    try:
+        return any(folder.iterdir())
+    except PermissionError:
+        return True
+    except OSError:
+        return False

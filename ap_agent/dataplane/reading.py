@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Generic, TypeVar
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane import tc
-from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, IFB_NAMES, TO_USER, Device, Direction, read_devices
-from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, attached
+from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, IFB_NAMES, Device, Direction, read_devices
 from ap_agent.dataplane.program import Program
 from ap_agent.dataplane.rtsocket import NLM_F_DUMP_INTR, RefusedError, RtSocket
-from ap_agent.dataplane.tc import ClassStats, Filter, TreeReader
-from ap_agent.dataplane.tree import UNMATCHED, Clsact, Hook, Ifb, Tree
+from ap_agent.dataplane.tc import Filter, Readback
+from ap_agent.dataplane.tree import Hook, Tree, new_tree
 
 _DUMP_ATTEMPTS = 5
-_TCX = {TO_USER: BPF_TCX_EGRESS, FROM_USER: BPF_TCX_INGRESS}
+_FLAGS_AT = struct.Struct("=6xH")  # of a message
+_CLASS_HEADER = struct.Struct("=IHHII")
+T = TypeVar("T")
 
 
 @dataclass
 class Observed:
-    """`ifbs`: interface numbers of ours. `ingress`: the kind of what sits at a device's ingress, `clsact` or `ingress`.
-    `foreign`: filters that are not ours, by device and hook. `taken_names`: of our IFBs, which somebody else has."""
+    """`ifbs`: interface numbers of ours by name. `ingress`: the kind of what sits at a device's ingress, `clsact` or
+    `ingress`. `foreign`: filters that are not ours, by device and hook. `taken_names`: those of our IFBs that somebody
+    else's devices have. `readbacks`: by IFB and minor."""
 
     devices: tuple[Device, ...]
-    tree: Tree = field(default_factory=Tree)
-    stats: dict[Direction, dict[int, ClassStats]] = field(default_factory=lambda: {0: {}, 1: {}})
-    ifbs: dict[Direction, int] = field(default_factory=dict)
+    tree: Tree = field(default_factory=new_tree)
+    readbacks: dict[str, dict[int, Readback]] = field(default_factory=lambda: {one: {} for one in IFB_NAMES})
+    ifbs: dict[str, int] = field(default_factory=dict)
     ingress: dict[int, str] = field(default_factory=dict)
     foreign: dict[tuple[int, Direction], list[Filter]] = field(default_factory=dict)
     taken_names: tuple[str, ...] = ()
-    with_clsact: set[int] = field(default_factory=set)  # where a filter of ours says that the clsact came with it
 
     @property
     def names(self) -> dict[int, str]:
@@ -41,71 +44,99 @@ class Observed:
     @property
     def hooked(self) -> set[int]:
         """Numbers of the devices that have filters of ours."""
-        return {ifindex for ifindex, _ in self.tree.hooks}
+        return {ifindex for ifindex, _ in self.tree["hook", ""]}
+
+
+class _Parsed(Generic[T]):
+    """Parses the pieces of a dump. What is equal to the last time, byte for byte, is not parsed again."""
+
+    def __init__(self, parse: Callable[[bytes], T]) -> None:
+        self._parse = parse
+        self._last: list[tuple[bytes, T]] = []
+
+    def __call__(self, pieces: Sequence[bytes]) -> list[T]:
+        found = []
+        for piece, last in zip_longest(pieces, self._last[: len(pieces)]):
+            found.append(last if last is not None and last[0] == piece else (piece, self._parse(piece)))
+        self._last = found
+        return [parsed for _, parsed in found]
 
 
 class Reader:
     def __init__(self, asker: RtSocket) -> None:
         self._asker = asker
-        self._trees = TreeReader()
+        self._qdiscs = _Parsed(tc.parse_qdiscs)
+        self._classes = {one: _Parsed(tc.parse_classes) for one in IFB_NAMES}
 
     def observe(self, program: Program | None) -> Observed:
         """Without `program` there is nothing in its maps. Raises `AgentError`."""
         try:
             return self._observe(program)
         except RefusedError as exc:
-            name = errno.errorcode.get(exc.number, str(exc.number))
-            raise AgentError(
-                f"The kernel does not say what it has ({name} {exc.text}); try again.", retryable=True
-            ) from exc
+            raise AgentError(f"The kernel does not say what it has ({exc}); try again.", retryable=True) from exc
 
     def _observe(self, program: Program | None) -> Observed:
         seen = Observed(read_devices(self._asker))
         tree = seen.tree
-        by_name = {one.name: one for one in seen.devices}
-        ours = {one: by_name[IFB_NAMES[one]] for one in DIRECTIONS if IFB_NAMES[one] in by_name}
-        seen.taken_names = tuple(one.name for one in ours.values() if not one.is_our_ifb)
-        ours = {direction: one for direction, one in ours.items() if one.is_our_ifb}
-        seen.ifbs = {direction: one.ifindex for direction, one in ours.items()}
-        renamed = [one for one in seen.devices if one.is_our_ifb and one not in ours.values()]
-        qdiscs = tc.parse_qdiscs(self._dump(tc.RTM_GETQDISC), frozenset(seen.ifbs.values()))
-        tree.strays = {one.ifindex: one.name for one in renamed if one.ifindex in qdiscs.roots}
-        seen.ingress = qdiscs.ingress
-        for direction, device in ours.items():
-            tree.ifbs[direction] = Ifb(device.is_up, device.ifindex in qdiscs.roots)
-            if device.ifindex in qdiscs.roots:
-                pieces = self._dump(tc.RTM_GETTCLASS, device.ifindex)
-                tree.classes[direction], seen.stats[direction] = self._trees.classes(pieces)
-                tree.leaves[direction] = qdiscs.leaves.get(device.ifindex, {})
-        for ifindex, kind in qdiscs.ingress.items():
-            if ifindex not in seen.ifbs.values():
-                self._read_hooks(seen, ifindex, kind)
+        roots, leaves = self._read_qdiscs(seen)
+        for one in seen.devices:
+            if one.name in IFB_NAMES and one.is_our_ifb:
+                seen.ifbs[one.name] = one.ifindex
+                tree["ifb", ""][one.name] = one.is_up
+            elif one.name in IFB_NAMES:
+                seen.taken_names += (one.name,)
+            elif one.is_our_ifb and one.ifindex in roots:
+                tree["stray", ""][one.ifindex] = one.name
+        for name, ifindex in seen.ifbs.items():
+            if ifindex in roots:
+                tree["root", ""][name] = True
+                tree["leaf", name] = leaves.get(ifindex, {})
+                for classes, readbacks in self._classes[name](self._dump(tc.RTM_GETTCLASS, ifindex)):
+                    tree["class", name].update(classes)
+                    seen.readbacks[name].update(readbacks)
+        for ifindex, kind in seen.ingress.items():
+            self._read_hooks(seen, ifindex, kind)
         if program is not None:
-            tree.lanes = program.lanes.used()
-            tree.keys = program.links.numbers()
-            tree.addresses = program.addresses.numbers()
-            tree.is_unmatched_limited = program.unmatched == 2 * UNMATCHED
+            tree["lane", ""] = program.lanes.used()
+            tree["key", ""] = program.links.numbers()
+            tree["address", ""] = program.addresses.numbers()
+            if program.unmatched is not None:
+                tree["unmatched", ""][0] = program.unmatched
         return seen
 
+    def _read_qdiscs(self, seen: Observed) -> tuple[set[int], dict[int, dict[int, int]]]:
+        """(Interface numbers with our root, limits of leaves by interface number and minor)."""
+        roots: set[int] = set()
+        leaves: dict[int, dict[int, int]] = {}
+        for piece in self._qdiscs(self._dump(tc.RTM_GETQDISC)):
+            roots |= piece.roots
+            seen.ingress.update(piece.ingress)
+            for ifindex, found in piece.leaves.items():
+                leaves.setdefault(ifindex, {}).update(found)
+        return roots, leaves
+
     def _read_hooks(self, seen: Observed, ifindex: int, kind: str) -> None:
+        has_others = is_with_clsact = False
         for direction in DIRECTIONS if kind == "clsact" else (FROM_USER,):
-            filters = list(tc.parse_filters(self._dump(tc.RTM_GETTFILTER, ifindex, tc.HOOKS[direction])))
-            ours = {one.pref: one for one in filters if one.is_ours and one.chain == 0 and one.handle == 1}
-            others = [one for one in filters if one not in ours.values()]
-            if others:
-                seen.foreign[ifindex, direction] = others
+            filters = [
+                one
+                for piece in self._dump(tc.RTM_GETTFILTER, ifindex, tc.HOOKS[direction])
+                for one in tc.parse_filters(piece)
+            ]
+            ours = {one.pref: one for one in filters if one.is_ours}
+            seen.foreign[ifindex, direction] = [one for one in filters if not one.is_ours]
+            has_others = has_others or bool(seen.foreign[ifindex, direction])
             if ours:
                 admit, redirect = (ours.get(pref) for pref in (tc.PROGRAM_PREF, tc.ADMITTED_PREF))
-                seen.tree.hooks[ifindex, direction] = Hook(
+                hook = seen.tree["hook", ""][ifindex, direction] = Hook(
                     0 if admit is None else admit.program if admit.is_direct else -1,
-                    redirect.program if redirect is not None else 0,
-                    redirect is not None and redirect.redirect == seen.ifbs.get(direction, -1),
+                    0 if redirect is None else redirect.program,
+                    redirect is not None and redirect.redirect == seen.ifbs.get(IFB_NAMES[direction], -1),
+                    any(one.name == tc.NAME_WITH_CLSACT for one in ours.values()),
                 )
-                if any(one.name == tc.NAME_WITH_CLSACT for one in ours.values()):
-                    seen.with_clsact.add(ifindex)
-        if kind == "clsact":
-            is_alone = not any((ifindex, one) in seen.foreign for one in DIRECTIONS)
-            seen.tree.clsacts[ifindex] = Clsact(ifindex in seen.with_clsact and is_alone)
+                is_with_clsact = is_with_clsact or hook.is_with_clsact
+        if is_with_clsact and not has_others:
+            seen.tree["clsact", ""][ifindex] = True
 
     def _dump(self, kind: int, ifindex: int = 0, parent: int = 0) -> list[bytes]:
         """Nothing of a device that disappeared meanwhile: the next look sees that."""
@@ -116,58 +147,20 @@ class Reader:
                 if exc.number in (errno.ENODEV, errno.EINVAL, errno.ENOENT):
                     return []
                 raise
-            if not any(struct.unpack_from("=H", piece, 6)[0] & NLM_F_DUMP_INTR for piece in pieces):
+            if not any(_FLAGS_AT.unpack_from(piece)[0] & NLM_F_DUMP_INTR for piece in pieces):
                 return pieces
         raise AgentError("The kernel's traffic control changes faster than it can be read; try again.", retryable=True)
 
-    def read_classes(self, ifb: int, minors: Sequence[int]) -> tuple[dict[int, tc.HtbClass], dict[int, ClassStats]]:
-        """These classes of one IFB."""
-        questions = [tc.pack_class_name(ifb, one) for one in minors]
-        answers = [one for one in self._asker.ask_all(tc.RTM_GETTCLASS, questions) if isinstance(one, bytes)]
-        header = struct.Struct("=IHHII")
-        whole = [header.pack(16 + len(one), tc.RTM_NEWTCLASS, 0, 0, 0) + one for one in answers]
-        return self._trees.classes(whole)
-
-
-# --- others at the hooks ---------------------------------------------------------------------------------------
-
-
-def obstructions(seen: Observed, device: Device) -> dict[Direction, str]:
-    """At which hooks of a device our filters cannot sit, and why; a sentence's end with the remedy."""
-    found: dict[Direction, str] = {}
-    if seen.ingress.get(device.ifindex) == "ingress":
-        found[TO_USER] = 'it has an "ingress" qdisc of somebody else, which excludes clsact; let its owner use clsact'
-    for direction in DIRECTIONS:
-        for one in seen.foreign.get((device.ifindex, direction), []):
-            if one.chain == 0 and one.pref in (tc.PROGRAM_PREF, tc.ADMITTED_PREF):
-                found[direction] = f"a filter of somebody else has preference {one.pref}; let its owner move it"
-    return found
-
-
-def in_front(seen: Observed, device: Device) -> list[str]:
-    """What may take packets before we see them, in words."""
-    found = []
-    for direction in DIRECTIONS:
-        others = seen.foreign.get((device.ifindex, direction), [])
-        prefs = sorted({one.pref for one in others if one.chain == 0 and one.pref < tc.PROGRAM_PREF})
-        hook = tc.HOOK_NAMES[direction]
-        found += [f"a filter with preference {one} at {hook}" for one in prefs]
-        if programs := attached(device.ifindex, _TCX[direction]):
-            found.append(f"{programs} tcx program{'s' if programs > 1 else ''} at {hook}")
-    return found
-
-
-def behind(seen: Observed, device: Device) -> list[str]:
-    """Filters of others that never see limited packets, in words. At egress their programs do: packets come again."""
-    found = []
-    for direction in DIRECTIONS:
-        others = seen.foreign.get((device.ifindex, direction), [])
-        prefs = sorted(
-            {
-                one.pref
-                for one in others
-                if one.pref > tc.ADMITTED_PREF and not (direction == TO_USER and one.kind == "bpf" and one.is_direct)
-            }
-        )
-        found += [f"preference {one} at {tc.HOOK_NAMES[direction]}" for one in prefs]
-    return found
+    def read_again(self, seen: Observed, ifb: str, minors: Sequence[int]) -> None:
+        """These classes of one IFB, and no others. Raises `AgentError`."""
+        classes, readbacks = seen.tree["class", ifb], seen.readbacks[ifb]
+        for minor in minors:
+            classes.pop(minor, None)
+            readbacks.pop(minor, None)
+        questions = [tc.pack_class_name(seen.ifbs[ifb], one) for one in minors]
+        for body in self._asker.ask_all(tc.RTM_GETTCLASS, questions):
+            if isinstance(body, bytes):
+                message = _CLASS_HEADER.pack(16 + len(body), tc.RTM_NEWTCLASS, 0, 0, 0) + body
+                found = tc.parse_classes(message)
+                classes.update(found.classes)
+                readbacks.update(found.readbacks)

@@ -6,7 +6,9 @@ Layouts are those of linux/pkt_sched.h, linux/pkt_cls.h and linux/tc_act/tc_mirr
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from socket import htons
 from typing import Final, NamedTuple
 
@@ -61,8 +63,6 @@ _RATESPEC = struct.Struct("=BBHhHI")
 _HTB_TAIL = struct.Struct("=IIIII")  # buffer, cbuffer, quantum, level, priority
 _HTB_GLOB = struct.Struct("=IIIII")
 
-ClassName = tuple[Direction, int]  # the minor of its handle
-
 
 class HtbClass(NamedTuple):
     """As the kernel keeps it: bursts are the time that they take at that rate, in ticks."""
@@ -78,13 +78,14 @@ class HtbClass(NamedTuple):
     def rate_kbit(self) -> int:
         return self.rate_bytes_s // 125
 
-    @classmethod
-    def of(cls, rate_kbit: int) -> HtbClass:
+    @staticmethod
+    @cache
+    def of(rate_kbit: int) -> HtbClass:
         """Bursts of 4 ms, and of no less than two frames with what HTB's clock may be late."""
         rate = rate_kbit * 125
         burst = max(4000, rate_kbit // 2)
         ticks = min(_MAX_U32, (burst * _NS_PER_S + rate * _TICK_NS // 2) // (rate * _TICK_NS))
-        return cls(rate, rate, ticks, ticks)
+        return HtbClass(rate, rate, ticks, ticks)
 
 
 def leaf_bytes(rate_kbit: int) -> int:
@@ -92,17 +93,16 @@ def leaf_bytes(rate_kbit: int) -> int:
     return room_bytes(rate_kbit) + LEAF_RESERVE_BYTES
 
 
-class ClassStats(NamedTuple):
+class Readback(NamedTuple):
+    """One direction of a link as the kernel has it; `rate_kbit` 0 blocks. The others are HTB's."""
+
+    rate_kbit: int
     dropped_packets: int
     backlog_bytes: int
 
 
 def tcmsg(ifindex: int, handle: int = 0, parent: int = 0, info: int = 0) -> bytes:
     return _TCMSG.pack(0, ifindex, handle, parent, info)
-
-
-def handle_text(handle: int) -> str:
-    return f"{handle >> 16:x}:{handle & 0xFFFF or '':x}" if handle & 0xFFFF else f"{handle >> 16:x}:"
 
 
 # --- the tree of an IFB ----------------------------------------------------------------------------------------
@@ -134,17 +134,19 @@ def pack_class_name(ifindex: int, minor: int) -> bytes:
     return tcmsg(ifindex, OWN_ROOT | minor)
 
 
-def pack_leaf(ifindex: int, minor: int, limit_bytes: int, *, is_change: bool) -> list[Message]:
-    """In place, or instead of any other leaf of the class: another one of ours goes in between, because a qdisc of the
-    same handle would be changed, whatever its kind."""
+def pack_leaf(ifindex: int, minor: int, limit_bytes: int, *, now: int | None) -> list[Message]:
+    """`now`: limit of the leaf that is there, -1 for one of another kind, None for that of a new class.
+
+    A qdisc of the same handle would be changed, whatever its kind: so another one of ours goes in between.
+    """
     body = text(_TCA_KIND, "bfifo") + attribute(_TCA_OPTIONS, struct.pack("=I", limit_bytes))
-    name = (minor << 16, OWN_ROOT | minor)
-    if is_change:
-        return [(RTM_NEWQDISC, CHANGE, tcmsg(ifindex, *name) + body)]
-    return [(RTM_NEWQDISC, PUT, tcmsg(ifindex, handle, name[1]) + body) for handle in (name[0] | _TEMPORARY, name[0])]
+    parent, handle = OWN_ROOT | minor, minor << 16
+    if now is not None and now >= 0:
+        return [(RTM_NEWQDISC, CHANGE, tcmsg(ifindex, handle, parent) + body)]
+    handles = [handle] if now is None else [handle | _TEMPORARY, handle]
+    return [(RTM_NEWQDISC, PUT, tcmsg(ifindex, one, parent) + body) for one in handles]
 
 
-_HTB_KIND = text(_TCA_KIND, "htb")
 _BFIFO_HEAD = text(_TCA_KIND, "bfifo") + struct.pack("=HH", 8, _TCA_OPTIONS)
 # Header, tcmsg, then what is there in almost every message; others go the long way.
 _CLASS = struct.Struct("=I16xiII4x60s24xI4xII")  # kind and options; 24 B of other statistics; queue
@@ -153,35 +155,35 @@ _OPTIONS_HEAD = struct.pack("=HH", 52, _TCA_OPTIONS)
 _QDISC = struct.Struct("=I16xiII4x16sI")
 
 
-class TreeReader:
-    """Reads dumps of thousands of classes: equal options are decoded once."""
+class Classes(NamedTuple):
+    """Of an IFB, by minor. Classes that we do not make have an impossible rate."""
 
-    def __init__(self) -> None:
-        self._decoded: dict[bytes, HtbClass] = {}
+    classes: dict[int, HtbClass]
+    readbacks: dict[int, Readback]
 
-    def classes(self, pieces: Iterable[bytes]) -> tuple[dict[int, HtbClass], dict[int, ClassStats]]:
-        """Of one IFB's dump, by minor. Classes that we do not make have an impossible rate."""
-        classes: dict[int, HtbClass] = {}
-        stats: dict[int, ClassStats] = {}
-        for piece in pieces:
-            position, end = 0, len(piece)
-            while position + _CLASS.size <= end:
-                length, _, handle, parent, options, head, backlog, drops = _CLASS.unpack_from(piece, position)
-                if head == _QUEUE_HEAD and parent == AT_ROOT and options[8:12] == _OPTIONS_HEAD:
-                    found = self._decoded.get(options)
-                    if found is None:
-                        found = self._decoded[options] = _parse_class(piece[position + 36 : position + length])[0]
-                else:
-                    found, (drops, backlog) = _parse_class(piece[position + 36 : position + length])
-                    if parent != AT_ROOT:
-                        found = found._replace(rate_bytes_s=0)
-                if handle >> 16 == OWN_MAJOR:
-                    classes[handle & 0xFFFF] = found
-                    stats[handle & 0xFFFF] = ClassStats(drops, backlog)
-                position += length + 3 & ~3
-        if len(self._decoded) > 4 * len(classes) + 100:
-            self._decoded.clear()
-        return classes, stats
+
+@lru_cache(maxsize=16_384)
+def _class_of(options: bytes) -> HtbClass:
+    """Of kind and options; thousands of classes have the same."""
+    return _parse_class(options)[0]
+
+
+def parse_classes(piece: bytes) -> Classes:
+    found = Classes({}, {})
+    position, end = 0, len(piece)
+    while position + _CLASS.size <= end:
+        length, _, handle, parent, options, head, backlog, drops = _CLASS.unpack_from(piece, position)
+        if head == _QUEUE_HEAD and parent == AT_ROOT and options[8:12] == _OPTIONS_HEAD:
+            one = _class_of(options)
+        else:
+            one, (drops, backlog) = _parse_class(piece[position + 36 : position + length])
+            if parent != AT_ROOT:
+                one = one._replace(rate_bytes_s=0)
+        if handle >> 16 == OWN_MAJOR:
+            minor = handle & 0xFFFF
+            found.classes[minor], found.readbacks[minor] = one, Readback(one.rate_kbit, drops, backlog)
+        position += length + 3 & ~3
+    return found
 
 
 def _parse_class(data: bytes) -> tuple[HtbClass, tuple[int, int]]:
@@ -203,33 +205,30 @@ def _parse_class(data: bytes) -> tuple[HtbClass, tuple[int, int]]:
 
 
 class Qdiscs(NamedTuple):
-    """What the kernel's one list of qdiscs says. Interface numbers that have: our HTB as root; a `clsact` or `ingress`
-    (its kind). `leaves`: limits in bytes by interface number and minor of the class; -1 for one unlike ours."""
+    """Of one piece of the kernel's list. Interface numbers that have: our HTB as root; a `clsact` or `ingress` (its
+    kind). `leaves`: limits in bytes by interface number and minor of the class; -1 for one unlike ours."""
 
     roots: set[int]
     ingress: dict[int, str]
     leaves: dict[int, dict[int, int]]
 
 
-def parse_qdiscs(pieces: Iterable[bytes], ifbs: frozenset[int]) -> Qdiscs:
-    roots: set[int] = set()
-    ingress: dict[int, str] = {}
-    leaves: dict[int, dict[int, int]] = {one: {} for one in ifbs}
-    for piece in pieces:
-        position, end = 0, len(piece)
-        while position + _QDISC.size <= end:
-            length, ifindex, handle, parent, head, limit = _QDISC.unpack_from(piece, position)
-            if parent >> 16 == OWN_MAJOR and ifindex in ifbs:
-                minor = parent & 0xFFFF
-                leaves[ifindex][minor] = limit if head == _BFIFO_HEAD and handle == minor << 16 else -1
-            elif parent == AT_INGRESS or (parent == AT_ROOT and handle == OWN_ROOT):
-                kind = text_of(dict(attributes(piece[position + 36 : position + length])).get(_TCA_KIND, b""))
-                if parent == AT_INGRESS:
-                    ingress[ifindex] = kind
-                elif kind == "htb":
-                    roots.add(ifindex)
-            position += length + 3 & ~3
-    return Qdiscs(roots, ingress, leaves)
+def parse_qdiscs(piece: bytes) -> Qdiscs:
+    found = Qdiscs(set(), {}, defaultdict(dict))
+    position, end = 0, len(piece)
+    while position + _QDISC.size <= end:
+        length, ifindex, handle, parent, head, limit = _QDISC.unpack_from(piece, position)
+        if parent >> 16 == OWN_MAJOR:
+            is_as_ours = head == _BFIFO_HEAD and handle == (parent & 0xFFFF) << 16
+            found.leaves[ifindex][parent & 0xFFFF] = limit if is_as_ours else -1
+        elif parent == AT_INGRESS or (parent == AT_ROOT and handle == OWN_ROOT):
+            kind = text_of(dict(attributes(piece[position + 36 : position + length])).get(_TCA_KIND, b""))
+            if parent == AT_INGRESS:
+                found.ingress[ifindex] = kind
+            elif kind == "htb":
+                found.roots.add(ifindex)
+        position += length + 3 & ~3
+    return found
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------
@@ -277,17 +276,16 @@ class Filter(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        is_name = self.name in (NAME, NAME_WITH_CLSACT)
-        return self.kind == "bpf" and self.pref in (PROGRAM_PREF, ADMITTED_PREF) and is_name
+        is_place = self.chain == 0 and self.handle == 1 and self.pref in (PROGRAM_PREF, ADMITTED_PREF)
+        return is_place and self.name in (NAME, NAME_WITH_CLSACT)
 
 
-def parse_filters(pieces: Iterable[bytes]) -> Iterator[Filter]:
-    for piece in pieces:
-        for kind, _, start, end in messages_of(piece):
-            if kind == RTM_NEWTFILTER:
-                _, _, handle, _, info = _TCMSG.unpack_from(piece, start)
-                if handle:  # 0: the list itself
-                    yield _parse_filter(handle, info >> 16, piece[start + _TCMSG.size : end])
+def parse_filters(piece: bytes) -> Iterator[Filter]:
+    for kind, _, start, end in messages_of(piece):
+        if kind == RTM_NEWTFILTER:
+            _, _, handle, _, info = _TCMSG.unpack_from(piece, start)
+            if handle:  # 0: the list itself
+                yield _parse_filter(handle, info >> 16, piece[start + _TCMSG.size : end])
 
 
 def _parse_filter(handle: int, pref: int, data: bytes) -> Filter:

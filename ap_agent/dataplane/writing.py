@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import errno
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from ap_agent.common.errors import AgentError, NotPermittedError
 from ap_agent.common.progress import Progress
 from ap_agent.dataplane import tc
 from ap_agent.dataplane.attributes import ADD, CHANGE, Message
-from ap_agent.dataplane.devices import (
-    DIRECTIONS,
-    IFB_NAMES,
-    TO_USER,
-    pack_ifb,
-    pack_removal,
-    pack_up,
-    read_devices,
-)
+from ap_agent.dataplane.devices import IFB_NAMES, TO_USER, pack_ifb, pack_removal, pack_up, read_devices
 from ap_agent.dataplane.program import Program
 from ap_agent.dataplane.reading import Observed
-from ap_agent.dataplane.rtsocket import Refusal, RtSocket
+from ap_agent.dataplane.rtsocket import RtSocket
 from ap_agent.dataplane.tree import UNMATCHED, Operation
-from ap_agent.document.state import ClosedSegment
+from ap_agent.document.state import ClosedSegment, Counters
 
 # A packet that found its key before that was deleted is counted within microseconds, unless its processor was stopped.
 LAST_PACKET_S = 0.005
 _AT_ONCE = 2000  # operations between two words of progress
 
 OnClosed = Callable[[tuple[ClosedSegment, ...]], None]
-_IN_MEMORY = ("lane", "key", "address", "unmatched")
+Answers = list[str | None]  # of each operation why it was refused; None: it was done
 
 
 class Writer:
@@ -40,75 +31,71 @@ class Writer:
 
     def __init__(self, asker: RtSocket, on_closed: OnClosed, progress: Progress | None) -> None:
         self._asker, self._on_closed, self._progress = asker, on_closed, progress
+        self.closed: tuple[ClosedSegment, ...] = ()
 
-    def apply(
-        self, operations: Sequence[Operation], seen: Observed, program: Program | None
-    ) -> tuple[list[str | None], tuple[ClosedSegment, ...]]:
-        """For each operation why it was refused, None if it was done; and the lanes that ended."""
-        answers: list[str | None] = []
-        closed: list[ClosedSegment] = []
-        for table, run in groupby(
-            operations, key=lambda one: "lanes gone" if _is_end(one) else one.table in _IN_MEMORY
-        ):
-            for some in _pieces(list(run), _AT_ONCE):
-                if table == "lanes gone" and program is not None:
-                    closed += self._close(some, program)
-                    answers += [None] * len(some)
-                elif table and program is not None:
-                    answers += [_write(one, program) for one in some]
-                else:
-                    answers += self._send(some, seen, program)
+    def apply(self, operations: Sequence[Operation], seen: Observed, program: Program | None) -> Answers:
+        """What ended on the way is in `closed`."""
+        ways = {"memory": self._write, "lanes gone": self._close, "ifbs": self._make_ifbs, "netlink": self._send}
+        answers: Answers = []
+        for way, run in groupby(operations, key=_way):
+            several = list(run)
+            for at in range(0, len(several), _AT_ONCE):
+                answers += ways[way](several[at : at + _AT_ONCE], seen, program)
                 if self._progress is not None:
                     self._progress(len(answers), len(operations))
-        return answers, tuple(closed)
-
-    def _send(self, operations: list[Operation], seen: Observed, program: Program | None) -> list[str | None]:
-        answers: list[str | None] = []
-        for is_ifb, run in groupby(operations, key=lambda one: one.table == "ifb" and one.kind == "add"):
-            some = list(run)
-            answers += [_said(one) for one in self._asker.send([_messages(one, seen, program) for one in some])]
-            if is_ifb:
-                numbers = {one.name: one.ifindex for one in read_devices(self._asker) if one.is_our_ifb}
-                seen.ifbs = {one: numbers[IFB_NAMES[one]] for one in DIRECTIONS if IFB_NAMES[one] in numbers}
         return answers
 
-    def _close(self, operations: list[Operation], program: Program) -> list[ClosedSegment]:
-        time.sleep(LAST_PACKET_S)
-        closed = [closed_segment(program, one.name) for one in operations]
-        self._on_closed(tuple(closed))
-        for one in operations:
-            program.lanes.forget(one.name)
-        return closed
+    def _make_ifbs(self, operations: list[Operation], seen: Observed, program: Program | None) -> Answers:
+        answers = self._send(operations, seen, program)
+        seen.ifbs = {
+            one.name: one.ifindex for one in read_devices(self._asker) if one.is_our_ifb and one.name in IFB_NAMES
+        }
+        return answers
+
+    def _send(self, operations: list[Operation], seen: Observed, program: Program | None) -> Answers:
+        """Raises `NotPermittedError`."""
+        answers = self._asker.send([_messages(one, seen, program) for one in operations])
+        if any(one is not None and one.number == errno.EPERM for one in answers):
+            raise NotPermittedError("The kernel lets this process change nothing. Run as root or with CAP_NET_ADMIN.")
+        return [None if one is None else str(one) for one in answers]
+
+    def _write(self, operations: list[Operation], _: Observed, program: Program | None) -> Answers:
+        return [_written(one, program) for one in operations if program is not None]
+
+    def _close(self, operations: list[Operation], _: Observed, program: Program | None) -> Answers:
+        if program is not None:
+            time.sleep(LAST_PACKET_S)
+            self.keep(program.lanes.ended([one.name for one in operations]))
+            for one in operations:
+                program.lanes.forget(one.name)
+        return [None] * len(operations)
+
+    def keep(self, ended: Sequence[tuple[int, int, int, Counters]]) -> None:
+        """These lanes, with rate and segment, have ended."""
+        now_ms = time.time_ns() // 1_000_000
+        closed = tuple(
+            ClosedSegment(
+                shown_id(lane // 2), "from_user" if lane % 2 else "to_user", segment, rate_kbit, now_ms, counters
+            )
+            for lane, rate_kbit, segment, counters in ended
+        )
+        self._on_closed(closed)
+        self.closed += closed
 
 
-def closed_segment(program: Program, lane: int) -> ClosedSegment:
-    """As of now; interface id 0 is what no link has."""
-    rate_kbit, segment, counters = program.lanes.counters(lane)
-    interface_id = 0 if lane // 2 == UNMATCHED else lane // 2
-    direction = "from_user" if lane % 2 else "to_user"
-    return ClosedSegment(interface_id, direction, segment, rate_kbit, time.time_ns() // 1_000_000, counters)  # type: ignore[arg-type]
+def shown_id(interface_id: int) -> int:
+    return 0 if interface_id == UNMATCHED else interface_id
 
 
-def _pieces(operations: list[Operation], size: int) -> Iterator[list[Operation]]:
-    for at in range(0, len(operations), size):
-        yield operations[at : at + size]
+def _way(one: Operation) -> str:
+    if one.table == "lane" and one.kind == "remove":
+        return "lanes gone"
+    if one.table in ("lane", "key", "address", "unmatched"):
+        return "memory"
+    return "ifbs" if (one.table, one.kind) == ("ifb", "add") else "netlink"
 
 
-def _is_end(one: Operation) -> bool:
-    return one.table == "lane" and one.kind == "remove"
-
-
-def _said(refusal: Refusal | None) -> str | None:
-    """Raises `NotPermittedError`."""
-    if refusal is None:
-        return None
-    if refusal.number == errno.EPERM:
-        raise NotPermittedError("The kernel lets this process change nothing. Run as root or with CAP_NET_ADMIN.")
-    name = errno.errorcode.get(refusal.number, str(refusal.number))
-    return f"{name} ({refusal.text or os.strerror(refusal.number)})"
-
-
-def _write(one: Operation, program: Program) -> str | None:
+def _written(one: Operation, program: Program) -> str | None:
     try:
         match one.table:
             case "lane" if one.now is None:
@@ -124,37 +111,40 @@ def _write(one: Operation, program: Program) -> str | None:
             case "address":
                 program.put_address(one.name, one.then, is_new=one.now is None)
             case _:
-                program.unmatched = 2 * UNMATCHED if one.then else None
+                program.unmatched = one.then
     except AgentError as exc:
         return exc.message
     return None
 
 
 def _messages(one: Operation, seen: Observed, program: Program | None) -> list[Message]:
+    """An IFB that could not be made has number 0, and the kernel refuses what is to be done there."""
+    if one.table == "leaf":
+        return tc.pack_leaf(seen.ifbs.get(one.device, 0), one.name, one.then, now=one.now)
     if one.table == "hook":
         return _hook_messages(one, seen, program)
-    if one.table == "clsact":
-        kind, flags = (tc.RTM_DELQDISC, CHANGE) if one.kind == "remove" else (tc.RTM_NEWQDISC, ADD)
-        return [(kind, flags, tc.pack_clsact(one.name))]
-    if one.table == "ifb" and one.kind == "add":
+    if (one.table, one.kind) == ("ifb", "add"):
         return pack_ifb(one.name)
-    if one.table == "ifb":
-        number = seen.ifbs[one.name]
-        return [pack_up(number) if one.kind == "change" else pack_removal(number)]
-    return [pack_removal(one.name)] if one.table == "stray" else _tree_messages(one, seen)
+    return [_message(one, seen.ifbs.get(one.device, 0))]
 
 
-def _tree_messages(one: Operation, seen: Observed) -> list[Message]:
-    """An IFB that could not be made has number 0, and the kernel refuses what is to be done there."""
-    if one.table == "root":
-        return [tc.pack_root(seen.ifbs.get(one.name, 0))]
-    direction, minor = one.name
-    ifb = seen.ifbs.get(direction, 0)
-    if one.table == "leaf":
-        return tc.pack_leaf(ifb, minor, one.then, is_change=one.now is not None and one.now >= 0)
-    if one.kind == "remove":
-        return [(tc.RTM_DELTCLASS, CHANGE, tc.pack_class_name(ifb, minor))]
-    return [tc.pack_class(ifb, minor, one.then, is_new=one.now is None)]
+def _message(one: Operation, ifb: int) -> Message:
+    match one.table, one.kind:
+        case "root", _:
+            found = tc.pack_root(ifb)
+        case "class", "remove":
+            found = tc.RTM_DELTCLASS, CHANGE, tc.pack_class_name(ifb, one.name)
+        case "class", _:
+            found = tc.pack_class(ifb, one.name, one.then, is_new=one.now is None)
+        case "clsact", "remove":
+            found = tc.RTM_DELQDISC, CHANGE, tc.pack_clsact(one.name)
+        case "clsact", _:
+            found = tc.RTM_NEWQDISC, ADD, tc.pack_clsact(one.name)
+        case "ifb", "change":
+            found = pack_up(ifb)
+        case _:
+            found = pack_removal(one.name if one.table == "stray" else ifb)
+    return found
 
 
 def _hook_messages(one: Operation, seen: Observed, program: Program | None) -> list[Message]:
@@ -164,12 +154,11 @@ def _hook_messages(one: Operation, seen: Observed, program: Program | None) -> l
         return [tc.pack_filter_removal(ifindex, direction, pref) for pref, number in prefs if number]
     if program is None:
         return []  # nobody wants filters without a program
-    is_own = ifindex in seen.with_clsact or ifindex not in seen.ingress
     return tc.pack_filters(
         ifindex,
         direction,
         program_fd=program.fds["to_user" if direction == TO_USER else "from_user"],
         admitted_fd=program.fds["admitted"],
-        ifb=seen.ifbs.get(direction, 0),
-        name=tc.NAME_WITH_CLSACT if is_own else tc.NAME,
+        ifb=seen.ifbs.get(IFB_NAMES[direction], 0),
+        name=tc.NAME_WITH_CLSACT if one.then.is_with_clsact else tc.NAME,
     )

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ap_agent.dataplane.libbpf import pin
-from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, Counters, Key, Lane, Program, room_bytes
+from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, Key, Lane, Program, room_bytes
+from ap_agent.document.state import Counters
 from measuring.netns import Lab, Namespace, run_command
 
 AP, USER, OTHER = "192.0.2.1", "192.0.2.11", "192.0.2.12"
@@ -122,8 +123,8 @@ class Bed:
 
     def counters(self, interface_id: int) -> tuple[Counters, Counters]:
         """To the user, from the user."""
-        lanes = self.program.lanes
-        return lanes.counters(2 * interface_id)[2], lanes.counters(2 * interface_id + 1)[2]
+        counted = self.program.lanes.counted()
+        return counted[2 * interface_id][1], counted[2 * interface_id + 1][1]
 
     def send(self, frames: Sequence[bytes], *, from_ap: bool = False) -> None:
         """Frames of the user, or of the attachment point itself."""
@@ -246,7 +247,7 @@ def bed() -> Iterator[Bed]:
         pins.mkdir()
         run_command(["mount", "-t", "bpf", "bpf", str(pins)])
         stack.callback(run_command, ["umount", str(pins)])
-        program = Program(None)
+        program = Program.loaded()
         stack.callback(program.close)
         for name, fd in program.fds.items():
             pin(fd, pins / name)

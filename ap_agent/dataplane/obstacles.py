@@ -1,0 +1,65 @@
+"""What of others stands in the way of limits: at the names of our IFBs, at the hooks, around our filters there.
+
+A hook that our filters cannot have fails every link: which packets take it is a matter of routes, rules and neighbours
+that change without a word to us, so that no link is certain not to need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ap_agent.common.problem import Problem
+from ap_agent.dataplane import tc
+from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, TO_USER, Device, Direction
+from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, attached
+from ap_agent.dataplane.reading import Observed
+
+_TCX: Final = {TO_USER: BPF_TCX_EGRESS, FROM_USER: BPF_TCX_INGRESS}
+_SHOWN: Final = {TO_USER: "to the user ASes", FROM_USER: "from the user ASes"}
+
+
+def of_names(seen: Observed) -> Iterator[Problem]:
+    for name in seen.taken_names:
+        message = f"A device {name} is there that is not ours. Rename it, the limiter needs this name."
+        yield Problem("foreign_device", name, message)
+
+
+def of_hook(seen: Observed, device: Device, direction: Direction) -> Problem | None:
+    """Why our filters cannot sit there."""
+    why = None
+    if direction == TO_USER and seen.ingress.get(device.ifindex) == "ingress":
+        why = 'it has an "ingress" qdisc of somebody else, which excludes clsact; let its owner use clsact'
+    for one in seen.foreign.get((device.ifindex, direction), ()):
+        if one.chain == 0 and one.pref in (tc.PROGRAM_PREF, tc.ADMITTED_PREF):
+            why = f"a filter of somebody else has preference {one.pref}; let its owner move it"
+    if why is None:
+        return None
+    message = f"Packets {_SHOWN[direction]} on {device.name} cannot be limited: {why}."
+    return Problem("hook_obstructed", device.name, message)
+
+
+def of_others(seen: Observed, device: Device) -> Iterator[Problem]:
+    """Who may take packets before we see them, and who never sees limited packets."""
+    behind = []
+    for direction in DIRECTIONS:
+        hook, others = tc.HOOK_NAMES[direction], seen.foreign.get((device.ifindex, direction), ())
+        first = sorted({one.pref for one in others if one.chain == 0 and one.pref < tc.PROGRAM_PREF})
+        in_front = [f"a filter with preference {one} at {hook}" for one in first]
+        if programs := attached(device.ifindex, _TCX[direction]):
+            in_front.append(f"{programs} tcx program{'s' if programs > 1 else ''} at {hook}")
+        for one in in_front:
+            message = (
+                f"On {device.name} {one} is in front of ours, and what it takes is not limited. Let its owner move it."
+            )
+            yield Problem("hook_obstructed", device.name, message)
+        # At egress their programs do see them: packets come again, from the IFB.
+        last = {
+            one.pref
+            for one in others
+            if one.pref > tc.ADMITTED_PREF and not (direction == TO_USER and one.kind == "bpf" and one.is_direct)
+        }
+        behind += [f"preference {one} at {hook}" for one in sorted(last)]
+    if behind:
+        message = f"On {device.name} filters behind ours ({', '.join(behind)}) never see limited packets."
+        yield Problem("filter_behind", device.name, message)
