@@ -15,7 +15,7 @@ from ap_agent.common.progress import Progress
 from ap_agent.dataplane import obstacles
 from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, looked_at, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
-from ap_agent.dataplane.program import OBJECT, Program
+from ap_agent.dataplane.program import MOST_LANES, OBJECT, Program
 from ap_agent.dataplane.reading import Observed, Reader
 from ap_agent.dataplane.rtsocket import RtSocket
 from ap_agent.dataplane.tree import UNMATCHED, Hook, Operation, Target, Tree, difference, minor_of
@@ -25,6 +25,7 @@ from ap_agent.document.state import Counters, Direction
 
 ATTEMPTS = 4
 _DIRECTION_NAMES: tuple[Direction, Direction] = ("to_user", "from_user")
+_LANE_NAMES = [(shown_id(lane >> 1), _DIRECTION_NAMES[lane & 1]) for lane in range(MOST_LANES)]
 
 
 @dataclass
@@ -168,7 +169,7 @@ class Engine:
     def counters(self) -> Mapping[tuple[int, Direction], tuple[int, Counters]]:
         """(Segment, counters) of each direction of each link, (0, ...) of what no link has. Memory only."""
         found = self._program.lanes.counted() if self._program is not None else {}
-        return {(shown_id(lane >> 1), _DIRECTION_NAMES[lane & 1]): both for lane, both in found.items()}
+        return {_LANE_NAMES[lane]: both for lane, both in found.items()}
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Every charge is multiplied; 1.0: no cap of the attachment point."""
@@ -197,12 +198,11 @@ class Engine:
         ]
         now, hooks, clsacts = seen.tree, {}, {}
         for device in devices:
-            ifindex, kind = device.ifindex, seen.ingress.get(device.ifindex)
-            if kind is None or ifindex in now["clsact", ""]:
+            ifindex = device.ifindex
+            if ifindex in now["clsact", ""]:
                 clsacts[ifindex] = True
-            is_ours = ifindex in clsacts or any(
-                now["hook", ""][one].is_with_clsact for one in now["hook", ""] if one[0] == ifindex
-            )
+            at_hooks = [found for (one, _), found in now["hook", ""].items() if one == ifindex]
+            is_ours = ifindex not in seen.ingress or any(one.is_with_clsact for one in at_hooks)
             for direction in DIRECTIONS:
                 if (obstacle := obstacles.of_hook(seen, device, direction)) is not None:
                     fatal.append(obstacle)

@@ -38,6 +38,7 @@ BLOCKED, OBSERVED = 1, 2
 WITH_REMOTE_PORT, WITH_LOCAL_ADDRESS, WITH_LOCAL_PORT = 1, 2, 4
 LEAF_RESERVE_BYTES: Final = 140_000  # above the room: two of the largest datagrams
 
+MOST_LANES: Final = 16_384
 LAYOUT: Final = "1"  # of the maps; who changes what they mean to program or user space counts up
 
 _COST_SHIFT = 20
@@ -173,9 +174,9 @@ class Lanes:
         return dict(self._used)
 
     def counted(self) -> dict[int, tuple[int, Counters]]:
-        """(Segment, counters) of each lane that has a segment."""
+        """(Segment, counters) of each lane that has a segment, until the next look."""
         self._look()
-        return dict(self._counted)
+        return self._counted
 
     def ended(self, numbers: Collection[int]) -> list[tuple[int, int, int, Counters]]:
         """(Lane, rate in kbit/s, segment, counters) of those of them that have a segment."""

@@ -183,7 +183,7 @@ def _key_text(packed: bytes) -> str:
 # Links are lowered first in the program and last in HTB, and raised the other way round: what was admitted is paced.
 _ORDER: Final = (
     *("put ifb", "put root", "lower lane", "put class", "put leaf", "put lane", "put key", "put address"),
-    *("put unmatched", "put clsact", "put hook", "remove hook", "remove clsact", "remove unmatched", "remove key"),
+    *("put unmatched", "put hook", "remove hook", "remove clsact", "remove unmatched", "remove key"),
     *("shrink address", "remove address", "remove lane", "remove class", "remove ifb", "remove stray"),
 )
 
@@ -191,7 +191,7 @@ _ORDER: Final = (
 def difference(now: Tree, then: Tree, names: Mapping[int, str]) -> list[Operation]:
     """What makes `then` of `now`, in an order in which no packet of a link is ever free. `names`: of devices.
 
-    A root and a leaf go with what they belong to, and so do the classes of an IFB that goes.
+    A root and a leaf go with what they belong to, and so do the classes of an IFB and the filters of a clsact that go.
     """
     found: dict[str, list[Operation]] = defaultdict(list)
     for table, wanted in then.items():
@@ -199,6 +199,8 @@ def difference(now: Tree, then: Tree, names: Mapping[int, str]) -> list[Operatio
             found[step].append(one)
     if not then["ifb", ""]:
         found["remove class"].clear()
+    gone = {one.name for one in found["remove clsact"]}
+    found["remove hook"] = [one for one in found["remove hook"] if one.name[0] not in gone]
     return [one for step in _ORDER for one in found[step]]
 
 

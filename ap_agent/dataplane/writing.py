@@ -136,10 +136,8 @@ def _message(one: Operation, ifb: int) -> Message:
             found = tc.RTM_DELTCLASS, CHANGE, tc.pack_class_name(ifb, one.name)
         case "class", _:
             found = tc.pack_class(ifb, one.name, one.then, is_new=one.now is None)
-        case "clsact", "remove":
-            found = tc.RTM_DELQDISC, CHANGE, tc.pack_clsact(one.name)
         case "clsact", _:
-            found = tc.RTM_NEWQDISC, ADD, tc.pack_clsact(one.name)
+            found = tc.RTM_DELQDISC, CHANGE, tc.pack_clsact(one.name)
         case "ifb", "change":
             found = pack_up(ifb)
         case _:
@@ -154,7 +152,10 @@ def _hook_messages(one: Operation, seen: Observed, program: Program | None) -> l
         return [tc.pack_filter_removal(ifindex, direction, pref) for pref, number in prefs if number]
     if program is None:
         return []  # nobody wants filters without a program
-    return tc.pack_filters(
+    # A clsact of ours comes together with the filters that say so: who is killed leaves none that is nobody's.
+    clsact = [(tc.RTM_NEWQDISC, ADD, tc.pack_clsact(ifindex))] if ifindex not in seen.ingress else []
+    seen.ingress.setdefault(ifindex, "clsact")
+    return clsact + tc.pack_filters(
         ifindex,
         direction,
         program_fd=program.fds["to_user" if direction == TO_USER else "from_user"],

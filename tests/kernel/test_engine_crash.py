@@ -1,0 +1,240 @@
+"""Killed with SIGKILL between any two effects on kernel or maps, and started again: the same end, and no limit lost.
+
+The engine runs in a process of its own, forked inside the namespace of the attachment point, and kills itself before
+its n-th effect. Effects are what the kernel does at once: the messages of one operation, an entry of a map, one write
+to the memory that it shares with the program, a name of a map or program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.dataplane import libbpf, program
+from ap_agent.dataplane.attributes import Message
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.rtsocket import Refusal, RtSocket
+from ap_agent.dataplane.wanted import Wanted
+from ap_agent.document.state import ClosedSegment
+from measuring.netns import available
+from tests.kernel.engine_bed import AP1, AP2, AP_PORT, U1, U2, USER_PORT, EngineBed, engine_bed, link, wanted
+
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
+
+BURST = 90  # packets of 1000 B; the room of 500 kbit/s is 20 of them, and a few more pass in the meantime
+MOST_OF_A_BURST = 60
+CUTS = 12  # of a step with more effects than that, from a beginning that is another one in each run
+
+LIMITED, BLOCKED = link(7, 500), link(8, 0, ip=U2)
+STEPS: dict[str, tuple[Wanted, Wanted]] = {
+    "install": (Wanted(), wanted(LIMITED, BLOCKED)),
+    "change": (wanted(LIMITED, BLOCKED), wanted(link(7, 300, 600), BLOCKED)),
+    "another link takes the packets": (wanted(LIMITED, BLOCKED), wanted(link(9, 400), BLOCKED)),
+    "another address and everything else": (
+        wanted(LIMITED, BLOCKED),
+        wanted(LIMITED, BLOCKED, link(10, 900, ip="192.0.2.77"), unmatched_kbit=9000),
+    ),
+    "one goes": (wanted(LIMITED, BLOCKED, link(10, 900, ip="192.0.2.77")), wanted(LIMITED, BLOCKED)),
+    "removal": (wanted(LIMITED, BLOCKED), Wanted()),
+}
+
+
+@pytest.fixture
+def bed() -> Iterator[EngineBed]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as made:
+        yield made
+
+
+# --- dying -----------------------------------------------------------------------------------------------------
+
+
+def _count_effects(before_each: Callable[[], None]) -> None:
+    """In this process, from now on."""
+    send = RtSocket.send
+
+    def sent(self: RtSocket, groups: Sequence[Sequence[Message]]) -> list[Refusal | None]:
+        answers: list[Refusal | None] = []
+        for group in groups:
+            before_each()
+            answers += send(self, [group])
+        return answers
+
+    RtSocket.send = sent  # type: ignore[method-assign]
+    for owner, name in (
+        (libbpf.HashMap, "put"),
+        (libbpf.HashMap, "delete"),
+        (program.Lanes, "put"),
+        (program.Lanes, "_set_segment"),
+        (program.Program, "put_address"),
+        (program, "pin"),
+        (program, "make_folder"),
+        (program, "_load"),
+        (Path, "unlink"),
+    ):
+        setattr(owner, name, _counted(getattr(owner, name), before_each))
+
+
+def _counted(function: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
+    def counted(*arguments: Any, **named: Any) -> Any:
+        before()
+        return function(*arguments, **named)
+
+    return counted
+
+
+def _run_killed(bed: EngineBed, what: Wanted, effects: int) -> bool:
+    """Whether it was killed before its effect of this number, and so was not the whole pass."""
+    return bed.ap.call(lambda: _forked(bed.maps_dir, what, effects))
+
+
+def _forked(maps_dir: Path, what: Wanted, effects: int) -> bool:
+    pid = os.fork()
+    if pid:
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
+        return os.WIFSIGNALED(status)
+    left = [effects]
+
+    def die_in_time() -> None:
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+
+    try:
+        engine = Engine(maps_dir)
+        _count_effects(die_in_time)
+        outcome = engine.reset() if not what.links else engine.enforce(what)
+        os._exit(0 if outcome.is_ok else 3)
+    finally:
+        os._exit(4)
+
+
+# --- what packets see ------------------------------------------------------------------------------------------
+
+
+class Prober:
+    """Sends a burst each way of each user at once, and counts what arrives."""
+
+    def __init__(self, bed: EngineBed, stack: contextlib.ExitStack) -> None:
+        self._ways: dict[str, tuple[socket.socket, tuple[str, int], socket.socket]] = {}
+        for name, host, user, ours in (("limited", bed.u1, U1, AP1), ("blocked", bed.u2, U2, AP2)):
+            theirs = stack.enter_context(host.call(lambda user=user: _bound(user, USER_PORT)))  # type: ignore[misc]
+            mine = stack.enter_context(bed.ap.call(lambda ours=ours: _bound(ours, AP_PORT)))  # type: ignore[misc]
+            self._ways[f"{name} to user"] = mine, (user, USER_PORT), theirs
+            self._ways[f"{name} from user"] = theirs, (ours, AP_PORT), mine
+
+    def arrived(self) -> dict[str, int]:
+        for source, sink, _ in self._ways.values():
+            for _ in range(BURST):
+                with contextlib.suppress(OSError):
+                    source.sendto(bytes(958), sink)
+        time.sleep(0.05)  # what passes at once is there; what waits is counted with the next burst
+        return {name: _drained(sink) for name, (_, _, sink) in self._ways.items()}
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, 33, 4 << 20)  # SO_RCVBUFFORCE
+    sock.bind((address, port))
+    sock.setblocking(False)
+    return sock
+
+
+def _drained(sock: socket.socket) -> int:
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while sock.recv(2000):
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_killed_between_any_two_effects_no_limit_is_lost_and_the_next_pass_ends_the_same(
+    bed: EngineBed, name: str
+) -> None:
+    before, after = STEPS[name]
+    clean = bed.snapshot()
+    bed.enforce(before)
+    bed.enforce(after)
+    whole, counted = bed.snapshot(), set(bed.engine.counters())
+    has_limits = bool(before.links and after.links)
+    with contextlib.ExitStack() as stack:
+        prober = Prober(bed, stack)
+        total = _effects(bed, before, after)
+        stride = -(-total // CUTS)
+        for effects in range(time.time_ns() % stride, total, stride):
+            bed.engine.reset()
+            bed.restart()
+            if before.links:
+                assert bed.enforce(before).is_ok
+            bed.engine.close()
+            assert _run_killed(bed, after, effects), (effects, total)
+            found = prober.arrived()
+            if has_limits:
+                assert (found["blocked to user"], found["blocked from user"]) == (0, 0), effects
+                assert 0 < found["limited to user"] <= MOST_OF_A_BURST, (effects, found)
+                assert 0 < found["limited from user"] <= MOST_OF_A_BURST, (effects, found)
+            else:  # a redirect to what is not there would lose everything
+                assert found["limited to user"] > 0, effects
+                assert found["limited from user"] > 0, effects
+            bed.engine = bed.new_engine()
+            outcome = bed.engine.reset() if not after.links else bed.enforce(after)
+            assert (outcome.is_ok, outcome.problems) == (True, ()), effects
+            assert outcome.writes == len(outcome.plan.operations), effects
+            assert bed.snapshot() == whole, effects
+            assert set(bed.engine.counters()) == counted, effects
+    assert total > 3
+    bed.engine.reset()
+    assert bed.snapshot() == clean
+
+
+def _effects(bed: EngineBed, before: Wanted, after: Wanted) -> int:
+    """How many the whole step has."""
+    bed.engine.reset()
+    if before.links:
+        bed.enforce(before)
+    bed.engine.close()
+    low, high = 0, 200  # with so many it is not killed
+    while low < high:
+        middle = (low + high) // 2
+        bed.engine = bed.new_engine()
+        bed.engine.reset()
+        if before.links:
+            bed.enforce(before)
+        bed.engine.close()
+        if _run_killed(bed, after, middle):
+            low = middle + 1
+        else:
+            high = middle
+    bed.engine = bed.new_engine()
+    return low
+
+
+def test_killed_before_a_closed_segment_is_forgotten_the_next_pass_closes_it_again(bed: EngineBed) -> None:
+    kept: list[ClosedSegment] = []
+
+    def keep_and_die(closed: tuple[ClosedSegment, ...]) -> None:
+        kept.extend(closed)
+        raise KeyboardInterrupt
+
+    bed.enforce(wanted(LIMITED, BLOCKED))
+    bed.received_kbit(to_user=False, seconds=0.3)
+    segment, counters = bed.engine.counters()[7, "from_user"]
+    bed.engine.on_closed = keep_and_die
+    with pytest.raises(KeyboardInterrupt):
+        bed.enforce(wanted(BLOCKED))
+    bed.restart()
+    again = bed.enforce(wanted(BLOCKED))
+    assert [one._replace(closed_at_ms=0) for one in again.closed] == [one._replace(closed_at_ms=0) for one in kept]
+    assert (kept[1].segment, kept[1].counters) == (segment, counters)
+    assert counters.passed_packets > 10
