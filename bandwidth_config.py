@@ -34,6 +34,8 @@ INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, used un
 HEARTBEAT_MINIMUM_KBIT = 32
 HEARTBEAT_KBIT = 16
 
+MIN_TOTAL_KBIT, MAX_TOTAL_KBIT = 1, MAX_BANDWIDTH_KBIT  # of all Links of an attachment point together
+
 MIN_INTERFACE_ID = 1
 MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/adr/0002)
 MIN_PORT = 1024
@@ -139,6 +141,19 @@ def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT)
         raise RuleError(
             "bandwidth_too_high",
             f"Bandwidth {format_kbit(bandwidth_kbit)} is above {limit} of {format_kbit(maximum_kbit)}. {remedy}",
+        )
+
+
+def check_total(total_kbit: int) -> None:
+    """The most that all Links of an attachment point may carry together, in each direction.
+
+    Raises `RuleError` (`total_range`): 0 is none, because it would block every Link.
+    """
+    if not MIN_TOTAL_KBIT <= total_kbit <= MAX_TOTAL_KBIT:
+        raise RuleError(
+            "total_range",
+            f"A total of {format_kbit(total_kbit)} is not between {format_kbit(MIN_TOTAL_KBIT)} and "
+            f"{format_kbit(MAX_TOTAL_KBIT)}. Write another number, or leave it empty for no total.",
         )
 
 

@@ -72,7 +72,8 @@ class ConfigAS(Protocol):
 
 
 class ConfigHost(Protocol):
-    """A host of an AS. One that has an `attachment_point` gets link_info.json."""
+    """A host of an AS. One that has an `attachment_point` gets link_info.json, limited as its `total_kbit` (None: no
+    total) and `observe_only` say."""
 
     @property
     def uid(self) -> str: ...
@@ -102,12 +103,15 @@ class HostSnapshot:
     AS: ConfigAS
     link_ends: tuple[ConfigLinkEnd, ...]
     is_attachment_point: bool
+    total_kbit: int | None = None
+    observe_only: bool = False
 
 
 def snapshot(host: ConfigHost) -> HostSnapshot:
     """Raises `RuleError` (`host_without_as`)."""
     if host.AS is None:
         raise RuleError("host_without_as", f"Host {host.uid} belongs to no AS, so there is no configuration for it.")
+    ap = getattr(host, "attachment_point", None)
     return HostSnapshot(
         uid=host.uid,
         secret=host.secret,
@@ -116,7 +120,9 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
         internal_ip=host.internal_ip,
         AS=host.AS,
         link_ends=tuple(sorted(host.link_ends, key=lambda end: end.interface_id)),
-        is_attachment_point=getattr(host, "attachment_point", None) is not None,
+        is_attachment_point=ap is not None,
+        total_kbit=getattr(ap, "total_kbit", None),
+        observe_only=getattr(ap, "observe_only", False),
     )
 
 
@@ -264,6 +270,8 @@ def build_manifest(
         link_info_schema=schema,
         files=files,
         keys=keys,
+        total_kbit=host.total_kbit,
+        observe_only=host.observe_only,
     )
     return to_json(manifest)
 
@@ -278,8 +286,12 @@ def signed_part(
     link_info_schema: int | None,
     files: Mapping[str, bytes],
     keys: KeyRing,
+    total_kbit: int | None = None,
+    observe_only: bool = False,
 ) -> dict[str, Any]:
     """The manifest's `sha256`, `signed` and `signatures`; `files` are all members but the manifest itself.
+
+    `total_kbit` is what all limited Links may carry together in each direction; `observe_only`: none is limited.
 
     The secret itself is not in the text, only its hash: the text alone gives nobody the host's credentials.
     """
@@ -298,6 +310,10 @@ def signed_part(
     }
     if link_info_schema is not None:
         statement["link_info_schema"] = link_info_schema
+    if total_kbit is not None:
+        statement["total_kbit"] = total_kbit
+    if observe_only:
+        statement["observe_only"] = True
     text = _compact(statement)
     return {
         "sha256": hashes,

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep, format_limits
-from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.agents import Agent, agent_of
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import Interface, Link, UserAS
 from scionlab.selectors import links_of
@@ -32,15 +32,20 @@ def takes_effect(link: Link, *, now: datetime) -> str:
     """When the attachment point enforces what is saved now, other things staying as they are: `takes effect in …`."""
     if not link.active:
         return "counts once the link is activated"
-    agent = agent_of(link.interface_a.host, link.interface_a.AS.isd_as, now=now)
+    if link.is_to_observe:
+        return "counts once the attachment point limits this link again (it is observed only)"
+    return _when_limited(agent_of(link.interface_a.host, link.interface_a.AS.isd_as, now=now))
+
+
+def _when_limited(agent: Agent) -> str:
     if agent.is_stock_client:
         return "takes effect with the attachment point's next SCION configuration (no agent there fetches limits)"
-    if agent.reported_at is None:
+    if agent.read_at is None:
         return "takes effect when the attachment point next fetches its limits (no agent there has reported yet)"
     if agent.removed_at is not None:
         return "takes effect when the attachment point's agent runs again (its operator removed the limits)"
     if agent.is_silent:
-        return f"takes effect when the attachment point reports again (no report since {local(agent.reported_at)})"
+        return f"takes effect when the attachment point reports again (no report since {local(agent.read_at)})"
     return "takes effect in about a second"
 
 

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet, Subquery
 
 from bandwidth_config import Limits
 from scionlab.consequences import duration
-from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.enforcement.status import Counters, LinkStatus, link_status
 from scionlab.models import BandwidthChange, BandwidthPolicy, Interface, Link, LinkEnforcement, TimedLimit
 from scionlab.plots import ProfilePlot, UsagePlot, profile_plot
 from scionlab.selectors import policy
@@ -24,6 +24,7 @@ _TONES = {
     "blocked": "good",
     "failed": "bad",
     "no_report": "warn",
+    "observed": "warn",
     "inactive": "quiet",
 }
 
@@ -34,9 +35,7 @@ class Direction:
 
     name: str
     rate_kbit: int | None
-    bytes: int | None
-    packets: int | None
-    drops: int | None
+    counters: Counters | None
 
 
 @dataclass(frozen=True)
@@ -120,21 +119,16 @@ class LinkPanel:
         if found is None or self.status.stage == "inactive":
             return []
         return [
-            Direction(
-                "To your AS",
-                found.to_user_rate_kbit,
-                found.to_user_bytes,
-                found.to_user_packets,
-                found.to_user_drops,
-            ),
-            Direction(
-                "From your AS",
-                found.from_user_rate_kbit,
-                found.from_user_bytes,
-                found.from_user_packets,
-                found.from_user_drops,
-            ),
+            Direction(words, getattr(found, f"{name}_rate_kbit"), Counters.of(found, name))
+            for name, words in (("to_user", "To your AS"), ("from_user", "From your AS"))
         ]
+
+    @property
+    def drops_name(self) -> str:
+        """What the counter of packets is called that did not pass: of an observed Link they did."""
+        row = self.enforcement
+        is_observed = row is not None and row.state == LinkEnforcement.State.OBSERVED
+        return "Would not have passed" if is_observed else "Did not pass"
 
     @property
     def warning(self) -> str | None:
@@ -163,13 +157,13 @@ class LinkPanel:
         """What the agent judged had reached it, so "failed" is delivered too."""
         if self.status.stage == "inactive":
             return False
-        return self.status.delivered_at is not None or self.status.stage in {"enforced", "failed"}
+        return self.status.delivered_at is not None or self.status.stage in {"enforced", "observed", "failed"}
 
     @property
     def delivered_at(self) -> datetime | None:
         """The host's newest delivery; None where that was one after this Link was enforced, for somebody else's."""
         at, since = self.status.delivered_at, self.status.since
-        return None if self.status.stage == "enforced" and at and since and at > since else at
+        return None if self.status.stage in {"enforced", "observed"} and at and since and at > since else at
 
     @property
     def not_delivered(self) -> str:
@@ -179,7 +173,8 @@ class LinkPanel:
     def not_enforced(self) -> str:
         if self.status.stage in UNSETTLED:
             return "Not yet"
-        return {"inactive": "Not to be enforced", "failed": "Not enforced"}.get(self.status.stage, "Not known")
+        words = {"inactive": "Not to be enforced", "failed": "Not enforced", "observed": "Nothing is limited"}
+        return words.get(self.status.stage, "Not known")
 
     @property
     def delivered_class(self) -> str:

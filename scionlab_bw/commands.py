@@ -110,10 +110,12 @@ def _described(link: dict[str, Any]) -> str:
         (f"{'Next' if index == 0 else 'Then'}", f"{one['kind']} from {tables.moment(one['begins_at'])}")
         for index, one in enumerate(status["upcoming"])
     ]
+    known = status.get("last_known", status["enforced"])  # an older service has only the second
+    is_observed = status["stage"] == "observed"
     kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
     read = f", read {tables.moment(status['read_at'])}" if status.get("read_at") else ""
     rows += [
-        (kernel, tables.limits(status.get("last_known", status["enforced"])) + read),
+        (kernel, ("no limit" if is_observed else tables.limits(known)) + read),
         ("State", f"{tables.state(status)} since {tables.moment(status['since'])}"),
         ("", status["text"]),
     ]
@@ -321,6 +323,8 @@ def wait(service: Service, arguments: Namespace) -> int:
     deadline = time.monotonic() + parse_duration(arguments.timeout)
     for found in _versions(service, link["id"], until=lambda: time.monotonic() >= deadline):
         link = found
+        if link["status"]["stage"] == "observed":
+            raise ClientError(f"Not enforced: {link['status']['text']}")
         if _is_enforced(link):
             return _said(arguments, link, f"{tables.limits(link['status']['enforced'])}. {link['status']['text']}")
     raise ClientError(

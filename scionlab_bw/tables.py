@@ -17,6 +17,7 @@ STATES = {
     "blocked": "blocked",
     "failed": "FAILED",
     "no_report": "no report",
+    "observed": "observed",
 }
 
 

@@ -31,7 +31,7 @@ from scionlab.admin.base import (
 from scionlab.admin.search import search_query
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import STATE_WORDS, State
-from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.enforcement.status import Counters, LinkStatus, link_status
 from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
 from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_update
@@ -48,6 +48,7 @@ _TONES: dict[State, str] = {
     "waiting": "wait",
     "failed": "bad",
     "no_report": "bad",
+    "observed": "wait",
     "inactive": "idle",
 }
 
@@ -141,6 +142,9 @@ class LinkForm(ReasonForm):
         label="Bandwidth requested [kbit/s]", help_text="0 blocks a Link to a user AS in both directions."
     )
     active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
+    observe_only = forms.BooleanField(
+        required=False, help_text="The Link to a user AS is measured and reported, and nothing of it is limited."
+    )
 
 
 class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the type checker only
@@ -189,7 +193,7 @@ class LinkAdmin(ServiceAdmin):
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, IP address, label"
     actions = ["activate", "deactivate"]
     rule_field = "bandwidth_kbit"
-    compared = ("bandwidth_kbit", "active")
+    compared = ("bandwidth_kbit", "active", "observe_only")
     note = (
         "A changed bandwidth gives the attachment point's agent new limits and restarts nothing. Activating or "
         "deactivating changes the SCION configuration of both ends."
@@ -200,7 +204,7 @@ class LinkAdmin(ServiceAdmin):
         "own page."
     )
     fieldsets = [
-        (None, {"fields": ["bandwidth_kbit", "active", "reason"]}),
+        (None, {"fields": ["bandwidth_kbit", "active", "observe_only", "reason"]}),
         ("What is enforced", {"fields": ["requested", "maximum", "enforced", "state", "status_text", "since"]}),
         ("Ends", {"fields": ["provider", "customer", "owner", "underlay", "local_underlay", "mtu", "changes"]}),
         ("Counters of the newest receipt", {"fields": ["to_user", "from_user", "received"]}),
@@ -274,6 +278,7 @@ class LinkAdmin(ServiceAdmin):
             link_id=obj.pk,
             bandwidth_kbit=values["bandwidth_kbit"],
             active=values["active"],
+            observe_only=values["observe_only"] and obj.is_limited,
             actor=actor,
             reason=values["reason"],
             shown=self.shown(request),
@@ -391,9 +396,11 @@ def _two_lines(as_: AS) -> str:
 
 def _counters(obj: Link, direction: str) -> str:
     found: LinkEnforcement | None = getattr(obj, "enforcement", None)
-    if found is None or getattr(found, f"{direction}_rate_kbit") is None:
+    if found is None:
         return NOTHING
-    rate, packets, drops, size = (
-        getattr(found, f"{direction}_{name}") for name in ("rate_kbit", "packets", "drops", "bytes")
-    )
-    return f"{kbit(rate)} in the kernel; {packets or 0:,} packets, {size or 0:,} bytes, {drops or 0:,} dropped"
+    rate, counters = getattr(found, f"{direction}_rate_kbit"), Counters.of(found, direction)
+    if counters is None:
+        return NOTHING
+    parts = f" ({counters.parts})" if counters.parts else ""
+    counted = f"{counters.packets:,} packets, {counters.bytes:,} bytes; {counters.drops:,} did not pass{parts}"
+    return f"{kbit(rate)} in the kernel; {counted}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Least
@@ -26,6 +27,8 @@ from scionlab.admin.base import (
     link_to_list,
 )
 from scionlab.admin.host import last_seen
+from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.total import TotalStatus, total_status
 from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.services import infrastructure, policy
 
@@ -91,6 +94,17 @@ class AttachmentPointForm(ReasonForm):
         label="Default here [kbit/s]",
         help_text="Initial value and maximum of the Links here. Empty: the site default counts. 0 blocks them all.",
     )
+    total_kbit = KbitField(
+        optional=True,
+        label="Total of all Links [kbit/s]",
+        help_text="The most that all Links here may carry together, in each direction by itself. They share it in "
+        "proportion to their limits, and none gets more than its own. Empty: no total.",
+    )
+    observe_only = forms.BooleanField(
+        label="Observe only",
+        required=False,
+        help_text="All Links here are measured and reported, and nothing is limited.",
+    )
 
 
 def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]:
@@ -122,12 +136,13 @@ class AttachmentPointAdmin(ServiceAdmin):
         "user_links",
         "clamped",
         "sum_of_limits",
+        "total",
         "has_vpn",
         "agent",
     ]
     search_fields = ["AS__label"]
     rule_field = "default_bandwidth_kbit"
-    compared = ("default_bandwidth_kbit",)
+    compared = ("default_bandwidth_kbit", "total_kbit", "observe_only")
     note = (
         "Links above the default are limited to it from then on; what their owners asked for is kept. The host's agent "
         "gets a new configuration, and nobody else."
@@ -137,8 +152,11 @@ class AttachmentPointAdmin(ServiceAdmin):
         "AS_link",
         "host_link",
         "default_bandwidth_kbit",
+        "total_kbit",
+        "observe_only",
         "reason",
         "in_force",
+        "total_in_force",
         "user_links",
         "clamped",
         "sum_of_limits",
@@ -149,13 +167,13 @@ class AttachmentPointAdmin(ServiceAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
         related = ("AS__isd", "host__vpn", "host__receipt")
-        return with_usage(super().get_queryset(request).select_related(*related))
+        return with_usage(super().get_queryset(request).select_related(*related).annotate(**selectors.GENERATION))
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.add_fields if obj is None else self.change_fields
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        editable = {"AS", "default_bandwidth_kbit", "reason"}
+        editable = {"AS", "default_bandwidth_kbit", "total_kbit", "observe_only", "reason"}
         return [name for name in self.change_fields if name not in editable]
 
     def formfield_for_foreignkey(
@@ -178,9 +196,9 @@ class AttachmentPointAdmin(ServiceAdmin):
             )
             obj.pk, obj.host, obj.maximum_kbit = made.pk, made.host, made.maximum_kbit
             return
-        policy.ap_default_set(
+        policy.ap_update(
             attachment_point_id=obj.pk,
-            default_bandwidth_kbit=default,
+            values={name: form.cleaned_data[name] for name in self.compared},
             actor=actor_of(request),
             reason=form.cleaned_data["reason"],
             shown=self.shown(request),
@@ -230,6 +248,23 @@ class AttachmentPointAdmin(ServiceAdmin):
     def sum_of_limits(self, obj: Any) -> str:
         return kbit(obj.sum_kbit)
 
+    @admin.display(description="total", ordering="total_kbit")
+    def total(self, obj: Any) -> str:
+        found = self._total(obj)
+        if found is None:
+            return NOTHING
+        shown = kbit(obj.total_kbit)
+        return shown if found.is_in_force else badge(found.tone, shown, found.text)
+
+    @admin.display(description="total in force")
+    def total_in_force(self, obj: Any) -> str:
+        found = self._total(obj)
+        return "no total is set" if found is None else found.text
+
+    def _total(self, obj: Any) -> TotalStatus | None:
+        agent = agent_of(obj.host, obj.AS.isd_as, now=timezone.now())
+        return total_status(obj, agent, generation=obj.service_generation or 0)
+
     @admin.display(description="VPN")
     def has_vpn(self, obj: AttachmentPoint) -> str:
         vpn: VPN | None = getattr(obj.host, "vpn", None)
@@ -247,4 +282,4 @@ class AttachmentPointAdmin(ServiceAdmin):
 
     @admin.display(description="Changes")
     def changes(self, obj: AttachmentPoint) -> str:
-        return link_to_list(BandwidthChange, "who changed the default, and why", attachment_point__id__exact=obj.pk)
+        return link_to_list(BandwidthChange, "who changed its settings, and why", attachment_point__id__exact=obj.pk)

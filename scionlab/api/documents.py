@@ -74,6 +74,32 @@ class RemarkDocument(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
+class CountersDocument(serializers.Serializer[Any]):
+    """One direction, as of the newest receipt; counters begin again when the attachment point's host does."""
+
+    bytes = serializers.IntegerField()
+    packets = serializers.IntegerField()
+    drops = serializers.IntegerField(help_text="Packets that did not pass: the sum of the next two.")
+    refused = serializers.IntegerField(allow_null=True, help_text="In front of the queue; null: not told apart.")
+    dropped = serializers.IntegerField(allow_null=True, help_text="From the queue; null: not told apart.")
+
+
+class BothCountersDocument(serializers.Serializer[Any]):
+    """null: the kernel does not have this direction."""
+
+    to_user = CountersDocument(allow_null=True)
+    from_user = CountersDocument(allow_null=True)
+
+
+class TotalDocument(serializers.Serializer[Any]):
+    """What all Links of the attachment point may carry together, in each direction. They share it in proportion to
+    their limits, and none gets more than its own."""
+
+    wanted_kbit = serializers.IntegerField()
+    is_in_force = serializers.BooleanField(help_text="The newest receipt says so, of both directions.")
+    text = serializers.CharField(help_text="For people.")
+
+
 class LinkStatusDocument(serializers.Serializer[Any]):
     """From the limits that were asked for to what the attachment point's kernel has."""
 
@@ -86,6 +112,11 @@ class LinkStatusDocument(serializers.Serializer[Any]):
     enforced = LimitsDocument(allow_null=True, help_text="What the kernel has; null: not known now, or not as wanted.")
     last_known = LimitsDocument(allow_null=True, help_text="What the newest receipt says that the kernel has.")
     read_at = serializers.DateTimeField(allow_null=True, help_text="When that receipt came.")
+    counters = BothCountersDocument(allow_null=True, help_text="Of an observed Link drops would not have passed.")
+    observe_only = serializers.BooleanField(
+        source="link.is_to_observe", help_text="Administrators want it measured and not limited."
+    )
+    total = TotalDocument(allow_null=True, help_text="null: there is none.")
     requested_kbit = serializers.IntegerField(help_text="The lower of both directions, as the next two.")
     wanted_kbit = serializers.IntegerField()
     enforced_kbit = serializers.IntegerField(allow_null=True)
@@ -166,6 +197,10 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
     own_default_bandwidth_kbit = serializers.IntegerField(
         source="default_bandwidth_kbit", allow_null=True, help_text="null: the site's default counts here."
     )
+    total_kbit = serializers.IntegerField(
+        allow_null=True, help_text="What all Links here may carry together in each direction; null: no total."
+    )
+    observe_only = serializers.BooleanField(help_text="All Links here are measured, and nothing is to be limited.")
     has_vpn = serializers.SerializerMethodField()
     has_ipv4 = serializers.SerializerMethodField()
     has_ipv6 = serializers.SerializerMethodField()
@@ -189,7 +224,9 @@ class ChangeDocument(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(source="pk")
     at = serializers.DateTimeField()
-    kind = serializers.ChoiceField(choices=[BandwidthChange.Kind.LINK, BandwidthChange.Kind.TIMED_LIMIT])
+    kind = serializers.ChoiceField(
+        choices=[BandwidthChange.Kind.LINK, BandwidthChange.Kind.TIMED_LIMIT, BandwidthChange.Kind.LINK_OBSERVE]
+    )
     actor = serializers.CharField(source="actor_email", help_text="E-mail address; empty: the service itself.")
     old = LimitsDocument(allow_null=True, help_text="null: there was none.")
     new = LimitsDocument(allow_null=True, help_text="null: there is none any more.")

@@ -23,6 +23,7 @@ TIMED: dict[str, Any] = {
     "cancelled_at": None,
     "state": "upcoming",
 }
+_COUNTERS = {"bytes": 1_200_000, "packets": 1090, "drops": 12, "refused": 12, "dropped": 0}
 LINK: dict[str, Any] = {
     "id": 7,
     "as_id": 12,
@@ -48,8 +49,8 @@ LINK: dict[str, Any] = {
         "stage": "enforced",
         "state": "enforced",
         "remark": {
-            "code": "foreign_filter_in_front",
-            "text": "A foreign filter stands in front at 17-ffaa:0:1107: what it catches is not limited",
+            "code": "hook_obstructed",
+            "text": "Something foreign stands in front at 17-ffaa:0:1107: what it takes is not limited",
         },
         "maximum_kbit": 1000,
         "requested": LIMITS,
@@ -57,13 +58,20 @@ LINK: dict[str, Any] = {
         "enforced": LIMITS,
         "last_known": LIMITS,
         "read_at": "2026-11-21T06:05:00Z",
+        "counters": {"to_user": _COUNTERS, "from_user": _COUNTERS},
+        "observe_only": False,
+        "total": {
+            "wanted_kbit": 100_000,
+            "is_in_force": True,
+            "text": "All links together carry at most 100 000 kbit/s in each direction.",
+        },
         "requested_kbit": 500,
         "wanted_kbit": 500,
         "enforced_kbit": 500,
         "since": "2026-11-21T06:00:00Z",
         "delivered_at": "2026-11-21T05:59:58Z",
-        "text": "Enforced in both directions since 2026-11-21 06:00:00 UTC. A foreign filter stands in front at "
-        "17-ffaa:0:1107: what it catches is not limited.",
+        "text": "Enforced in both directions since 2026-11-21 06:00:00 UTC. Something foreign stands in front at "
+        "17-ffaa:0:1107: what it takes is not limited.",
         "running": None,
         "upcoming": [TIMED_BRIEF],
     },
@@ -83,6 +91,8 @@ ATTACHMENT_POINT: dict[str, Any] = {
     "label": "Zurich",
     "default_bandwidth_kbit": 1000,
     "own_default_bandwidth_kbit": None,
+    "total_kbit": 100_000,
+    "observe_only": False,
     "has_vpn": True,
     "has_ipv4": True,
     "has_ipv6": False,

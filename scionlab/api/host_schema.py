@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bandwidth_config import MAX_TOTAL_KBIT, MIN_TOTAL_KBIT
+
 Operation = dict[str, Any]
 
 TAG: Final = "hosts"
@@ -25,8 +27,11 @@ _DIRECTION = {
         "dev": {"type": "string"},
         "rate_kbit": {"type": ["integer", "null"], "minimum": 0},
         **dict.fromkeys(("bytes", "packets", "drops", "backlog_bytes"), _COUNT),
+        "refused": {"type": ["integer", "null"], "minimum": 0, "description": "Part of drops: in front of the queue."},
+        "dropped": {"type": ["integer", "null"], "minimum": 0, "description": "Part of drops: from the queue."},
     },
 }
+_KBIT_IN_FORCE = {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_TOTAL_KBIT, "description": "null: none."}
 _DIGEST: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _EVIDENCE = {
     "type": ["object", "null"],
@@ -82,13 +87,29 @@ _RECEIPT = {
                     "kbit": {**_COUNT, "description": "The lower of both directions."},
                     "to_user_kbit": _COUNT,
                     "from_user_kbit": _COUNT,
-                    "state": {"enum": ["enforced", "error"]},
+                    "state": {"enum": ["enforced", "observed", "error"]},
                     "problem": {"type": ["string", "null"]},
                     "to_user": _DIRECTION,
                     "from_user": _DIRECTION,
                 },
             },
         },
+        "devices": {
+            "type": ["array", "null"],
+            "description": "Names of the devices whose packets are looked at.",
+            "items": {"type": "string", "maxLength": 32},
+        },
+        "total": {
+            "type": ["object", "null"],
+            "description": "Of all links together; null: none is wanted. Absent: the agent is too old to enforce one.",
+            "required": ["wanted_kbit", "to_user_kbit", "from_user_kbit"],
+            "properties": {
+                "wanted_kbit": {"type": "integer", "minimum": MIN_TOTAL_KBIT, "maximum": MAX_TOTAL_KBIT},
+                "to_user_kbit": _KBIT_IN_FORCE,
+                "from_user_kbit": _KBIT_IN_FORCE,
+            },
+        },
+        "observe_only": {"type": ["boolean", "null"], "description": "Nothing is limited on this host."},
         "problems": {
             "type": "array",
             "items": {

@@ -13,12 +13,19 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_INTERFACE_ID, Limits, RuleError
+from bandwidth_config import (
+    MAX_BANDWIDTH_KBIT,
+    MAX_INTERFACE_ID,
+    MAX_TOTAL_KBIT,
+    MIN_TOTAL_KBIT,
+    Limits,
+    RuleError,
+)
 from scionlab.api.document_reader import DocumentReader, no_constant
 from scionlab.api.errors import FieldErrors
 from scionlab.models import LinkEnforcement
 from scionlab.services.evidence import Evidence
-from scionlab.services.receipt import Direction, LinkReceipt, Receipt
+from scionlab.services.receipt import Direction, LinkReceipt, Receipt, Total
 
 SCHEMA = 1
 MAX_BYTES = 8 * 1024 * 1024
@@ -27,6 +34,7 @@ MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_VERSION = 2**31 - 1
 MAX_PROBLEMS = 1000
+MAX_DEVICES = 10_000
 # Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
 MAX_SIGNED_CHARS = 1024 * 1024
 MAX_SIGNATURES = 32
@@ -94,6 +102,10 @@ def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
         number=number,
         clock_skew_ms=_clock_skew_ms(reader, document.get("clock_skew_ms")),
         evidence=_evidence(reader, document.get("evidence")),
+        says_total="total" in document,
+        total=_total(reader, document.get("total")),
+        observe_only=_observe_only(reader, document.get("observe_only")),
+        devices=_devices(reader, document.get("devices")),
     )
 
 
@@ -172,6 +184,36 @@ def _signature(reader: DocumentReader, written: str, place: str) -> bytes:
     return signature
 
 
+def _total(reader: DocumentReader, value: object) -> Total | None:
+    if value is None or not reader.expect(isinstance(value, dict), "total", "an object, or null"):
+        return None
+    total = reader.mapping(value, "total")
+    wanted = reader.integer(total.get("wanted_kbit"), "total.wanted_kbit", MAX_TOTAL_KBIT)
+    reader.expect(wanted >= MIN_TOTAL_KBIT, "total.wanted_kbit", f"a number from {MIN_TOTAL_KBIT} to {MAX_TOTAL_KBIT}")
+
+    def in_force(name: str) -> int | None:
+        is_none = name in total and total[name] is None
+        return None if is_none else reader.integer(total.get(name), f"total.{name}", MAX_TOTAL_KBIT)
+
+    return Total(wanted, in_force("to_user_kbit"), in_force("from_user_kbit"))
+
+
+def _observe_only(reader: DocumentReader, value: object) -> bool | None:
+    if value is not None:
+        reader.expect(isinstance(value, bool), "observe_only", "true or false")
+    return None if value is None else value is True
+
+
+def _devices(reader: DocumentReader, value: object) -> list[str] | None:
+    if value is None:
+        return None
+    is_list = isinstance(value, list) and len(value) <= MAX_DEVICES
+    if not reader.expect(is_list, "devices", f"a list of at most {MAX_DEVICES} names"):
+        return None
+    assert isinstance(value, list)  # noqa: S101  for the type checker
+    return [reader.text(name, f"devices.{index}", 32) for index, name in enumerate(value)]
+
+
 def _moment(reader: DocumentReader, value: object) -> datetime:
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
@@ -195,7 +237,7 @@ def _link(reader: DocumentReader, value: object, place: str) -> LinkReceipt:
     from_user = _direction(reader, link.get("from_user"), f"{place}.from_user")
     if known and not is_error:
         for name, direction in (("to_user", to_user), ("from_user", from_user)):
-            reader.expect(direction is not None, f"{place}.{name}", "what the kernel has with the state enforced")
+            reader.expect(direction is not None, f"{place}.{name}", f"what the kernel has with the state {state}")
     kbit = reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT)
     # An agent that knows one limit for both directions says only that one.
     to_user_kbit, from_user_kbit = (
@@ -216,12 +258,23 @@ def _direction(reader: DocumentReader, value: object, place: str) -> Direction |
         return None
     direction = reader.mapping(value, place)
     reader.integer(direction.get("backlog_bytes"), f"{place}.backlog_bytes", MAX_COUNTER)
+    drops = reader.integer(direction.get("drops"), f"{place}.drops", MAX_COUNTER)
+    refused, dropped = (
+        None if direction.get(name) is None else reader.integer(direction[name], f"{place}.{name}", MAX_COUNTER)
+        for name in ("refused", "dropped")
+    )
+    if refused is not None and dropped is not None:
+        reader.expect(refused + dropped == drops, f"{place}.drops", 'the sum of "refused" and "dropped"')
+    else:
+        reader.expect(refused is dropped, f"{place}.refused", 'it exactly if there is a "dropped"')
     return Direction(
         dev=reader.text(direction.get("dev"), f"{place}.dev", 32),
         rate_kbit=reader.integer(direction.get("rate_kbit"), f"{place}.rate_kbit", MAX_COUNTER),
         bytes=reader.integer(direction.get("bytes"), f"{place}.bytes", MAX_COUNTER),
         packets=reader.integer(direction.get("packets"), f"{place}.packets", MAX_COUNTER),
-        drops=reader.integer(direction.get("drops"), f"{place}.drops", MAX_COUNTER),
+        drops=drops,
+        refused=refused,
+        dropped=dropped,
     )
 
 

@@ -20,6 +20,7 @@ from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS, State
 from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.sentences import no_report_since
+from scionlab.enforcement.total import total_status
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, UsageCounter
 from scionlab.usage.report import NOW, traffic_now
 
@@ -49,12 +50,15 @@ class Trouble:
 class ApState:
     """An attachment point as the cockpit shows it. `standing` sums what active Links may carry when all are used."""
 
-    def __init__(self, ap: AttachmentPoint, agent: Agent, *, is_behind: bool, now: datetime) -> None:
+    def __init__(self, ap: AttachmentPoint, agent: Agent, *, generation: int, now: datetime) -> None:
         self.ap, self.agent, self.now = ap, agent, now
+        self.total = total_status(ap, agent, generation=generation)
         self.host: Host = ap.host
         self.receipt: HostReceipt | None = agent.receipt
         self.problems = agent.problems
-        self.is_behind = self.heard_at is not None and is_behind  # it was heard, and has not what it should have by now
+        self.is_behind = self.heard_at is not None and agent.is_behind(
+            generation
+        )  # it was heard, and has not what it should have by now
         self.states: Counter[State] = Counter()
         self.clamped = 0
         self.standing = Limits(0, 0)
@@ -96,8 +100,18 @@ class ApState:
 
     @property
     def oversubscription(self) -> float | None:
-        """The sum of the limits in the busier direction, as a multiple of the uplink; None without one."""
-        return max(self.standing) / self.ap.uplink_kbit if self.ap.uplink_kbit else None
+        """What is committed in the busier direction, as a multiple of the uplink; None without one."""
+        return max(self.committed) / self.ap.uplink_kbit if self.ap.uplink_kbit else None
+
+    @property
+    def committed(self) -> Limits:
+        """What all Links may carry together: the sum of their limits, no more than a total that is in force."""
+        total = self.ap.total_kbit
+        return self.standing if total is None or not self.is_total_in_force else self.standing.clamped(total)
+
+    @property
+    def is_total_in_force(self) -> bool:
+        return self.total is not None and self.total.is_in_force
 
     @property
     def used_share(self) -> float | None:
@@ -191,8 +205,12 @@ class ApState:
     def _of_links(self) -> Iterable[Trouble]:
         if failed := self.states["failed"]:
             yield Trouble(90, "bad", f"{failed} link{'' if failed == 1 else 's'} not enforced")
+        if observed := self.states["observed"]:
+            yield Trouble(10, "warn", f"{observed} link{'' if observed == 1 else 's'} observed: nothing is limited")
 
     def _of_the_uplink(self) -> Iterable[Trouble]:
+        if self.total is not None and self.total.tone == "bad" and not self.is_silent:
+            yield Trouble(75, "bad", f"total {self.total.remark}")
         if self.used_share is not None and self.used_share > 0.8:
             yield Trouble(60, "warn", f"uplink {self.used_share:.0%} used")
         if self.oversubscription is not None and self.oversubscription > 1:
@@ -226,8 +244,7 @@ def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Te
     census = take_census(now=now, aps=rows, of=of)
     states = {}
     for ap in rows:
-        agent = census.agents[ap.pk]
-        states[ap.pk] = ApState(ap, agent, is_behind=agent.is_behind(census.generation), now=now)
+        states[ap.pk] = ApState(ap, census.agents[ap.pk], generation=census.generation, now=now)
     for group in census.groups:
         states[group.ap_id].add(group)
     return Testbed(list(states.values()), census)

@@ -3,8 +3,9 @@
 agents      what is known of an attachment point's agent: whether it reports, its clock, its problems
 facts       what is known of one Link: read from its rows, or by the database of all Links at once
 judgement   the stage and the state that follow from both; here alone is decided what counts as enforced
+total       the total of all Links of an attachment point, and whether it is in force
 status      a Link with its judgement, and the figures beside it
 census      all Links judged in a constant number of statements: counts, and the judgement as a column
 sentences   how each state and remark is said; made where it is shown
-problems    what the codes of agents' problems mean
+problems    the problems that agents report; explanations: what their codes mean
 """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from scionlab.enforcement.problems import Reported, reported
+from scionlab.enforcement.problems import LIMITER_SILENT, Reported, reported
 from scionlab.models import Host, HostReceipt
 
 SILENT_AFTER_S: Final = 180  # the agent sends a receipt at least once a minute (docs/api.md)
@@ -22,7 +22,9 @@ CLOCK_OFF_UNMEASURED: Final = timedelta(seconds=30)
 class Agent:
     """The agent of one host, by its newest receipt. `name` is the ISD-AS of the attachment point.
 
-    `clock_off` is by how much its clock is ahead of ours (negative: behind), None while that is within bounds.
+    `is_silent`: there is no report of what its kernel has, from the agent or, to the agent, from the limiter.
+    `voided_by` is the problem that makes nothing of the receipt count as in force. `clock_off` is by how much its clock
+    is ahead of ours (negative: behind), None while that is within bounds.
     """
 
     name: str
@@ -32,10 +34,26 @@ class Agent:
     removed_at: datetime | None
     clock_off: timedelta | None
     problems: tuple[Reported, ...]
+    voided_by: Reported | None = None
+    is_limiter_silent: bool = False
 
     @property
     def reported_at(self) -> datetime | None:
+        """The last contact with the agent."""
         return None if self.receipt is None else self.receipt.received_at
+
+    @property
+    def read_at(self) -> datetime | None:
+        """The last report of what its kernel has: older than the contact where the limiter there does not answer."""
+        if self.receipt is None or not self.is_limiter_silent:
+            return self.reported_at
+        return min(self.receipt.observed_at, self.receipt.received_at)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Whose packets it looks at; empty where it does not say."""
+        named = () if self.receipt is None else self.receipt.devices or ()
+        return frozenset(one for one in named if isinstance(one, str))
 
     @property
     def is_foreign(self) -> bool:
@@ -65,22 +83,32 @@ def agent_of(host: Host, name: str, *, now: datetime) -> Agent:
     if receipt is None:
         return Agent(name, host, None, is_silent=False, removed_at=None, clock_off=None, problems=())
     problems = tuple(reported(receipt.problems))
-    is_removed = any(one.code == "limits_removed" for one in problems)
+    codes = {one.code for one in problems}
+    is_removed = "limits_removed" in codes
+    is_limiter_silent = LIMITER_SILENT in codes and not is_removed
+    is_agent_silent = not is_removed and now - receipt.received_at > SILENT_AFTER
     return Agent(
         name,
         host,
         receipt,
-        is_silent=not is_removed and now - receipt.received_at > SILENT_AFTER,
+        is_silent=is_agent_silent or is_limiter_silent,
         removed_at=receipt.received_at if is_removed else None,
-        clock_off=clock_off(receipt),
+        clock_off=clock_off(receipt, is_read_late=is_limiter_silent),
         problems=problems,
+        voided_by=next((one for one in problems if one.explanation.voids), None),
+        is_limiter_silent=is_limiter_silent and not is_agent_silent,
     )
 
 
-def clock_off(receipt: HostReceipt) -> timedelta | None:
-    """By how much the agent's clock is ahead of ours, None while that is within bounds or not known."""
+def clock_off(receipt: HostReceipt, *, is_read_late: bool) -> timedelta | None:
+    """By how much the agent's clock is ahead of ours, None while that is within bounds or not known.
+
+    `is_read_late`: what the receipt tells was read a while before it was sent.
+    """
     if receipt.clock_skew_ms is not None:
         found, bound = timedelta(milliseconds=receipt.clock_skew_ms), CLOCK_OFF
+    elif is_read_late:
+        return None
     else:
         found, bound = receipt.observed_at - receipt.received_at, CLOCK_OFF_UNMEASURED
     return found if abs(found) > bound else None

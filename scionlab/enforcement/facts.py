@@ -30,7 +30,8 @@ Kernel = Literal["wanted", "before", "other"]
 
 
 class Facts(NamedTuple):
-    """Of one Link. `is_covered`: the newest receipt is about a configuration that has what the Link wants."""
+    """Of one Link. `is_covered`: the newest receipt is about a configuration that has what the Link wants.
+    `is_to_observe` is what the administrators want, `is_observed` what that receipt says."""
 
     is_active: bool
     is_delivered: bool
@@ -39,6 +40,8 @@ class Facts(NamedTuple):
     is_covered: bool
     is_as_wanted: bool
     is_step_open: bool
+    is_to_observe: bool
+    is_observed: bool
     is_clamped: bool
     is_blocked: bool
 
@@ -71,6 +74,8 @@ def facts_of(
         is_covered=is_covered,
         is_as_wanted=found != "other",
         is_step_open=found == "before",
+        is_to_observe=link.is_to_observe,
+        is_observed=row is not None and is_covered and row.state == LinkEnforcement.State.OBSERVED,
         is_clamped=asked != wanted,
         is_blocked=max(wanted) == 0,
     )
@@ -92,8 +97,13 @@ def is_about(link: Link, row: LinkEnforcement) -> bool:
 
 
 def shows_wanted(link: Link, row: LinkEnforcement) -> bool:
-    """When this receipt came, the kernel had exactly what the Link wants, in both directions and at its versions."""
-    return link.active and is_about(link, row) and kernel_found(row, link, now=row.received_at) == "wanted"
+    """When this receipt came, the kernel had exactly what the Link wants, in both directions and at its versions; of
+    a Link that is to be observed only: nothing of it was limited."""
+    if not link.active or not is_about(link, row):
+        return False
+    if link.is_to_observe:
+        return row.state == LinkEnforcement.State.OBSERVED
+    return kernel_found(row, link, now=row.received_at) == "wanted"
 
 
 def is_in_kernel(row: LinkEnforcement) -> bool:
@@ -155,6 +165,8 @@ def fact_columns(generation: int) -> dict[str, Expression]:
         "is_deployed": Q(**{f"{_HOST}config_version_deployed__gte": F("wanted_config_version")}),
         "is_covered": _is_covered(generation),
         "is_as_wanted": _is_covered(generation) & _is_as_wanted(),
+        "is_to_observe": Q(observe_only=True) | Q(interface_a__AS__attachment_point__observe_only=True),
+        "is_observed": _is_covered(generation) & Q(enforcement__state=LinkEnforcement.State.OBSERVED),
         "is_clamped": Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM),
         "is_blocked": Q(bandwidth_kbit=0) & (Q(from_user_kbit=None) | Q(from_user_kbit=0))
         | Q(interface_a__AS__attachment_point__maximum_kbit=0),

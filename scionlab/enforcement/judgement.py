@@ -8,21 +8,22 @@ from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.facts import Facts
 
 # As scripts know them (docs/api.md): these words stay.
-Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent"]
+Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent", "observed"]
 # As people read them, on every page, in every mail, in the CLI.
-State = Literal["inactive", "waiting", "delivered", "enforced", "clamped", "blocked", "failed", "no_report"]
+State = Literal["inactive", "waiting", "delivered", "enforced", "clamped", "blocked", "failed", "no_report", "observed"]
 
 STATE_WORDS: Final[dict[State, str]] = {
     "failed": "Failed",
     "no_report": "No report",
     "waiting": "Waiting",
     "delivered": "Delivered",
+    "observed": "Observed",
     "clamped": "Clamped",
     "blocked": "Blocked",
     "enforced": "Enforced",
     "inactive": "Inactive",
 }
-NOT_IN_FORCE: Final[tuple[State, ...]] = ("failed", "no_report", "waiting", "delivered")
+NOT_IN_FORCE: Final[tuple[State, ...]] = ("failed", "no_report", "waiting", "delivered", "observed")
 
 
 class Verdict(NamedTuple):
@@ -45,10 +46,15 @@ def _stage(agent: Agent, facts: Facts) -> Stage:
         return "failed"
     if agent.is_silent:
         return "silent"
+    if agent.voided_by is not None and facts.is_covered:
+        return "failed"
     return _by_receipt(facts) if facts.is_covered and not agent.is_foreign else _on_its_way(facts)
 
 
 def _by_receipt(facts: Facts) -> Stage:
+    """What the kernel has counts, whatever is wanted: a limit that is in force is called so."""
+    if facts.is_observed:
+        return "observed" if facts.is_to_observe else "failed"
     if not facts.is_as_wanted:
         return "failed"
     return "delivered" if facts.is_step_open else "enforced"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from scionlab.enforcement.agents import Agent
@@ -12,39 +12,55 @@ from scionlab.models import HostReceipt, LinkEnforcement
 _WITHOUT: frozenset[Stage] = frozenset({"inactive", "silent", "not_verified"})
 
 
+_CATCHES: frozenset[str] = frozenset({"hook_obstructed", "foreign_filter_in_front"})
+
+
 class Remark(NamedTuple):
-    """`code` is that of an agent's problem, or "clock", "foreign_content", "unproven". `text` has no full stop."""
+    """`code` is that of an agent's problem, or "clock", "foreign_content", "not_observed", "unproven". `text` has no
+    full stop."""
 
     code: str
     text: str
     is_warning: bool = True
 
 
-def remark_on(agent: Agent, row: LinkEnforcement | None, stage: Stage) -> Remark | None:
-    """The weightiest. `row` is what the newest receipt says of the Link."""
+def remark_on(agent: Agent, row: LinkEnforcement | None, stage: Stage, *, is_to_observe: bool = False) -> Remark | None:
+    """The weightiest. `row` is what the newest receipt says of the Link, `is_to_observe` what the administrators
+    want."""
     if stage in _WITHOUT or agent.receipt is None or agent.removed_at is not None:
         return None
-    is_explained = row is not None and row.state == LinkEnforcement.State.ERROR  # its own sentence gives the reason
-    devices = {row.to_user_dev, row.from_user_dev} - {""} if row is not None else set()
-    problem = None if is_explained else _problem(agent, devices)
-    if problem is not None:
-        return problem
+    return next(_remarks(agent, agent.receipt, row, stage, is_to_observe), None)
+
+
+def _remarks(
+    agent: Agent, receipt: HostReceipt, row: LinkEnforcement | None, stage: Stage, is_to_observe: bool
+) -> Iterator[Remark]:
+    if is_to_observe and stage == "enforced":
+        why = "is too old to observe only" if receipt.observe_only is None else "enforces all the same"
+        yield Remark("not_observed", f"This link should be observed only: the agent of {agent.name} {why}")
+    if not _is_explained(agent, row, stage):
+        devices = {row.to_user_dev, row.from_user_dev} - {""} if row is not None else set()
+        yield from _problem(agent, devices | agent.devices)
     if agent.clock_off is not None:
-        return Remark("clock", clock_words(agent))
+        yield Remark("clock", clock_words(agent))
     if agent.is_foreign:
-        return Remark("foreign_content", f"{agent.name} reports limits that this service did not issue")
-    if agent.receipt.content == HostReceipt.Content.COUNTED and stage in {"enforced", "failed"}:
-        return Remark("unproven", "The agent is too old to prove content", is_warning=False)
-    return None
+        yield Remark("foreign_content", f"{agent.name} reports limits that this service did not issue")
+    if receipt.content == HostReceipt.Content.COUNTED and stage in {"enforced", "observed", "failed"}:
+        yield Remark("unproven", "The agent is too old to prove content", is_warning=False)
 
 
-def _problem(agent: Agent, devices: Collection[str]) -> Remark | None:
-    """Of those that concern the limits of a Link on these devices; what catches packets unlimited comes first."""
+def _is_explained(agent: Agent, row: LinkEnforcement | None, stage: Stage) -> bool:
+    """The sentence on the state gives the reason."""
+    is_error = row is not None and row.state == LinkEnforcement.State.ERROR
+    return is_error or (stage == "failed" and agent.voided_by is not None)
+
+
+def _problem(agent: Agent, devices: Collection[str]) -> Iterator[Remark]:
+    """Of those that concern a Link whose packets pass these devices; what catches packets unlimited comes first."""
     found = [one for one in agent.problems if one.explanation.remark and one.concerns(devices)]
-    if not found:
-        return None
-    first = min(found, key=lambda one: (one.code != "foreign_filter_in_front", one.explanation.is_warning))
-    return Remark(first.code, first.explanation.remark.format(name=agent.name, subject=first.subject))
+    if found:
+        first = min(found, key=lambda one: (one.code not in _CATCHES, one.explanation.is_warning))
+        yield Remark(first.code, first.explanation.remark.format(name=agent.name, subject=first.subject))
 
 
 def clock_words(agent: Agent) -> str:

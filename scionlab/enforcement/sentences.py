@@ -28,8 +28,9 @@ def text_of(status: LinkStatus) -> str:
 
 def no_report_since(agent: Agent) -> str:
     """`No report since 2026-11-22 07:29:00 CET`; only of an agent that reported once."""
-    assert agent.reported_at is not None  # noqa: S101  for the type checker
-    return f"No report since {say_time(agent.reported_at)}"
+    assert agent.read_at is not None  # noqa: S101  for the type checker
+    since = f"No report since {say_time(agent.read_at)}"
+    return f"{since}: the limiter there does not answer its agent" if agent.is_limiter_silent else since
 
 
 def _state(status: LinkStatus) -> str:
@@ -57,8 +58,15 @@ def _not_verified(_status: LinkStatus, agent: Agent) -> str:
 
 
 def _silent(status: LinkStatus, agent: Agent) -> str:
+    if status.row is not None and status.row.state == LinkEnforcement.State.OBSERVED:
+        return f"{no_report_since(agent)}. At that time nothing was limited."
     known = "is not known" if status.last_known is None else f"was {format_limits(status.last_known)}"
     return f"{no_report_since(agent)}. The limit at that time {known}."
+
+
+def _observed(status: LinkStatus, _agent: Agent) -> str:
+    since = "" if status.since is None else f" (since {say_time(status.since)})"
+    return f"Observed: nothing is limited{since}."
 
 
 def _failed(status: LinkStatus, agent: Agent) -> str:
@@ -69,11 +77,22 @@ def _failed(status: LinkStatus, agent: Agent) -> str:
         return (
             f"Not enforced: no agent of {agent.name} fetches limits. Its client fetches the SCION configuration alone."
         )
+    if agent.voided_by is not None:
+        return f"Not enforced: {agent.voided_by.in_words}."
+    if row.state == LinkEnforcement.State.OBSERVED:
+        return f"Not enforced: {_who_observes(agent)}. Everything is measured, and nothing is limited."
     if row.state != LinkEnforcement.State.ENFORCED:
         return f"Not enforced: {row.problem or 'the agent gave no reason.'}"
     found = [row.to_user_rate_kbit, row.from_user_rate_kbit]
     to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
     return f"Not enforced: the kernel has {to_user} to the user AS and {from_user} from it."
+
+
+def _who_observes(agent: Agent) -> str:
+    """Where the administrators want the limits enforced."""
+    if agent.receipt is not None and agent.receipt.observe_only:
+        return f"the operator of {agent.name} chose to observe only"
+    return f"the agent of {agent.name} observes this link only"
 
 
 def _enforced(status: LinkStatus, _agent: Agent) -> str:
@@ -103,4 +122,5 @@ _SAID: dict[Stage, Callable[[LinkStatus, Agent], str]] = {
     "silent": _silent,
     "failed": _failed,
     "enforced": _enforced,
+    "observed": _observed,
 }

@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_number
 from scionlab import selectors
 from scionlab.enforcement import sentences
 from scionlab.enforcement.agents import Agent, agent_of
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
 from scionlab.enforcement.judgement import Stage, State, Verdict, judge
 from scionlab.enforcement.remarks import Remark, remark_on
+from scionlab.enforcement.total import TotalStatus, total_status
 from scionlab.models import Link, LinkEnforcement, TimedLimit
+
+
+class Counters(NamedTuple):
+    """Of one direction. `drops` did not pass: those that were `refused` in front of the queue, and those `dropped` from
+    it; None where the agent does not tell them apart. Of an observed Link they did pass, and would not have."""
+
+    bytes: int
+    packets: int
+    drops: int
+    refused: int | None
+    dropped: int | None
+
+    @classmethod
+    def of(cls, row: LinkEnforcement, direction: str) -> Counters | None:
+        if getattr(row, f"{direction}_rate_kbit") is None:
+            return None
+        found = {name: getattr(row, f"{direction}_{name}") for name in cls._fields}
+        return cls(**{**found, **{name: found[name] or 0 for name in ("bytes", "packets", "drops")}})
+
+    @property
+    def parts(self) -> str:
+        """`10 refused, 2 dropped from the queue`; empty where they are not told apart, and without any."""
+        if self.refused is None or self.dropped is None or self.drops == 0:
+            return ""
+        return f"{format_number(self.refused)} refused, {format_number(self.dropped)} dropped from the queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +77,8 @@ class LinkStatus:
 
     @property
     def enforced(self) -> Limits | None:
-        return self.last_known if self.is_agents_wish and self.stage not in {"inactive", "silent"} else None
+        is_void = self.agent is None or self.agent.voided_by is not None or self.stage in {"inactive", "silent"}
+        return self.last_known if self.is_agents_wish and not is_void else None
 
     @property
     def row(self) -> LinkEnforcement | None:
@@ -58,7 +86,25 @@ class LinkStatus:
 
     @property
     def remark(self) -> Remark | None:
-        return None if self.agent is None else remark_on(self.agent, self.row, self.stage)
+        if self.agent is None:
+            return None
+        return remark_on(self.agent, self.row, self.stage, is_to_observe=self.link.is_to_observe)
+
+    @property
+    def total(self) -> TotalStatus | None:
+        """What the attachment point's Links are to carry together; None without one, and of an inactive Link."""
+        ap = self.link.attachment_point
+        if ap is None or ap.total_kbit is None or self.agent is None or self.stage == "inactive":
+            return None
+        return total_status(ap, self.agent, generation=selectors.generation_beside(self.link))
+
+    @property
+    def counters(self) -> dict[str, Counters | None] | None:
+        """By direction, None for one that the kernel does not have; None without a receipt that speaks of the Link."""
+        row = self.row
+        if row is None:
+            return None
+        return {name: Counters.of(row, name) for name in ("to_user", "from_user")}
 
     @property
     def text(self) -> str:
@@ -103,8 +149,8 @@ def link_status(link: Link, *, now: datetime, agent: Agent | None = None) -> Lin
         requested=link.requested,
         maximum_kbit=ap.maximum_kbit,
         wanted=wanted,
-        last_known=None if row is None or agent.removed_at is not None else row.in_kernel,
-        read_at=None if row is None else row.received_at,
+        last_known=None if row is None or agent.removed_at is not None else row.limited_to,
+        read_at=None if row is None else agent.read_at,
         is_agents_wish=row is not None and is_in_kernel(row),
         running=next((one for one in timed if one.begins_at <= now < one.ends_at), None),
         upcoming=[one for one in timed if one.begins_at > now],
@@ -137,9 +183,11 @@ def _since(
     stage: Stage, agent: Agent, link: Link, row: LinkEnforcement | None, timed: list[TimedLimit]
 ) -> datetime | None:
     if stage == "silent":
-        return agent.reported_at
+        return agent.read_at
     if stage == "failed":
         return agent.removed_at or (link.changed_at if row is None else row.since)
+    if stage == "observed" and row is not None:
+        return row.since
     if stage == "enforced" and row is not None:
         # Receipts go on saying that all is as wanted while a timed limit makes its steps; the last one counts.
         steps = [one.limits.last_change(row.received_at) for one in timed]

@@ -7,7 +7,13 @@ from decimal import Decimal
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
-from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT, default_in_force
+from bandwidth_config import (
+    INITIAL_DEFAULT_BANDWIDTH_KBIT,
+    MAX_BANDWIDTH_KBIT,
+    MAX_TOTAL_KBIT,
+    MIN_TOTAL_KBIT,
+    default_in_force,
+)
 from scionlab.models.host import Host
 
 MAX_UPLINK_KBIT = 1_000_000_000  # 1 Tbit/s
@@ -73,6 +79,19 @@ class AttachmentPoint(models.Model):
     # The default as last carried out (`services.policy.fan_out`), which follows the default in force within moments.
     # Configurations clamp to this one: so they are a function of their versions.
     maximum_kbit = models.PositiveBigIntegerField("maximum carried out [kbit/s]", default=0, editable=False)
+    total_kbit = models.PositiveBigIntegerField(
+        "total of all links [kbit/s]",
+        null=True,
+        blank=True,
+        help_text="The most that all Links here may carry together, in each direction. They share it in proportion to "
+        "their limits, and none gets more than its own. Empty: no total.",
+    )
+    observe_only = models.BooleanField(
+        "observe only",
+        default=False,
+        db_default=False,
+        help_text="All Links here are measured and reported, and nothing is limited.",
+    )
     # What the operator has and pays for; the cockpit compares, nothing is limited by it.
     uplink_kbit = models.PositiveBigIntegerField(
         "uplink [kbit/s]",
@@ -90,7 +109,12 @@ class AttachmentPoint(models.Model):
                 condition=models.Q(default_bandwidth_kbit__isnull=True)
                 | models.Q(default_bandwidth_kbit__gte=0, default_bandwidth_kbit__lte=MAX_BANDWIDTH_KBIT),
                 name="attachment_point_default_in_bounds",
-            )
+            ),
+            models.CheckConstraint(
+                condition=models.Q(total_kbit__isnull=True)
+                | models.Q(total_kbit__gte=MIN_TOTAL_KBIT, total_kbit__lte=MAX_TOTAL_KBIT),
+                name="attachment_point_total_in_bounds",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -24,6 +24,9 @@ class BandwidthChange(models.Model):
         TIMED_LIMIT = "timed_limit", "timed limit of a Link"
         AP_DEFAULT = "ap_default", "default of an attachment point"
         SITE_DEFAULT = "site_default", "site default"
+        AP_TOTAL = "ap_total", "total of an attachment point"
+        AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
+        LINK_OBSERVE = "link_observe", "observe only, of a Link"
 
     at = models.DateTimeField(auto_now_add=True)
     kind = models.CharField(max_length=16, choices=Kind)
@@ -40,7 +43,7 @@ class BandwidthChange(models.Model):
     # Of a Link the numbers above are those to the user AS.
     old_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as to the user AS.")
     new_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as to the user AS.")
-    detail = models.CharField(max_length=200, blank=True, help_text="What happened to which timed limit.")
+    detail = models.CharField(max_length=200, blank=True, help_text="What happened, where no number changed.")
     reason = models.CharField(max_length=200, blank=True)
 
     class Meta:

@@ -39,6 +39,19 @@ class HostReceipt(models.Model):
     observed_at = models.DateTimeField(help_text="By the agent's clock.")
     received_at = models.DateTimeField(help_text="By ours.")
     problems = models.JSONField(default=list, blank=True)
+    devices = models.JSONField(
+        null=True, blank=True, help_text="Names of the devices whose packets are looked at. Empty: not known."
+    )
+    # The total of all Links [kbit/s]: what the configuration wants, and what is in force in each direction.
+    says_total = models.BooleanField(
+        default=False, db_default=False, help_text="Not set: the agent is too old to enforce a total."
+    )
+    total_wanted_kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    total_to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    total_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    observe_only = models.BooleanField(
+        null=True, blank=True, help_text="Nothing is limited there. Empty: the agent is too old to observe only."
+    )
 
     def __str__(self) -> str:
         return f"receipt of {self.host} at {self.received_at:%Y-%m-%d %H:%M:%S}"
@@ -71,11 +84,13 @@ class IssuedLimits(models.Model):
 class LinkEnforcement(models.Model):
     """The newest receipt about one Link: the limit that the AP's kernel was seen to have.
 
-    Counters are those of the Link's class since the class was made: they restart when the AP does.
+    Counters begin again when the AP's host does. `drops` are all packets that did not pass: those `refused` in front of
+    the queue and those `dropped` from it, where the agent tells them apart.
     """
 
     class State(models.TextChoices):
         ENFORCED = "enforced", "enforced"
+        OBSERVED = "observed", "observed: nothing is limited"
         ERROR = "error", "error"
 
     link = models.OneToOneField(Link, on_delete=models.CASCADE, related_name="enforcement")
@@ -92,19 +107,23 @@ class LinkEnforcement(models.Model):
     config_version = models.PositiveIntegerField(null=True, blank=True)
     limits_version = models.PositiveIntegerField(null=True, blank=True)
     to_user_dev = models.CharField(
-        max_length=32, blank=True, db_default="", help_text="Device of the class, as the agent names it."
+        max_length=32, blank=True, db_default="", help_text="Device of the queue, as the agent names it."
     )
     to_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     to_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     to_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
     to_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
+    to_user_refused = models.PositiveBigIntegerField(null=True, blank=True)
+    to_user_dropped = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_dev = models.CharField(
-        max_length=32, blank=True, db_default="", help_text="Device of the class, as the agent names it."
+        max_length=32, blank=True, db_default="", help_text="Device of the queue, as the agent names it."
     )
     from_user_rate_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_packets = models.PositiveBigIntegerField(null=True, blank=True)
     from_user_drops = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_refused = models.PositiveBigIntegerField(null=True, blank=True)
+    from_user_dropped = models.PositiveBigIntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.link}: {self.state} {self.wanted}"
@@ -121,3 +140,8 @@ class LinkEnforcement(models.Model):
         if self.to_user_rate_kbit is None or self.from_user_rate_kbit is None:
             return None
         return Limits(self.to_user_rate_kbit, self.from_user_rate_kbit)
+
+    @property
+    def limited_to(self) -> Limits | None:
+        """The same, None where nothing is limited because it is observed only."""
+        return None if self.state == LinkEnforcement.State.OBSERVED else self.in_kernel

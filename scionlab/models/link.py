@@ -107,6 +107,12 @@ class Link(models.Model):
         blank=True,
         help_text="Empty: the same as to the user AS.",
     )
+    observe_only = models.BooleanField(
+        "observe only",
+        default=False,
+        db_default=False,
+        help_text="The Link is measured and reported, and nothing of it is limited.",
+    )
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
     # Versions of the provider's host from which on its configuration has what this Link wants now.
     wanted_config_version = models.PositiveIntegerField(default=0, editable=False)
@@ -163,6 +169,12 @@ class Link(models.Model):
         return self.enforced.lowest_kbit
 
     @property
+    def is_to_observe(self) -> bool:
+        """The administrators want it measured and not limited: this Link, or all of the attachment point."""
+        ap = self.attachment_point
+        return ap is not None and (self.observe_only or ap.observe_only)
+
+    @property
     def timed_in_configuration(self) -> list[TimedLimit]:
         """Those that are neither cancelled nor retired, in the order of their times.
 
@@ -204,7 +216,7 @@ class LocalLinkEnd:
     mtu: int
     link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
     border_router: int
-    is_observed: bool = False
+    is_observed: bool  # by its own setting; that of the whole attachment point is not in link_info.json
 
 
 def local_link_ends(host: Host) -> list[LocalLinkEnd]:
@@ -227,6 +239,7 @@ def _rows(host: Host, *, is_a: bool) -> models.QuerySet[Link, Any]:
         "type",
         "bandwidth_kbit",
         "from_user_kbit",
+        "observe_only",
         "mtu",
         **local,
         border_router=models.F(f"{near}__border_router__number"),
@@ -263,4 +276,5 @@ def _end(row: dict[str, Any], timed: Mapping[int, tuple[TimedLimits, ...]], *, i
         mtu=row["mtu"],
         link_to={Link.Type.CORE: "CORE", Link.Type.PEER: "PEER"}.get(row["type"], provider_view),
         border_router=row["border_router"],
+        is_observed=is_limited and row["observe_only"],
     )

@@ -73,6 +73,35 @@ def note_default(
     )
 
 
+def note_total(ap: AttachmentPoint, *, actor: User | None, old: int | None, new: int | None, reason: str = "") -> None:
+    """What all Links of `ap` may carry together."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.AP_TOTAL,
+        subject=f"total of {ap}"[:200],
+        attachment_point=ap,
+        actor=actor,
+        **_origin(actor),
+        old_kbit=old,
+        new_kbit=new,
+        reason=reason[:200],
+    )
+
+
+def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: str = "") -> None:
+    """That it is observed only from now on, or limited again, as `of` says by now."""
+    if isinstance(of, Link):
+        kind, about = BandwidthChange.Kind.LINK_OBSERVE, _about(of, actor)
+    else:
+        kind = BandwidthChange.Kind.AP_OBSERVE
+        about = {"subject": str(of)[:200], "attachment_point": of, "actor": actor, **_origin(actor)}
+    BandwidthChange.objects.create(
+        kind=kind,
+        **about,
+        detail="Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only",
+        reason=reason[:200],
+    )
+
+
 def _origin(actor: User | None) -> dict[str, str | None]:
     """What stays of who did it when the account is gone."""
     return {"actor_email": "" if actor is None else actor.email, "address": from_address.get()}

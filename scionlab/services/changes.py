@@ -4,8 +4,9 @@ This is the one place that knows when H and L rise (DOMAIN section 2). A host se
 
     the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
     only numbers differ that its link_info.json states: at an attachment point what it enforces,
-    for a time too (`services.timed_limit`); where a user AS is an attachment point itself, what
-    it asked for at its own uplink                                                                  L of that host
+    for a time too (`services.timed_limit`), and whether it observes only; where a user AS is an
+    attachment point itself, what it asked for at its own uplink                                    L of that host
+    the total of an attachment point, or that it observes only                                      L of its host
     nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
 
 A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
@@ -25,6 +26,7 @@ from scionlab.services import allocation
 from scionlab.services.host import hosts_bump
 
 Seen = tuple[object, ...]
+Stated = tuple[Limits, bool]  # and whether it is to be observed only
 
 LINK_RELATIONS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "host")]
 LINK_RELATIONS += ["interface_a__AS__attachment_point__host"]
@@ -36,7 +38,7 @@ class LinkView:
     """What the configurations of the hosts at both ends say of an active Link."""
 
     views: dict[int, Seen]  # by host
-    stated: dict[int, Limits]  # by host that has a link_info.json: what that says of the Link at all times
+    stated: dict[int, Stated]  # by host that has a link_info.json: what that says of the Link at all times
     provider_host_id: int
 
 
@@ -51,9 +53,9 @@ def view_of(link: Link) -> LinkView | None:
         views[near.host_id] = (*views.get(near.host_id, ()), *seen)
     # Who does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
     listed = Limits.both(max(1, link.bandwidth_kbit))
-    stated = {end.host_id: listed for end in (a, b) if hasattr(end.host, "attachment_point")}
+    stated = {end.host_id: (listed, False) for end in (a, b) if hasattr(end.host, "attachment_point")}
     if link.is_limited:
-        stated[a.host_id] = link.enforced
+        stated[a.host_id] = (link.enforced, link.observe_only)
     return LinkView(views, stated, a.host_id)
 
 
@@ -80,7 +82,7 @@ class Changes:
         limits_ids: set[int] = set()
         if before is not None and after is not None:
             stated = after.stated.items()
-            limits_ids = {host for host, limits in stated if before.stated.get(host, limits) != limits}
+            limits_ids = {host for host, now in stated if before.stated.get(host, now) != now}
         self._config_ids |= config_ids
         self._limits_ids |= limits_ids
         if after is not None and after.provider_host_id in config_ids | limits_ids:

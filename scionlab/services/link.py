@@ -47,6 +47,7 @@ def link_update(
     limits: Limits | None = None,
     bandwidth_kbit: int | None = None,
     active: bool | None = None,
+    observe_only: bool | None = None,
     reason: str = "",
     shown: Values | None = None,
 ) -> Link:
@@ -55,7 +56,8 @@ def link_update(
     L of the attachment point's host rises when only what is enforced changes by that, H of both hosts when the Link
     appears in their configurations or goes. Limits that are stored already are accepted whatever the default is by
     now: a clamped choice is kept. While a timed limit runs, new limits hold from its end on. A Link that becomes
-    inactive loses its timed limits. `shown`: what the page showed of these values, see `services.stale`.
+    inactive loses its timed limits. `observe_only` is for administrators. `shown`: what the page showed of these
+    values, see `services.stale`.
     Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`),
     `StalePageError`, `Link.DoesNotExist`.
     """
@@ -63,10 +65,12 @@ def link_update(
     link = locked_link(link_id, changes)
     if limits is None and bandwidth_kbit is not None:
         limits = Limits.both(bandwidth_kbit)
-    old = {**limits_to_values(link.requested), "active": link.active}
+    old = {**limits_to_values(link.requested), "active": link.active, "observe_only": link.observe_only}
     wanted: dict[str, Value] = {} if limits is None else limits_to_values(limits)
     if active is not None:
         wanted["active"] = active
+    if observe_only is not None:
+        wanted["observe_only"] = observe_only
     stored = {name: old[name] for name in wanted}
     refuse_stale(shown=_with_directions(shown), stored=stored, wanted=wanted, last=lambda: last_change_of_link(link))
     if wanted != stored:
@@ -75,6 +79,10 @@ def link_update(
             _store_limits(link, limits, actor=actor, reason=reason)
         if active is not None:
             _store_active(link, active, actor=actor)
+        if observe_only is not None and observe_only != link.observe_only:
+            link.observe_only = observe_only
+            link.save(update_fields=["observe_only"])
+            audit.note_observing(link, actor=actor, reason=reason)
         changes.note(link.pk, before, view_of(link))
         note_change(link.interface_b.AS_id, actor=actor)
     changes.carry_out()

@@ -1,6 +1,6 @@
 """Mails about what needs somebody: found by looking, once a minute, at how things are (not at what happened).
 
-    away      no report from an attachment point's agent for more than an hour; and that it reports again
+    away      no report of what an attachment point enforces for more than an hour; and that there are some again
     clamped   the maximum of an attachment point is below what a link asks for; and that it is free again
     failed    a limit is not enforced for more than 10 minutes
 
@@ -127,13 +127,16 @@ def _group(kind: MailKind, links: Iterable[Link], make: Callable[[Link, User, Ho
 
 
 def _away(now: datetime) -> dict[Place, State]:
-    """Where an agent reported once and has stopped. An attachment point that never had one is not away."""
-    silent = HostReceipt.objects.filter(received_at__lt=now - AWAY_AFTER, host__attachment_point__isnull=False)
-    receipts = silent.select_related("host__AS__isd")
+    """Where an agent reported once and has stopped, or the limiter does not answer it. An attachment point that never
+    had one is not away."""
+    receipts = HostReceipt.objects.filter(host__attachment_point__isnull=False).select_related("host__AS__isd")
+    agents = {
+        one.host_id: agent_of(one.host, one.host.AS.isd_as, now=now) for one in receipts if one.host.AS is not None
+    }
     since = {
-        one.host_id: one.received_at
-        for one in receipts
-        if one.host.AS is not None and agent_of(one.host, one.host.AS.isd_as, now=now).is_silent
+        host_id: agent.read_at
+        for host_id, agent in agents.items()
+        if agent.is_silent and agent.read_at is not None and now - agent.read_at > AWAY_AFTER
     }
     links = with_relations(_links().filter(interface_a__host__in=since)) if since else ()
     found = _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))

@@ -1,4 +1,4 @@
-"""The defaults that administrators set, and how they reach the attachment points.
+"""The defaults that administrators set, and how they reach the attachment points; totals, and observing only.
 
 A default is stored at once and carried out right after, by a task: `AttachmentPoint.maximum_kbit` follows the default
 in force there, and only then do configurations clamp to it. So a configuration is a function of its versions, and an
@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
-from bandwidth_config import RuleError, check_bandwidth
+from bandwidth_config import RuleError, check_bandwidth, check_total
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BandwidthChange, Link, TimedLimit, User
 from scionlab.retry import retried
@@ -23,9 +23,11 @@ from scionlab.services.changes import Changes
 from scionlab.services.each import for_each
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.queue import FAN_OUT_DEFAULTS, queue_after_commit
-from scionlab.services.stale import Values, last_bandwidth_change, refuse_stale
+from scionlab.services.stale import Value, Values, last_bandwidth_change, refuse_stale
 
 logger = logging.getLogger(__name__)
+
+_AP_KINDS = [BandwidthChange.Kind.AP_DEFAULT, BandwidthChange.Kind.AP_TOTAL, BandwidthChange.Kind.AP_OBSERVE]
 
 
 @transaction.atomic
@@ -41,7 +43,12 @@ def site_default_set(
     policy = allocation.lock_policy()
     allocation.lock_attachment_points()  # nobody is in the middle of checking a number against the old default
     old = policy.default_bandwidth_kbit
-    _refuse_stale(shown, old, default_bandwidth_kbit, kind=BandwidthChange.Kind.SITE_DEFAULT)
+    refuse_stale(
+        shown=shown,
+        stored={"default_bandwidth_kbit": old},
+        wanted={"default_bandwidth_kbit": default_bandwidth_kbit},
+        last=lambda: last_bandwidth_change(kind=BandwidthChange.Kind.SITE_DEFAULT),
+    )
     if old == default_bandwidth_kbit:
         return
     policy.default_bandwidth_kbit = default_bandwidth_kbit
@@ -51,7 +58,6 @@ def site_default_set(
     logger.info("policy.site_default old=%s new=%s", old, default_bandwidth_kbit)
 
 
-@transaction.atomic
 def ap_default_set(
     *,
     attachment_point_id: int,
@@ -60,21 +66,35 @@ def ap_default_set(
     reason: str = "",
     shown: Values | None = None,
 ) -> None:
-    """Set x of one attachment point; None: the site default counts there again. `shown` as above.
+    """`ap_update` of the default alone."""
+    values: Values = {"default_bandwidth_kbit": default_bandwidth_kbit}
+    ap_update(attachment_point_id=attachment_point_id, values=values, actor=actor, reason=reason, shown=shown)
 
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `StalePageError`,
+
+@transaction.atomic
+def ap_update(
+    *, attachment_point_id: int, values: Values, actor: User | None, reason: str = "", shown: Values | None = None
+) -> None:
+    """Store some of what administrators set at an attachment point; what `values` does not name stays.
+
+    `default_bandwidth_kbit` is x there (None: the site default counts), `total_kbit` what all Links may carry together
+    in each direction (None: no total), `observe_only` whether all Links are only measured. The last two raise L of the
+    host, once, in the same transaction, and then a changed default is carried out along with them. `shown` as above.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`), `StalePageError`,
     `AttachmentPoint.DoesNotExist`.
     """
-    if default_bandwidth_kbit is not None:
-        _check(default_bandwidth_kbit)
+    _check_ap(values)
     allocation.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
-    old = ap.default_bandwidth_kbit
-    _refuse_stale(
-        shown, old, default_bandwidth_kbit, kind=BandwidthChange.Kind.AP_DEFAULT, attachment_point=attachment_point_id
-    )
-    if old != default_bandwidth_kbit:
-        _store(ap, default_bandwidth_kbit, actor=actor, reason=reason)
+    stored: dict[str, Value] = {name: getattr(ap, name) for name in values}
+    newest = {"kind__in": _AP_KINDS, "attachment_point": attachment_point_id}
+    refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_bandwidth_change(**newest))
+    new = {name: value for name, value in values.items() if value != stored[name]}
+    if "default_bandwidth_kbit" in new:
+        _store(ap, values["default_bandwidth_kbit"], actor=actor, reason=reason)  # type: ignore[arg-type]
+    if new.keys() & {"total_kbit", "observe_only"}:
+        _store_limiting(ap, new, actor=actor, reason=reason)
+    elif new:
         queue_after_commit(FAN_OUT_DEFAULTS)
 
 
@@ -101,9 +121,41 @@ def _store(ap: AttachmentPoint, wanted_kbit: int | None, *, actor: User | None, 
     logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, wanted_kbit)
 
 
-def _refuse_stale(shown: Values | None, stored: int | None, wanted: int | None, **which: object) -> None:
-    name = "default_bandwidth_kbit"
-    refuse_stale(shown=shown, stored={name: stored}, wanted={name: wanted}, last=lambda: last_bandwidth_change(**which))
+def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:
+    """The total, and whether nothing is limited: both are in the signed text of the host's configuration."""
+    changes = Changes()
+    settle_default(ap.pk, changes)
+    if "total_kbit" in new:
+        old, ap.total_kbit = ap.total_kbit, new["total_kbit"]
+        audit.note_total(ap, actor=actor, old=old, new=ap.total_kbit, reason=reason)
+        changes.note_documents([ap.host_id])
+    if "observe_only" in new:
+        ap.observe_only = bool(new["observe_only"])
+        audit.note_observing(ap, actor=actor, reason=reason)
+        provider_host_of = dict(_provided(ap).values_list("pk", "interface_a__host_id"))
+        allocation.lock_links(provider_host_of)
+        changes.note_limits(provider_host_of)
+        changes.note_documents([ap.host_id])
+    ap.save(update_fields=["total_kbit", "observe_only"])
+    changes.carry_out()
+    logger.info("policy.ap_limiting ap=%s total=%s observe_only=%s", ap.pk, ap.total_kbit, ap.observe_only)
+
+
+def _provided(ap: AttachmentPoint) -> QuerySet[Link]:
+    """The active Links that are limited there."""
+    links = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
+    return links.filter(interface_b__AS__useras__isnull=False)
+
+
+def _check_ap(values: Values) -> None:
+    default, total = (values.get(name) for name in ("default_bandwidth_kbit", "total_kbit"))
+    if default is not None:
+        _check(int(default))
+    if total is not None:
+        try:
+            check_total(int(total))
+        except RuleError as exc:
+            raise FieldRuleError.of(exc, "total_kbit") from exc
 
 
 def _check(default_bandwidth_kbit: int) -> None:
@@ -157,8 +209,7 @@ def settle_default(attachment_point_id: int, changes: Changes) -> None:
     old, new = ap.maximum_kbit, ap.default_in_force(selectors.policy())
     if old == new:
         return
-    provided = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
-    affected = provided.filter(_stated_above(min(old, new)), interface_b__AS__useras__isnull=False)
+    affected = _provided(ap).filter(_stated_above(min(old, new)))
     provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
     allocation.lock_links(provider_host_of)
     AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)

@@ -16,6 +16,7 @@ from django.utils import timezone
 from bandwidth_config import Limits, RuleError
 from scionlab import selectors
 from scionlab.enforcement.facts import is_about, shows_wanted
+from scionlab.enforcement.problems import LIMITER_SILENT
 from scionlab.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement
 from scionlab.retry import retried
@@ -30,14 +31,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a link as the kernel has it, on device `dev`. Counters are those of the link's class since it
-    was made."""
+    """One direction of a link as the kernel has it, on device `dev`, with its counters. `drops` are the packets that
+    did not pass: `refused` and `dropped`, None from agents that do not tell them apart."""
 
     dev: str
     rate_kbit: int
     bytes: int
     packets: int
     drops: int
+    refused: int | None = None
+    dropped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,22 @@ class LinkReceipt:
 
 
 @dataclass(frozen=True)
+class Total:
+    """What all links may carry together [kbit/s]: as the configuration wants it, and as it is in force; None: not."""
+
+    wanted_kbit: int
+    to_user_kbit: int | None
+    from_user_kbit: int | None
+
+
+@dataclass(frozen=True)
 class Receipt:
     """`version` is (G, H), None with `limits_version` while the agent has no bundle. `links` by interface id.
 
     `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle, None from
     agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
-    receipts. `clock_skew_ms` is the agent's clock minus ours.
+    receipts. `clock_skew_ms` is the agent's clock minus ours. `says_total`: the agent can enforce a total; `total` is
+    None without one. `observe_only` and `devices` are None from agents too old to say.
     """
 
     agent_version: str
@@ -72,6 +85,15 @@ class Receipt:
     number: int | None = None
     clock_skew_ms: int | None = None
     evidence: Evidence | None = None
+    says_total: bool = False
+    total: Total | None = None
+    observe_only: bool | None = None
+    devices: list[str] | None = None
+
+    @property
+    def is_limiter_silent(self) -> bool:
+        """It tells what was read before the limiter fell silent."""
+        return any(one["code"] == LIMITER_SILENT for one in self.problems)
 
     @property
     def versions(self) -> tuple[int, int, int] | None:
@@ -172,6 +194,8 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
         for interface_id, link in links.items()
         if is_ours and interface_id in receipt.links and _knows(receipt, link)
     ]
+    if receipt.is_limiter_silent:  # what was not known before is not known now: nothing counts as in force from here
+        rows = [row for row in rows if row.link_id in old and row.since == old[row.link_id].since]
     _replace(rows, old)
     _note_delays(links.values(), {row.link_id: row for row in rows}, old)
     saved = _save_host_receipt(newest or HostReceipt(host_id=host_id), receipt, content, observed_at, received_at)
@@ -216,6 +240,8 @@ def _row(
             setattr(row, f"{name}_bytes", direction.bytes)
             setattr(row, f"{name}_packets", direction.packets)
             setattr(row, f"{name}_drops", direction.drops)
+            setattr(row, f"{name}_refused", direction.refused)
+            setattr(row, f"{name}_dropped", direction.dropped)
     if old is not None and _is_as_before(link, row, old):
         row.since = old.since
     return row
@@ -225,6 +251,8 @@ def _is_as_before(link: Link, row: LinkEnforcement, old: LinkEnforcement) -> boo
     """The kernel has the same, and for the Link as it is now: where that changed since, it counts from now."""
     if (row.state, is_about(link, row)) != (old.state, is_about(link, old)):
         return False
+    if row.state == LinkEnforcement.State.OBSERVED:
+        return True
     if row.state != LinkEnforcement.State.ENFORCED:
         return row.wanted == old.wanted
     if (row.wanted, row.in_kernel) == (old.wanted, old.in_kernel):
@@ -256,6 +284,12 @@ def _save_host_receipt(
     row.observed_at, row.received_at = observed_at, received_at
     row.clock_skew_ms = receipt.clock_skew_ms
     row.problems = receipt.problems
+    row.devices, row.observe_only = receipt.devices, receipt.observe_only
+    row.says_total = receipt.says_total
+    total = receipt.total
+    row.total_wanted_kbit = None if total is None else total.wanted_kbit
+    row.total_to_user_kbit = None if total is None else total.to_user_kbit
+    row.total_from_user_kbit = None if total is None else total.from_user_kbit
     row.save()
     return row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from django.conf import settings
 from django.db import transaction
@@ -17,6 +18,12 @@ from scionlab.enforcement.remarks import remark_on
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind
 from scionlab.services.mail import mails_create
 
+_ENFORCED: Final = "{ap} has confirmed that its kernel enforces this, in both directions."
+_OBSERVED: Final = (
+    "The administrators want this link observed for now. {ap} has confirmed that it measures the link and limits "
+    "nothing. Your limit is kept, and is enforced when they end that."
+)
+
 
 def enforced_mails(
     receipt: HostReceipt,
@@ -24,7 +31,8 @@ def enforced_mails(
     rows: Mapping[int, LinkEnforcement],
     old: Mapping[int, LinkEnforcement],
 ) -> list[Mail]:
-    """For each Link whose wish `receipt` is the first to show enforced, but for those that a bulk change told of."""
+    """For each Link of which `receipt` is the first to show what is wanted, enforced or observed, but for those that a
+    bulk change told of."""
     mails = []
     for link in links:
         row, former = rows.get(link.pk), old.get(link.pk)
@@ -37,14 +45,13 @@ def enforced_mails(
 
 def _enforced_mail(link: Link, row: LinkEnforcement, receipt: HostReceipt) -> Mail:
     ap = link.interface_a.AS.isd_as
-    host = link.interface_a.host
+    host, is_observed = link.interface_a.host, link.is_to_observe
     host.receipt = receipt
-    remark = remark_on(agent_of(host, ap, now=receipt.received_at), row, "enforced")
+    remark = remark_on(agent_of(host, ap, now=receipt.received_at), row, "observed" if is_observed else "enforced")
     return _mail(
         link,
         subject=f"{_what(link)} at {ap}",
-        news=f"{ap} has confirmed that its kernel enforces this, in both directions."
-        + (f" {remark.text}." if remark is not None else ""),
+        news=(_OBSERVED if is_observed else _ENFORCED).format(ap=ap) + (f" {remark.text}." if remark else ""),
     )
 
 
@@ -77,7 +84,7 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
     user_as = link.interface_b.AS.useras
     page = settings.SITE_URL + reverse("user_as_detail", args=[user_as.pk])
     clamped = ""
-    if link.requested != link.enforced:
+    if link.requested != link.enforced and not link.is_to_observe:
         maximum = format_kbit(max(link.enforced))
         clamped = (
             f"You asked for {link.requested}; the administrators allow at most {maximum} there. Your choice is kept."
@@ -107,6 +114,8 @@ def _for_a_time(link: Link) -> str:
 
 
 def _what(link: Link) -> str:
+    if link.is_to_observe:
+        return "Link observed, not limited"
     if link.enforced == (0, 0):
         return "Link blocked (0 kbit/s)"
     return f"Link limited to {link.enforced}"

@@ -27,7 +27,7 @@ from scionlab.services.user_download import build_user_download
 logger = logging.getLogger(__name__)
 
 CACHE_TIMEOUT_S = 3600  # of hosts that are gone, or ask no more; a current one is rendered again when it fell out
-_FORMAT = "5"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "6"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ def _issue(host: Host, generation: int, keys: KeyRing) -> dict[str, bytes]:
 
 
 def _locked_host(host_id: int) -> Host:
-    hosts = Host.objects.select_for_update(of=("self",), no_key=True).select_related("AS__isd", "attachment_point")
-    return hosts.get(pk=host_id)
+    """Without its attachment point: a join that waited for the lock may show what that was before."""
+    return Host.objects.select_for_update(of=("self",), no_key=True).select_related("AS__isd").get(pk=host_id)
 
 
 def _hosts_of_as(host: Host) -> list[Host]:

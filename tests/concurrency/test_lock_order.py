@@ -274,6 +274,8 @@ def _quota(w: World, **values: Any) -> Work:
     return lambda: account.account_update(user_id=w.boss.pk, values=values)
 
 
+OF_ONE_LINK: dict[str, Any] = {"bandwidth_kbit": 100, "active": False, "observe_only": True}
+
 SCENARIOS: dict[str, Callable[[World], Work]] = {
     "user_as_create": _create,
     "user_as_update": _update,
@@ -285,7 +287,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "user_as_rename": lambda w: lambda: user_as.user_as_rename(user_as_id=w.first.pk, actor=w.owner, label="x"),
     "user_as_delete": lambda w: lambda: user_as.user_as_delete(user_as_id=w.first.pk, actor=w.owner),
     "link_update": lambda w: (
-        w.lower_all() or (lambda: link.link_update(link_id=w.link.pk, bandwidth_kbit=100, active=False, actor=w.owner))
+        w.lower_all() or (lambda: link.link_update(**OF_ONE_LINK, link_id=w.link.pk, actor=w.owner))
     ),
     "timed_limit_create": lambda w: w.timed,
     "timed_limit_cancel": _cancel,
@@ -293,6 +295,16 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "site_default_set": lambda w: lambda: policy.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
         lambda: policy.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
+    ),
+    "ap_update": lambda w: (
+        w.lower_all()
+        or (
+            lambda: policy.ap_update(
+                attachment_point_id=w.near.pk,
+                values={"default_bandwidth_kbit": 300, "total_kbit": 1000, "observe_only": True},
+                actor=w.boss,
+            )
+        )
     ),
     "carry_out_default": lambda w: w.lower_all() or policy.fan_out,
     "bulk_refresh": _refresh,

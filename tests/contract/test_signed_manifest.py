@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -36,6 +36,26 @@ def is_signed_by(public_key: bytes, manifest: dict[str, Any], index: int = 0) ->
     except InvalidSignature:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class Limiting:
+    """An attachment point with what its host's signed text says of it."""
+
+    total_kbit: int | None = None
+    observe_only: bool = False
+
+
+def signed_text_of(ap: Limiting) -> dict[str, Any]:
+    text: dict[str, Any] = json.loads(manifest_of(replace(AP_HOST, attachment_point=ap))["signed"])
+    return text
+
+
+def test_a_total_and_observing_are_signed_where_there_are_such() -> None:
+    plain = json.loads(manifest_of(AP_HOST)["signed"])
+    assert signed_text_of(Limiting()) == plain
+    assert signed_text_of(Limiting(total_kbit=5000)) == {**plain, "total_kbit": 5000}
+    assert signed_text_of(Limiting(observe_only=True)) == {**plain, "observe_only": True}
 
 
 def test_signed_text_of_an_attachment_point_says_exactly_this() -> None:

@@ -18,7 +18,7 @@ def test_every_code_that_an_agent_can_report_is_explained() -> None:
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     documented = {code for row in rows for code in re.findall(r"`([a-z_]+)`", row)}
     assert len(documented) > 30
-    assert set(EXPLANATIONS) == documented
+    assert documented <= set(EXPLANATIONS)  # and those that only older agents send
     for code, one in EXPLANATIONS.items():
         assert one.meaning.endswith("."), code
         assert one.remedy.endswith("."), code

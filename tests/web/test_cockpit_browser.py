@@ -102,7 +102,7 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
         )
     UsageDay.objects.create(series=series, begins_at=now.replace(hour=0), to_user_bytes=10**9)
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"cost_per_gb": Decimal("0.1")})
-    AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1000)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1000, total_kbit=5000, observe_only=True)
     return ap
 
 

@@ -111,6 +111,17 @@ def stepped(seconds_ago: float, kernel: int, *, receipt_s_ago: float = 1) -> Cal
     return change
 
 
+def to_observe(model: Any) -> Callable[[datetime], None]:
+    return lambda _now: update(model, observe_only=True)
+
+
+def observed() -> Callable[[datetime], None]:
+    """Wanted so, and reported so."""
+    return all_of(
+        to_observe(Link), reported(state="observed"), lambda _now: update(HostReceipt, observe_only=False, devices=[])
+    )
+
+
 def all_of(*changes: Callable[[datetime], None]) -> Callable[[datetime], None]:
     def change(now: datetime) -> None:
         for one in changes:
@@ -121,6 +132,10 @@ def all_of(*changes: Callable[[datetime], None]) -> Callable[[datetime], None]:
 
 FILTER = problem("foreign_filter_in_front", "eth0")
 ON_ETH0 = reported(to_user_dev="eth0", from_user_dev="slbw0")
+ON_IFBS = all_of(
+    reported(to_user_dev="slbw0", from_user_dev="slbw1"), lambda _now: update(HostReceipt, devices=["eth0", "eth1"])
+)
+LIMITER_SILENT = problem("limiter_silent", "limiter")
 OLD = reported(since=timezone.now() - LONG_AGO)
 UNFETCHED = {"wanted_limits_version": 99}
 
@@ -193,6 +208,110 @@ CASES: dict[str, Case] = {
         ),
         None,
         "failed",
+    ),
+    "observed": Case("observed", "observed", "Observed: nothing is limited (since ", observed()),
+    "observed, as set at the attachment point": Case(
+        "observed",
+        "observed",
+        "Observed: nothing is limited (since ",
+        all_of(observed(), lambda _now: update(Link, observe_only=False), to_observe(AttachmentPoint)),
+    ),
+    "observed by the operator's choice": Case(
+        "failed",
+        "failed",
+        f"Not enforced: the operator of {AP} chose to observe only. Everything is measured, and nothing is limited.",
+        all_of(OLD, reported(state="observed"), lambda _now: update(HostReceipt, observe_only=True)),
+        None,
+        "failed",
+    ),
+    "observed by the agent alone": Case(
+        "failed",
+        "failed",
+        f"Not enforced: the agent of {AP} observes this link only.",
+        all_of(OLD, reported(state="observed")),
+        None,
+        "failed",
+    ),
+    "to be observed, and the agent is too old": Case(
+        "enforced",
+        "enforced",
+        f"This link should be observed only: the agent of {AP} is too old to observe only.",
+        to_observe(Link),
+        "not_observed",
+    ),
+    "to be observed, and enforced all the same": Case(
+        "enforced",
+        "enforced",
+        f"This link should be observed only: the agent of {AP} enforces all the same.",
+        all_of(to_observe(Link), lambda _now: update(HostReceipt, observe_only=False)),
+        "not_observed",
+    ),
+    "to be observed, in error": Case(
+        "failed",
+        "failed",
+        "Not enforced: no class",
+        all_of(OLD, to_observe(Link), reported(state="error", problem="no class")),
+        None,
+        "failed",
+    ),
+    "observed when it was last heard of": Case(
+        "silent",
+        "no_report",
+        "UTC. At that time nothing was limited.",
+        all_of(observed(), heard(timedelta(hours=2))),
+        None,
+        "away",
+    ),
+    "the limiter is silent": Case(
+        "silent",
+        "no_report",
+        "UTC: the limiter there does not answer its agent. The limit at that time was 1",
+        all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(hours=2))),
+        None,
+        "away",
+    ),
+    "the limiter has been silent for a moment": Case(
+        "silent",
+        "no_report",
+        "UTC: the limiter there does not answer its agent.",
+        all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2))),
+    ),
+    **{
+        f"the limiter cannot work: {code}": Case(
+            "failed", "failed", f"Not enforced: {words}.", all_of(OLD, problem(code, "limiter")), None, "failed"
+        )
+        for code, words in {
+            "no_bpf_right": "the limiter lacks CAP_BPF or CAP_NET_ADMIN",
+            "kernel_too_old": "the host's kernel is too old for the limiter",
+            "program_refused": "the kernel refused the limiter's program",
+        }.items()
+    },
+    "the limiter refuses the document": Case(
+        "enforced",
+        "enforced",
+        f"The limiter of {AP} refuses the newest configuration.",
+        problem("document_refused", "document"),
+        "document_refused",
+    ),
+    "something in front at a device that is looked at": Case(
+        "enforced",
+        "enforced",
+        f"Something foreign stands in front at {AP}: what it takes is not limited.",
+        all_of(ON_IFBS, problem("hook_obstructed", "eth0")),
+        "hook_obstructed",
+    ),
+    "something in front at another device": Case(
+        "enforced", "enforced", "Enforced in both directions", all_of(ON_IFBS, problem("hook_obstructed", "eth7"))
+    ),
+    "a foreign filter behind": Case(
+        "enforced", "enforced", "Enforced in both directions", all_of(ON_IFBS, problem("filter_behind", "eth0"))
+    ),
+    "queues of an older agent": Case(
+        "enforced",
+        "enforced",
+        f"At {AP} limits of an older agent are still in the kernel.",
+        all_of(ON_IFBS, problem("previous_engine", "eth0")),
+        "previous_engine",
     ),
     "foreign filter on its device": Case(
         "enforced",
@@ -337,7 +456,7 @@ def test_the_cockpit_says_it(case: Case, link: Link, ap: AttachmentPoint, client
     assert f'class="stage stage-{case.state}"' in overview
     assert states_on(Page(client.get(reverse("cockpit_ap", args=[ap.pk])))) == {case.state}
     missing = Page(client.get(reverse("cockpit_not_enforced")))
-    is_missing = case.state in {"failed", "no_report", "waiting", "delivered", "clamped"}
+    is_missing = case.state in {"failed", "no_report", "waiting", "delivered", "observed", "clamped"}
     assert states_on(missing) == ({case.state} if is_missing else set())
     assert (plain(judged(link).text) in missing.text) == is_missing
 

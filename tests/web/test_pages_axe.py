@@ -141,6 +141,18 @@ def divided(link: Link, ap: AttachmentPoint) -> None:
     confirm(link, kbit=64, to_user_kbit=900, from_user_kbit=64, to_user_rate_kbit=900, from_user_rate_kbit=64)
 
 
+def observed(link: Link, ap: AttachmentPoint) -> None:
+    link_update(link_id=link.pk, observe_only=True, actor=None)
+    confirm(link, state="observed", to_user_drops=12, to_user_refused=10, to_user_dropped=2)
+
+
+def obstructed_under_a_total(link: Link, ap: AttachmentPoint) -> None:
+    AttachmentPoint.objects.filter(pk=ap.pk).update(total_kbit=5000)
+    confirm(link)
+    problems = [{"code": "hook_obstructed", "subject": "eth0", "message": "A tcx program stands in front of ours."}]
+    HostReceipt.objects.filter(host=ap.host).update(problems=problems, devices=["eth0"])
+
+
 def timed(link: Link, ap: AttachmentPoint) -> None:
     timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 7200), begins_at=None, actor=None)
 
@@ -156,6 +168,8 @@ STATES: dict[str, tuple[Callable[[Link, AttachmentPoint], None], str]] = {
     "inactive": (inactive, "Inactive"),
     "blocked": (blocked, "Blocked"),
     "clamped": (clamped, "Clamped"),
+    "observed": (observed, "Observed"),
+    "obstructed, under a total that is not in force": (obstructed_under_a_total, "Enforced"),
     "divided": (divided, "Enforced"),
     "timed": (timed, "Waiting"),
 }

@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
+from bandwidth_config import Limits
 from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
 from scionlab.enforcement.status import link_status
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
 from scionlab.services.generation import generation_raise
 from scionlab.services.link import link_set_active, link_set_bandwidth
 from scionlab.services.policy import ap_default_set, fan_out
-from scionlab.services.receipt import receipt_store
+from scionlab.services.receipt import Direction, Total, receipt_store
 from scionlab.services.user_as import user_as_delete
 from tests.factories import attach, spec
 from tests.web.test_host_api import credentials, poll
@@ -111,6 +113,71 @@ def test_receipt_is_stored_as_it_was_sent(host: Host, link: Link) -> None:
     )
     assert (row.to_user_dev, row.from_user_dev) == ("eth0", "slbw0")
     assert row.received_at == receipt.received_at
+
+
+NEWER: dict[str, Any] = {
+    "devices": ["eth0", "eth1"],
+    "total": {"wanted_kbit": 5000, "to_user_kbit": 5000, "from_user_kbit": None},
+    "observe_only": False,
+}
+
+
+def test_what_newer_agents_say_is_stored(host: Host, link: Link) -> None:
+    parts = {"drops": 12, "refused": 10, "dropped": 2}
+    entry = link_entry(1000, state="observed", to_user=direction(1000, "slbw0") | parts)
+    assert post(host, document(host, {"1": entry}, **NEWER)).status_code == 200
+    receipt = HostReceipt.objects.get(host=host)
+    assert (receipt.devices, receipt.observe_only, receipt.says_total) == (["eth0", "eth1"], False, True)
+    assert (receipt.total_wanted_kbit, receipt.total_to_user_kbit, receipt.total_from_user_kbit) == (5000, 5000, None)
+    row = LinkEnforcement.objects.get(link=link)
+    assert (row.state, row.limited_to, row.in_kernel) == ("observed", None, Limits.both(1000))
+    assert (row.to_user_drops, row.to_user_refused, row.to_user_dropped) == (12, 10, 2)
+    assert (row.from_user_drops, row.from_user_refused, row.from_user_dropped) == (2, None, None)
+
+
+def test_what_older_agents_do_not_say_is_not_known(host: Host, link: Link) -> None:
+    for more, says_total in ((NEWER, True), ({}, False), ({"total": None}, True)):
+        store(host, {"1": link_entry(1000)}, now=timezone.now(), **more)
+        receipt = HostReceipt.objects.get(host=host)
+        assert receipt.says_total is says_total
+    assert (receipt.devices, receipt.observe_only, receipt.total_wanted_kbit) == (None, None, None)
+
+
+TOTAL = NEWER["total"]
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "devices no list": ({"devices": "eth0"}, "devices"),
+    "a device no text": ({"devices": ["eth0", 1]}, "devices.1"),
+    "a long device": ({"devices": ["x" * 33]}, "devices.0"),
+    "many devices": ({"devices": ["x"] * 10_001}, "devices"),
+    "observing no truth value": ({"observe_only": 1}, "observe_only"),
+    "a total no object": ({"total": 5000}, "total"),
+    "a total of 0": ({"total": {**TOTAL, "wanted_kbit": 0}}, "total.wanted_kbit"),
+    "a total above all": ({"total": {**TOTAL, "wanted_kbit": 100_000_001}}, "total.wanted_kbit"),
+    "a total that is not wanted": ({"total": {**TOTAL, "wanted_kbit": None}}, "total.wanted_kbit"),
+    "a total in text": ({"total": {**TOTAL, "to_user_kbit": "5000"}}, "total.to_user_kbit"),
+    "a total of one direction": ({"total": {"wanted_kbit": 1, "to_user_kbit": 1}}, "total.from_user_kbit"),
+    "parts that are not the sum": (
+        {"links": {"1": link_entry(1, to_user=direction(1) | {"refused": 1, "dropped": 2})}},
+        "links.1.to_user.drops",
+    ),
+    "one part": ({"links": {"1": link_entry(1, to_user=direction(1) | {"refused": 2})}}, "links.1.to_user.refused"),
+    "a part below 0": (
+        {"links": {"1": link_entry(1, to_user=direction(1) | {"refused": -1, "dropped": 2})}},
+        "links.1.to_user.refused",
+    ),
+    "observed without a direction": (
+        {"links": {"1": link_entry(1, state="observed", from_user=None)}},
+        "links.1.from_user",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_newer_agents_say_wrong_is_refused_by_its_place(name: str, host: Host) -> None:
+    values, place = WRONG[name]
+    response = post(host, {**document(host, {}), **values})
+    assert response.status_code == 400
+    assert list(json.loads(response.content)["fields"]) == [place]
 
 
 def test_page_says_enforced_after_the_receipt_and_not_before(host: Host, link: Link) -> None:
@@ -357,7 +424,13 @@ def test_example_of_the_contract_is_read() -> None:
     text = (Path(__file__).parents[2] / "docs" / "api.md").read_text().partition("## Enforcement receipt")[2]
     receipt = parse_receipt(text.partition("```json")[2].partition("```")[0].encode())
     assert (receipt.version, receipt.limits_version, receipt.links[1].limits) == ((1, 18), 7, (500, 500))
-    assert receipt.problems[0]["code"] == "foreign_root"
+    assert receipt.problems[0]["code"] == "hook_obstructed"
+    assert (receipt.total, receipt.observe_only, receipt.devices) == (
+        Total(100_000, 100_000, 100_000),
+        False,
+        ["eth0", "eth1"],
+    )
+    assert receipt.links[1].to_user == Direction("slbw0", 500, 1200, 9, 3, 3, 0)
 
 
 def test_keys_that_are_not_known_are_ignored(host: Host, link: Link) -> None:
@@ -365,7 +438,7 @@ def test_keys_that_are_not_known_are_ignored(host: Host, link: Link) -> None:
     assert json.loads(post(host, body).content) == {"stored": True}
 
 
-_NEWER = ["limits_digest", "run", "number", "clock_skew_ms", "evidence"]
+_NEWER = ["limits_digest", "run", "number", "clock_skew_ms", "evidence", "devices", "total", "observe_only"]
 _ANY = st.recursive(
     st.none()
     | st.booleans()
@@ -374,7 +447,9 @@ _ANY = st.recursive(
     | st.sampled_from(["a" * 32, "b" * 64, "A" * 86 + "=="]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["signed", "signatures", "key_id", "signature"]), inner)
+        | st.dictionaries(
+            st.sampled_from(["signed", "signatures", "key_id", "signature", "wanted_kbit", "to_user_kbit"]), inner
+        )
     ),
     max_leaves=8,
 )

@@ -17,8 +17,8 @@ from scionlab.services.infrastructure import (
     infrastructure_as_create,
     infrastructure_link_create,
 )
-from scionlab.services.link import link_set_active, link_set_bandwidth
-from scionlab.services.policy import ap_default_set, fan_out, site_default_set
+from scionlab.services.link import link_set_active, link_set_bandwidth, link_update
+from scionlab.services.policy import ap_default_set, ap_update, fan_out, site_default_set
 from scionlab.services.user_as import (
     AttachmentSpec,
     user_as_create,
@@ -54,6 +54,12 @@ class World:
             installation_type=installation_type,
             attachments=specs,
         )
+
+    def set_ap(self, **values: int | bool | None) -> None:
+        ap_update(attachment_point_id=self.a.pk, values=values, actor=None)
+
+    def observe(self, index: int, *, observe_only: bool = True) -> None:
+        link_update(link_id=self.links[index].pk, observe_only=observe_only, actor=None)
 
     def edit(self, index: int, **values: Any) -> None:
         specs = self.specs
@@ -212,6 +218,20 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
         ),
         {"a": LIMITS},
     ),
+    # totals and observing: L of the attachment point's host alone, once
+    "a total": (lambda w: w.set_ap(total_kbit=5000), {"a": LIMITS}),
+    "a total that is there already": (lambda w: w.set_ap(total_kbit=None), {}),
+    "a total, observing and a lower default in one save": (
+        lambda w: (w.set_ap(total_kbit=5000, observe_only=True, default_bandwidth_kbit=100), fan_out()),
+        {"a": LIMITS},
+    ),
+    "observing an attachment point": (lambda w: w.set_ap(observe_only=True), {"a": LIMITS}),
+    "observing a link": (lambda w: w.observe(0), {"a": LIMITS}),
+    "observing a link, and its bandwidth": (
+        lambda w: link_update(link_id=w.links[0].pk, bandwidth_kbit=1, observe_only=True, actor=None),
+        {"a": LIMITS},
+    ),
+    "observing a link that is not observed": (lambda w: w.observe(0, observe_only=False), {}),
     # hosts
     "an attachment point's address": (
         lambda w: host_set_addresses(
@@ -264,6 +284,7 @@ INACTIVE_SAVES: dict[str, Save] = {
         ap_default_set(attachment_point_id=w.a.pk, default_bandwidth_kbit=700, actor=None),
         fan_out(),
     ),
+    "observing it": lambda w: w.observe(0),
     "adding another inactive one": lambda w: w.update(*w.specs, spec(w.a, public_port=50009, active=False)),
 }
 
@@ -298,6 +319,18 @@ def test_a_clamp_marks_the_clamped_links_alone(world: World) -> None:
     first, second, third = Link.objects.filter(pk__in=[link.pk for link in world.links]).order_by("pk")
     assert [first.wanted_limits_version, second.wanted_limits_version] == [2, 1]
     assert third.wanted_limits_version == 1
+
+
+def test_observing_an_attachment_point_is_news_of_each_of_its_active_links(world: World) -> None:
+    link_set_active(link_id=world.links[1].pk, actor=world.owner, active=False)
+    world.set_ap(observe_only=True)
+    first, second, third = Link.objects.filter(pk__in=[link.pk for link in world.links]).order_by("pk")
+    assert [first.wanted_limits_version, second.wanted_limits_version, third.wanted_limits_version] == [2, 1, 1]
+
+
+def test_a_total_is_news_of_no_link(world: World) -> None:
+    world.set_ap(total_kbit=5000)
+    assert {link.wanted_limits_version for link in Link.objects.filter(interface_a__AS=world.a.AS)} == {1}
 
 
 def test_fan_out_returns_the_hosts_once(world: World) -> None:

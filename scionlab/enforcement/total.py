@@ -1,0 +1,117 @@
+"""The total of an attachment point: what all of its Links may carry together, and whether that is in force there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from bandwidth_config import Limits, format_kbit, format_limits
+from scionlab.enforcement.agents import Agent
+from scionlab.enforcement.sentences import no_report_since
+from scionlab.local_time import say_time
+from scionlab.models import AttachmentPoint, HostReceipt
+
+TotalState = Literal["enforced", "waiting", "delivered", "failed", "no_report", "observed", "removing"]
+
+_TONES: Final[dict[TotalState, str]] = {
+    "enforced": "good",
+    "waiting": "wait",
+    "delivered": "wait",
+    "failed": "bad",
+    "no_report": "bad",
+    "observed": "wait",
+    "removing": "wait",
+}
+
+
+@dataclass(frozen=True)
+class TotalStatus:
+    """`wanted_kbit` is None where no total is set, and the agent still has one ("removing"). `in_force` is what the
+    newest receipt that counts says: None where it says of either direction that there is none. `why` has no full stop,
+    and is empty where what is wanted is in force."""
+
+    wanted_kbit: int | None
+    in_force: Limits | None
+    state: TotalState
+    why: str
+
+    @property
+    def is_in_force(self) -> bool:
+        return self.state == "enforced"
+
+    @property
+    def tone(self) -> str:
+        return _TONES[self.state]
+
+    @property
+    def remark(self) -> str:
+        """`not in force there: agent too old`; empty where it is in force."""
+        return "" if self.is_in_force else f"not in force there: {self.why}"
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        if self.wanted_kbit is None:
+            return f"There is no total, but {self.why}."
+        what = f"All links together carry at most {format_kbit(self.wanted_kbit)} in each direction"
+        return f"{what}." if self.is_in_force else f"{what} ({self.remark})."
+
+
+def total_status(ap: AttachmentPoint, agent: Agent, *, generation: int) -> TotalStatus | None:
+    """Of an attachment point and its agent as they were read; no statement. None where there is no total, wanted or in
+    force."""
+    wanted, receipt = ap.total_kbit, agent.receipt
+    found = _in_force(receipt) if receipt is not None and _counts(agent, receipt, generation) else None
+    if wanted is None:
+        if found is None:
+            return None
+        return TotalStatus(None, found, "removing", f"the agent still has one of {format_limits(found)}")
+    if found == Limits.both(wanted):
+        return TotalStatus(wanted, found, "enforced", "")
+    state, why = _why_not(ap, agent, found, generation)
+    return TotalStatus(wanted, found, state, why)
+
+
+def _counts(agent: Agent, receipt: HostReceipt, generation: int) -> bool:
+    """The receipt is a new one, about a document of ours, from an agent that knows what its kernel has."""
+    is_ours = receipt.generation == generation and not agent.is_foreign
+    return is_ours and not agent.is_silent and agent.removed_at is None and agent.voided_by is None
+
+
+def _in_force(receipt: HostReceipt) -> Limits | None:
+    if receipt.observe_only or receipt.total_to_user_kbit is None or receipt.total_from_user_kbit is None:
+        return None
+    return Limits(receipt.total_to_user_kbit, receipt.total_from_user_kbit)
+
+
+def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[TotalState, str]:
+    return _unheard(agent) or _unconfirmed(ap, agent, found, generation)
+
+
+def _unheard(agent: Agent) -> tuple[TotalState, str] | None:
+    """Nothing is known of what its kernel has."""
+    if agent.receipt is None:
+        return "waiting", "no agent reports what is enforced"
+    if agent.removed_at is not None:
+        return "failed", f"the operator removed the limits at {say_time(agent.removed_at)}"
+    if agent.is_silent:
+        return "no_report", _small(no_report_since(agent))
+    return None if agent.voided_by is None else ("failed", agent.voided_by.in_words)
+
+
+def _unconfirmed(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[TotalState, str]:
+    receipt, host = agent.receipt, agent.host
+    if agent.is_foreign:
+        return "delivered", "the agent reports limits that this service did not issue"
+    if receipt is None or not receipt.says_total:
+        return "failed", "agent too old"
+    if receipt.observe_only:
+        return "observed", "observed only" if ap.observe_only else "the operator chose to observe only"
+    if agent.is_behind(generation):
+        is_fetched = host.delivered_limits_version >= host.limits_version
+        return ("delivered", "not confirmed yet") if is_fetched else ("waiting", "not fetched yet")
+    return "failed", "the agent reports no total" if found is None else f"the agent reports {format_limits(found)}"
+
+
+def _small(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
