@@ -13,6 +13,7 @@ from ap_agent.model import Device, DirectionState, EngineSettings, Handle, HtbCl
 from ap_agent.ops import ClassAdd, ClassChange, ClassDel, Op
 from ap_agent.plan import Plan
 from ap_agent.reconcile import CycleResult
+
 from bandwidth_config import LinkInfo, bytes_per_second
 
 NIC = Device(2, "eth0")

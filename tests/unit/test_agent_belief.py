@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ap_agent.agent.store import Store
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import NewBundle, ServiceClient
 from ap_agent.agent.problems import problem_of
+from ap_agent.agent.store import Store
 from ap_agent.common.errors import StoreError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
