@@ -141,9 +141,9 @@ def bucket_bytes(limit_kbit: int) -> int:
 
 
 def room_bytes(limit_kbit: int) -> int:
-    """How much the virtual queue of a limit admits: 100 ms of its rate, at least 20 kB; 13.5 kB below 100 kbit/s, which
+    """How much the virtual queue of a limit admits: 100 ms of its rate, at least 20 kB; 14 kB below 100 kbit/s, which
     is a burst of ten frames from an idle control service (docs/adr/0028)."""
-    return 13_500 if limit_kbit < 100 else max(20_000, limit_kbit * 125 // 10)
+    return 14_000 if limit_kbit < 100 else max(20_000, limit_kbit * 125 // 10)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ that arrived (one in {EVERY} is in the published samples); a packet that was dro
 questions and answers wait in the link's queues. Both count from one second after the start on; an answer later than
 {PATIENCE_S:g} s after the end counts as none.
 
-Our queue holds 100 ms of the rate, at least 20 kB (13.5 kB below 100 kbit/s): ten frames at once, as idle control
+Our queue holds 100 ms of the rate, at least 20 kB (14 kB below 100 kbit/s): ten frames at once, as idle control
 services send them, lose none there. The first engine held at least four full frames. The thesis' tree and
 wondershaper's scheme leave the queue that the kernel gives by itself: 1000 packets on the interface (24 s at 500
 kbit/s) and 32 on the IFB. How much of that fills depends on how long the overload lasts, and on the sender's own

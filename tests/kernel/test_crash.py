@@ -27,7 +27,7 @@ pytestmark = pytest.mark.kernel
 PREFIX = "slbwx"
 AP, USER, USER6, AP6 = "192.0.2.1", "192.0.2.11", "2001:db8::11", "2001:db8::1"
 SLOW_KBIT = 8  # nothing of what waits leaves while somebody looks
-BURST, BYTES = 16, 1400  # 23 kB: more than the room of 13.5 kB
+BURST, BYTES = 16, 1400  # 23 kB: more than the room of 14 kB
 ALWAYS, BLOCKED, CHANGING, MOVED, LATER = 50_001, 50_002, 50_003, 50_004, 50_005
 
 

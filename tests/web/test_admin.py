@@ -288,8 +288,8 @@ def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: 
         f'service_keys = ["{key["public_key"]} {key["not_after"]}"]',
     ]
     text = response.content.decode()
-    assert "scionlab-bw-agent once --config agent.toml" in text
-    assert "scionlab-bw-agent run --config agent.toml" in text
+    assert "scionlab-bw-limiter --config agent.toml plan" in text
+    assert "scionlab-bw-agent --config agent.toml run" in text
     assert "no-store" in response["Cache-Control"]
     settings.SITE_URL = "http://127.0.0.1:8000"
     assert "allow_plain_http = true" in door.get(page(Host, "agent", host_a.pk)).context["agent_toml"]
