@@ -46,7 +46,7 @@ MIN_STEP_S = 1
 MAX_TIMED_S = 30 * 24 * 3600  # who forgets a timed limit has the standing one back within a month
 MAX_TIMED_AHEAD_S = 90 * 24 * 3600
 MAX_TIMED_PER_LINK = 20  # that have not ended
-# With these and 4094 links link_info.json has 5.4 MB, a third of what an agent reads (document/bundle.py).
+# With these and 4094 links link_info.json has 5.4 MB, a third of what an agent reads (agent/bundle.py).
 MAX_STEPS_PER_HOST = 50_000
 
 LINK_INFO_SCHEMA = 1

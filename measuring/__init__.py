@@ -6,6 +6,7 @@ paced UDP of any size, heartbeats and echo questions (`echo`: latency under load
 flows that react to loss; `probes` plays bystanders; `tap` listens on a device; `iperf` is a second witness; `framing`
 knows what headers and fragments cost, `arrivals` what came, and `judge` holds the arithmetic behind every tolerance.
 
-`scionlab-bw-limiter selftest`, `./dev evaluate`, the demo, the benchmarks and the measured tests all stand on it. Nothing
-here knows how a limit is enforced, and it imports nothing of ours: a measurement cannot lean on what it measures.
+`scionlab-bw-limiter selftest`, `./dev evaluate`, the demo, the benchmarks and the measured tests all stand on it.
+Nothing here knows how a limit is enforced, and it imports nothing of ours: a measurement cannot lean on what it
+measures.
 """

@@ -10,13 +10,13 @@ from typing import Any
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, Have, ReceiptAnswer
 from ap_agent.agent.loop import Loop
 from ap_agent.agent.store import Store
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
-from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes, entry
 from tests.agent_limiter import T0, FakeLimiter
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.store import Store
 from ap_agent.commands import agent_cli, legacy_cli, limiter_cli
-from ap_agent.document.bundle import read_bundle
 from ap_agent.document.handover import write_document
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes, entry
 from tests.agent_service import Service

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ap_agent.agent.backoff import Pulled
+from ap_agent.agent.clock import skew_problem
 from ap_agent.agent.configuration import Configuration
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.hold import uptime
 from ap_agent.agent.limiter_view import LimiterView
 from ap_agent.agent.receipts import Facts, Receipt, Receipts, sending
-from ap_agent.common.clock import skew_problem
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import requests
 
+from ap_agent.agent.clock import ClockComparison
 from ap_agent.agent.http import Bounds, WebClient, error_of, read_body, shown
-from ap_agent.common.clock import ClockComparison
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings
 
 if TYPE_CHECKING:
-    from ap_agent.document.bundle import Bundle
+    from ap_agent.agent.bundle import Bundle
 
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
 _MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle

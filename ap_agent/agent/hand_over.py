@@ -17,7 +17,7 @@ from ap_agent.document.handover import FILE_NAME, MAX_BYTES, document_bytes, wri
 from bandwidth_config import LINK_INFO_PATH
 
 if TYPE_CHECKING:
-    from ap_agent.document.bundle import Bundle
+    from ap_agent.agent.bundle import Bundle
 
 REQUESTS_NAME = "requests.json"
 REQUESTS_SCHEMA = 1

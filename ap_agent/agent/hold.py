@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import TrustError
-from ap_agent.document.bundle import Bundle
 
 HOLD_S = 600
 _FEW = 10  # of so many links all may go at once: an operator who removes some by hand is no accident

@@ -32,8 +32,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ap_agent import __version__
+from ap_agent.agent.clock import ClockComparison
 from ap_agent.common import threads
-from ap_agent.common.clock import ClockComparison
 from ap_agent.common.errors import AgentError, FetchError
 
 _CHUNK_BYTES = 64 * 1024

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ap_agent.agent.bundle import Bundle
 from ap_agent.agent.fetch import Client, ReceiptAnswer
 from ap_agent.agent.receipt import Sender, build_receipt, news
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
-from ap_agent.document.bundle import Bundle
 from ap_agent.document.state import LimiterState
 
 FAILED = "receipt_failed"

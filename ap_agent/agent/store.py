@@ -29,11 +29,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ap_agent.agent.bundle import DEFAULT_LIMITS, MANIFEST, UNSIGNED, Bundle, check_members, check_name
 from ap_agent.agent.hold import Hold, hold_of
 from ap_agent.common.errors import AgentError, BundleError, NotPermittedError, StoreError
 from ap_agent.common.files import read_plain, sealed, sync_folder, unsealed, write_atomically
 from ap_agent.common.ownership import as_owner_of
-from ap_agent.document.bundle import DEFAULT_LIMITS, MANIFEST, UNSIGNED, Bundle, check_members, check_name
 from ap_agent.document.trust import Acceptance, Trust, load_acceptance, load_trust
 
 KEPT_VERSIONS = 3

@@ -16,12 +16,12 @@ from ap_agent.agent.places import check_places
 from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.agent.store import Store
 from ap_agent.agent.tell import tell as send_last_receipt
-from ap_agent.commands.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
 from ap_agent.commands.show import show_state
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
 from ap_agent.common.lock import Lock, holder, lock_path
 from ap_agent.common.log import get_logger
+from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, problem_lines

@@ -18,10 +18,10 @@ from ap_agent.commands import limiter_commands as commands
 from ap_agent.commands.limiter_cli import real_engine
 from ap_agent.commands.link_source import STOCK_LINK_INFO, Source, source_of, source_of_file
 from ap_agent.commands.operator_choice import FILE_NAME, OperatorChoice, limiter_settings, load_choice, save_choice
-from ap_agent.commands.outcome import EXIT_CODES, OK, USAGE, Outcome, ended
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.lock import Lock, unit_of
 from ap_agent.common.log import configure
+from ap_agent.common.outcome import EXIT_CODES, OK, USAGE, Outcome, ended
 from ap_agent.common.progress import for_person
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.engine import Engine

@@ -12,11 +12,11 @@ from pathlib import Path
 from ap_agent import __version__
 from ap_agent.commands import limiter_commands as commands
 from ap_agent.commands.operator_choice import limiter_settings
-from ap_agent.commands.outcome import OK, Outcome, ended, parser_of
 from ap_agent.common import threads
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
+from ap_agent.common.outcome import OK, Outcome, ended, parser_of
 from ap_agent.common.progress import Progress, for_person, for_service
 from ap_agent.common.settings import REMOVED, Settings
 from ap_agent.common.systemd import Notifier, is_under_systemd

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ap_agent.commands import tables
 from ap_agent.commands.link_source import Source, source_of, source_of_file
-from ap_agent.commands.outcome import NOT_DONE, OK, Outcome
 from ap_agent.commands.show import show_state
 from ap_agent.common.errors import AgentError, NotPermittedError
 from ap_agent.common.lock import Lock, holder, lock_path
+from ap_agent.common.outcome import NOT_DONE, OK, Outcome
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import problem_lines, timed_lines

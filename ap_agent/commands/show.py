@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from ap_agent.commands import tables
-from ap_agent.commands.outcome import NOT_DONE, OK, Outcome
+from ap_agent.common.outcome import NOT_DONE, OK, Outcome
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, problem_lines, timed_lines
 from ap_agent.document.state import LimiterState, state_bytes

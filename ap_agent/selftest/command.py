@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TextIO
 
-from ap_agent.commands.outcome import Outcome
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import parse_json
+from ap_agent.common.outcome import Outcome
 from ap_agent.selftest import apart
 from ap_agent.selftest.needs import namespaces_refused, of_this_process, untried
 from ap_agent.selftest.report import Report, json_text, text

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from ap_agent.commands import outcome as commands
+from ap_agent.common import outcome as commands
 from ap_agent.common.text import table
 from ap_agent.selftest import needs
 from ap_agent.selftest.cases import Case, State

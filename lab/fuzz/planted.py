@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ap_agent.agent import store
+from ap_agent.agent import bundle, store
 from ap_agent.common.errors import BundleError
-from ap_agent.document import bundle
 from ap_agent.document import signatures as trust
 from ap_agent.document.signed_text import Signed
 from bandwidth_config import LinkInfo

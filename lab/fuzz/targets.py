@@ -25,10 +25,10 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from ap_agent.agent import bundle as reader
+from ap_agent.agent.bundle import MANIFEST, Bundle, Limits
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError
-from ap_agent.document import bundle as reader
-from ap_agent.document.bundle import MANIFEST, Bundle, Limits
 from ap_agent.document.signatures import verify
 from ap_agent.document.signed_text import SIGNED_PREFIX
 from bandwidth_config import (

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from ap_agent.agent.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
 from ap_agent.agent.receipt import Sender, build_receipt
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import TrustedKey, parse_keys
 from ap_agent.common.problem import Problem
-from ap_agent.document.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
 from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState, LinkState, Total

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ap_agent.document.bundle import read_bundle
+from ap_agent.agent.bundle import read_bundle
 from bandwidth_config import LinkInfo, RuleError
 from config_tar import (
     build_host_tar,

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ap_agent.agent.bundle import Bundle, Limits, check_members, digest, read_bundle
 from ap_agent.common.errors import BundleError
-from ap_agent.document.bundle import Bundle, Limits, check_members, digest, read_bundle
 from bandwidth_config import LINK_INFO_PATH
 from lab.fuzz import targets
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry, member, zipped

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.common.errors import BundleError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import Bundle, read_bundle
 from ap_agent.document.signatures import verify
 from ap_agent.document.signed_text import Signed, Version
 from ap_agent.document.trust import Trust, trust_now

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.fetch import Have, NewBundle, NoAS
 from ap_agent.agent.hold import HOLD_S, Hold, hold_for, hold_of
 from ap_agent.agent.store import Store
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import Bundle, read_bundle
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient, settings_in, world_of
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.agent import Agent
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import NewBundle, ServiceClient
 from ap_agent.agent.problems import problem_of
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import StoreError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import read_bundle
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, trust_now
 from tests import agent_service as svc

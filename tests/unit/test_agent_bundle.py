@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from ap_agent.common.errors import BundleError
-from ap_agent.document.bundle import (
+from ap_agent.agent.bundle import (
     DEFAULT_LIMITS,
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -25,6 +24,7 @@ from ap_agent.document.bundle import (
     digest,
     read_bundle,
 )
+from ap_agent.common.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import (
     HOST_ID,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ap_agent.common.clock import ClockComparison, skew_problem
+from ap_agent.agent.clock import ClockComparison, skew_problem
 
 DATE = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 

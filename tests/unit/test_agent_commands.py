@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.hold import Hold, uptime
 from ap_agent.agent.store import Store
 from ap_agent.commands import agent_commands
-from ap_agent.commands.outcome import LOCKED, NOT_DONE, NOTHING_NEW, OK, USAGE
 from ap_agent.common.lock import Lock
-from ap_agent.document.bundle import read_bundle
+from ap_agent.common.outcome import LOCKED, NOT_DONE, NOTHING_NEW, OK, USAGE
 from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, write_state

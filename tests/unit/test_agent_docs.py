@@ -10,7 +10,8 @@ import pytest
 from ap_agent.agent.health import AGENT_CODES
 from ap_agent.agent.limiter_view import SILENT
 from ap_agent.agent.problems import CODES, PASSING_CODES
-from ap_agent.commands import agent_cli, legacy_cli, limiter_cli, outcome
+from ap_agent.commands import agent_cli, legacy_cli, limiter_cli
+from ap_agent.common import outcome
 from ap_agent.limiter.loop import PASSING
 
 ROOT = Path(__file__).resolve().parents[2]

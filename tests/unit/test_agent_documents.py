@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ap_agent.commands import limiter_commands
-from ap_agent.commands.outcome import NOT_DONE, USAGE
 from ap_agent.common.files import parse_json, read_plain
+from ap_agent.common.outcome import NOT_DONE, USAGE
 from tests.agent_bundles import HOST_ID, PINNED
 from tests.agent_host import Host
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ap_agent.commands import agent_cli
-from ap_agent.commands import outcome as commands
+from ap_agent.common import outcome as commands
 from ap_agent.common.credentials import read_credentials
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.settings import load_settings

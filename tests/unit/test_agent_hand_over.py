@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ap_agent.agent import hand_over as hand_over_module
+from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.hand_over import REQUESTS_NAME, HandOver, request_samples
 from ap_agent.common.errors import StoreError
-from ap_agent.document.bundle import Bundle, read_bundle
 from ap_agent.document.handover import FILE_NAME, read_document
 from ap_agent.document.signatures import read_signed
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry

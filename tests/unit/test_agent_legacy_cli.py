@@ -10,9 +10,9 @@ import pytest
 
 from ap_agent.commands import legacy_cli, limiter_commands
 from ap_agent.commands.operator_choice import OperatorChoice, load_choice
-from ap_agent.commands.outcome import LOCKED, NOT_DONE, OK, USAGE
 from ap_agent.common.errors import AgentError
 from ap_agent.common.lock import Lock
+from ap_agent.common.outcome import LOCKED, NOT_DONE, OK, USAGE
 from tests.agent_bundles import PINNED, entry
 from tests.agent_host import ROOT, Host
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
 from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import read_bundle
 from ap_agent.document.handover import FILE_NAME
 from tests.agent_bundles import HOST_ID
 from tests.agent_clock import V7, V8, Clock, FakeClient, World, settings_in, store_v7, world_of

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.metrics import Values
 from ap_agent.agent.places import check_places
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 
 V7 = bundle_bytes()

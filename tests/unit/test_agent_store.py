@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.agent.bundle import MANIFEST, Bundle, read_bundle
 from ap_agent.agent.hold import Hold
 from ap_agent.agent.store import KEPT_VERSIONS, Store
 from ap_agent.common.errors import NotPermittedError, StoreError
-from ap_agent.document.bundle import MANIFEST, Bundle, read_bundle
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance
 from bandwidth_config import LINK_INFO_PATH

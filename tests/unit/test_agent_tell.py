@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from ap_agent.agent import tell as tell_module
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.store import Store
 from ap_agent.agent.tell import tell
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import read_bundle
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, SECRET, SERVICE_KEYS, bundle_bytes
 from tests.agent_limiter import FakeLimiter, limiter_state

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, NotModified
 from ap_agent.agent.health import describe, read_health
 from ap_agent.agent.store import Store
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import timed_lines
-from ap_agent.document.bundle import read_bundle
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
 from tests.agent_clock import Clock, FakeClient, World, settings_in, world_of
 from tests.agent_limiter import T0

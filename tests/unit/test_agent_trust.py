@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from ap_agent.agent.bundle import MANIFEST, read_bundle
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import MAX_KEYS, TrustedKey
-from ap_agent.document.bundle import MANIFEST, read_bundle
 from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import MAX_REVOKED, MAX_SIGNED_CHARS, Signed, Version
 from bandwidth_config import LINK_INFO_PATH

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.commands import agent_cli, limiter_cli
-from ap_agent.commands.outcome import OK
+from ap_agent.common.outcome import OK
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ap_agent.commands import limiter_commands
-from ap_agent.commands.outcome import LOCKED, NOT_DONE, NOT_PERMITTED, OK, USAGE
 from ap_agent.common.errors import NotPermittedError, ProgramError
 from ap_agent.common.lock import Lock
+from ap_agent.common.outcome import LOCKED, NOT_DONE, NOT_PERMITTED, OK, USAGE
 from ap_agent.common.problem import Problem
 from ap_agent.document.state import read_state
 from tests.agent_bundles import PINNED, entry

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.fetch import NewBundle, ServiceClient
 from ap_agent.common.errors import BundleError, FetchError
 from ap_agent.common.settings import Settings
-from ap_agent.document.bundle import Bundle, read_bundle
 from tests.agent_bundles import HOST_ID, SECRET, bundle_bytes, entry
 from tests.agent_service import Answer, Handler, endless, reply, service, status, tarball, trickle
 from tests.faults.agent.conftest import World, eventually
