@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final, Literal, NamedTuple
+from socket import AF_INET, AF_INET6
+from typing import Any, Final, Literal, NamedTuple
 
-from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, attributes, number_of, text, text_of, u32
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from ap_agent.common.errors import AgentError
+from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, text, u32
 from ap_agent.dataplane.program import Address
-from ap_agent.dataplane.rtsocket import RtSocket, messages_of
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 17, 18, 19, 20, 22
-_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_IFALIAS = 3, 4, 5, 10, 18, 20
-_IFLA_EXT_MASK, _IFLA_NUM_TX_QUEUES, _IFLA_INFO_KIND = 29, 31, 1
-_RTEXT_FILTER_SKIP_STATS = 1 << 3
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+RTM_NEWLINK, RTM_DELLINK, RTM_SETLINK = 16, 17, 19
+_IFLA_IFNAME, _IFLA_LINKINFO, _IFLA_IFALIAS, _IFLA_NUM_TX_QUEUES, _IFLA_INFO_KIND = 3, 18, 20, 31, 1
 _IFF_UP, _IFF_LOOPBACK = 0x1, 0x8
 _IFINFO = struct.Struct("=BxHiII")  # family, type, index, flags, which flags
-_IFADDR = struct.Struct("=BBBBI")
 
 IFB_NAMES: Final = ("slbw0", "slbw1")  # to the user, from the user
 IFB_ALIAS: Final = "scionlab-bw"  # says that a device is ours
@@ -63,44 +63,41 @@ class Host:
     addresses: Mapping[Address, frozenset[int]]
 
 
-def read_devices(asker: RtSocket) -> tuple[Device, ...]:
-    """Raises `RefusedError`."""
-    body = _IFINFO.pack(0, 0, 0, 0, 0) + u32(_IFLA_EXT_MASK, _RTEXT_FILTER_SKIP_STATS)
-    return tuple(_device(one) for one in _bodies(asker.dump(RTM_GETLINK, body), RTM_NEWLINK))
+def read_devices() -> tuple[Device, ...]:
+    """In the network namespace of the thread. Raises `AgentError`."""
+    return tuple(_device(one) for one in _dumped(lambda kernel: kernel.get_links()))
 
 
-def read_host(asker: RtSocket) -> Host:
-    """Raises `RefusedError`."""
+def read_host() -> Host:
+    """The same."""
     found: dict[Address, set[int]] = defaultdict(set)
-    for body in _bodies(asker.dump(RTM_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)), RTM_NEWADDR):
-        said = dict(attributes(body[_IFADDR.size :]))
-        packed = said.get(_IFA_LOCAL) or said.get(_IFA_ADDRESS)  # on a tunnel IFA_ADDRESS is the other end
-        if packed:
-            found[ip_address(packed)].add(_IFADDR.unpack_from(body)[4])
-    return Host(read_devices(asker), {address: frozenset(indexes) for address, indexes in found.items()})
+    for one in _dumped(lambda kernel: kernel.get_addr()):
+        own = one.get_attr("IFA_LOCAL") or one.get_attr("IFA_ADDRESS")  # on a tunnel IFA_ADDRESS is the other end
+        if own is not None and one["family"] in (AF_INET, AF_INET6):
+            found[ip_address(own)].add(one["index"])
+    return Host(read_devices(), {address: frozenset(indexes) for address, indexes in found.items()})
 
 
-def _bodies(pieces: Iterable[bytes], kind: int) -> Iterable[bytes]:
-    for piece in pieces:
-        for found, _, start, end in messages_of(piece):
-            if found == kind:
-                yield piece[start:end]
+def _dumped(question: Callable[[Any], Iterable[Any]]) -> list[Any]:
+    try:
+        with IPRoute() as iproute:  # opened for each look: it is bound to the thread that made it
+            return list(question(iproute))
+    except (NetlinkError, OSError) as exc:
+        raise AgentError(f"Devices and addresses cannot be read ({exc}); try again.", retryable=True) from exc
 
 
-def _device(body: bytes) -> Device:
-    _, _, ifindex, flags, _ = _IFINFO.unpack_from(body)
-    said = dict(attributes(body[_IFINFO.size :]))
-    kind = dict(attributes(said.get(_IFLA_LINKINFO, b""))).get(_IFLA_INFO_KIND, b"")
+def _device(said: Any) -> Device:
+    info = said.get_attr("IFLA_LINKINFO")
     return Device(
-        ifindex,
-        text_of(said.get(_IFLA_IFNAME, b"")),
-        text_of(kind),
-        number_of(said.get(_IFLA_MTU)),
-        number_of(said.get(_IFLA_MASTER)),
-        number_of(said.get(_IFLA_LINK)),
-        bool(flags & _IFF_UP),
-        text_of(said.get(_IFLA_IFALIAS, b"")),
-        bool(flags & _IFF_LOOPBACK),
+        said["index"],
+        said.get_attr("IFLA_IFNAME") or "",
+        (info.get_attr("IFLA_INFO_KIND") or "") if info is not None else "",
+        said.get_attr("IFLA_MTU") or 0,
+        said.get_attr("IFLA_MASTER") or 0,
+        said.get_attr("IFLA_LINK") or 0,
+        bool(said["flags"] & _IFF_UP),
+        said.get_attr("IFLA_IFALIAS") or "",
+        bool(said["flags"] & _IFF_LOOPBACK),
     )
 
 

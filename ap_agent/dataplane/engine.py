@@ -71,7 +71,7 @@ class Engine:
 
     def host(self) -> Host:
         """Raises `AgentError`."""
-        return read_host(self._socket)
+        return read_host()
 
     def plan(self, wanted: Wanted) -> Outcome:
         """What `enforce` would do. Changes nothing. Raises `AgentError`."""

@@ -76,7 +76,7 @@ class Reader:
             raise AgentError(f"The kernel does not say what it has ({exc}); try again.", retryable=True) from exc
 
     def _observe(self, program: Program | None) -> Observed:
-        seen = Observed(read_devices(self._asker))
+        seen = Observed(read_devices())
         tree = seen.tree
         roots, leaves = self._read_qdiscs(seen)
         for one in seen.devices:

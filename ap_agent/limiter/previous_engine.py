@@ -105,7 +105,7 @@ class _Filter(NamedTuple):
 def find() -> PreviousEngine | None:
     """What the first engine left on this host: None almost always. Raises `AgentError`, `RefusedError`."""
     kernel = _Kernel(RtSocket())
-    devices = {one.ifindex: one for one in read_devices(kernel.socket)}
+    devices = {one.ifindex: one for one in read_devices()}
     root_of, hooked = kernel.qdiscs()
     ifb = next((one.ifindex for one in devices.values() if _is_old_ifb(one, root_of.get(one.ifindex))), None)
     roots = {
@@ -227,7 +227,7 @@ class PreviousEngine:
     def _counted_twice(self, lanes: Lanes) -> dict[tuple[int, Direction], tuple[int, int]]:
         """Bytes and packets that our lanes counted, and the old classes after them: to the user what left our queue,
         from the user what did not go through our IFB. Rather a packet too few than one that nobody is billed for."""
-        ours = next((one.ifindex for one in read_devices(self.kernel.socket) if one.name == IFB_NAME), None)
+        ours = next((one.ifindex for one in read_devices() if one.name == IFB_NAME), None)
         queues = {handle & 0xFFFF: one for handle, one in self.kernel.classes(ours).items()} if ours is not None else {}
         found = {}
         for (link, direction), (_, one) in lanes.items():
