@@ -36,7 +36,7 @@ enum { WITH_REMOTE_PORT = 1, WITH_LOCAL_ADDRESS = 2, WITH_LOCAL_PORT = 4, KINDS 
 enum { BLOCKED = 1, OBSERVED = 2 };                     // flags of a lane
 enum { NOBODY, STRAIGHT, ADMITTED, REFUSED };           // verdicts; STRAIGHT: past the IFB
 enum { FREE, OF_NOBODY, UNSEEN, ACCEPTED, DROPPED };    // states of a slot
-enum { READ_ALL, READ_NOBODY, READ_ODD };  // ODD: no sound host sends it, and nothing tells whose it is
+enum { READ_ALL, READ_NOBODY, READ_ODD, READ_ON };  // ODD: no sound host sends it, and nothing tells whose it is
 
 struct address { __u32 word[4], ifindex; };  // IPv4 as ::ffff:a.b.c.d; ifindex of link-local ones, else 0
 struct key { struct address remote; __u32 local[4]; __u16 remote_port, local_port; };  // 0: any; ports as on the wire
@@ -86,25 +86,27 @@ struct packet {
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
     __u32 charged;                   // bytes; with a first fragment all of its datagram, as the UDP header says
     __u32 lane, class_id;
+    __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the header that comes next; offsets from here
 };
 
-#define READ(offset, to) bpf_skb_load_bytes_relative(skb, offset, to, sizeof(*(to)), from)
+#define READ(offset, to) bpf_skb_load_bytes_relative(skb, offset, to, sizeof(*(to)), p->from)
 #define COPY(to, of) __builtin_memcpy(to, of, 16)
 
+#define UNROLLED _Pragma("clang loop unroll(full)")  // a wrong guess never ends a loop, says the verifier without CAP_PERFMON
 #define IS_TAG(protocol) ((protocol) == bpf_htons(ETH_P_8021Q) || (protocol) == bpf_htons(ETH_P_8021AD))
 
 /* The protocol, and where its header begins: behind VLAN tags of id 0, which the kernel takes for none. */
-static __always_inline int network_header(struct __sk_buff *skb, __u32 *offset, __u32 *from)
+static __always_inline int network_header(struct __sk_buff *skb, struct packet *p)
 {
     struct { __be16 tci, protocol; } tag = {.protocol = skb->protocol};
-    *offset = 0, *from = BPF_HDR_START_NET;
+    p->ip = 0, p->from = BPF_HDR_START_NET;
     if (skb->vlan_present && (skb->vlan_tci & 0xfff))
         return -1;  // of a VLAN, whose device has hooks of its own
     if (!IS_TAG(tag.protocol))
         return tag.protocol;
-    *offset = ETH_HLEN, *from = BPF_HDR_START_MAC;
-    for (int i = 0; i < MAX_TAGS && IS_TAG(tag.protocol); i++, *offset += sizeof(tag))
-        if (bpf_skb_load_bytes_relative(skb, *offset, &tag, sizeof(tag), *from) < 0 || tag.tci & bpf_htons(0xfff))
+    p->ip = ETH_HLEN, p->from = BPF_HDR_START_MAC;
+    UNROLLED for (int i = 0; i < MAX_TAGS && IS_TAG(tag.protocol); i++, p->ip += sizeof(tag))
+        if (READ(p->ip, &tag) < 0 || tag.tci & bpf_htons(0xfff))
             return -1;
     return IS_TAG(tag.protocol) ? -1 : tag.protocol;
 }
@@ -125,13 +127,18 @@ static __always_inline void count_segments(struct __sk_buff *skb, struct packet 
     p->charged = p->bytes += (segments - 1) * headers;
 }
 
-/* Ports, and whether it is a heartbeat. The IP packet begins at `ip` and has `ip_bytes`; its headers end at `at`. */
-static __always_inline int read_transport(struct __sk_buff *skb, struct packet *p, __u32 ip, __u32 at, __u32 from, __u32 ip_bytes)
+/* Functions that are not static are read by the verifier once, and not on every path to them: 0.1 s instead of 2.7, and
+ * without CAP_PERFMON, when it follows wrong guesses of a processor too, at all. For that, `p` may be NULL to its eyes.
+ *
+ * Ports, and whether it is a heartbeat. It begins at `at`. */
+__noinline int read_transport(struct __sk_buff *skb, struct packet *p)
 {
     struct { __u16 source, destination; __be16 length; } ports;
-    __u32 link_layer = from == BPF_HDR_START_NET ? skb->len - ip_bytes : 0;
     __u8 byte;
 
+    if (!p)
+        return READ_NOBODY;
+    __u32 at = p->at, link_layer = p->from == BPF_HDR_START_NET ? skb->len - p->ip_bytes : 0;
     if (p->is_exempt)  // neighbours and routers of this network: hops are 255 (RFC 4861)
         p->is_exempt = p->protocol == IPPROTO_ICMPV6 && READ(at, &byte) == 0 && byte >= 133 && byte <= 137;
     if ((p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP) || READ(at, &ports) < 0)
@@ -143,7 +150,7 @@ static __always_inline int read_transport(struct __sk_buff *skb, struct packet *
         __u32 headers = p->protocol == IPPROTO_TCP && READ(at + 12, &byte) == 0 ? (byte >> 4) * 4 : 8;
         count_segments(skb, p, headers + at + (link_layer <= 64 ? link_layer : ETH_HLEN));
     } else if (p->protocol == IPPROTO_UDP && p->is_fragment) {
-        __u32 here = ip_bytes - (at - ip), all = bpf_ntohs(ports.length);
+        __u32 here = p->ip_bytes - (at - p->ip), all = bpf_ntohs(ports.length);
         if (here && here < all && here < p->bytes)
             p->charged = all + (all + here - 1) / here * (p->bytes - here);
     } else if (p->protocol == IPPROTO_UDP) {
@@ -152,10 +159,10 @@ static __always_inline int read_transport(struct __sk_buff *skb, struct packet *
     return READ_ALL;
 }
 
-static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p, __u32 offset, __u32 from, int always)
+__noinline int read_ipv4(struct __sk_buff *skb, struct packet *p, int always)
 {
     struct iphdr ip;
-    if (READ(offset, &ip) < 0 || ip.version != 4 || ip.ihl < 5)
+    if (!p || READ(p->ip, &ip) < 0 || ip.version != 4 || ip.ihl < 5)
         return READ_NOBODY;  // the kernel drops it
     p->remote.word[2] = p->local[2] = bpf_htonl(0xffff);
     p->remote.word[3] = p->from_user ? ip.saddr : ip.daddr;
@@ -166,14 +173,35 @@ static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p, __
     p->is_fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
     p->is_first = (ip.frag_off & bpf_htons(0x1fff)) == 0;
     p->identification = (__u32)ip.protocol << 16 | ip.id;
-    return p->is_first ? read_transport(skb, p, offset, offset + ip.ihl * 4, from, bpf_ntohs(ip.tot_len)) : READ_ALL;
+    p->ip_bytes = bpf_ntohs(ip.tot_len);
+    p->at = p->ip + ip.ihl * 4;
+    return p->is_first ? read_transport(skb, p) : READ_ALL;
 }
 
-static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p, __u32 offset, __u32 from, int always)
+/* One extension header, which begins at `at`; `protocol` says which. */
+__noinline int read_extension(struct __sk_buff *skb, struct packet *p)
 {
     struct { __u8 next, length; __be16 offset; __be32 id; } header;  // the last two of a fragment header
+    if (!p || READ(p->at, &header) < 0)
+        return READ_ODD;  // RFC 8200: the first fragment has all of them
+    __u8 kind = p->protocol;
+    p->at += kind == IPPROTO_FRAGMENT ? 8 : kind == IPPROTO_AH ? header.length * 4 + 8 : header.length * 8 + 8;
+    p->protocol = header.next;
+    if (kind == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
+        p->is_fragment = 1;
+        p->identification = header.id;  // with the addresses; not the next header, which may differ (RFC 8200)
+        if (header.offset & bpf_htons(0xfff8)) {
+            p->is_first = p->is_exempt = 0;
+            return READ_ALL;
+        }
+    }
+    return READ_ON;
+}
+
+__noinline int read_ipv6(struct __sk_buff *skb, struct packet *p, int always)
+{
     struct ipv6hdr ip;
-    if (READ(offset, &ip) < 0 || ip.version != 6)
+    if (!p || READ(p->ip, &ip) < 0 || ip.version != 6)
         return READ_NOBODY;
     COPY(p->remote.word, p->from_user ? &ip.saddr : &ip.daddr);
     COPY(p->local, p->from_user ? &ip.daddr : &ip.saddr);
@@ -183,39 +211,27 @@ static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p, __
         return READ_NOBODY;
     p->is_first = 1;
     p->is_exempt = ip.hop_limit == 255;
-    __u32 at = offset + sizeof(ip);
-    __u8 next = ip.nexthdr;
-    for (int i = 0; i < MAX_HEADERS; i++) {
-        if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS && next != IPPROTO_AH &&
-            next != IPPROTO_FRAGMENT) {
-            p->protocol = next;
-            return read_transport(skb, p, offset, at, from, bpf_ntohs(ip.payload_len) + sizeof(ip));
-        }
-        if (READ(at, &header) < 0)
-            return READ_ODD;  // RFC 8200: the first fragment has all of them
-        at += next == IPPROTO_FRAGMENT ? 8 : next == IPPROTO_AH ? header.length * 4 + 8 : header.length * 8 + 8;
-        if (next == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
-            p->is_fragment = 1;
-            p->identification = header.id;  // with the addresses; not the next header, which may differ (RFC 8200)
-            if (header.offset & bpf_htons(0xfff8)) {
-                p->is_first = p->is_exempt = 0;
-                return READ_ALL;
-            }
-        }
-        next = header.next;
+    p->ip_bytes = bpf_ntohs(ip.payload_len) + sizeof(ip);
+    p->at = p->ip + sizeof(ip);
+    p->protocol = ip.nexthdr;
+    UNROLLED for (int i = 0; i < MAX_HEADERS; i++) {
+        __u8 kind = p->protocol;
+        if (kind != IPPROTO_HOPOPTS && kind != IPPROTO_ROUTING && kind != IPPROTO_DSTOPTS && kind != IPPROTO_AH &&
+            kind != IPPROTO_FRAGMENT)
+            return read_transport(skb, p);
+        int read = read_extension(skb, p);
+        if (read != READ_ON)
+            return read;
     }
     return READ_ODD;
 }
 
-/* `find`, `admit` and `decide_fragment` are not static, so that the verifier reads each once and not on every path to it:
- * 0.1 s instead of 2.7. For that, `p` may be NULL to its eyes.
- *
- * Sets the packet's lane to that of the link whose key says most about it. */
+/* Sets the packet's lane to that of the link whose key says most about it. */
 __noinline int find(struct packet *p, __u32 kinds)
 {
     if (!p)
         return 0;
-    for (__u32 order = 0x02461357, i = 0; i < KINDS; i++, order >>= 4) {
+    UNROLLED for (__u32 order = 0x02461357, i = 0; i < KINDS; i++, order >>= 4) {
         __u32 kind = order & 7, *lane;
         struct key key = {.remote = p->remote};
         int has_ports = p->has_ports && (p->protocol == IPPROTO_UDP || !(kind & WITH_REMOTE_PORT));  // a test may be TCP
@@ -354,13 +370,13 @@ __noinline int decide_fragment(struct packet *p, __u32 kinds)
 
 static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
 {
-    __u32 offset, from, unmatched = settings.unmatched, *kinds = 0;
-    int protocol = network_header(skb, &offset, &from), read = READ_NOBODY, verdict = NOBODY;
+    __u32 unmatched = settings.unmatched, *kinds = 0;
+    int protocol = network_header(skb, p), read = READ_NOBODY, verdict = NOBODY;
 
     if (protocol == bpf_htons(ETH_P_IP))
-        read = read_ipv4(skb, p, offset, from, unmatched);
+        read = read_ipv4(skb, p, unmatched != 0);
     else if (protocol == bpf_htons(ETH_P_IPV6))
-        read = read_ipv6(skb, p, offset, from, unmatched);
+        read = read_ipv6(skb, p, unmatched != 0);
     else
         p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
     if (read != READ_NOBODY)

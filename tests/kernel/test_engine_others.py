@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 
 import pytest
 
+from ap_agent.dataplane.libbpf import BPF_TCX_INGRESS
+from ap_agent.dataplane.program import Program
 from measuring.netns import available
 from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
 
@@ -74,6 +77,42 @@ def test_a_filter_in_front_of_ours_is_named(bed: EngineBed) -> None:
     assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
     assert "preference 3 at egress" in outcome.problems[0].message
     assert outcome.writes == 0
+
+
+def test_a_tcx_program_in_front_is_named(bed: EngineBed) -> None:
+    bed.enforce(ONE)
+    fd = Program.loaded().fds["admitted"]
+    ifindex = next(one.ifindex for one in bed.engine.host().devices if one.name == "eth0")
+    if not bed.ap.call(lambda: _attach_tcx(fd, ifindex)):
+        pytest.skip("this kernel has no tcx (before 6.6)")
+    outcome = bed.ap.call(lambda: bed.enforce(ONE))  # who is there is asked by interface number, in our own namespace
+    assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
+    assert "1 tcx program at ingress is in front of ours" in outcome.problems[0].message
+    assert (outcome.is_ok, outcome.writes) == (True, 0)
+
+
+def _attach_tcx(program_fd: int, ifindex: int) -> bool:
+    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    return bool(libbpf.bpf_prog_attach(program_fd, ifindex, BPF_TCX_INGRESS, 0) == 0)
+
+
+def test_a_card_that_changes_its_mtu_or_address_stays_limited(bed: EngineBed) -> None:
+    bed.enforce(ONE)
+    bed.ap.ip("link", "set", "eth0", "mtu", "9000")
+    bed.u1.ip("link", "set", "eth0", "mtu", "9000")
+    bed.ap.ip("addr", "add", "192.0.2.2/24", "dev", "eth0")
+    assert bed.enforce(ONE).writes == 0
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
+
+
+def test_as_many_links_as_there_are_ids_behind_one_address_install_and_are_told_apart(bed: EngineBed) -> None:
+    links = [link(number, 0 if number % 2 else 900, port=10_000 + number) for number in range(1, 4095)]
+    outcome = bed.enforce(wanted(*links))
+    assert (outcome.is_ok, outcome.problems, len(outcome.readback)) == (True, (), 4094)
+    assert bed.received_kbit(to_user=True, port=10_001) == 0
+    assert bed.received_kbit(to_user=True, port=14_094) == pytest.approx(900, abs=250)
+    assert bed.received_kbit(to_user=True, port=9_999) == pytest.approx(4000, rel=0.1)
 
 
 def test_a_filter_at_our_own_preference_is_named_and_stays(bed: EngineBed) -> None:

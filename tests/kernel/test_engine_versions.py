@@ -1,0 +1,92 @@
+"""Another version of the program takes over in place: with the same layout all counters, with another one no limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ap_agent.dataplane import program
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.program import OBJECT
+from measuring.netns import available
+from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
+
+pytestmark = pytest.mark.kernel
+TWO = wanted(link(7, 500, 1000), link(8, 0, 2000, ip=U2))
+
+
+@pytest.fixture
+def bed() -> Iterator[EngineBed]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as made:
+        yield made
+
+
+def upgraded(bed: EngineBed, tmp_path: Path) -> Engine:
+    """An engine with another version of the program: what follows the last section does nothing."""
+    other = tmp_path / "other.bpf.o"
+    other.write_bytes(OBJECT.read_bytes() + b"another version")
+    return bed.ap.call(lambda: Engine(bed.maps_dir, object_file=other, on_closed=bed.closed.extend))
+
+
+def names(bed: EngineBed) -> list[str]:
+    return sorted(one.name for one in bed.maps_dir.iterdir() if "." not in one.name)
+
+
+def test_a_version_with_the_same_layout_goes_on_with_every_counter(bed: EngineBed, tmp_path: Path) -> None:
+    bed.enforce(TWO)
+    bed.received_kbit(to_user=False, seconds=0.3)
+    before, old_names = bed.engine.counters(), names(bed)
+    bed.engine.close()
+    bed.engine = upgraded(bed, tmp_path)
+    outcome = bed.enforce(TWO)
+    assert (outcome.is_ok, outcome.closed) == (True, ())
+    assert {str(one) for one in outcome.plan.operations} == {
+        f"{dev}: change filters at {hook}" for dev in ("eth0", "eth1") for hook in ("ingress", "egress")
+    }
+    assert bed.engine.counters() == before
+    assert before[7, "from_user"][1].passed_packets > 10
+    assert [one for one in names(bed) if one.endswith("-1")] == [one for one in old_names if one.endswith("-1")]
+    assert len(names(bed)) == len(old_names)
+    assert bed.enforce(TWO).writes == 0
+    assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
+
+
+def test_while_versions_change_no_packet_is_lost_and_none_is_free(bed: EngineBed, tmp_path: Path) -> None:
+    bed.enforce(TWO)
+    old, new = bed.engine, upgraded(bed, tmp_path)
+    try:
+        for number in range(6):
+            engine = (new, old)[number % 2]
+            engine._let_go()  # as one that has just started
+            assert engine.enforce(TWO).is_ok
+            assert bed.received_kbit(to_user=True, user=U2, seconds=0.1) == 0
+            assert bed.received_kbit(to_user=False, kbit=800, seconds=0.3) == pytest.approx(800, rel=0.1)
+    finally:
+        new.close()
+
+
+def test_a_version_with_another_layout_ends_the_segments_and_begins_anew(
+    bed: EngineBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.enforce(TWO)
+    bed.received_kbit(to_user=False, seconds=0.3)
+    before = bed.engine.counters()
+    bed.engine.close()
+    monkeypatch.setattr(program, "LAYOUT", "2")
+    bed.engine = upgraded(bed, tmp_path)
+    outcome = bed.enforce(TWO)
+    assert outcome.is_ok
+    assert {(one.interface_id, one.direction): (one.segment, one.counters) for one in outcome.closed} == before
+    assert list(outcome.closed) == bed.closed
+    after = bed.engine.counters()
+    assert after.keys() == before.keys()
+    assert not {one[0] for one in after.values()} & {one[0] for one in before.values()}
+    assert not [one for one in names(bed) if one.endswith("-1")]
+    assert bed.received_kbit(to_user=True, user=U2) == 0
+    assert bed.received_kbit(to_user=False) == pytest.approx(1000, abs=220)
+    again = bed.enforce(TWO)
+    assert (again.writes, again.closed) == (0, ())
