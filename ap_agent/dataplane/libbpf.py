@@ -16,26 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ap_agent.common.errors import AgentError, NotPermittedError
+from ap_agent.common.errors import AgentError, NotPermittedError, ProgramError
 
 OLDEST_KERNEL: Final = (5, 12)
 _BPF_FS_MAGIC: Final = 0xCAFE4A11
 _BATCH_ENTRIES: Final = 16_384
 BPF_TCX_INGRESS, BPF_TCX_EGRESS = 46, 47
-
-
-class ProgramError(AgentError):
-    """The kernel cannot have the program: the operator decides. `code` is the problem's."""
-
-    def __init__(self, message: str, *, code: str = "program_refused") -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class NoBpfRightError(NotPermittedError):
-    """This process may not use bpf(2)."""
-
-    code = "no_bpf_right"
 
 
 _Pointer, _Text, _Int, _U32 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32
@@ -78,9 +64,8 @@ def _failure(what: str) -> AgentError:
     number = ctypes.get_errno()
     refused = f"The kernel refuses {what} ({os.strerror(number)})."
     if number == errno.EPERM:
-        return NoBpfRightError(
-            f"{refused} Give the limiter CAP_BPF and CAP_NET_ADMIN, and let its system call filter pass bpf(2)."
-        )
+        message = f"{refused} Give the limiter CAP_BPF and CAP_NET_ADMIN, and let its system call filter pass bpf(2)."
+        return NotPermittedError(message, code="no_bpf_right")
     if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.E2BIG):
         return ProgramError(f"{refused} Free some memory, or raise the limits of the limiter's unit.")
     release = platform.release()
@@ -193,7 +178,8 @@ def pinned(paths: Mapping[str, Path]) -> dict[str, int] | None:
             for one in found.values():
                 os.close(one)
             if number in (errno.EPERM, errno.EACCES):
-                raise NoBpfRightError(f"{path} may not be opened. Run as the limiter's user, with CAP_BPF.")
+                message = f"{path} may not be opened. Run as the limiter's user, with CAP_BPF."
+                raise NotPermittedError(message, code="no_bpf_right")
             return None
         found[name] = fd
     return found

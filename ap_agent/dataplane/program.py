@@ -15,10 +15,10 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ap_agent.common.errors import ProgramError
 from ap_agent.dataplane.libbpf import (
     HashMap,
     LoadedObject,
-    ProgramError,
     make_folder,
     map_sizes,
     mapped,

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ap_agent.dataplane.libbpf import ProgramError
+from ap_agent.common.errors import ProgramError
 from ap_agent.selftest import command
 from ap_agent.selftest.needs import FEATURES, State, of_this_process, try_all, try_program, untried
 from measuring.netns import LabError
