@@ -58,7 +58,13 @@ class EngineBed:
         self.engine = self.new_engine()
 
     def enforce(self, what: Wanted, *, is_settled: bool = False) -> Outcome:
-        return self.engine.enforce(what, is_settled=is_settled)
+        return self.ap.call(lambda: self.engine.enforce(what, is_settled=is_settled))
+
+    def plan(self, what: Wanted) -> Outcome:
+        return self.ap.call(lambda: self.engine.plan(what))
+
+    def reset(self) -> Outcome:
+        return self.ap.call(self.engine.reset)
 
     def tc(self, *arguments: str, check: bool = True) -> str:
         return run_command(["tc", "-n", self.ap.name, *arguments], check=check)

@@ -47,7 +47,7 @@ def test_a_first_pass_builds_all_of_it_and_a_second_writes_nothing(bed: EngineBe
 
 def test_a_plan_changes_nothing_and_says_what_a_pass_would_do(bed: EngineBed) -> None:
     before = bed.snapshot()
-    planned = bed.engine.plan(TWO)
+    planned = bed.plan(TWO)
     assert bed.snapshot() == before
     assert not bed.maps_dir.exists()
     assert planned.plan.links == (LinkChange(7, None, Limits(500, 1000)), LinkChange(8, None, Limits(0, 2000)))
@@ -133,7 +133,7 @@ def test_a_link_that_goes_is_closed_with_its_last_counters(bed: EngineBed) -> No
 def test_nothing_is_left_after_a_reset(bed: EngineBed) -> None:
     before = bed.snapshot()
     bed.enforce(TWO)
-    outcome = bed.engine.reset()
+    outcome = bed.reset()
     assert (outcome.is_ok, outcome.problems) == (True, ())
     assert bed.snapshot() == before
     assert not any("." not in one.name for one in bed.maps_dir.iterdir())

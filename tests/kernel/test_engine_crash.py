@@ -173,7 +173,7 @@ def test_killed_between_any_two_effects_no_limit_is_lost_and_the_next_pass_ends_
         total = _effects(bed, before, after)
         stride = -(-total // CUTS)
         for effects in range(time.time_ns() % stride, total, stride):
-            bed.engine.reset()
+            bed.reset()
             bed.restart()
             if before.links:
                 assert bed.enforce(before).is_ok
@@ -188,19 +188,19 @@ def test_killed_between_any_two_effects_no_limit_is_lost_and_the_next_pass_ends_
                 assert found["limited to user"] > 0, effects
                 assert found["limited from user"] > 0, effects
             bed.engine = bed.new_engine()
-            outcome = bed.engine.reset() if not after.links else bed.enforce(after)
+            outcome = bed.reset() if not after.links else bed.enforce(after)
             assert (outcome.is_ok, outcome.problems) == (True, ()), effects
             assert outcome.writes == len(outcome.plan.operations), effects
             assert bed.snapshot() == whole, effects
             assert set(bed.engine.counters()) == counted, effects
     assert total > 3
-    bed.engine.reset()
+    bed.reset()
     assert bed.snapshot() == clean
 
 
 def _effects(bed: EngineBed, before: Wanted, after: Wanted) -> int:
     """How many the whole step has."""
-    bed.engine.reset()
+    bed.reset()
     if before.links:
         bed.enforce(before)
     bed.engine.close()
@@ -208,7 +208,7 @@ def _effects(bed: EngineBed, before: Wanted, after: Wanted) -> int:
     while low < high:
         middle = (low + high) // 2
         bed.engine = bed.new_engine()
-        bed.engine.reset()
+        bed.reset()
         if before.links:
             bed.enforce(before)
         bed.engine.close()

@@ -133,4 +133,4 @@ def test_a_plan_needs_no_right(bed: EngineBed) -> None:
 def test_a_plan_without_right_says_what_it_may_not_see(bed: EngineBed) -> None:
     bed.enforce(ONE)
     assert run(bed, "plan") == [True, 0, ["no_bpf_right"], 0]
-    bed.engine.reset()
+    bed.reset()

@@ -182,5 +182,5 @@ def test_the_limiter_loads_nothing_that_speaks_http_or_unpacks() -> None:
     script = "import sys, ap_agent.commands.limiter_cli, ap_agent.commands.legacy_cli; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"requests", "urllib3", "http.client", "tarfile", "sqlite3", "prometheus_client"}
+    assert not loaded & {"requests", "urllib3", "http.client", "tarfile", "prometheus_client"}
     assert {one for one in loaded if one.startswith(("ap_agent.agent", "ap_agent.usage", "ap_agent.selftest"))} == set()
