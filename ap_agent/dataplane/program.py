@@ -234,6 +234,7 @@ class Program:
     def __init__(self, fds: Mapping[str, int], folder: Path | None = None, version: str = "") -> None:
         """Takes the descriptors over. Raises `ProgramError`."""
         self._folder, self._version = folder, version
+        self._names: dict[Path, int] = {}  # descriptors of what has a name, to give it again where somebody took it
         self.fds = {name: fds[name] for name in _PROGRAMS if name in fds}
         self.ids = {name: program_id(fd) for name, fd in self.fds.items()}
         self.is_whole = bool(self.fds)
@@ -275,16 +276,25 @@ class Program:
                 pin(fds[name], path)
         if fds is None:
             fds = pinned(maps)
-        return cls(fds, folder, version) if fds is not None else None
+        if fds is None:
+            return None
+        names = {path: os.dup(fds[name]) for name, path in (maps | programs).items() if name in fds}
+        found = cls(fds, folder, version)
+        found._names = names
+        return found
 
     def settle(self, addresses: Collection[bytes], keep: Callable[..., None] | None) -> None:
         """Everything is as it is wanted. Packets of addresses that once had a link cost nothing again; where this
         program is in use (`keep`) other versions lose their names, and lanes of another layout end: `keep` gets them.
+        What lost its name gets it again: without it the next start would count anew. Raises `ProgramError`.
         """
         if self._has_forgotten_addresses:
             self._forget_addresses(addresses)
         if keep is None or self._folder is None:
             return
+        for path, fd in self._names.items():
+            if not path.exists():
+                pin(fd, path)
         for path in self._folder.iterdir():
             name, _, version = path.name.partition("-")
             if version in ("", LAYOUT, self._version):
@@ -352,7 +362,7 @@ class Program:
         self._settings.close()
         for one in (self.addresses, self.links, self.fragments):
             one.close()
-        for fd in self.fds.values():
+        for fd in (*self.fds.values(), *self._names.values()):
             os.close(fd)
 
 

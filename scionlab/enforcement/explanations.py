@@ -235,6 +235,12 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "The message says why; if the host was enrolled anew, let the limiter trust the new keys.",
         beside="The limiter of {name} refuses the newest configuration",
     ),
+    "kernel_unreadable": Explanation(
+        LIMITER,
+        "The limiter cannot read or change the kernel; the limits that it set stay.",
+        "The message says why; the limiter tries again by itself.",
+        beside="The limiter of {name} cannot read its kernel",
+    ),
     "no_bpf_right": Explanation(
         LIMITER,
         "The limiter lacks CAP_BPF or CAP_NET_ADMIN.",

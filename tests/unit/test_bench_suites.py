@@ -21,7 +21,8 @@ MS = 1_000_000
 def test_a_burst_is_ten_packets_in_one_moment() -> None:
     wanted = fairness.burst(1_200, 5.0)
     spec = {"kind": wanted.kind, "kbit": wanted.kbit, "payload_bytes": wanted.payload_bytes}
-    stream = Stream(spec | {"next_header": 17, "start_s": wanted.start_s, "stop_s": wanted.stop_s}, 4, 1500)
+    times = {"next_header": 17, "start_s": wanted.start_s, "stop_s": wanted.stop_s}
+    stream = Stream(spec | times, 4, {"mtu_bytes": 1500, "tagged": None})
     stream.begin(0)
     assert stream.interval_ns == 1
     assert stream.stop_ns - stream.next_ns == 10
