@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from ap_agent.dataplane.program import LAYOUT
 from ap_agent.usage.batch import ms_text
 from lab.demo.world import UserAs
 from lab.processes import Program
@@ -63,7 +64,7 @@ def sample(stack: Stack) -> None:
 
 def counted(stack: Stack, number: int) -> Sums:
     """Of this link, from the map's own memory."""
-    path = stack.agent.programs.path_of("maps_dir") / "lanes"
+    path = stack.agent.programs.path_of("maps_dir") / f"lanes-{LAYOUT}"
     return {key: one for key, one in kernel(path, stack.world.ap).items() if key[0] == number}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ap_agent.dataplane.program import LAYOUT
 from ap_agent.usage.batch import ms_text
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.agent_service import Answer, Handler, status, stored
@@ -59,7 +60,7 @@ def world(place: tuple[Namespace, Namespace, Zygote], tmp_path: Path, ledger: Le
 
 
 def counted(world: World) -> Sums:
-    return kernel(world.zygote.sees(world.folder / "bpf" / "maps" / "lanes"), world.host)
+    return kernel(world.zygote.sees(world.folder / "bpf" / "maps" / f"lanes-{LAYOUT}"), world.host)
 
 
 def kept_in(ledger: Ledger, failing: int = 0) -> Answer:
