@@ -130,6 +130,11 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "apply_failed": Explanation(
         KERNEL, "An operation in the kernel failed.", "It is tried again; if it stays, the message has the operation."
     ),
+    "kernel_unreadable": Explanation(
+        KERNEL,
+        "The limiter cannot read the kernel, so nothing can be said of it.",
+        "The message says why. The limits that were set stay in the kernel.",
+    ),
     "verify_failed": Explanation(
         KERNEL,
         "After applying, the kernel differs from what is wanted (drift).",
@@ -250,7 +255,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "kernel_too_old": Explanation(
         LIMITER,
         "The host's kernel is too old for the limiter.",
-        "Install Linux 5.11 or newer with cls_bpf and IFB; the message says what is missing.",
+        "Install Linux 5.12 or newer with cls_bpf and IFB; the message says what is missing.",
         voids=True,
     ),
     "program_refused": Explanation(
