@@ -146,7 +146,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
         "Find that program, the message names the device, and keep it off.",
     ),
     "not_permitted": Explanation(
-        KERNEL, "The agent lacks CAP_NET_ADMIN.", "Start it through its systemd unit, or as root."
+        KERNEL, "The limiter lacks CAP_NET_ADMIN.", "Start it through its systemd unit, or as root."
     ),
     "foreign_state": Explanation(
         FOREIGN,
