@@ -130,11 +130,6 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "apply_failed": Explanation(
         KERNEL, "An operation in the kernel failed.", "It is tried again; if it stays, the message has the operation."
     ),
-    "kernel_unreadable": Explanation(
-        KERNEL,
-        "The limiter cannot read the kernel, so nothing can be said of it.",
-        "The message says why. The limits that were set stay in the kernel.",
-    ),
     "verify_failed": Explanation(
         KERNEL,
         "After applying, the kernel differs from what is wanted (drift).",
