@@ -233,10 +233,7 @@ def test_an_inner_half_that_dies_is_neither_a_verdict_nor_a_missing_feature(host
     def inner() -> list[int]:
         return [one for one in descendants(process.pid) if command_line(one).endswith(f"-m\0{INNER}\0")]
 
-    def is_trying() -> bool:
-        return any("ip\0" in command_line(one) or "tc\0" in command_line(one) for one in descendants(process.pid))
-
-    wait_for(is_trying, "it does not begin")
+    wait_for(lambda: set(descendants(process.pid)) - set(inner()), "it does not begin")  # it starts others
     _unshare, dying, *_ = sorted(inner())  # others may be on their way to become a program
     os.kill(dying, signal.SIGKILL)
     out, complaints = process.communicate(timeout=20)
