@@ -79,12 +79,13 @@ class Enforcer:
         self._observed_at = now()
         self._run, self._number, self._writes = secrets.token_hex(16), 0, 0
         self._closed: tuple[ClosedSegment, ...] = ()
+        self._said: LimiterState | None = None  # last, by this limiter or by the one before
         self._find_previous: Callable[[], PreviousEngine | None] | None = find_previous  # None: there is none any more
         self._previous_problems: tuple[Problem, ...] = ()
         engine.on_closed = self._note_closed
 
     def take_up_closed(self) -> None:
-        """The segments that ended lately, from the state file of the limiter before. Without one there are none."""
+        """What the limiter before said last, with the segments that ended lately. There may be no state file."""
         try:
             former = read_state(self.settings.limiter_run_dir)
         except AgentError as exc:
@@ -92,6 +93,7 @@ class Enforcer:
             return
         if former is not None:
             self._closed = kept_segments(former.closed, self.now())
+            self._said = replace(former, run=self._run, is_running=True)
 
     # --- the kernel -------------------------------------------------------------------------------------------------
 
@@ -103,6 +105,7 @@ class Enforcer:
         if configuration is None:
             return
         began = time.monotonic()
+        self._said = self._said or self.state()
         is_new = configuration is not self.configuration
         self.is_step = is_settled and not is_new
         if is_new:
@@ -168,11 +171,17 @@ class Enforcer:
         say("enforce.done", version=order, writes=self.outcome.writes, links=len(self._matching.wanted.links), ms=ms)
 
     def _note_closed(self, closed: tuple[ClosedSegment, ...]) -> None:
-        """The last counters of lanes that end: written before the kernel forgets them, because a bill may need them."""
+        """The last counters of lanes that end: written before the kernel forgets them, because a bill may need them.
+
+        That is within a pass: of the links it says what was so when that was written, because the kernel does not have
+        the new limits yet.
+        """
         if set(closed) <= set(self._closed):
             return
         self._closed = kept_segments((*self._closed, *closed), self.now())
-        self.write()
+        self._number += 1
+        said = self._said or self.state()
+        self._write(replace(said, number=self._number, closed=self._closed))
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -224,12 +233,16 @@ class Enforcer:
     def write(self, *, reset_reason: str | None = None, is_running: bool = True) -> LimiterState:
         """Say it in the state file. A file that cannot be written is a line in the log: nobody else could be told."""
         state = self.state(reset_reason=reset_reason, is_running=is_running)
+        self._write(state)
+        return state
+
+    def _write(self, state: LimiterState) -> None:
+        self._said = state
         try:
             self.settings.limiter_run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_state(self.settings.limiter_run_dir, state)
         except OSError as exc:
             self._log.error("state.unwritable", folder=self.settings.limiter_run_dir, message=exc.strerror)
-        return state
 
     def state(self, *, reset_reason: str | None = None, is_running: bool = True) -> LimiterState:
         """What there is to say now, with the counters of now."""

@@ -552,6 +552,36 @@ def test_limiter_killed_while_a_link_goes_has_written_its_last_counters(world: W
     assert [one.interface_id for one in world.closed()] == [8, 8]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_written_within_a_pass_says_what_held_before_it(world: World, *, restarts: bool) -> None:
+    """An agent that waits for the new version would tell the service of limits that the kernel does not have yet."""
+    world.hand(links=two(), limits=4)
+    world.loop.start()
+    before = world.state
+    if restarts:
+        world.start()
+    world.engine.dies_then = KeyboardInterrupt()
+    world.hand(links={"7": entry(900), "9": entry(900, ip="192.0.2.13")}, limits=8)
+    with pytest.raises(KeyboardInterrupt):
+        world.loop.start() if restarts else world.loop.step()
+
+    state = world.state
+    assert (state.order, state.links) == (before.order, before.links)
+    assert (state.run, state.number) != (before.run, before.number)
+    assert [one.interface_id for one in state.closed] == [8, 8]
+
+
+def test_what_is_written_within_the_first_pass_of_all_says_nothing_of_links(world: World) -> None:
+    world.engine.segments[8, "to_user"], world.engine.count[8, "to_user"] = 8000, Counters(9000, 9, 0, 0, 0, 0)
+    world.engine.dies_then = KeyboardInterrupt()
+    world.hand(links={"7": entry(500)})
+    with pytest.raises(KeyboardInterrupt):
+        world.loop.start()
+
+    assert (world.state.order, world.state.links) == (None, {})
+    assert [one.interface_id for one in world.closed()] == [8]
+
+
 def test_requested_links_are_sampled_each_second_until_their_moment(world: World) -> None:
     world.hand(links=two())
     world.loop.start()
