@@ -52,7 +52,7 @@ def test_plan_shows_what_enforce_does_and_touches_neither_kernel_nor_disk(
     assert configuration is not None
     assert problems == ()
     before = bed.snapshot()
-    planned = oneshot.plan(settings, bed.engine, configuration, NOW)
+    planned = bed.ap.call(lambda: oneshot.plan(settings, bed.engine, configuration, NOW))
 
     assert bed.snapshot() == before
     assert [one.name for one in tmp_path.iterdir()] == ["agent"]
@@ -62,7 +62,7 @@ def test_plan_shows_what_enforce_does_and_touches_neither_kernel_nor_disk(
     assert [one.code for one in planned.problems] == ["own_address"]
     _, done = bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
     assert set(done.plan.links) == set(planned.plan.links)
-    assert oneshot.plan(settings, bed.engine, configuration, NOW).plan.is_empty
+    assert bed.ap.call(lambda: oneshot.plan(settings, bed.engine, configuration, NOW)).plan.is_empty
 
 
 def test_enforcing_once_limits_and_says_that_nobody_keeps_the_cap(bed: EngineBed, settings: Settings) -> None:

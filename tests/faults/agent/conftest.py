@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -159,6 +160,7 @@ class World:
         assert self.ended(pid) == -signal.SIGKILL
 
     def stop(self, pid: int) -> None:
+        eventually(lambda: _catches(pid, signal.SIGTERM), self.said)
         os.kill(pid, signal.SIGTERM)
         assert self.ended(pid) == 0, self.said()
 
@@ -210,6 +212,12 @@ class World:
 
     def enforces(self, limits: dict[int, int]) -> bool:
         return self.limits() == {link: (kbit, kbit) for link, kbit in limits.items()}
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether it has a handler by now: one that has just begun would die of the signal (proc_pid_status(5))."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), flags=re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _key_text(key: SigningKey) -> str:
