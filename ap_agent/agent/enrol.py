@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ap_agent.agent.http import Bounds, WebClient, error_of, read_body
-from ap_agent.common.credentials import Credentials, check_transport, check_url, parse_credentials, read_credentials
+from ap_agent.agent.settings import check_transport
+from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
 from ap_agent.common.files import parse_json
 from ap_agent.common.keys import time_text

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.run import run
+from ap_agent.agent.settings import load_settings
 from ap_agent.commands import agent_commands as commands
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import OK, Outcome, ended, parser_of
-from ap_agent.common.settings import REMOVED, Settings, load_settings, settings_without_enrolment
+from ap_agent.common.settings import REMOVED, Settings, settings_without_enrolment
 from ap_agent.common.systemd import is_under_systemd
 
 COMMANDS = {

@@ -9,7 +9,6 @@ put a copy where only the service sees it (LoadCredential=, systemd.exec(5)). Th
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -151,27 +150,3 @@ def check_url(value: object) -> str:
     if parts.query or parts.fragment or text.endswith(("?", "#")):
         raise ValueError(f"{remedy}, without ? and #")
     return text
-
-
-def check_transport(url: str, *, allow_plain_http: bool, ca_file: Path | None) -> None:
-    """Secrets cross the network encrypted, or not at all. Raises `SettingsError`."""
-    parts = urlsplit(url)
-    if parts.scheme == "http" and not allow_plain_http and not _is_loopback(parts.hostname or ""):
-        raise SettingsError(
-            f"url = {url} would send the host secret unencrypted to another machine. Use https, or in a lab set "
-            "allow_plain_http = true.",
-            key="url",
-        )
-    if ca_file is not None and not ca_file.is_file():
-        raise SettingsError(
-            f"ca_file = {ca_file} is not a file; name a PEM file with the certificates to trust.", key="ca_file"
-        )
-
-
-def _is_loopback(hostname: str) -> bool:
-    if hostname == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(hostname).is_loopback
-    except ValueError:
-        return False

@@ -6,10 +6,6 @@ with the value and the remedy; they never contain a secret.
 
 from __future__ import annotations
 
-import errno as errno_names
-import os
-from collections.abc import Iterable
-
 
 class AgentError(Exception):
     """Something the agent could not do. `retryable`: trying again without anybody's help may succeed."""
@@ -85,42 +81,3 @@ class ProgramError(AgentError):
     def __init__(self, message: str, *, code: str = "program_refused") -> None:
         super().__init__(message)
         self.code = code
-
-
-class ForeignStateError(AgentError):
-    """Something in the kernel that is not ours stands in the way: the operator must decide."""
-
-
-class ApplyError(AgentError):
-    """The kernel refused one operation. `op` is its printable form, `errno` the kernel's positive error number,
-    `detail` its own words if it had any, `links` the limited links that the operation serves."""
-
-    retryable = True
-
-    def __init__(self, op: str, errno: int, detail: str = "", *, links: Iterable[int] = ()) -> None:
-        name = errno_names.errorcode.get(errno, str(errno))
-        said = f": {detail}" if detail else ""
-        refused = f'he kernel refused "{op}" with {name} ({os.strerror(errno)}){said}.'
-        super().__init__(f"{_served(sorted(links))}: t{refused}" if links else f"T{refused}")
-        self.op = op
-        self.errno = errno
-        self.detail = detail
-
-
-class VerifyError(AgentError):
-    """After applying, the kernel still differs from what is wanted; `diff` is the plan that remains, as text."""
-
-    retryable = True
-
-    def __init__(self, diff: str) -> None:
-        super().__init__(f"After applying, the kernel still differs from what is wanted:\n{diff}")
-        self.diff = diff
-
-
-_NAMED_LINKS = 8  # in a sentence; an operation may serve hundreds
-
-
-def _served(links: list[int]) -> str:
-    shown = ", ".join(map(str, links[:_NAMED_LINKS]))
-    more = f" and {len(links) - _NAMED_LINKS} more" if len(links) > _NAMED_LINKS else ""
-    return f"{'Link' if len(links) == 1 else 'Links'} {shown}{more}"

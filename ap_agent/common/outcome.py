@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ap_agent import __version__
-from ap_agent.common.errors import AgentError, ApplyError, LockHeldError, NotPermittedError, SettingsError
+from ap_agent.common.errors import AgentError, LockHeldError, NotPermittedError, SettingsError
 from ap_agent.common.settings import DEFAULT_CONFIG
 
 OK, NOT_DONE, USAGE, NOT_PERMITTED, LOCKED, NOTHING_NEW = range(6)
@@ -44,9 +43,7 @@ def exit_code_of(error: AgentError) -> int:
         return USAGE
     if isinstance(error, LockHeldError):
         return LOCKED
-    if isinstance(error, NotPermittedError) or (
-        isinstance(error, ApplyError) and error.errno in {errno.EPERM, errno.EACCES}
-    ):
+    if isinstance(error, NotPermittedError):
         return NOT_PERMITTED
     return NOT_DONE
 

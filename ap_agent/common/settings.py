@@ -1,7 +1,7 @@
 """The configuration of both processes: one frozen value, read from agent.toml and the environment, checked at start.
 
-Every key is a row of `KEYS`: how a TOML value and an environment variable become a setting, and which values are
-sensible. A key that is not in the table, or a value that it refuses, is a `SettingsError` with key, value and remedy;
+Every key is a field of `Settings`: how a TOML value and an environment variable become a setting, and which values are
+sensible. A key that is none, or a value that it refuses, is a `SettingsError` with key, value and remedy;
 nothing is guessed; one of `REMOVED` is skipped and named. The environment (`SCIONLAB_BW_<KEY>`) wins over the file.
 
 The host's secret appears in no `repr`, no message and no log line.
@@ -10,22 +10,14 @@ The host's secret appears in no `repr`, no message and no log line.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from ap_agent.common.credentials import (
-    check_host_id,
-    check_secret,
-    check_transport,
-    check_url,
-    credentials_path,
-    read_credentials,
-)
+from ap_agent.common.credentials import check_host_id, check_secret, check_url, credentials_path, read_credentials
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.files import read_plain
 from ap_agent.common.keys import TrustedKey
@@ -49,54 +41,7 @@ from bandwidth_config import INITIAL_DEFAULT_BANDWIDTH_KBIT
 DEFAULT_CONFIG = Path("/etc/scionlab-bw/agent.toml")
 ENVIRONMENT_PREFIX = "SCIONLAB_BW_"
 _MAX_CONFIG_BYTES = 1024 * 1024
-_MAX_SECRET_BYTES = 4096
 _MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything that an operator can choose; docs/agent.md describes each key. Intervals are seconds."""
-
-    url: str | None = None
-    host_id: str | None = None
-    host_secret: str | None = field(default=None, repr=False)
-    host_secret_file: Path | None = None
-    service_keys: tuple[TrustedKey, ...] = ()
-    credentials_file: Path | None = None
-    allow_unsigned: bool = False
-    ca_file: Path | None = None
-    allow_plain_http: bool = False
-    state_dir: Path = Path("/var/lib/scionlab-bw-agent")
-    run_dir: Path = Path("/run/scionlab-bw-agent")
-    limiter_state_dir: Path = Path("/var/lib/scionlab-bw-limiter")
-    limiter_run_dir: Path = Path("/run/scionlab-bw-limiter")
-    maps_dir: Path = Path("/sys/fs/bpf/scionlab-bw")
-    interfaces: tuple[str, ...] = ()
-    unmatched: Literal["unlimited", "default"] = "unlimited"
-    default_bandwidth_kbit: int = INITIAL_DEFAULT_BANDWIDTH_KBIT
-    observe_only: bool = False
-    poll_interval_s: float = 10.0
-    long_poll_s: int = 50
-    backoff_max_s: float = 300.0
-    connect_timeout_s: float = 5.0
-    read_timeout_s: float = 10.0
-    fetch_deadline_s: float = 60.0
-    max_bundle_bytes: int = 8 * _MIB
-    receipt_interval_s: float = 60.0
-    usage_interval_s: float = 10.0
-    metrics_listen: tuple[str, int] | None = None
-    allow_remote_metrics: bool = False
-    metrics_file: Path | None = None
-    audit_interval_s: float = 60.0
-    start_wait_s: float = 10.0
-    confirm_config: bool = False
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    removed_keys: tuple[str, ...] = ()  # that were found, and have no meaning any more
-
-    @property
-    def unmatched_kbit(self) -> int | None:
-        """What all traffic of no link shares in each direction; None: no limit."""
-        return self.default_bandwidth_kbit if self.unmatched == "default" else None
 
 
 @dataclass(frozen=True)
@@ -109,70 +54,78 @@ class Key:
     wanted: str
     check: Callable[[Any], Any]
     parse: Callable[[str], Any] = str
-    is_secret: bool = False
 
 
-KEYS: Mapping[str, Key] = {
-    "url": Key("the address of the Coordination Service", check_url),
-    "host_id": Key("the id of this host", check_host_id),
-    "host_secret": Key("the secret of this host", check_secret, is_secret=True),
-    "host_secret_file": Key("a file with the secret of this host", an_absolute_path),
-    "service_keys": Key("a list of public keys", pinned_keys, lambda text: text.split(",")),
-    "credentials_file": Key("a file", an_absolute_path),
-    "allow_unsigned": Key("true or false", a_boolean, parse_boolean),
-    "ca_file": Key("a PEM file with the certificates to trust", an_absolute_path),
-    "allow_plain_http": Key("true or false", a_boolean, parse_boolean),
-    "state_dir": Key("a folder", an_absolute_path),
-    "run_dir": Key("a folder", an_absolute_path),
-    "limiter_state_dir": Key("a folder", an_absolute_path),
-    "limiter_run_dir": Key("a folder", an_absolute_path),
-    "maps_dir": Key("a folder", an_absolute_path),
-    "interfaces": Key(
-        "a list of interfaces", interface_names, lambda text: [one.strip() for one in text.split(",") if one]
-    ),
-    "unmatched": Key('"unlimited" or "default"', one_of("unlimited", "default")),
-    "default_bandwidth_kbit": Key("kbit/s", a_bandwidth, parse_whole),
-    "observe_only": Key("true or false", a_boolean, parse_boolean),
-    "poll_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
-    "long_poll_s": Key("seconds", whole_between(0, 60), parse_whole),
-    "backoff_max_s": Key("seconds", seconds_between(1, 86_400), parse_number),
-    "connect_timeout_s": Key("seconds", seconds_between(0.1, 300), parse_number),
-    "read_timeout_s": Key("seconds", seconds_between(0.1, 300), parse_number),
-    "fetch_deadline_s": Key("seconds", seconds_between(0.1, 3_600), parse_number),
-    "max_bundle_bytes": Key("bytes", whole_between(1024, 256 * _MIB), parse_whole),
-    "receipt_interval_s": Key("seconds", seconds_between(1, 86_400), parse_number),
-    "usage_interval_s": Key("seconds", an_interval_or_never(1, 30), parse_number),
-    "metrics_listen": Key("an address and a port", an_address_to_listen_on),
-    "allow_remote_metrics": Key("true or false", a_boolean, parse_boolean),
-    "metrics_file": Key("a file", an_absolute_path),
-    "audit_interval_s": Key("seconds", seconds_between(0.1, 86_400), parse_number),
-    "start_wait_s": Key("seconds", seconds_between(0, 300), parse_number),
-    "confirm_config": Key("true or false", a_boolean, parse_boolean),
-    "log_level": Key("a level", one_of("debug", "info", "warning", "error")),
-}
+def _seconds(low: float, high: float) -> Key:
+    return Key("seconds", seconds_between(low, high), parse_number)
 
+
+_Folder = Annotated[Path, Key("a folder", an_absolute_path)]
+_File = Annotated[Path | None, Key("a file", an_absolute_path)]
+_Switch = Annotated[bool, Key("true or false", a_boolean, parse_boolean)]
+_Names = Key("a list of interfaces", interface_names, lambda text: [one.strip() for one in text.split(",") if one])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that an operator can choose; docs/agent.md describes each key. Intervals are seconds."""
+
+    url: Annotated[str | None, Key("the address of the Coordination Service", check_url)] = None
+    host_id: Annotated[str | None, Key("the id of this host", check_host_id)] = None
+    host_secret: Annotated[str | None, Key("the secret of this host", check_secret)] = field(default=None, repr=False)
+    host_secret_file: Annotated[Path | None, Key("a file with the secret of this host", an_absolute_path)] = None
+    service_keys: Annotated[
+        tuple[TrustedKey, ...], Key("a list of public keys", pinned_keys, lambda text: text.split(","))
+    ] = ()
+    credentials_file: _File = None
+    allow_unsigned: _Switch = False
+    ca_file: Annotated[Path | None, Key("a PEM file with the certificates to trust", an_absolute_path)] = None
+    allow_plain_http: _Switch = False
+    state_dir: _Folder = Path("/var/lib/scionlab-bw-agent")
+    run_dir: _Folder = Path("/run/scionlab-bw-agent")
+    limiter_state_dir: _Folder = Path("/var/lib/scionlab-bw-limiter")
+    limiter_run_dir: _Folder = Path("/run/scionlab-bw-limiter")
+    maps_dir: _Folder = Path("/sys/fs/bpf/scionlab-bw")
+    interfaces: Annotated[tuple[str, ...], _Names] = ()
+    unmatched: Annotated[
+        Literal["unlimited", "default"], Key('"unlimited" or "default"', one_of("unlimited", "default"))
+    ] = "unlimited"
+    default_bandwidth_kbit: Annotated[int, Key("kbit/s", a_bandwidth, parse_whole)] = INITIAL_DEFAULT_BANDWIDTH_KBIT
+    observe_only: _Switch = False
+    poll_interval_s: Annotated[float, _seconds(0.1, 86_400)] = 10.0
+    long_poll_s: Annotated[int, Key("seconds", whole_between(0, 60), parse_whole)] = 50
+    backoff_max_s: Annotated[float, _seconds(1, 86_400)] = 300.0
+    connect_timeout_s: Annotated[float, _seconds(0.1, 300)] = 5.0
+    read_timeout_s: Annotated[float, _seconds(0.1, 300)] = 10.0
+    fetch_deadline_s: Annotated[float, _seconds(0.1, 3_600)] = 60.0
+    max_bundle_bytes: Annotated[int, Key("bytes", whole_between(1024, 256 * _MIB), parse_whole)] = 8 * _MIB
+    receipt_interval_s: Annotated[float, _seconds(1, 86_400)] = 60.0
+    usage_interval_s: Annotated[float, Key("seconds", an_interval_or_never(1, 30), parse_number)] = 10.0
+    metrics_listen: Annotated[tuple[str, int] | None, Key("an address and a port", an_address_to_listen_on)] = None
+    allow_remote_metrics: _Switch = False
+    metrics_file: _File = None
+    audit_interval_s: Annotated[float, _seconds(0.1, 86_400)] = 60.0
+    start_wait_s: Annotated[float, _seconds(0, 300)] = 10.0
+    confirm_config: _Switch = False
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Key("a level", one_of("debug", "info", "warning", "error"))
+    ] = "info"
+    removed_keys: tuple[str, ...] = ()  # that were found, and have no meaning any more
+
+    @property
+    def unmatched_kbit(self) -> int | None:
+        """What all traffic of no link shares in each direction; None: no limit."""
+        return self.default_bandwidth_kbit if self.unmatched == "default" else None
+
+
+_HINTS = get_type_hints(Settings, include_extras=True)
+KEYS: Mapping[str, Key] = {name: hint.__metadata__[0] for name, hint in _HINTS.items() if hasattr(hint, "__metadata__")}
 REMOVED: Mapping[str, str] = {
     "whole_datagrams": "datagrams larger than the MTU are always admitted whole or not at all",
 }
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
-
-
-def load_settings(
-    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
-) -> Settings:
-    """The settings in force: defaults, then `path`, then `overrides` (what `-b` stored), then the environment. The
-    enrolment comes from its own file (`credentials`), unless it was done by hand.
-
-    With `path` None the default place is read if there is a file; a path that was asked for must exist.
-    Raises `SettingsError`.
-    """
-    settings = settings_without_enrolment(path, environment, overrides)
-    file = credentials_path(settings.credentials_file, environment)
-    settings = _with_secret(settings) if file is None else _with_credentials(settings, file)
-    _check_together(settings)
-    return settings
 
 
 def settings_of_limiter(
@@ -183,7 +136,7 @@ def settings_of_limiter(
     settings = settings_without_enrolment(path, environment, overrides)
     try:
         file = credentials_path(settings.credentials_file, environment)
-        return (_with_credentials(settings, file) if file is not None else settings), None
+        return (with_credentials(settings, file) if file is not None else settings), None
     except SettingsError as exc:
         return settings, exc
 
@@ -273,7 +226,7 @@ def _checked(name: str, key: Key, value: object, where: str) -> Any:
 
 
 def _refused(name: str, key: Key, value: object, where: str, reason: ValueError) -> SettingsError:
-    shown = "(not shown)" if key.is_secret or (name == "url" and "@" in str(value)) else repr(value)
+    shown = "(not shown)" if name == "host_secret" or (name == "url" and "@" in str(value)) else repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return SettingsError(f"{where}: {name} = {shown} is not {key.wanted}: {str(reason).rstrip('.')}.", key=name)
 
@@ -281,7 +234,7 @@ def _refused(name: str, key: Key, value: object, where: str, reason: ValueError)
 # --- rules over several keys ----------------------------------------------------------------------------------------
 
 
-def _with_credentials(settings: Settings, file: Path) -> Settings:
+def with_credentials(settings: Settings, file: Path) -> Settings:
     by_hand = set_by_hand(settings)
     if by_hand:
         raise SettingsError(
@@ -293,68 +246,3 @@ def _with_credentials(settings: Settings, file: Path) -> Settings:
     return replace(
         settings, url=found.url, host_id=found.host_id, host_secret=found.host_secret, service_keys=found.keys
     )
-
-
-def _with_secret(settings: Settings) -> Settings:
-    if settings.host_secret is not None and settings.host_secret_file is not None:
-        raise SettingsError(
-            "Both host_secret and host_secret_file are set; which one counts is not known. Remove one.",
-            key="host_secret_file",
-        )
-    if settings.host_secret_file is not None:
-        return replace(settings, host_secret=_read_secret(settings.host_secret_file))
-    return settings
-
-
-def _check_together(settings: Settings) -> None:
-    _check_metrics(settings)
-    if settings.allow_unsigned and settings.service_keys:
-        raise SettingsError(
-            "allow_unsigned = true, but keys of the service are pinned: it signs. Remove allow_unsigned.",
-            key="allow_unsigned",
-        )
-    if settings.url is None:
-        return
-    for name in ("host_id", "host_secret"):
-        if getattr(settings, name) is None:
-            also = " (or host_secret_file)" if name == "host_secret" else ""
-            raise SettingsError(
-                f"url is set, but {name}{also} is missing; copy it from the host's page in the admin.", key=name
-            )
-    check_transport(settings.url, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
-
-
-def _check_metrics(settings: Settings) -> None:
-    """Metrics say which user ASes are attached and what they send: nothing for everybody on the network."""
-    if settings.metrics_listen is None or settings.allow_remote_metrics:
-        return
-    address, _ = settings.metrics_listen
-    if not ipaddress.ip_address(address).is_loopback:
-        raise SettingsError(
-            f"metrics_listen has the address {address}, where other machines can read which ASes are attached and what "
-            "they send. Listen on 127.0.0.1, or set allow_remote_metrics = true if a firewall stands in front.",
-            key="metrics_listen",
-        )
-
-
-def _read_secret(path: Path) -> str:
-    try:
-        data, found = read_plain(path, _MAX_SECRET_BYTES)
-        mode = stat.S_IMODE(found.st_mode)
-    except OSError as exc:
-        raise SettingsError(
-            f"host_secret_file = {path} cannot be read: {exc.strerror}; write the host secret into that file.",
-            key="host_secret_file",
-        ) from exc
-    if mode & 0o007:
-        raise SettingsError(
-            f"host_secret_file = {path}: everybody may read it (mode {mode:04o}); run `chmod o-rwx {path}`.",
-            key="host_secret_file",
-        )
-    try:
-        return check_secret(data.decode("ascii").strip())
-    except ValueError:
-        raise SettingsError(
-            f"host_secret_file = {path} does not hold a secret: one line of printable characters, without spaces.",
-            key="host_secret_file",
-        ) from None

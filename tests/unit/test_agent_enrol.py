@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from ap_agent.agent.settings import load_settings
 from ap_agent.commands import agent_cli
 from ap_agent.common import outcome as commands
 from ap_agent.common.credentials import read_credentials
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.settings import load_settings
 from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, KEY, OTHER_KEY, SECRET
 from tests.agent_service import Service, reply, status

@@ -204,7 +204,7 @@ import os, sys
 from pathlib import Path
 from ap_agent.agent.run import run
 from ap_agent.common.log import configure, get_logger
-from ap_agent.common.settings import load_settings
+from ap_agent.agent.settings import load_settings
 configure("info", under_systemd=False)
 load = lambda: load_settings(Path(sys.argv[1]), {})
 run(load(), get_logger(), {}, load=load)

@@ -16,8 +16,9 @@ from ap_agent.agent import exporter as exporter_module
 from ap_agent.agent.exporter import FILE_INTERVAL_S, MetricsServer
 from ap_agent.agent.fetch import NotModified
 from ap_agent.agent.metrics import Snapshot, Values
+from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.settings import Settings, load_settings
+from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
 from bandwidth_config import check_link_info
 from tests.agent_bundles import entry

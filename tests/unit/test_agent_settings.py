@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
-from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, REMOVED, Settings, load_settings, settings_of_limiter
+from ap_agent.common.settings import ENVIRONMENT_PREFIX, KEYS, REMOVED, Settings, settings_of_limiter
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "s3cret-of-the-host"

@@ -296,7 +296,7 @@ def test_the_agents_page_has_all_that_the_operator_copies(door: Client, host_a: 
 
 
 def test_the_agent_accepts_the_snippet_as_it_is(door: Client, host_a: Host, settings: Any, tmp_path: Any) -> None:
-    from ap_agent.common.settings import load_settings  # noqa: PLC0415  the two programs meet in this test only
+    from ap_agent.agent.settings import load_settings  # noqa: PLC0415  the two programs meet in this test only
 
     settings.SITE_URL = "http://192.0.2.80:8000"
     file = tmp_path / "agent.toml"

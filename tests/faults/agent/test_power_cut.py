@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.bundle import accept_bundle
+from ap_agent.agent.settings import load_settings
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError
-from ap_agent.common.settings import load_settings
 from ap_agent.document.trust import trust_now
 from tests.agent_bundles import HOST_ID
 from tests.faults.agent.conftest import World

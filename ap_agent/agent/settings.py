@@ -1,0 +1,123 @@
+"""The settings of the agent: with the host's secret, and with the rules over several keys that concern the network."""
+
+from __future__ import annotations
+
+import ipaddress
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ap_agent.common.credentials import check_secret, credentials_path
+from ap_agent.common.errors import SettingsError
+from ap_agent.common.files import read_plain
+from ap_agent.common.settings import Settings, settings_without_enrolment, with_credentials
+
+_MAX_SECRET_BYTES = 4096
+
+
+def load_settings(
+    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings in force: defaults, then `path`, then `overrides` (what `-b` stored), then the environment. The
+    enrolment comes from its own file (`credentials`), unless it was done by hand.
+
+    With `path` None the default place is read if there is a file; a path that was asked for must exist.
+    Raises `SettingsError`.
+    """
+    settings = settings_without_enrolment(path, environment, overrides)
+    file = credentials_path(settings.credentials_file, environment)
+    settings = _with_secret(settings) if file is None else with_credentials(settings, file)
+    _check_together(settings)
+    return settings
+
+
+def _with_secret(settings: Settings) -> Settings:
+    if settings.host_secret is not None and settings.host_secret_file is not None:
+        raise SettingsError(
+            "Both host_secret and host_secret_file are set; which one counts is not known. Remove one.",
+            key="host_secret_file",
+        )
+    if settings.host_secret_file is not None:
+        return replace(settings, host_secret=_read_secret(settings.host_secret_file))
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    _check_metrics(settings)
+    if settings.allow_unsigned and settings.service_keys:
+        raise SettingsError(
+            "allow_unsigned = true, but keys of the service are pinned: it signs. Remove allow_unsigned.",
+            key="allow_unsigned",
+        )
+    if settings.url is None:
+        return
+    for name in ("host_id", "host_secret"):
+        if getattr(settings, name) is None:
+            also = " (or host_secret_file)" if name == "host_secret" else ""
+            raise SettingsError(
+                f"url is set, but {name}{also} is missing; copy it from the host's page in the admin.", key=name
+            )
+    check_transport(settings.url, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
+
+
+def _check_metrics(settings: Settings) -> None:
+    """Metrics say which user ASes are attached and what they send: nothing for everybody on the network."""
+    if settings.metrics_listen is None or settings.allow_remote_metrics:
+        return
+    address, _ = settings.metrics_listen
+    if not ipaddress.ip_address(address).is_loopback:
+        raise SettingsError(
+            f"metrics_listen has the address {address}, where other machines can read which ASes are attached and what "
+            "they send. Listen on 127.0.0.1, or set allow_remote_metrics = true if a firewall stands in front.",
+            key="metrics_listen",
+        )
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        data, found = read_plain(path, _MAX_SECRET_BYTES)
+        mode = stat.S_IMODE(found.st_mode)
+    except OSError as exc:
+        raise SettingsError(
+            f"host_secret_file = {path} cannot be read: {exc.strerror}; write the host secret into that file.",
+            key="host_secret_file",
+        ) from exc
+    if mode & 0o007:
+        raise SettingsError(
+            f"host_secret_file = {path}: everybody may read it (mode {mode:04o}); run `chmod o-rwx {path}`.",
+            key="host_secret_file",
+        )
+    try:
+        return check_secret(data.decode("ascii").strip())
+    except ValueError:
+        raise SettingsError(
+            f"host_secret_file = {path} does not hold a secret: one line of printable characters, without spaces.",
+            key="host_secret_file",
+        ) from None
+
+
+def check_transport(url: str, *, allow_plain_http: bool, ca_file: Path | None) -> None:
+    """Secrets cross the network encrypted, or not at all. Raises `SettingsError`."""
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not allow_plain_http and not _is_loopback(parts.hostname or ""):
+        raise SettingsError(
+            f"url = {url} would send the host secret unencrypted to another machine. Use https, or in a lab set "
+            "allow_plain_http = true.",
+            key="url",
+        )
+    if ca_file is not None and not ca_file.is_file():
+        raise SettingsError(
+            f"ca_file = {ca_file} is not a file; name a PEM file with the certificates to trust.", key="ca_file"
+        )
+
+
+def _is_loopback(hostname: str) -> bool:
+    if hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(hostname).is_loopback
+    except ValueError:
+        return False
