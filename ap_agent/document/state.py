@@ -12,15 +12,16 @@ Readers ignore keys that they do not know, and what a list has behind the fields
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, get_type_hints
 
 from ap_agent.common.errors import NotPermittedError, StoreError
 from ap_agent.common.files import read_plain, write_atomically
 from ap_agent.common.problem import Problem
+from ap_agent.common.times import time_text
 from ap_agent.document.signed_text import Version
 from bandwidth_config import Limits
 
@@ -28,7 +29,6 @@ SCHEMA = 1
 FILE_NAME = "state.json"
 MAX_BYTES = 64 * 1024 * 1024
 Direction = Literal["to_user", "from_user"]
-T = TypeVar("T")
 
 
 class Counters(NamedTuple):
@@ -160,31 +160,12 @@ def read_state(folder: Path) -> LimiterState | None:
 
 def state_bytes(state: LimiterState) -> bytes:
     """The file's content."""
-    document = {
-        "schema": SCHEMA,
-        "run": state.run,
-        "number": state.number,
-        "written_at": moment_text(state.written_at),
-        "observed_at": moment_text(state.observed_at),
-        "host_id": state.host_id,
-        "order": state.order,
-        "limits_digest": state.limits_digest,
-        "is_ok": state.is_ok,
-        "writes": state.writes,
-        "links": list(state.links.values()),
-        "problems": [(one.code, one.subject, one.message) for one in state.problems],
-        "is_step": state.is_step,
-        "is_observe_only": state.is_observe_only,
-        "total": state.total,
-        "unmatched": state.unmatched,
-        "devices": state.devices,
-        "next_step_at": moment_text(state.next_step_at) if state.next_step_at is not None else None,
-        "closed": state.closed,
-        "samples": state.samples,
-        "reset_reason": state.reset_reason,
-        "is_running": state.is_running,
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
+    document = {"schema": SCHEMA, **vars(state), "links": list(state.links.values())}
+    return json.dumps(document, separators=(",", ":"), default=_written).encode()
+
+
+def _written(value: Any) -> Any:
+    return time_text(value, "microseconds") if isinstance(value, datetime) else astuple(value)  # a `Problem`
 
 
 def parse_state(data: bytes) -> LimiterState:
@@ -208,45 +189,39 @@ def _no_fraction(_text: str) -> NoReturn:
     raise ValueError("a number is not whole")
 
 
+_PLAIN = {name: kind for name, kind in get_type_hints(LimiterState).items() if kind in (str, int, bool, str | None)}
+_STATES = frozenset({"enforced", "observed", "error"})
+_DIRECTIONS = frozenset({"to_user", "from_user"})
+
+
 def _state(document: dict[str, Any]) -> LimiterState:
-    total, unmatched, order = document["total"], document["unmatched"], document["order"]
+    plain = {name: document[name] for name in _PLAIN}
+    for name, kind in _PLAIN.items():
+        if not isinstance(plain[name], kind):
+            raise TypeError(name)
     numbers: list[int] = []  # of thousands of links: checked all at once
+    total, unmatched, order = document["total"], document["unmatched"], document["order"]
+    for several in (total, order):
+        numbers += [one for one in several or () if one is not None]
     found = LimiterState(
-        run=_text(document["run"]),
-        number=_whole(document["number"]),
+        **plain,
         written_at=_moment(document["written_at"]),
         observed_at=_moment(document["observed_at"]),
-        host_id=_maybe(_text, document["host_id"]),
-        order=Version(_whole(order[0]), _whole(order[1]), _maybe(_whole, order[2])) if order is not None else None,
-        limits_digest=_maybe(_text, document["limits_digest"]),
-        is_ok=_truth(document["is_ok"]),
-        writes=_whole(document["writes"]),
-        links={row[0]: _link(row, numbers) for row in document["links"]},
-        problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
-        is_step=_truth(document["is_step"]),
-        is_observe_only=_truth(document["is_observe_only"]),
-        total=Total(_whole(total[0]), _maybe(_whole, total[1]), _maybe(_whole, total[2]))
-        if total is not None
-        else None,
+        next_step_at=_moment(document["next_step_at"]) if document["next_step_at"] is not None else None,
+        order=Version(*order) if order is not None else None,
+        total=Total(*total) if total is not None else None,
         unmatched=(_direction(unmatched[0], numbers), _direction(unmatched[1], numbers))
         if unmatched is not None
         else None,
+        links={row[0]: _link(row, numbers) for row in document["links"]},
+        problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
         devices=tuple(map(_text, document["devices"])),
-        next_step_at=_maybe(_moment, document["next_step_at"]),
         closed=tuple(_closed(row, numbers) for row in document["closed"]),
-        samples={
-            int(number): tuple(_sample(row, numbers) for row in rows) for number, rows in document["samples"].items()
-        },
-        reset_reason=_maybe(_text, document["reset_reason"]),
-        is_running=_truth(document["is_running"]),
+        samples={int(one): tuple(_sample(row, numbers) for row in rows) for one, rows in document["samples"].items()},
     )
     if min(numbers, default=0) < 0:  # a `TypeError` where one is none
         raise ValueError("a count or a rate is below 0")
     return found
-
-
-_STATES = frozenset({"enforced", "observed", "error"})
-_DIRECTIONS = frozenset({"to_user", "from_user"})
 
 
 def _link(row: list[Any], numbers: list[int]) -> LinkState:
@@ -254,8 +229,11 @@ def _link(row: list[Any], numbers: list[int]) -> LinkState:
     numbers += (number, *limits)
     if said not in _STATES or not isinstance(problem, str | None):
         raise ValueError("a link has no state")
-    directions = (_direction(to_user, numbers), _direction(from_user, numbers))
-    return LinkState(number, Limits._make(limits), said, problem, *directions)
+    return LinkState(number, Limits._make(limits), said, problem, *_both([to_user, from_user], numbers))
+
+
+def _both(rows: list[Any], numbers: list[int]) -> tuple[DirectionState | None, DirectionState | None]:
+    return _direction(rows[0], numbers), _direction(rows[1], numbers)
 
 
 def _direction(row: list[Any] | None, numbers: list[int]) -> DirectionState | None:
@@ -285,11 +263,6 @@ def _sample(row: list[Any], numbers: list[int]) -> LinkSample:
     return LinkSample(at_ms, _counters(to_user, numbers), _counters(from_user, numbers))
 
 
-def moment_text(moment: datetime) -> str:
-    """`2026-11-22T18:15:23.123456Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def _moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
@@ -301,19 +274,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("no text")
     return value
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError("no number")
-    return value
-
-
-def _truth(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("neither true nor false")
-    return value
-
-
-def _maybe(read: Callable[[Any], T], value: Any) -> T | None:
-    return read(value) if value is not None else None
