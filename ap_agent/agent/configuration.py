@@ -16,6 +16,7 @@ from functools import partial
 
 from ap_agent.agent.backoff import Pulled
 from ap_agent.agent.bundle import Bundle, accept_bundle
+from ap_agent.agent.enrolment import key_problem, missing_enrolment
 from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NoAS
 from ap_agent.agent.hand_over import HandOver
 from ap_agent.agent.hold import Hold, hold_for
@@ -25,7 +26,7 @@ from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.document.trust import Trust, is_accepted, key_problem, missing_enrolment, trust_now
+from ap_agent.document.trust import Trust, is_accepted, trust_now
 
 
 class Configuration:

@@ -25,8 +25,8 @@ from ap_agent.agent.settings import check_transport
 from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
 from ap_agent.common.files import parse_json
-from ap_agent.common.keys import time_text
 from ap_agent.common.settings import Settings, set_by_hand
+from ap_agent.common.times import time_text
 
 PATH = "/api/v4/enrol"
 _MAX_ANSWER_BYTES = 64 * 1024

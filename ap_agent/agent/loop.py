@@ -18,6 +18,7 @@ from types import FrameType
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background, Waker
 from ap_agent.agent.backoff import POLL_JITTER
+from ap_agent.agent.enrolment import NOT_ENROLLED
 from ap_agent.agent.exchange import Polls, Reports
 from ap_agent.agent.exporter import Exporter
 from ap_agent.agent.fetch import Client
@@ -30,7 +31,6 @@ from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.common.watch import Watch
-from ap_agent.document.trust import NOT_ENROLLED
 
 _PAUSE_S = 0.2  # after the limiter's state was read: one that changes all the time is read five times a second
 

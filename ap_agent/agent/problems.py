@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ap_agent.agent.enrolment import TRUST_CODES
 from ap_agent.common.errors import (
     AgentError,
     AuthError,
@@ -17,7 +18,6 @@ from ap_agent.common.errors import (
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
-from ap_agent.document.trust import TRUST_CODES
 
 # Whose fault, in the codes that log, health file and receipt share. First match counts.
 CODES: tuple[tuple[type[AgentError], str], ...] = (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ap_agent.agent import enrol as enrolment
 from ap_agent.agent.agent import Agent
+from ap_agent.agent.enrolment import NOT_ENROLLED
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import describe, is_running, read_health
 from ap_agent.agent.places import check_places
@@ -26,7 +27,7 @@ from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, problem_lines
 from ap_agent.document.state import read_state
-from ap_agent.document.trust import NOT_ENROLLED, Acceptance, Trust, load_trust, save_acceptance, trust_now
+from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
 from ap_agent.usage.table import read_report, table
 from bandwidth_config import LinkInfo

@@ -1,5 +1,4 @@
-"""Public keys of the service as text, and the one way to write a time: enrolment, configuration and signed text share
-them. Whose signature counts is in `document.signatures`."""
+"""Public keys of the service as text: enrolment, configuration and signed text share them."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from ap_agent.common.times import time_text as time_text  # noqa: PLC0414 - for who reads keys with their ends
+from ap_agent.common.times import time_text
 
 MAX_KEYS = 32
 _PUBLIC_KEY_BYTES = 32

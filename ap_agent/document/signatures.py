@@ -19,7 +19,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ap_agent.common.errors import BundleError, TrustError
-from ap_agent.common.keys import TrustedKey, time_text
+from ap_agent.common.keys import TrustedKey
+from ap_agent.common.times import time_text
 from ap_agent.document.signed_text import SIGNED_PREFIX, Signed, read_text, signatures_of, text_of
 
 

@@ -20,15 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ap_agent.common.errors import NotPermittedError, StoreError, TrustError
 from ap_agent.common.files import read_plain, sealed, unsealed, write_atomically
-from ap_agent.common.keys import TrustedKey, parse_keys, time_text
-from ap_agent.common.problem import Problem
+from ap_agent.common.keys import TrustedKey, parse_keys
 from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import Keyring, read_signed, verify
 from ap_agent.document.signed_text import Signed, Version, parse_revoked
@@ -38,14 +37,6 @@ TRUST_FILE = "trust.json"
 ACCEPTANCE_FILE = "accepted.json"
 _MAX_JSON_BYTES = 8 * 1024 * 1024
 _MAX_KEPT_REVOKED = 100_000  # of all bundles ever taken
-EXPIRES_SOON = timedelta(days=30)
-NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
-# Codes of `TrustError`, which are also those of the problem.
-TRUST_CODES = frozenset(
-    {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
-    | {"links_vanished"}
-)
-
 
 T = TypeVar("T")
 
@@ -164,41 +155,6 @@ def refuse_older(offered: Version, trust: Trust, accepted: Callable[[], Acceptan
 def is_accepted(offered: Version, newest: Version | None, acceptance: Acceptance | None) -> bool:
     """Whether the operator wants this one in place of what is installed."""
     return acceptance is not None and newest is not None and acceptance.covers(offered, newest)
-
-
-def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> Problem | None:
-    """A host that was never enrolled and has nothing to enforce, or one that followed a service once and is told of
-    none now: either would go on in silence."""
-    if settings.url is not None or (has_bundle and not trust.enrolled):
-        return None
-    if not trust.enrolled:
-        return Problem("not_enrolled", "agent", NOT_ENROLLED)
-    return Problem(
-        "not_enrolled",
-        trust.host_id or "",
-        "This host was enrolled, and has no credentials now that can be used: the limits stay, and nobody is asked for "
-        "newer ones. Enrol it again (`scionlab-bw-agent enrol URL`); if it shall have no service any longer, delete "
-        "trust.json.",
-    )
-
-
-def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | None:
-    """A warning in good time before no key is left with which the service could say anything to this host."""
-    last = max(trust.keyring.keys.values(), key=lambda one: one.not_after, default=None)
-    if settings.url is None or last is None or last.not_after - now > EXPIRES_SOON:
-        return None
-    when = f"The last key of the service that this host trusts, {last.key_id}, "
-    if now >= last.not_after:
-        text = (
-            f"{when}expired at {time_text(last.not_after)}: nothing new is taken. Correct this host's clock if it is "
-            "wrong; else enrol this host again."
-        )
-    else:
-        text = (
-            f"{when}expires at {time_text(last.not_after)}. The service must make its next key before "
-            "(`manage.py signing_key rotate`); then this host follows by itself."
-        )
-    return Problem("key_expires_soon", settings.url, text)
 
 
 # --- on the disk ----------------------------------------------------------------------------------------------------

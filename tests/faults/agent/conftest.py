@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.store import Store
-from ap_agent.common.keys import time_text
+from ap_agent.common.times import time_text
 from ap_agent.document.state import read_state
 from lab import witness
 from measuring.netns import Lab, Namespace, available, cleanup_stale
