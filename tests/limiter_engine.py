@@ -42,6 +42,8 @@ class FakeEngine:
         return self.devices
 
     def plan(self, wanted: Wanted) -> Outcome:
+        if self.error is not None:
+            raise self.error
         return self._outcome(wanted, wanted != self.has)
 
     def enforce(self, wanted: Wanted, *, is_settled: bool = False) -> Outcome:

@@ -49,7 +49,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     default_kbit = _bandwidth(given.b)
     settings, _, _ = limiter_settings(given.config, environment)
     if not (given.enforce or given.reset):
-        return _without_lock(given, settings, default_kbit)
+        return _without_lock(given, settings, default_kbit, engine)
     commands.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
@@ -122,21 +122,22 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
         print("\n".join(said))
 
 
-def _without_lock(given: argparse.Namespace, settings: Settings, default_kbit: int | None) -> Outcome | int:
+def _without_lock(
+    given: argparse.Namespace, settings: Settings, default_kbit: int | None, engine: Engine | None
+) -> Outcome | int:
     """-s, and -b or -p alone: nothing that touches the kernel."""
     _store(given, settings, default_kbit)
     if not given.show:
         print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
-    return commands.show(settings)
+    return commands.show(settings, engine if engine is not None else real_engine(settings))
 
 
 def _source(settings: Settings, choice: OperatorChoice) -> Source:
     """-p, now or stored; else what the agent handed over; else where the stock client installs it."""
     if choice.link_info is not None:
         return source_of_file(choice.link_info)
-    configuration, _ = oneshot.newest(settings, datetime.now(UTC))
-    return source_of(configuration) if configuration is not None else source_of_file(STOCK_LINK_INFO)
+    return source_of(oneshot.newest(settings, datetime.now(UTC))) or source_of_file(STOCK_LINK_INFO)
 
 
 if __name__ == "__main__":

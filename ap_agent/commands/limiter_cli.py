@@ -83,7 +83,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
         return commands.once(settings, used, given.link_info, as_json=given.json, verbose=given.verbose)
     if given.command == "reset":
         return commands.reset(settings, used, reason=given.reason, verbose=given.verbose)
-    return commands.show(settings, as_json=given.json, verbose=given.verbose)
+    return commands.show(settings, used, as_json=given.json, verbose=given.verbose)
 
 
 def _run(config: Path | None, settings: Settings, environment: Mapping[str, str], engine: Engine | None) -> int:

@@ -3,6 +3,7 @@ are doors to these as well. No network, no service, nothing of the agent."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,9 +20,9 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.text import problem_lines, timed_lines
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome as Enforced
+from ap_agent.document.handover import Configuration
 from ap_agent.document.state import read_state
 from ap_agent.limiter import oneshot
-from bandwidth_config import LinkInfo
 
 OPERATOR = "The operator of this host removed the limits."
 NOTHING_TO_ENFORCE = (
@@ -70,20 +71,17 @@ def once(
         source, problems = _source(settings, link_info)
         if source is None:
             return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), NOTHING_TO_ENFORCE]))
-        return enforce_locked(settings, engine, source, problems, as_json=as_json, verbose=verbose)
+        return enforce_locked(settings, engine, source, as_json=as_json, verbose=verbose)
 
 
 def enforce_locked(
-    settings: Settings,
-    engine: Engine,
-    source: Source,
-    problems: tuple[Problem, ...] = (),
-    *,
-    as_json: bool = False,
-    verbose: bool = False,
+    settings: Settings, engine: Engine, source: Source, *, as_json: bool = False, verbose: bool = False
 ) -> Outcome:
-    """The same for a caller who holds the lock."""
+    """The same for a caller who holds the lock. What was handed over is kept then, as `run` keeps it."""
     state, done = oneshot.enforce(settings, engine, source.configuration, datetime.now(UTC))
+    if source.documents is not None:
+        source.documents.keep()
+    problems = source.documents.problems if source.documents is not None else ()
     code = OK if state.is_ok and not problems else NOT_DONE
     changes = _changes(done)
     if as_json:
@@ -114,29 +112,33 @@ def reset_locked(settings: Settings, engine: Engine, *, reason: str | None = Non
     return Outcome(OK if state.is_ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(state.problems)))
 
 
-def show(settings: Settings, *, as_json: bool = False, verbose: bool = False) -> Outcome:
-    """What the limiter wrote last of the kernel, and how old that is."""
+def show(settings: Settings, engine: Engine, *, as_json: bool = False, verbose: bool = False) -> Outcome:
+    """What the limiter wrote last of the kernel, and how old that is; where none runs, what the kernel has now."""
     state = read_state(settings.limiter_run_dir)
     if state is None:
         return Outcome(NOT_DONE, err=f"Nothing was limited here since the boot: {settings.limiter_run_dir} is empty.")
     is_running = state.is_running and holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
-    return show_state(settings, state, _links(settings), is_running=is_running, as_json=as_json, verbose=verbose)
+    configuration = _configuration(settings)
+    if not is_running and configuration is not None and configuration.limits_digest == state.limits_digest:
+        with contextlib.suppress(AgentError):  # without the right to look the last word counts, with its age
+            state = oneshot.look(settings, engine, configuration, datetime.now(UTC))
+    links = configuration.links if configuration is not None else {}
+    return show_state(settings, state, links, is_running=is_running, as_json=as_json, verbose=verbose)
+
+
+def _configuration(settings: Settings) -> Configuration | None:
+    """What is enforced, as far as that can be read: names and addresses of links are not in the state file."""
+    with contextlib.suppress(AgentError):
+        documents = oneshot.newest(settings, datetime.now(UTC))
+        return documents.accepted.configuration if documents.accepted is not None else None
+    return None
 
 
 def _source(settings: Settings, link_info: Path | None) -> tuple[Source | None, tuple[Problem, ...]]:
     if link_info is not None:
         return source_of_file(link_info), ()
-    configuration, problems = oneshot.newest(settings, datetime.now(UTC))
-    return (source_of(configuration) if configuration is not None else None), problems
-
-
-def _links(settings: Settings) -> Mapping[int, LinkInfo]:
-    """Whose links the state file means, as far as that can be read: their names and addresses are not in it."""
-    try:
-        configuration, _ = oneshot.newest(settings, datetime.now(UTC))
-    except AgentError:
-        return {}
-    return configuration.links if configuration is not None else {}
+    documents = oneshot.newest(settings, datetime.now(UTC))
+    return source_of(documents), documents.problems
 
 
 def _changes(done: Enforced) -> tables.Changes:

@@ -9,6 +9,7 @@ from ap_agent.common.errors import AgentError
 from ap_agent.common.files import read_plain
 from ap_agent.document.handover import Configuration
 from ap_agent.document.signed_text import Version
+from ap_agent.limiter.documents import Documents
 from bandwidth_config import LinkInfoError, parse_link_info
 
 STOCK_LINK_INFO = Path("/etc/scion/link_info.json")  # where the stock client installs it
@@ -21,10 +22,11 @@ class InputError(AgentError):
 
 @dataclass(frozen=True)
 class Source:
-    """What is to be enforced. Of a file: no host, no version."""
+    """What is to be enforced. Of a file: no host, no version, and no `documents`, which keep what was handed over."""
 
     configuration: Configuration
     words: str
+    documents: Documents | None = None
 
 
 def source_of_file(path: Path) -> Source:
@@ -39,7 +41,11 @@ def source_of_file(path: Path) -> Source:
     return Source(Configuration("", Version(0, 0, None), "", links), f"file {path}")
 
 
-def source_of(configuration: Configuration) -> Source:
+def source_of(documents: Documents) -> Source | None:
+    """None where no document was ever accepted."""
+    if documents.accepted is None:
+        return None
+    configuration = documents.accepted.configuration
     generation, config_version, limits_version = configuration.order
     limits = f", limits {limits_version}" if limits_version is not None else ""
-    return Source(configuration, f"configuration {generation}.{config_version}{limits}")
+    return Source(configuration, f"configuration {generation}.{config_version}{limits}", documents)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 
+from ap_agent.document.handover import Configuration
 from ap_agent.document.state import LinkSample, Total
 from ap_agent.limiter.documents import requested_samples
 from ap_agent.limiter.enforcing import Enforcer
@@ -16,6 +17,13 @@ from ap_agent.limiter.total import TICK_S, TICKS_PER_WORK, Cap
 
 SAMPLE_S = 1.0
 KEPT_SAMPLES = 120
+
+
+def not_in_force(configuration: Configuration | None) -> Total | None:
+    """The cap that is wanted, where nobody sets the factors that keep it."""
+    if configuration is None or configuration.total_kbit is None:
+        return None
+    return Total(configuration.total_kbit, None, None)
 
 
 class Counting:

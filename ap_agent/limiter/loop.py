@@ -28,11 +28,12 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.document.handover import FILE_NAME
 from ap_agent.document.trust import ACCEPTANCE_FILE
-from ap_agent.limiter.counting import Counting
+from ap_agent.limiter.counting import Counting, not_in_force
 from ap_agent.limiter.documents import REQUESTS_FILE, Documents
-from ap_agent.limiter.enforcing import Enforcer, Extras, not_in_force
+from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Heard, unannounced
 from ap_agent.limiter.pacing import Pacing
+from ap_agent.limiter.report import Extras, Report
 
 FILES_REST_S = 0.1  # between two looks at the files: whoever writes them again and again costs no more than this
 UNANNOUNCED_S = 0.5  # between two looks at what no event tells of
@@ -75,6 +76,7 @@ class Loop:
     def __init__(
         self,
         enforcer: Enforcer,
+        report: Report,
         documents: Documents,
         logger: Logger,
         *,
@@ -86,7 +88,7 @@ class Loop:
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] | None = None,
     ) -> None:
-        self._enforcer, self._documents = enforcer, documents
+        self._enforcer, self._report, self._documents = enforcer, report, documents
         self._log = logger
         self._events, self._watch, self._notifier = events, watch, notifier
         self._files: Files | None = None
@@ -128,16 +130,14 @@ class Loop:
             self.step()
             self.sleep()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
-        self._enforcer.extras = replace(
-            self._enforcer.extras, total=not_in_force(self._enforcer.configuration)
-        )  # limits stay, with factors of this moment
-        self._enforcer.write(is_running=False)
+        total = not_in_force(self._enforcer.configuration)  # limits stay, with factors of this moment
+        self._report.write(self._enforcer, replace(self._extras(), total=total), is_running=False)
         self._log.info("limiter.stop", limits="stay in the kernel")
 
     def start(self) -> None:
         """Enforce what was accepted last, then what was handed over. Only then systemd starts the border router."""
         self._documents.load()
-        self._enforcer.take_up_closed()
+        self._report.take_up()
         self._enforce()
         if self._documents.take():
             self._enforce(is_settled=self._is_settled)
@@ -146,8 +146,8 @@ class Loop:
         while not self._enforcer.is_ok and self._notifier.is_listening and self._monotonic() < deadline:
             self._wait(START_RETRY_S)
             self._enforce()
-        self._report()
-        self._notifier.send("READY=1", f"STATUS={self._status()}")
+        self._tell()
+        self._notifier.send("READY=1")
 
     def step(self) -> None:
         """Whatever is due now."""
@@ -166,7 +166,7 @@ class Loop:
             self._enforce(is_settled=not must_compare and self._is_settled)
         has_news = self._counting.count(now) or self._documents.problems != before
         if must_enforce or has_news or now >= self._next_state:
-            self._report()
+            self._tell()
 
     @property
     def _is_settled(self) -> bool:
@@ -274,31 +274,29 @@ class Loop:
 
     # --- saying -----------------------------------------------------------------------------------------------------
 
-    def _report(self) -> None:
+    def _tell(self) -> None:
         """The state file first, which the agent waits for; what was accepted is stored then."""
         now = self._monotonic()
         documents = self._documents
         interval_s = self._enforcer.settings.usage_interval_s or STATE_INTERVAL_S
         self._next_state = now + interval_s
         before = documents.problems
-        self._say(now)
+        self._write(now)
         documents.keep()
         if documents.problems != before:
-            self._say(now)
+            self._write(now)
 
-    def _say(self, now: float) -> None:
-        counting = self._counting
-        problems = (*self._documents.problems, *self._loop_problems.values(), *self._pacing.problems(now))
-        self._enforcer.extras = Extras(problems, counting.total, counting.samples)
-        self._enforcer.write()
-        self._conditions.update((*self._enforcer.problems, *problems), now, warnings=PASSING)
-        self._notifier.send(f"STATUS={self._status()}")
+    def _write(self, now: float) -> None:
+        state = self._report.write(self._enforcer, self._extras())
+        self._conditions.update(state.problems, now, warnings=PASSING)
+        version = state.order if state.order is not None else "none"
+        links, problems = self._enforcer.limited, len(state.problems)
+        self._notifier.send(f"STATUS=configuration {version}, {links} links limited, {problems} problems")
 
-    def _status(self) -> str:
-        accepted = self._documents.accepted
-        version = accepted.order if accepted is not None else "none"
-        many = len(self._enforcer.problems) + len(self._enforcer.extras.problems)
-        return f"configuration {version}, {self._enforcer.limited} links limited, {many} problems"
+    def _extras(self) -> Extras:
+        repeated = self._pacing.problems(self._monotonic())
+        problems = (*self._documents.problems, *self._loop_problems.values(), *repeated)
+        return Extras(problems, self._counting.total, self._counting.samples)
 
     def _feed_watchdog(self) -> None:
         watchdog_s = self._notifier.watchdog_s

@@ -2,64 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.log import get_logger
-from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome
 from ap_agent.document.handover import Configuration
 from ap_agent.document.state import LimiterState
-from ap_agent.document.timetable import links_at
+from ap_agent.limiter.counting import not_in_force
 from ap_agent.limiter.documents import Documents
-from ap_agent.limiter.enforcing import Enforcer, Extras, not_in_force
-from ap_agent.limiter.matching import match
+from ap_agent.limiter.enforcing import Enforcer
+from ap_agent.limiter.report import Extras, Report, state_of
 
 
-def newest(settings: Settings, now: datetime) -> tuple[Configuration | None, tuple[Problem, ...]]:
-    """What `run` would enforce now: the handed document if it is acceptable, else the own copy. Writes nothing."""
+def newest(settings: Settings, now: datetime) -> Documents:
+    """What `run` would enforce now is its `accepted`: the handed document if it is acceptable, else the own copy.
+    Nothing is written before who enforced it calls `keep`."""
     documents = Documents(settings, lambda: now)
     documents.load()
     documents.take()
-    return (documents.accepted.configuration if documents.accepted is not None else None), documents.problems
+    return documents
 
 
 def plan(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> Outcome:
     """What `enforce` would change; what no packets can be told for is among its `failed` and `problems`. Raises
     `AgentError`."""
-    links = links_at(configuration.links, now)
-    matching = match(links, engine.host(), settings, is_observe_only=configuration.is_observe_only)
-    outcome = engine.plan(matching.wanted)
-    failed = {**outcome.failed, **matching.errors}
-    return replace(
-        outcome,
-        failed=failed,
-        problems=(*outcome.problems, *matching.problems),
-        is_ok=outcome.is_ok and not failed,
-    )
+    enforcer, _ = _parts(settings, engine, now)
+    enforcer.plan(configuration)
+    return replace(enforcer.outcome, failed=enforcer.errors, problems=enforcer.problems, is_ok=enforcer.is_ok)
+
+
+def look(settings: Settings, engine: Engine, configuration: Configuration, now: datetime) -> LimiterState:
+    """What the kernel has of a configuration, and has counted, while no limiter runs. Changes nothing, and writes
+    nothing. Raises `AgentError`."""
+    enforcer, _ = _parts(settings, engine, now)
+    enforcer.plan(configuration)
+    for problem in enforcer.problems:
+        if problem.code == "no_bpf_right":
+            raise NotPermittedError(problem.message, code=problem.code)
+    outcome = enforcer.outcome
+    differs = "The kernel does not have exactly what is wanted of this link; start the limiter."
+    missing = {one.interface_id: differs for one in outcome.plan.links if one.interface_id}
+    enforcer.outcome = replace(outcome, failed={**missing, **outcome.failed})
+    return replace(state_of(enforcer, Extras(total=not_in_force(configuration)), now), is_running=False)
 
 
 def enforce(
     settings: Settings, engine: Engine, configuration: Configuration, now: datetime
 ) -> tuple[LimiterState, Outcome]:
     """One pass, told in the state file. What goes wrong is said in the state."""
-    enforcer = _enforcer(settings, engine, lambda: now)
+    enforcer, report = _parts(settings, engine, now)
+    report.take_up()
     enforcer.enforce(configuration)
     enforcer.set_factors(1.0, 1.0)  # nobody stays to follow what the links send
-    enforcer.extras = Extras(total=not_in_force(configuration))
-    return enforcer.write(is_running=False), enforcer.outcome
+    extras = Extras(total=not_in_force(configuration))
+    return report.write(enforcer, extras, is_running=False), enforcer.outcome
 
 
 def reset(settings: Settings, engine: Engine, reason: str, now: datetime) -> tuple[LimiterState, Outcome]:
     """Remove everything of ours from the kernel, told in the state file with `reason`. Raises `AgentError`."""
-    enforcer = _enforcer(settings, engine, lambda: now)
-    return enforcer.reset(reason), enforcer.outcome
+    enforcer, report = _parts(settings, engine, now)
+    report.take_up()
+    is_done = enforcer.reset()
+    return report.write(enforcer, reset_reason=reason if is_done else None, is_running=False), enforcer.outcome
 
 
-def _enforcer(settings: Settings, engine: Engine, now: Callable[[], datetime]) -> Enforcer:
-    enforcer = Enforcer(settings, engine, get_logger(), now=now)
-    enforcer.take_up_closed()
-    return enforcer
+def _parts(settings: Settings, engine: Engine, now: datetime) -> tuple[Enforcer, Report]:
+    report = Report(settings.limiter_run_dir, get_logger(), lambda: now)
+    return Enforcer(settings, engine, get_logger(), report.keep, now=lambda: now), report

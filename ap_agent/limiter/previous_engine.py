@@ -16,7 +16,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from socket import htons
 from typing import Final, NamedTuple
 
@@ -24,7 +24,10 @@ from ap_agent.common.problem import Problem
 from ap_agent.dataplane import tc
 from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, attributes, number_of, text, text_of, u32
 from ap_agent.dataplane.devices import IFB_ALIAS, IFB_NAMES, RTM_SETLINK, Device, pack_removal, read_devices
+from ap_agent.dataplane.engine import Engine
+from ap_agent.dataplane.outcome import Outcome
 from ap_agent.dataplane.rtsocket import Refusal, RefusedError, RtSocket, messages_of
+from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.state import ClosedSegment, Counters, Direction
 from bandwidth_config import MAX_INTERFACE_ID
 
@@ -102,6 +105,23 @@ class _Filter(NamedTuple):
         return tc.RTM_DELTFILTER, CHANGE, body
 
 
+def replace_by(
+    previous: PreviousEngine, engine: Engine, wanted: Wanted, keep: Callable[[Closed], None]
+) -> tuple[Outcome, Removed | None]:
+    """A pass of ours, after which the old objects go if ours hold. None: they had to stay, and a problem says so."""
+    previous.make_way()
+    first = engine.enforce(wanted)
+    if not first.is_ok:
+        previous.close()
+        subject = ", ".join(sorted(previous.names[one] for one in previous.roots)) or "limiter"
+        message = "Limits of the first engine stay as they were until ours hold; other problems say what is in the way."
+        return replace(first, problems=(*first.problems, Problem(CODE, subject, message))), None
+    keep(first.closed)
+    removed = previous.remove(engine.counters, keep)
+    then = engine.enforce(wanted)  # filters of theirs behind ours were problems that are over now
+    return replace(then, plan=first.plan, writes=first.writes + then.writes), removed
+
+
 def find() -> PreviousEngine | None:
     """What the first engine left on this host: None almost always. Raises `AgentError`, `RefusedError`."""
     kernel = _Kernel(RtSocket())
@@ -153,11 +173,6 @@ class PreviousEngine:
             down, up = ((RTM_SETLINK, CHANGE, _IFINFO.pack(0, 0, self.ifb, flag, _IFF_UP)) for flag in (0, _IFF_UP))
             self.kernel.socket.send([[down, rename, up]])
         self.names[self.ifb] = PARKED_NAME
-
-    def waiting(self) -> Problem:
-        """While ours does not stand."""
-        message = "Limits of the first engine stay as they were until ours hold; other problems say what is in the way."
-        return Problem(CODE, ", ".join(sorted(self.names[one] for one in self.roots)) or "limiter", message)
 
     def remove(self, lanes: Callable[[], Lanes], keep: Callable[[Closed], None] = lambda _: None) -> Removed:
         """`lanes` tells what ours counted, so that bytes that passed both are told once. `keep` gets the last counters

@@ -14,6 +14,7 @@ from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer, utc_now
 from ap_agent.limiter.events import Listener
 from ap_agent.limiter.loop import Loop, watched
+from ap_agent.limiter.report import Report
 
 
 def run(
@@ -27,9 +28,11 @@ def run(
 ) -> None:
     """Until SIGTERM; the limits stay. Raises `AgentError` where the kernel's events cannot be heard, `LockHeldError`
     where another limiter took the place."""
+    report = Report(settings.limiter_run_dir, logger, utc_now)
     with Listener() as events:
         loop = Loop(
-            Enforcer(settings, engine, logger),
+            Enforcer(settings, engine, logger, report.keep),
+            report,
             Documents(settings, utc_now),
             logger,
             events=events,

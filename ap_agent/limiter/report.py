@@ -1,24 +1,144 @@
-"""What the state file says of each link: by what was wanted, what the kernel has and what was counted there. Pure."""
+"""Says in the state file what the kernel has: by what was wanted, what the kernel showed and what was counted there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
+from ap_agent.common.problem import Problem
 from ap_agent.dataplane.outcome import Readback
 from ap_agent.dataplane.wanted import LimitedLink
-from ap_agent.document.state import ClosedSegment, Counters, Direction, DirectionState, LinkState
+from ap_agent.document.state import (
+    ClosedSegment,
+    Counters,
+    Direction,
+    DirectionState,
+    LimiterState,
+    LinkSample,
+    LinkState,
+    Total,
+    read_state,
+    write_state,
+)
+from ap_agent.limiter.enforcing import Enforcer
 from bandwidth_config import LinkInfo
 
 Counted = Mapping[
     tuple[int, Direction], tuple[int, Counters]
-]  # link (0: what none has) and direction -> segment, counters
+]  # link (0: what none has), direction -> segment, counters
 Readbacks = Mapping[int, tuple[Readback | None, Readback | None]]
 
 MOST_CLOSED = 8192
 CLOSED_FOR = timedelta(days=1)
 _NOT_THERE = "The kernel does not have the limits of this link."
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is not the enforcer's to say: problems of files and repairs, the cap in force, samples."""
+
+    problems: Sequence[Problem] = ()
+    total: Total | None = None
+    samples: Mapping[int, tuple[LinkSample, ...]] | None = None
+
+
+class Report:
+    """What one start of the limiter writes. It knows the segments that ended lately, whoever ended them."""
+
+    def __init__(self, folder: Path, logger: Logger, now: Callable[[], datetime]) -> None:
+        self._folder, self._log, self._now = folder, logger, now
+        self._run, self._number = secrets.token_hex(16), 0
+        self._closed: tuple[ClosedSegment, ...] = ()
+        self._written: LimiterState | None = None
+
+    def take_up(self) -> None:
+        """What the limiter before this one wrote last. Without that no segment ended."""
+        try:
+            former = read_state(self._folder)
+        except AgentError as exc:
+            self._log.warning("state.unread", message=exc.message)
+            return
+        if former is not None:
+            self._closed = kept_segments(former.closed, self._now())
+            self._written = replace(former, run=self._run, is_running=True, reset_reason=None)
+
+    def keep(self, closed: Iterable[ClosedSegment]) -> None:
+        """The last counters of lanes that end: written before the kernel forgets them, because a bill may need them.
+
+        That is in the midst of a pass: of all else the file goes on saying what the kernel had before.
+        """
+        if set(closed) <= set(self._closed):
+            return
+        now = self._now()
+        self._closed = kept_segments((*self._closed, *closed), now)
+        nothing = LimiterState(self._run, 0, now, now, None, None, None, is_ok=False, writes=0, links={})
+        before = self._written or nothing
+        self._number += 1
+        self._write(replace(before, number=self._number, closed=self._closed))
+
+    def write(
+        self,
+        enforcer: Enforcer,
+        extras: Extras = Extras(),
+        *,
+        reset_reason: str | None = None,
+        is_running: bool = True,
+    ) -> LimiterState:
+        """Say everything, with the counters of now."""
+        self._closed = kept_segments(self._closed, self._now())
+        self._number += 1
+        return self._write(
+            replace(
+                state_of(enforcer, extras, self._now()),
+                run=self._run,
+                number=self._number,
+                closed=self._closed,
+                reset_reason=reset_reason,
+                is_running=is_running,
+            )
+        )
+
+    def _write(self, state: LimiterState) -> LimiterState:
+        """A file that cannot be written is a line in the log: nobody else could be told."""
+        self._written = state
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_state(self._folder, state)
+        except OSError as exc:
+            self._log.error("state.unwritable", folder=self._folder, message=exc.strerror)
+        return state
+
+
+def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:
+    """What there is to say after the last pass, but for who says it."""
+    said, outcome, wanted, counted = enforcer.configuration, enforcer.outcome, enforcer.wanted, enforcer.counted()
+    has_unmatched = wanted.unmatched_kbit is not None and said is not None
+    return LimiterState(
+        run="",
+        number=0,
+        written_at=now,
+        observed_at=enforcer.observed_at,
+        host_id=said.host_id if said is not None else None,
+        order=said.order if said is not None else None,
+        limits_digest=said.limits_digest if said is not None else None,
+        is_ok=enforcer.is_ok,
+        writes=enforcer.writes,
+        links=link_states(enforcer.links, wanted.links, enforcer.errors, outcome.readback, counted),
+        problems=tuple(dict.fromkeys((*enforcer.problems, *extras.problems))),
+        is_step=enforcer.is_step,
+        is_observe_only=enforcer.settings.observe_only or (said is not None and said.is_observe_only),
+        total=extras.total,
+        unmatched=directions(0, outcome.readback, counted) if has_unmatched else None,
+        devices=outcome.devices,
+        next_step_at=enforcer.next_step_at(),
+        samples=extras.samples or {},
+    )
 
 
 def link_states(

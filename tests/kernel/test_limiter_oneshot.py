@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.common.settings import Settings
-from ap_agent.document.handover import write_document
+from ap_agent.document.handover import Configuration, write_document
 from ap_agent.document.state import Total, read_state
 from ap_agent.limiter import oneshot
 from bandwidth_config import Limits
@@ -45,12 +45,19 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
+def accepted(settings: Settings) -> Configuration:
+    found = oneshot.newest(settings, NOW).accepted
+    assert found is not None
+    return found.configuration
+
+
 def test_plan_shows_what_enforce_does_and_touches_neither_kernel_nor_disk(
     bed: EngineBed, settings: Settings, tmp_path: Path
 ) -> None:
-    configuration, problems = oneshot.newest(settings, NOW)
-    assert configuration is not None
-    assert problems == ()
+    documents = oneshot.newest(settings, NOW)
+    assert documents.accepted is not None
+    assert documents.problems == ()
+    configuration = documents.accepted.configuration
     before = bed.snapshot()
     planned = bed.ap.call(lambda: oneshot.plan(settings, bed.engine, configuration, NOW))
 
@@ -66,8 +73,7 @@ def test_plan_shows_what_enforce_does_and_touches_neither_kernel_nor_disk(
 
 
 def test_enforcing_once_limits_and_says_that_nobody_keeps_the_cap(bed: EngineBed, settings: Settings) -> None:
-    configuration, _ = oneshot.newest(settings, NOW)
-    assert configuration is not None
+    configuration = accepted(settings)
     state, _ = bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
 
     assert read_state(settings.limiter_run_dir) == state
@@ -76,12 +82,37 @@ def test_enforcing_once_limits_and_says_that_nobody_keeps_the_cap(bed: EngineBed
     assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
 
 
+def test_look_says_what_the_kernel_has_and_counted_since_without_writing_anything(
+    bed: EngineBed, settings: Settings
+) -> None:
+    configuration = accepted(settings)
+    state, _ = bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
+    bed.received_kbit(to_user=True)
+    before, written = bed.snapshot(), read_state(settings.limiter_run_dir)
+    looked = bed.ap.call(lambda: oneshot.look(settings, bed.engine, configuration, datetime.now(UTC)))
+
+    assert (bed.snapshot(), read_state(settings.limiter_run_dir)) == (before, written)
+    assert {number: one.state for number, one in looked.links.items()} == {7: "enforced", 8: "enforced", 9: "error"}
+    assert looked.links[7].to_user is not None
+    assert state.links[7].to_user is not None
+    assert looked.links[7].to_user.counters.passed_bytes > state.links[7].to_user.counters.passed_bytes + 40_000
+    assert (looked.total, looked.is_running) == (Total(1000, None, None), False)
+
+
+def test_look_names_the_link_of_which_somebody_took_a_part(bed: EngineBed, settings: Settings) -> None:
+    configuration = accepted(settings)
+    bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
+    bed.ap.run("tc", "class", "change", "dev", "slbw0", "classid", "51b0:7", "htb", "rate", "9mbit")
+    looked = bed.ap.call(lambda: oneshot.look(settings, bed.engine, configuration, NOW))
+
+    assert {number: one.state for number, one in looked.links.items()} == {7: "error", 8: "enforced", 9: "error"}
+
+
 def test_reset_leaves_the_host_as_it_was_and_the_last_counters_and_the_reason_in_the_state_file(
     bed: EngineBed, settings: Settings
 ) -> None:
     before = bed.snapshot()
-    configuration, _ = oneshot.newest(settings, NOW)
-    assert configuration is not None
+    configuration = accepted(settings)
     bed.ap.call(lambda: oneshot.enforce(settings, bed.engine, configuration, NOW))
     bed.received_kbit(to_user=True)
     now = datetime.now(UTC)

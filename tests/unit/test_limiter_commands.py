@@ -13,7 +13,7 @@ from ap_agent.common.errors import NotPermittedError, ProgramError
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, NOT_PERMITTED, OK, USAGE
 from ap_agent.common.problem import Problem
-from ap_agent.document.state import read_state
+from ap_agent.document.state import Counters, read_state
 from tests.agent_bundles import PINNED, entry
 from tests.agent_host import LINKS, Host
 
@@ -58,6 +58,35 @@ def test_once_takes_what_was_handed_over_only_if_it_is_signed_by_a_key_of_the_ho
     host.hand_over(version="1.19", is_signed=False)
     assert host.limiter("once") == NOT_DONE
     assert "document_refused (document): " in host.err
+
+
+def test_once_keeps_the_document_and_its_keys_as_the_daemon_does(host: Host) -> None:
+    host.configure(f'url = "https://service.example"\nhost_id = "4f1c0d2e"\nhost_secret = "x"\n{PINNED}')
+    host.hand_over()
+    assert host.limiter("plan") == OK
+    kept = host.limiter_state / "document.json", host.limiter_state / "trust.json"
+    assert [one.exists() for one in kept] == [False, False]
+    assert host.limiter("once") == OK
+    assert kept[0].read_bytes() == (host.state / "document.json").read_bytes()
+    assert kept[1].exists()
+    host.hand_over(version="1.17")  # older than what it keeps
+    assert host.limiter("once") == NOT_DONE
+    assert "nothing older is taken" in host.err
+
+
+def test_show_without_a_limiter_reads_what_the_kernel_has_counted_since(host: Host) -> None:
+    host.configure(f'url = "https://service.example"\nhost_id = "4f1c0d2e"\nhost_secret = "x"\n{PINNED}')
+    host.hand_over()
+    assert host.limiter("once") == OK
+    host.engine.count[1, "to_user"] = Counters(123_456_789, 9, 0, 0, 0, 0)
+    written = (host.limiter_run / "state.json").read_bytes()
+    assert host.limiter("show") == NOT_DONE
+    assert "500 kbit/s  123 456 789 " in host.out
+    assert "The limiter is not running" in host.out
+    assert (host.limiter_run / "state.json").read_bytes() == written
+    host.engine.error = NotPermittedError("No CAP_BPF.")
+    assert host.limiter("show") == NOT_DONE  # then the last word counts
+    assert "500 kbit/s            0 " in host.out
 
 
 def test_a_link_that_cannot_be_had_is_exit_1_with_its_reason(host: Host) -> None:

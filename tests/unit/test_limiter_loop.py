@@ -25,6 +25,7 @@ from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Heard
 from ap_agent.limiter.loop import Loop
 from ap_agent.limiter.previous_engine import Removed
+from ap_agent.limiter.report import Report
 from bandwidth_config import Limits
 from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
 from tests.limiter_documents import handed
@@ -92,15 +93,14 @@ class Previous:
 
     world: World
     done: list[str] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=lambda: {2: "eth0"})
+    roots: dict[int, int] = field(default_factory=lambda: {2: 0x1_0000})
 
     def make_way(self) -> None:
         self.done.append(f"make way after {len(self.world.engine.passes)} passes")
 
     def close(self) -> None:
         self.done.append("close")
-
-    def waiting(self) -> Problem:
-        return Problem("previous_engine", "eth0", "They stay.")
 
     def remove(self, counters: object, keep: Callable[[tuple[ClosedSegment, ...]], None]) -> Removed:
         self.done.append(f"remove after {len(self.world.engine.passes)} passes")
@@ -125,15 +125,18 @@ class World:
 
     def start(self) -> None:
         """Another process, on the same kernel and disk."""
+        report = Report(self.settings.limiter_run_dir, get_logger(), self.now)
         self.enforcer = Enforcer(
             self.settings,
             self.engine,  # type: ignore[arg-type]  # a fake
             get_logger(),
+            report.keep,
             now=self.now,
             find_previous=self._find_previous,  # type: ignore[arg-type]  # a fake
         )
         self.loop = Loop(
             self.enforcer,
+            report,
             Documents(self.settings, self.now),
             get_logger(),
             events=self.events,
@@ -231,7 +234,7 @@ def test_without_a_document_the_kernel_is_not_touched_and_the_state_says_so(worl
 
     assert world.engine.passes == []
     assert (world.state.order, world.state.links, world.state.is_ok) == (None, {}, True)
-    assert world.service.said[-2:] == ["READY=1", "STATUS=configuration none, 0 links limited, 0 problems"]
+    assert world.service.said[-2:] == ["STATUS=configuration none, 0 links limited, 0 problems", "READY=1"]
 
 
 def test_what_is_handed_over_is_in_the_kernel_and_in_the_state_file(world: World) -> None:
