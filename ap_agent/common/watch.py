@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-_EVENTS = 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400  # <sys/inotify.h>: closed after writing, moved, made, deleted
+# <sys/inotify.h>
+_EVENTS = 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400  # closed after writing, moved, made, deleted
+_OF_FOLDERS = 0x4000_0000 | 0x8000 | 0x4000 | 0x400  # a folder's; its watch ended; some were lost; it was deleted
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, size of the name behind it
 
 
 class Watch:
@@ -16,6 +20,7 @@ class Watch:
     def __init__(self, paths: Iterable[Path]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._paths = tuple(paths)
+        self._names = {os.fsencode(one.name) for one in self._paths}
         self._descriptor = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._arm()
 
@@ -36,13 +41,23 @@ class Watch:
         return self._descriptor
 
     def drain(self) -> bool:
-        """Take what waits; whether there was anything. It says when to look at the files, not what became of them."""
+        """Take what waits; whether it concerns one of the files. It says when to look at them, not what became of them.
+
+        Other files of the folder count for nothing: what is written beside first and renamed then would be looked for
+        too early, and again only after the rest that follows a look.
+        """
         try:
-            is_heard = bool(os.read(self._descriptor, 65536))
+            data = os.read(self._descriptor, 65536)
         except BlockingIOError:
-            is_heard = False
+            data = b""
         self._arm()
-        return is_heard
+        position, is_concerned = 0, False
+        while position < len(data):
+            _, mask, _, size = _EVENT.unpack_from(data, position)
+            name = data[position + _EVENT.size : position + _EVENT.size + size].rstrip(b"\0")
+            is_concerned = is_concerned or bool(mask & _OF_FOLDERS) or name in self._names
+            position += _EVENT.size + size
+        return is_concerned
 
     def close(self) -> None:
         os.close(self._descriptor)
