@@ -177,9 +177,8 @@ class PreviousEngine:
     def remove(self, lanes: Callable[[], Lanes], keep: Callable[[Closed], None] = lambda _: None) -> Removed:
         """`lanes` tells what ours counted, so that bytes that passed both are told once. `keep` gets the last counters
         before the classes go: killed in between, the next start finds them again. Takes up to `DRAIN_S`."""
-        counted = lanes()
+        twice = self._counted_twice(lanes())  # before packets are led past: what leaves our queues then is ours alone
         self.kernel.send(self._ways_past())
-        twice = self._counted_twice(counted)
         for place in {(one.ifindex, one.parent) for one in self.filters if one.parent in (_INGRESS, _EGRESS)}:
             self._clear(*place)
         self._drain()

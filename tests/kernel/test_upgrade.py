@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -232,6 +232,42 @@ def test_what_was_begun_by_a_limiter_that_died_is_found_again(wire: Wire, first_
 
     assert len(removed.closed) == 10
     assert wire.everything() == before
+
+
+@dataclass
+class InOrder:
+    """The kernel, and what it was asked for until packets were led past the old classes."""
+
+    real: Any
+    asked: list[str] = field(default_factory=list)
+
+    def classes(self, ifindex: int) -> Any:
+        self.asked.append("our queues")
+        return self.real.classes(ifindex)
+
+    def send(self, messages: Any) -> Any:
+        self.asked.append("past the old classes")
+        return self.real.send(messages)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def test_our_queues_are_read_before_packets_are_led_past_the_old_classes(wire: Wire, first_engine: FirstEngine) -> None:
+    # A packet that left our queue afterwards was counted by nobody else: it must not be taken off the bill.
+    first_engine.enforce(wire.ap, LINKS)
+    previous = wire.ap.call(previous_engine.find)
+    assert previous is not None
+    wire.ap.call(previous.make_way)
+    wire.ap.ip("link", "add", "slbw0", "type", "ifb")
+    previous.kernel = kernel = cast("previous_engine._Kernel", InOrder(previous.kernel))
+
+    def lanes() -> dict[Any, Any]:
+        cast("InOrder", kernel).asked.append("our counters")
+        return {}
+
+    wire.ap.call(lambda: previous.remove(lanes))
+    assert cast("InOrder", kernel).asked[:3] == ["our counters", "our queues", "past the old classes"]
 
 
 class BeforeLinux62:
