@@ -154,9 +154,10 @@ def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
     said = document.get("unsigned")
     if not isinstance(said, dict) or not isinstance(said.get("host_id"), str):
         raise _invalid('has neither "signed" nor a well-made "unsigned"')
-    version = Version._make(said.get(key) for key in Version._fields)
-    if any(type(one) is not int or one < 0 for one in (*version[:2], version.limits_version or 0)):
-        raise _invalid("names no version")
+    try:
+        version = Version.of(said)
+    except ValueError as exc:
+        raise _invalid(f"names no version: {exc}") from exc
     return Signed(said["host_id"], version, None, {}, "", (), frozenset(), total_of(said), observe_only_of(said))
 
 

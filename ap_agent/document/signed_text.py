@@ -38,6 +38,16 @@ class Version(NamedTuple):
     config_version: int
     limits_version: int | None
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Version:
+        """The counters that it names. Raises `ValueError`."""
+        found = cls._make(document.get(name) for name in cls._fields)
+        for name, value in found._asdict().items():
+            is_missing = value is None and name == "limits_version"
+            if not is_missing and (type(value) is not int or value < 0):
+                raise ValueError(f"it has no {name}")
+        return found
+
     def is_older_than(self, other: Version) -> bool:
         """A lower G; or the same G with a lower H or a lower L. A restored service raises G to be followed."""
         if self.generation != other.generation:
@@ -128,6 +138,8 @@ def read_text(text: str) -> Signed:
             f"The manifest's signed text has schema {schema}, this agent knows {SIGNED_SCHEMA}; update the agent.",
             code="unknown_schema",
         )
+    if document.get("limits_version") is None:
+        _invalid("signed text has no limits_version")
     host_id, secret_hash = document.get("host_id"), document.get("host_secret_sha256")
     if not isinstance(host_id, str):
         _invalid("signed text names no host_id")
@@ -137,12 +149,13 @@ def read_text(text: str) -> Signed:
     if link_info_schema is not None and type(link_info_schema) is not int:
         _invalid("signed text has a link_info_schema that is no number")
     try:
+        version = Version.of(document)
         keys, revoked = parse_keys(document.get("keys")), parse_revoked(document.get("revoked"))
     except ValueError as exc:
         _invalid(f"signed text: {exc}")
     return Signed(
         host_id=host_id,
-        version=Version(*(_count(document, key) for key in ("generation", "config_version", "limits_version"))),
+        version=version,
         link_info_schema=link_info_schema,
         sha256=_hashes(document.get("sha256")),
         host_secret_sha256=secret_hash,
@@ -169,13 +182,6 @@ def observe_only_of(document: Mapping[str, Any]) -> bool:
     return observe_only
 
 
-def _count(document: Mapping[str, Any], key: str) -> int:
-    value = document.get(key)
-    if type(value) is not int or value < 0:
-        _invalid(f"signed text has no {key}")
-    return value
-
-
 def _hashes(listed: object) -> dict[str, str]:
     if not isinstance(listed, dict) or len(listed) > _MAX_FILES:
         _invalid(f"signed text has no sha256, or more than {_MAX_FILES}")
@@ -184,10 +190,10 @@ def _hashes(listed: object) -> dict[str, str]:
     return listed
 
 
-def parse_revoked(listed: object, *, at_most: int = MAX_REVOKED) -> frozenset[str]:
+def parse_revoked(listed: object) -> frozenset[str]:
     """A list of key ids. Raises `ValueError` with the reason."""
-    if not isinstance(listed, list) or len(listed) > at_most:
-        raise ValueError(f'"revoked" is missing, or not a list of at most {at_most}')
+    if not isinstance(listed, list) or len(listed) > MAX_REVOKED:
+        raise ValueError(f'"revoked" is missing, or not a list of at most {MAX_REVOKED}')
     if not all(isinstance(one, str) and _HEX_32.fullmatch(one) for one in listed):
         raise ValueError('"revoked" holds something that is no key_id')
     return frozenset(listed)

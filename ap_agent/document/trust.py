@@ -30,13 +30,12 @@ from ap_agent.common.files import read_plain, sealed, unsealed, write_atomically
 from ap_agent.common.keys import TrustedKey, parse_keys
 from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import Keyring, read_signed, verify
-from ap_agent.document.signed_text import Signed, Version, parse_revoked
+from ap_agent.document.signed_text import Signed, Version
 
 SCHEMA = 1
 TRUST_FILE = "trust.json"
 ACCEPTANCE_FILE = "accepted.json"
 _MAX_JSON_BYTES = 8 * 1024 * 1024
-_MAX_KEPT_REVOKED = 100_000  # of all bundles ever taken
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ class Trust:
             "host_id": self.host_id,
             "enrolled": list(self.enrolled),
             **self.keyring.to_json(),
-            "newest": _version_json(self.newest),
+            "newest": self.newest._asdict() if self.newest is not None else None,
         }
 
 
@@ -94,7 +93,7 @@ class Acceptance:
         return f"{offered.generation}.{offered.config_version}" == self.version and newest == self.instead_of
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "version": self.version, "instead_of": _version_json(self.instead_of)}
+        return {"schema": SCHEMA, "version": self.version, "instead_of": self.instead_of._asdict()}
 
 
 def trust_now(settings: Settings, stored: Trust | None, accepted: Accepted | None) -> Trust:
@@ -162,7 +161,7 @@ def is_accepted(offered: Version, newest: Version | None, acceptance: Acceptance
 
 def load_trust(folder: Path) -> Trust | None:
     """What was stored with the last document; None where nothing was. Raises `StoreError`, `NotPermittedError`."""
-    return _load(folder / TRUST_FILE, trust_of, "it is repaired as far as possible")
+    return _load(folder / TRUST_FILE, _trust, "it is repaired as far as possible")
 
 
 def save_trust(folder: Path, trust: Trust) -> None:
@@ -173,7 +172,7 @@ def save_trust(folder: Path, trust: Trust) -> None:
 def load_acceptance(folder: Path) -> Acceptance | None:
     """What `accept-older` stored and no document has used up. Raises `StoreError`, `NotPermittedError`."""
     remedy = "delete it, and run `accept-older` again if it is needed"
-    return _load(folder / ACCEPTANCE_FILE, acceptance_of, remedy)
+    return _load(folder / ACCEPTANCE_FILE, _acceptance, remedy)
 
 
 def save_acceptance(folder: Path, acceptance: Acceptance) -> None:
@@ -181,59 +180,30 @@ def save_acceptance(folder: Path, acceptance: Acceptance) -> None:
     write_atomically(folder / ACCEPTANCE_FILE, sealed(acceptance.to_json()), mode=0o600)
 
 
-def _load(path: Path, read: Callable[[object], T], remedy: str) -> T | None:
+def _load(path: Path, read: Callable[[Mapping[str, Any]], T], remedy: str) -> T | None:
+    """The seal says that it is as we wrote it; whoever can make another one has no need of this file."""
     try:
-        return read(unsealed(read_plain(path, _MAX_JSON_BYTES)[0]))
+        document = unsealed(read_plain(path, _MAX_JSON_BYTES)[0])
+        if document["schema"] != SCHEMA:
+            raise ValueError("unknown schema")
+        return read(document)
     except FileNotFoundError:
         return None
     except PermissionError as exc:
         raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
-    except ValueError as exc:
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise StoreError(f"{path} is damaged ({exc}); {remedy}.") from exc
 
 
-def trust_of(document: object) -> Trust:
-    """The inverse of `Trust.to_json`. Raises `ValueError`."""
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError("unknown schema")
-    host_id, enrolled, keys = document.get("host_id"), document.get("enrolled"), document.get("keys")
-    if host_id is not None and not isinstance(host_id, str):
-        raise ValueError("no host id")
-    found = parse_keys(keys) if keys != [] else ()
-    revoked = parse_revoked(document.get("revoked"), at_most=_MAX_KEPT_REVOKED)
-    ids = tuple(sorted(parse_revoked(enrolled)))  # a list of key ids as well
-    newest = document.get("newest")
-    return Trust(host_id, ids, Keyring.of(found, revoked), _version_of(newest) if newest is not None else None)
+def _trust(document: Mapping[str, Any]) -> Trust:
+    """The inverse of `Trust.to_json`."""
+    keyring = Keyring.of(parse_keys(document["keys"]) if document["keys"] else (), document["revoked"])
+    newest = Version.of(document["newest"]) if document["newest"] is not None else None
+    return Trust(document["host_id"], tuple(document["enrolled"]), keyring, newest)
 
 
-def acceptance_of(document: object) -> Acceptance:
-    """The inverse of `Acceptance.to_json`. Raises `ValueError`."""
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError("unknown schema")
-    version = document.get("version")
-    if not isinstance(version, str):
-        raise ValueError("no version")
-    return Acceptance(version, _version_of(document.get("instead_of")))
-
-
-def _version_json(version: Version | None) -> dict[str, int | None] | None:
-    return version._asdict() if version is not None else None
-
-
-def _version_of(document: object) -> Version:
-    if not isinstance(document, Mapping) or set(document) != set(Version._fields):
-        raise ValueError("no version")
-    limits = document["limits_version"]
-    return Version(
-        _count(document["generation"]),
-        _count(document["config_version"]),
-        _count(limits) if limits is not None else None,
-    )
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError("no version")
-    return value
+def _acceptance(document: Mapping[str, Any]) -> Acceptance:
+    """The inverse of `Acceptance.to_json`."""
+    return Acceptance(document["version"], Version.of(document["instead_of"]))
