@@ -6,7 +6,6 @@ again and again).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -30,15 +29,13 @@ def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | No
 
 
 class Timetable:
-    """The links of one document, asked at moments that mostly go forward. A step of a few among thousands costs what
-    the few cost; after a jump of the clock backwards everything is looked at anew.
-    """
+    """The links of one document, asked again and again at moments that mostly go forward."""
 
     def __init__(self, links: Mapping[int, LinkInfo]) -> None:
         self._timed = {number: link for number, link in links.items() if link.is_user_as and link.timed}
         self._now = {number: link.with_limits(link.limits) if link.timed else link for number, link in links.items()}
-        self._when: datetime | None = None
-        self._changes: list[tuple[datetime, int]] = []  # a heap
+        self._since: datetime | None = None  # the answer holds from here on,
+        self._until: datetime | None = None  # up to here
 
     @property
     def is_needed(self) -> bool:
@@ -47,28 +44,16 @@ class Timetable:
 
     def at(self, when: datetime) -> Mapping[int, LinkInfo]:
         """The same object as before, and the same links in it, as long as nothing is another."""
-        if self._when is None or when < self._when:
-            due = list(self._timed)
-            self._changes = []
-        else:
-            due = []
-            while self._changes and self._changes[0][0] <= when:
-                due.append(heapq.heappop(self._changes)[1])
-        self._when = when
-        changed: dict[int, LinkInfo] = {}
-        for number in due:
-            link = self._timed[number]
-            following = link.next_change(when)
-            if following is not None:
-                heapq.heappush(self._changes, (following, number))
-            limits = link.limits_at(when)
-            if limits != self._now[number].limits:
-                changed[number] = link.with_limits(limits)
-        if changed:
-            self._now = {**self._now, **changed}
+        is_known = self._since is not None and self._since <= when
+        if not is_known or (self._until is not None and when >= self._until):
+            limits = {number: link.limits_at(when) for number, link in self._timed.items()}
+            changed = {n: self._timed[n].with_limits(one) for n, one in limits.items() if one != self._now[n].limits}
+            if changed:
+                self._now = {**self._now, **changed}
+            self._since, self._until = when, next_change(self._timed, when)
         return self._now
 
     def next_change(self, after: datetime) -> datetime | None:
         """As the function of this name."""
         self.at(after)
-        return self._changes[0][0] if self._changes else None
+        return self._until

@@ -17,21 +17,18 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
 from ap_agent.common.log import Conditions, Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
-from ap_agent.document.handover import FILE_NAME
-from ap_agent.document.trust import ACCEPTANCE_FILE
+from ap_agent.common.watch import Watch
 from ap_agent.limiter.counting import Counting, not_in_force
-from ap_agent.limiter.documents import REQUESTS_FILE, Documents
+from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer
-from ap_agent.limiter.events import Change, Heard, unannounced
+from ap_agent.limiter.events import Change, Heard, Listener, unannounced
 from ap_agent.limiter.pacing import Pacing
 from ap_agent.limiter.report import Extras, Report
 
@@ -46,30 +43,6 @@ STATE_INTERVAL_S = 10.0  # where usage is not counted
 PASSING = frozenset({"apply_failed", "verify_failed", "kernel_unreadable", "document_refused", "filter_behind"})
 
 
-class Events(Protocol):
-    """What the loop needs of `events.Listener`."""
-
-    def fileno(self) -> int: ...
-    def drain(self) -> Heard: ...
-    def settle(self, own_ports: frozenset[int]) -> Heard: ...
-
-
-class Files(Protocol):
-    """What the loop needs of `common.watch.Watch`; both raise `OSError`."""
-
-    def fileno(self) -> int: ...
-    def drain(self) -> bool: ...
-
-
-def watched(settings: Settings) -> list[Path]:
-    """The files that wake the limiter when somebody replaces them."""
-    return [
-        settings.state_dir / FILE_NAME,
-        settings.state_dir / REQUESTS_FILE,
-        settings.limiter_state_dir / ACCEPTANCE_FILE,
-    ]
-
-
 class Loop:
     """Runs until it is told to stop. `keep_lock` raises `LockHeldError` where another limiter is at work by now."""
 
@@ -80,8 +53,8 @@ class Loop:
         documents: Documents,
         logger: Logger,
         *,
-        events: Events,
-        watch: Callable[[], Files],
+        events: Listener,
+        watch: Callable[[], Watch],
         notifier: Notifier,
         reload: Callable[[], Settings],
         keep_lock: Callable[[], None] = lambda: None,
@@ -91,7 +64,7 @@ class Loop:
         self._enforcer, self._report, self._documents = enforcer, report, documents
         self._log = logger
         self._events, self._watch, self._notifier = events, watch, notifier
-        self._files: Files | None = None
+        self._files: Watch | None = None
         self._reload, self._keep_lock = reload, keep_lock
         self._monotonic = monotonic
         self._wait = wait if wait is not None else self._wait_for_somebody
@@ -276,19 +249,16 @@ class Loop:
 
     def _tell(self) -> None:
         """The state file first, which the agent waits for; what was accepted is stored then."""
-        now = self._monotonic()
-        documents = self._documents
-        interval_s = self._enforcer.settings.usage_interval_s or STATE_INTERVAL_S
-        self._next_state = now + interval_s
-        before = documents.problems
-        self._write(now)
-        documents.keep()
-        if documents.problems != before:
-            self._write(now)
+        self._next_state = self._monotonic() + (self._enforcer.settings.usage_interval_s or STATE_INTERVAL_S)
+        before = self._documents.problems
+        self._write()
+        self._documents.keep()
+        if self._documents.problems != before:
+            self._write()
 
-    def _write(self, now: float) -> None:
+    def _write(self) -> None:
         state = self._report.write(self._enforcer, self._extras())
-        self._conditions.update(state.problems, now, warnings=PASSING)
+        self._conditions.update(state.problems, self._monotonic(), warnings=PASSING)
         version = state.order if state.order is not None else "none"
         links, problems = self._enforcer.limited, len(state.problems)
         self._notifier.send(f"STATUS=configuration {version}, {links} links limited, {problems} problems")

@@ -10,10 +10,12 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.engine import Engine
-from ap_agent.limiter.documents import Documents
+from ap_agent.document.handover import FILE_NAME
+from ap_agent.document.trust import ACCEPTANCE_FILE
+from ap_agent.limiter.documents import REQUESTS_FILE, Documents
 from ap_agent.limiter.enforcing import Enforcer, utc_now
 from ap_agent.limiter.events import Listener
-from ap_agent.limiter.loop import Loop, watched
+from ap_agent.limiter.loop import Loop
 from ap_agent.limiter.report import Report
 
 
@@ -28,6 +30,11 @@ def run(
 ) -> None:
     """Until SIGTERM; the limits stay. Raises `AgentError` where the kernel's events cannot be heard, `LockHeldError`
     where another limiter took the place."""
+    watched = (
+        settings.state_dir / FILE_NAME,
+        settings.state_dir / REQUESTS_FILE,
+        settings.limiter_state_dir / ACCEPTANCE_FILE,
+    )
     report = Report(settings.limiter_run_dir, logger, utc_now)
     with Listener() as events:
         loop = Loop(
@@ -36,7 +43,7 @@ def run(
             Documents(settings, utc_now),
             logger,
             events=events,
-            watch=lambda: Watch(watched(settings)),
+            watch=lambda: Watch(watched),
             notifier=notifier,
             reload=reload,
             keep_lock=lock.keep,

@@ -139,8 +139,8 @@ class World:
             report,
             Documents(self.settings, self.now),
             get_logger(),
-            events=self.events,
-            watch=lambda: self.files,
+            events=self.events,  # type: ignore[arg-type]  # a fake
+            watch=lambda: self.files,  # type: ignore[arg-type,return-value]  # a fake
             notifier=self.service,
             reload=self._reload,
             keep_lock=self._keep_lock,
