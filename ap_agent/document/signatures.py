@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import TrustedKey
 from ap_agent.common.times import time_text
-from ap_agent.document.signed_text import SIGNED_PREFIX, Signed, read_text, signatures_of, text_of
+from ap_agent.document.signed_text import SIGNED_PREFIX, Signed, evidence_of, read_text
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,13 @@ def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Sign
             "host: `scionlab-bw-agent enrol URL`, with a token from the host's page in the admin.",
             code="not_enrolled",
         )
-    if "signed" not in manifest and "signatures" not in manifest:
+    evidence = evidence_of(manifest)
+    if evidence is None:
         raise TrustError("The configuration is not signed; this host takes only signed ones.", code="not_signed")
-    text, signatures = text_of(manifest), signatures_of(manifest)
-    _require_right_signature(text, signatures, keyring, now)
-    signed = read_text(text)
-    announced = keyring.follow(signed)
+    _require_right_signature(*evidence, keyring, now)
+    signed = read_text(evidence.text)
     # Else this very bundle could not be taken again after a crash, and perhaps no later one either.
-    if not _right(text, signatures, announced, now):
+    if not _right(*evidence, keyring.follow(signed), now):
         raise BundleError(
             "The configuration is signed by none of the keys that it names for the future.", code="manifest_invalid"
         )
@@ -76,18 +75,18 @@ def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Sign
 def read_signed(manifest: Mapping[str, Any]) -> Signed | None:
     """What the signed text says, whoever signed it: for a bundle that was verified when it came, and for an operator
     who takes unsigned ones. None where there is no signed text. Raises `BundleError`."""
-    if "signed" not in manifest and "signatures" not in manifest:
-        return None
-    signatures_of(manifest)
-    return read_text(text_of(manifest))
+    evidence = evidence_of(manifest)
+    return read_text(evidence.text) if evidence is not None else None
 
 
 def read_stored(manifest: Mapping[str, Any]) -> Signed | None:
     """As `read_signed`, for what was verified when it came: a key that it names for itself, expired or not, signed it,
     so it is not damaged."""
-    signed = read_signed(manifest)
-    announced = Keyring.of(signed.keys, signed.revoked) if signed is not None else Keyring()
-    if signed is not None and not _right(text_of(manifest), signatures_of(manifest), announced, None):
+    evidence = evidence_of(manifest)
+    if evidence is None:
+        return None
+    signed = read_text(evidence.text)
+    if not _right(*evidence, Keyring.of(signed.keys, signed.revoked), None):
         raise BundleError("The stored document has another content than was accepted.", code="wrong_signature")
     return signed
 

@@ -91,9 +91,18 @@ def _invalid(what: str) -> NoReturn:
     raise BundleError(f"The manifest's {what}.", code="manifest_invalid")
 
 
-def text_of(manifest: Mapping[str, Any]) -> str:
-    """The text as it stands there. Raises `BundleError`."""
-    text = manifest.get("signed")
+class Evidence(NamedTuple):
+    """A signed text as it stands in a manifest, and by key id signatures of 64 bytes, which may be right or wrong."""
+
+    text: str
+    signatures: Mapping[str, bytes]
+
+
+def evidence_of(manifest: Mapping[str, Any]) -> Evidence | None:
+    """None where nothing is signed. Raises `BundleError`."""
+    if "signed" not in manifest and "signatures" not in manifest:
+        return None
+    text, listed = manifest.get("signed"), manifest.get("signatures")
     if not isinstance(text, str):
         _invalid('"signed" is missing or not a text')
     if len(text) > MAX_SIGNED_CHARS:
@@ -102,12 +111,6 @@ def text_of(manifest: Mapping[str, Any]) -> str:
         text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON's escapes can spell
         _invalid('"signed" has characters that cannot be encoded')
-    return text
-
-
-def signatures_of(manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """Key id -> 64 bytes, which may be right or wrong. Raises `BundleError`."""
-    listed = manifest.get("signatures")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_KEYS:
         _invalid(f'"signatures" are missing, or not a list of 1 to {MAX_KEYS}')
     found: dict[str, bytes] = {}
@@ -119,7 +122,7 @@ def signatures_of(manifest: Mapping[str, Any]) -> dict[str, bytes]:
         if key_id in found:
             _invalid(f'"signatures" hold two by the key {key_id}')
         found[key_id] = signature
-    return found
+    return Evidence(text, found)
 
 
 def read_text(text: str) -> Signed:
