@@ -22,7 +22,6 @@ from ap_agent.common.errors import SettingsError
 from ap_agent.common.lock import Lock, unit_of
 from ap_agent.common.log import configure
 from ap_agent.common.outcome import EXIT_CODES, OK, USAGE, Outcome, ended
-from ap_agent.common.progress import for_person
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.engine import Engine
 from ap_agent.limiter import oneshot
@@ -54,7 +53,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
         settings, choice, _ = limiter_settings(given.config, environment)
-        used = engine if engine is not None else real_engine(settings, for_person())
+        used = engine if engine is not None else real_engine(settings)
         if given.reset:
             return commands.reset_locked(settings, used)
         return commands.enforce_locked(settings, used, _source(settings, choice))

@@ -17,7 +17,6 @@ from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import OK, Outcome, ended, parser_of
-from ap_agent.common.progress import Progress, for_person, for_service
 from ap_agent.common.settings import REMOVED, Settings
 from ap_agent.common.systemd import Notifier, is_under_systemd
 from ap_agent.common.watch import Watch
@@ -62,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def real_engine(settings: Settings, progress: Progress | None = None) -> Engine:
-    return Engine(settings.maps_dir, progress=progress)
+def real_engine(settings: Settings) -> Engine:
+    return Engine(settings.maps_dir)
 
 
 def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engine | None) -> Outcome | int:
@@ -76,7 +75,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     if given.command == "run":
         return _run(given.config, settings, environment, engine)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
-    used = engine if engine is not None else real_engine(settings, for_person())
+    used = engine if engine is not None else real_engine(settings)
     if given.command == "plan":
         return commands.plan(settings, used, given.link_info, as_json=given.json, verbose=given.verbose)
     if given.command == "once":
@@ -101,7 +100,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
         logger.info("limiter.start", limiter=__version__, unmatched=settings.unmatched, observe=settings.observe_only)
         for key in settings.removed_keys:
             logger.warning("settings.removed_key", key=key, message=REMOVED[key])
-        used = engine if engine is not None else real_engine(settings, for_service(environment))
+        used = engine if engine is not None else real_engine(settings)
         threads.start("enrolment", lambda: _follow_enrolment(settings, environment))
         process.run(settings, reload, used, lock, logger=logger, notifier=Notifier(environment))
     return OK

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ap_agent.common.errors import NotPermittedError
 from ap_agent.common.problem import Problem
-from ap_agent.common.progress import Progress
 from ap_agent.dataplane import obstacles
 from ap_agent.dataplane.devices import DIRECTIONS, IFB_NAMES, Host, looked_at, read_host
 from ap_agent.dataplane.outcome import Outcome, Plan, Readback, plan_of
@@ -56,13 +55,12 @@ class Engine:
         maps_dir: Path,
         *,
         object_file: Path = OBJECT,
-        progress: Progress | None = None,
         on_closed: OnClosed = lambda _: None,
     ) -> None:
         """Nothing happens yet. `maps_dir`: where the program and its maps have their names. `on_closed` gets the last
         counters of lanes before they are forgotten: a kill in between gives them again, with the same segment."""
         self.on_closed = on_closed
-        self._maps_dir, self._object_file, self._progress = maps_dir, object_file, progress
+        self._maps_dir, self._object_file = maps_dir, object_file
         self._socket = RtSocket()
         self._reader = Reader(self._socket)
         self._program: Program | None = None
@@ -96,7 +94,7 @@ class Engine:
 
         Raises `AgentError` where nothing sensible can be said: `NotPermittedError`, `ProgramError` and others.
         """
-        done, writer = _Pass(wanted), Writer(self._socket, self.on_closed, self._progress)
+        done, writer = _Pass(wanted), Writer(self._socket, self.on_closed)
         if is_settled and (outcome := self._enforce_changed(done, writer)) is not None:
             return outcome
         self._settled = None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from ap_agent.common.errors import AgentError, NotPermittedError
-from ap_agent.common.progress import Progress
 from ap_agent.dataplane import tc
 from ap_agent.dataplane.attributes import ADD, CHANGE, Message
 from ap_agent.dataplane.devices import IFB_NAMES, TO_USER, pack_ifb, pack_removal, pack_up, read_devices
@@ -20,7 +19,6 @@ from ap_agent.document.state import ClosedSegment, Counters
 
 # A packet that found its key before that was deleted is counted within microseconds, unless its processor was stopped.
 LAST_PACKET_S = 0.005
-_AT_ONCE = 2000  # operations between two words of progress
 
 OnClosed = Callable[[tuple[ClosedSegment, ...]], None]
 Answers = list[str | None]  # of each operation why it was refused; None: it was done
@@ -29,8 +27,8 @@ Answers = list[str | None]  # of each operation why it was refused; None: it was
 class Writer:
     """`on_closed` gets the last counters of lanes before they are forgotten: what it keeps survives a kill."""
 
-    def __init__(self, asker: RtSocket, on_closed: OnClosed, progress: Progress | None) -> None:
-        self._asker, self._on_closed, self._progress = asker, on_closed, progress
+    def __init__(self, asker: RtSocket, on_closed: OnClosed) -> None:
+        self._asker, self._on_closed = asker, on_closed
         self.closed: tuple[ClosedSegment, ...] = ()
 
     def apply(self, operations: Sequence[Operation], seen: Observed, program: Program | None) -> Answers:
@@ -38,11 +36,7 @@ class Writer:
         ways = {"memory": self._write, "lanes gone": self._close, "ifbs": self._make_ifbs, "netlink": self._send}
         answers: Answers = []
         for way, run in groupby(operations, key=_way):
-            several = list(run)
-            for at in range(0, len(several), _AT_ONCE):
-                answers += ways[way](several[at : at + _AT_ONCE], seen, program)
-                if self._progress is not None:
-                    self._progress(len(answers), len(operations))
+            answers += ways[way](list(run), seen, program)
         return answers
 
     def _make_ifbs(self, operations: list[Operation], seen: Observed, program: Program | None) -> Answers:
