@@ -1,7 +1,6 @@
 """What a link may carry in each direction, and at which moment. Pure.
 
-The engine knows no time: it is given links with the limits of one moment (`links_at`, or a `Timetable` that is asked
-again and again).
+The engine knows no time: it is given links with the limits of one moment.
 """
 
 from __future__ import annotations
@@ -9,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from bandwidth_config import Limits, LinkInfo
-
-
-def strictest_of_each(several: list[Limits]) -> Limits:
-    """The lower limit in each direction; 0 counts as the lowest."""
-    return Limits(min(one.to_user_kbit for one in several), min(one.from_user_kbit for one in several))
-
-
-def links_at(links: Mapping[int, LinkInfo], when: datetime) -> Mapping[int, LinkInfo]:
-    """Every link with the limits that are to be enforced at a moment (aware)."""
-    return Timetable(links).at(when) if any(link.timed for link in links.values()) else links
+from bandwidth_config import LinkInfo
 
 
 def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | None:

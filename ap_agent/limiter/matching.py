@@ -14,7 +14,6 @@ from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Device, Host, looked_at
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
-from ap_agent.document.timetable import strictest_of_each
 from bandwidth_config import IPAddress, Limits, LinkInfo
 
 Keys = tuple[Key, ...]
@@ -81,9 +80,7 @@ class Matcher:
     def _has_keys_of(self, link: LinkInfo) -> bool:
         """Whether nothing but limits of this link changed, and they concern no other link."""
         former = self._links.get(link.interface_id)
-        is_alone = (
-            link.remote_ip not in self._addresses_in_error
-        )  # links in error share the address with those they hit
+        is_alone = link.remote_ip not in self._addresses_in_error  # those in error share it with those they hit
         return former is not None and is_alone and _said_of_packets(former) == _said_of_packets(link)
 
     def _take_limits_of(self, changed: Iterable[LinkInfo], *, is_observe_only: bool) -> None:
@@ -181,7 +178,8 @@ def _strictest(group: list[LinkInfo]) -> tuple[LinkInfo, Limits]:
     """The link that is enforced, and its limits. Blocking counts as strict: these links ask for the same packets, and
     one of them says that none may pass."""
     winner = min(group, key=lambda one: (one.bandwidth_kbit, one.interface_id))
-    return winner, strictest_of_each([one.limits for one in group])
+    to_user, from_user = zip(*(one.limits for one in group), strict=True)
+    return winner, Limits(min(to_user), min(from_user))
 
 
 def _keys(link: LinkInfo, local_ip: IPAddress | None, host: Host, settings: Settings) -> Keys:
