@@ -22,33 +22,39 @@ from typing import Final, NamedTuple
 
 from ap_agent.common.problem import Problem
 from ap_agent.dataplane import tc
-from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, attributes, number_of, text, text_of, u32
+from ap_agent.dataplane.attributes import ADD, CHANGE, Message, attribute, number_of, text, text_of, u32
 from ap_agent.dataplane.devices import IFB_ALIAS, IFB_NAMES, RTM_SETLINK, Device, pack_removal, read_devices
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.outcome import Outcome
-from ap_agent.dataplane.rtsocket import Refusal, RefusedError, RtSocket, messages_of
+from ap_agent.dataplane.rtsocket import RtSocket
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.state import ClosedSegment, Counters, Direction
+from ap_agent.limiter.previous_objects import (
+    BPF_NAME,
+    KIND,
+    OPTIONS,
+    PREFERENCES,
+    U32_CLASSID,
+    U32_LINK,
+    U32_SELECTOR,
+    Kernel,
+    OldClass,
+    OldFilter,
+)
 from bandwidth_config import MAX_INTERFACE_ID
 
 CODE: Final = "previous_engine"
 IFB_NAME, PARKED_NAME, PARKED_ALIAS = IFB_NAMES[0], "slbwold", "scionlab-bw-old"
 CARD_ROOT, IFB_ROOT, DEFAULT_MINOR, EXEMPT_MINOR = 0x1_0000, 0x3_0000, 0xFFFE, 0xFFFD
 DATA, HEARTBEATS = 0x1000, 0x2000  # + link: the minors of leaf classes
-PREFERENCES = range(100, 160)
-NOTE_CHAIN, PROGRAM_PREFERENCE, PROGRAM_NAME = 0x736C62, 105, "slbw-whole"
+PROGRAM_PREFERENCE, PROGRAM_NAME = 105, "slbw-whole"
 DRAIN_S = 3.0  # what waits longer is of a link of a few kbit/s, and is dropped
 BUSY_S = 1.0  # the kernel lets go of classes and tables a moment after the filters that led there
 _POLL_S = 0.02
 
-# linux/if_link.h, pkt_sched.h, pkt_cls.h, tc_act/tc_mirred.h
-_IFLA_IFNAME, _IFLA_IFALIAS, _IFF_UP = 3, 20, 1
-_KIND, _OPTIONS, _STATS2, _CHAIN = 1, 2, 7, 11
-_HTB_PARMS, _HTB_INIT, _HTB_RATE64, _BASIC, _QUEUE, _PACKETS64 = 1, 2, 6, 1, 3, 8
-_U32_CLASSID, _U32_LINK, _U32_DIVISOR, _U32_SELECTOR, _BPF_NAME = 1, 3, 4, 5, 7
-_ACTIONS_OF_KIND = {"u32": 7, "matchall": 2, "flower": 3, "basic": 3, "bpf": 1, "fw": 4, "flow": 9}
-_ETH_P_ALL, _FIRST_TABLE_OF_LISTS, _EGRESS, _INGRESS = 3, 0x800, tc.HOOKS[0], tc.HOOKS[1]
-_TCMSG, _IFINFO = struct.Struct("=BxxxiIII"), struct.Struct("=BxHiII")
+_IFLA_IFNAME, _IFLA_IFALIAS, _IFF_UP = 3, 20, 1  # linux/if_link.h
+_ETH_P_ALL, _EGRESS, _INGRESS = 3, tc.HOOKS[0], tc.HOOKS[1]
+_IFINFO = struct.Struct("=BxHiII")
 
 Closed = tuple[ClosedSegment, ...]
 Lanes = Mapping[tuple[int, Direction], tuple[int, Counters]]  # link and direction -> segment, counters
@@ -59,50 +65,6 @@ class Removed(NamedTuple):
 
     closed: Closed
     problems: tuple[Problem, ...]
-
-
-class _Class(NamedTuple):
-    mark: int = 0
-    rate_kbit: int = 0
-    bytes: int = 0
-    packets: int = 0
-    waiting_bytes: int = 0
-    waiting_packets: int = 0
-    drops: int = 0
-
-
-class _Filter(NamedTuple):
-    """`info`: preference and protocol. `targets`: the devices that it redirects to; 0 is one that is gone."""
-
-    ifindex: int
-    parent: int
-    info: int
-    chain: int
-    kind: str
-    handle: int
-    options: Mapping[int, bytes]
-    targets: tuple[int, ...]
-
-    @property
-    def preference(self) -> int:
-        return self.info >> 16
-
-    @property
-    def rank(self) -> int:
-        """Rules go first (0), then tables (1), then lists (2); the first table of a list comes and goes with it."""
-        if self.handle and _U32_DIVISOR not in self.options:
-            return 0
-        return 1 if self.handle and self.handle >> 20 < _FIRST_TABLE_OF_LISTS else 2
-
-    @property
-    def is_note(self) -> bool:
-        """It says that the first engine made the clsact that it is in."""
-        return (self.parent, self.chain, self.kind, self.preference) == (_INGRESS, NOTE_CHAIN, "u32", PREFERENCES[0])
-
-    def removal(self) -> Message:
-        handle = self.handle if self.rank < 2 else 0
-        body = tc.tcmsg(self.ifindex, handle, self.parent, self.info) + text(_KIND, self.kind)
-        return tc.RTM_DELTFILTER, CHANGE, body
 
 
 def replace_by(
@@ -124,7 +86,7 @@ def replace_by(
 
 def find() -> PreviousEngine | None:
     """What the first engine left on this host: None almost always. Raises `AgentError`, `RefusedError`."""
-    kernel = _Kernel(RtSocket())
+    kernel = Kernel(RtSocket())
     devices = {one.ifindex: one for one in read_devices()}
     root_of, hooked = kernel.qdiscs()
     ifb = next((one.ifindex for one in devices.values() if _is_old_ifb(one, root_of.get(one.ifindex))), None)
@@ -150,12 +112,12 @@ def find() -> PreviousEngine | None:
 class PreviousEngine:
     """What `find` found: roots by device, and the filters there and at all hooks. First `make_way`, then `remove`."""
 
-    kernel: _Kernel
+    kernel: Kernel
     names: dict[int, str]
     ifb: int | None
     roots: dict[int, int]
-    filters: tuple[_Filter, ...]
-    before: dict[tuple[int, int], _Class] = field(default_factory=dict)  # by device and class id
+    filters: tuple[OldFilter, ...]
+    before: dict[tuple[int, int], OldClass] = field(default_factory=dict)  # by device and class id
     kept: dict[int, str] = field(default_factory=dict)  # why something stays, by device
 
     def close(self) -> None:
@@ -194,18 +156,18 @@ class PreviousEngine:
 
     # --- filters ---
 
-    def is_ours(self, one: _Filter) -> bool:
+    def is_ours(self, one: OldFilter) -> bool:
         """As the first engine knew its own: at its places, and nothing that it could not have made."""
         if one.chain or one.preference not in PREFERENCES or one.kind not in ("u32", "bpf"):
             return False
         if one.kind == "bpf":
-            has_name = one.handle == 0 or text_of(one.options.get(_BPF_NAME, b"")) == PROGRAM_NAME
+            has_name = one.handle == 0 or text_of(one.options.get(BPF_NAME, b"")) == PROGRAM_NAME
             return has_name and one.preference == PROGRAM_PREFERENCE and one.parent in (_INGRESS, _EGRESS)
-        if one.rank or _U32_LINK in one.options:  # rules that lead to a table
+        if one.rank or U32_LINK in one.options:  # rules that lead to a table
             return True
         if one.parent == _INGRESS:
             return one.targets in ((self.ifb,), (0,))
-        class_id = number_of(one.options.get(_U32_CLASSID))
+        class_id = number_of(one.options.get(U32_CLASSID))
         return class_id == one.parent or (class_id >> 16 == one.parent >> 16 and _is_old_class(class_id))
 
     def _ways_past(self) -> Iterator[Message]:
@@ -216,25 +178,28 @@ class PreviousEngine:
             free = [one for one in range(1, PREFERENCES[0]) if one not in used]
             if ifindex != self.ifb and free and not self._why_kept(ifindex, root):
                 any_packet = struct.pack("=BxBx28x", 1, 1)  # terminal, with one key of nothing
-                options = attribute(_OPTIONS, attribute(_U32_SELECTOR, any_packet) + u32(_U32_CLASSID, root))
+                options = attribute(OPTIONS, attribute(U32_SELECTOR, any_packet) + u32(U32_CLASSID, root))
                 head = tc.tcmsg(ifindex, 0, root, free[-1] << 16 | htons(_ETH_P_ALL))
-                yield tc.RTM_NEWTFILTER, ADD, head + text(_KIND, "u32") + options
+                yield tc.RTM_NEWTFILTER, ADD, head + text(KIND, "u32") + options
 
     def _clear(self, ifindex: int, parent: int) -> None:
         """What is ours there, by rank: a list that goes before its tables would leave them behind, unseen, where others
         have lists too."""
-        until = time.monotonic() + BUSY_S
-        while time.monotonic() < until:
+
+        def of_lowest_rank() -> Iterable[Message]:
             found = [one for one in self.kernel.filters(ifindex, parent) if not one.is_note]
             shared = {(one.chain, one.info) for one in found if not self.is_ours(one)}
             ours = [one for one in found if self.is_ours(one) and (one.rank < 2 or (one.chain, one.info) not in shared)]
             rank = min((one.rank for one in ours), default=None)
-            if rank is None:
-                return
-            # A list is found twice, with its first table.
-            removals = dict.fromkeys(one.removal() for one in ours if one.rank == rank)
-            if any(self.kernel.send(removals)):
-                time.sleep(_POLL_S)
+            return dict.fromkeys(one.removal() for one in ours if one.rank == rank)  # a list is found twice
+
+        for _ in range(3):
+            self._send_until_taken(of_lowest_rank)
+
+    def _send_until_taken(self, messages: Callable[[], Iterable[Message]]) -> None:
+        until = time.monotonic() + BUSY_S
+        while any(self.kernel.send(messages())) and time.monotonic() < until:
+            time.sleep(_POLL_S)
 
     # --- counters ---
 
@@ -245,7 +210,7 @@ class PreviousEngine:
         queues = {handle & 0xFFFF: one for handle, one in self.kernel.classes(ours).items()} if ours is not None else {}
         found = {}
         for (link, direction), (_, one) in lanes.items():
-            queue = queues.get(link, _Class())
+            queue = queues.get(link, OldClass())
             found[link, direction] = (
                 (one.heartbeat_bytes, one.heartbeat_packets)
                 if direction == "from_user"
@@ -255,13 +220,13 @@ class PreviousEngine:
 
     def _drain(self) -> None:
         until = time.monotonic() + DRAIN_S
-        while any(one.waiting_bytes for dev in self.roots for one in self.kernel.classes(dev).values()):
-            if time.monotonic() > until:
-                return
+        while time.monotonic() < until and any(
+            one.waiting_bytes for dev in self.roots for one in self.kernel.classes(dev).values()
+        ):
             time.sleep(_POLL_S)
 
     def _closed(self, twice: Mapping[tuple[int, Direction], tuple[int, int]]) -> Iterator[ClosedSegment]:
-        now_ms, nothing = int(time.time() * 1000), _Class()
+        now_ms, nothing = int(time.time() * 1000), OldClass()
         for ifindex, root in self.roots.items():
             found = self.kernel.classes(ifindex)
             direction: Direction = "from_user" if ifindex == self.ifb else "to_user"
@@ -291,12 +256,12 @@ class PreviousEngine:
             return
         self.kept[ifindex] = why
         self._clear(ifindex, root)
-        until = time.monotonic() + BUSY_S
-        while time.monotonic() < until:
-            ours = sorted(filter(_is_old_class, self.kernel.classes(ifindex)), reverse=True)  # leaf classes first
-            if not any(self.kernel.send((tc.RTM_DELTCLASS, CHANGE, tc.tcmsg(ifindex, one)) for one in ours)):
-                return
-            time.sleep(_POLL_S)
+
+        def leaf_classes_first() -> Iterable[Message]:
+            ours = sorted(filter(_is_old_class, self.kernel.classes(ifindex)), reverse=True)
+            return [(tc.RTM_DELTCLASS, CHANGE, tc.tcmsg(ifindex, one)) for one in ours]
+
+        self._send_until_taken(leaf_classes_first)
 
     def _why_kept(self, ifindex: int, root: int) -> str | None:
         """What else sits in a root, or leads to the IFB, and what to do about it."""
@@ -323,7 +288,7 @@ class PreviousEngine:
     def _delete_clsacts(self) -> None:
         """Those that the first engine made. While ours is in them they keep the note that says so: for a reset."""
         for ifindex in self.lonely_notes():
-            message = tc.tcmsg(ifindex, tc.CLSACT_HANDLE, tc.AT_INGRESS) + text(_KIND, "clsact")
+            message = tc.tcmsg(ifindex, tc.CLSACT_HANDLE, tc.AT_INGRESS) + text(KIND, "clsact")
             self._delete(ifindex, (tc.RTM_DELQDISC, CHANGE, message))
 
     def lonely_notes(self) -> set[int]:
@@ -331,74 +296,6 @@ class PreviousEngine:
         noted = {one.ifindex for one in self.filters if one.is_note}
         found = {dev: self.kernel.filters(dev, _INGRESS) + self.kernel.filters(dev, _EGRESS) for dev in noted}
         return {dev for dev, some in found.items() if all(one.is_note for one in some)}
-
-
-class _Kernel:
-    """The questions that this has, and their answers."""
-
-    def __init__(self, socket: RtSocket) -> None:
-        self.socket = socket
-
-    def send(self, messages: Iterable[Message]) -> list[Refusal | None]:
-        return self.socket.send([[one] for one in messages])
-
-    def _dump(self, kind: int, body: bytes) -> Iterator[tuple[tuple[int, ...], dict[int, bytes]]]:
-        """Header and attributes of each; nothing of a device that is gone."""
-        try:
-            pieces = self.socket.dump(kind, body)
-        except RefusedError as exc:
-            if exc.number in (errno.ENODEV, errno.EINVAL, errno.ENOENT):
-                return
-            raise
-        for piece in pieces:
-            for answer, _, start, end in messages_of(piece):
-                if answer == kind - 2:  # RTM_NEW... of RTM_GET...
-                    yield _TCMSG.unpack_from(piece, start), dict(attributes(piece[start + _TCMSG.size : end]))
-
-    def qdiscs(self) -> tuple[dict[int, tuple[int, int]], list[int]]:
-        """Handle and, of an HTB, default class of each root; the devices that have hooks."""
-        roots, hooked = {}, []
-        for (_, ifindex, handle, parent, _), one in self._dump(tc.RTM_GETQDISC, tc.tcmsg(0)):
-            if parent == tc.AT_ROOT and handle:
-                is_htb = text_of(one.get(_KIND, b"")) == "htb"
-                init = dict(attributes(one.get(_OPTIONS, b""))).get(_HTB_INIT, b"") if is_htb else b""
-                roots[ifindex] = (handle, number_of(init[8:12]))
-            elif parent == tc.AT_INGRESS:
-                hooked.append(ifindex)
-        return roots, hooked
-
-    def classes(self, ifindex: int) -> dict[int, _Class]:
-        """HTB's, by class id."""
-        found = {}
-        for (_, _, handle, _, _), one in self._dump(tc.RTM_GETTCLASS, tc.tcmsg(ifindex)):
-            options, stats = (dict(attributes(one.get(name, b""))) for name in (_OPTIONS, _STATS2))
-            if text_of(one.get(_KIND, b"")) != "htb" or _HTB_PARMS not in options:
-                continue
-            rate, mark = (number_of(options[_HTB_PARMS][at:]) for at in (8, 32))
-            if _HTB_RATE64 in options:
-                (rate,) = struct.unpack("=Q", options[_HTB_RATE64])
-            size, packets = struct.unpack_from("=QI", stats.get(_BASIC, bytes(12)))
-            if _PACKETS64 in stats:
-                (packets,) = struct.unpack_from("=Q", stats[_PACKETS64])
-            waiting_packets, waiting_bytes, drops = struct.unpack_from("=III", stats.get(_QUEUE, bytes(12)))
-            found[handle] = _Class(mark, rate * 8 // 1000, size, packets, waiting_bytes, waiting_packets, drops)
-        return found
-
-    def filters(self, ifindex: int, parent: int) -> list[_Filter]:
-        found = []
-        for (_, _, handle, _, info), one in self._dump(tc.RTM_GETTFILTER, tc.tcmsg(ifindex, 0, parent)):
-            kind, options = text_of(one.get(_KIND, b"")), dict(attributes(one.get(_OPTIONS, b"")))
-            targets = tuple(_targets(options.get(_ACTIONS_OF_KIND.get(kind, -1), b"")))
-            found.append(_Filter(ifindex, parent, info, number_of(one.get(_CHAIN)), kind, handle, options, targets))
-        return found
-
-
-def _targets(actions: bytes) -> Iterator[int]:
-    for _, action in attributes(actions):
-        parts = dict(attributes(action))
-        parms = dict(attributes(parts.get(2, b""))).get(2, b"")  # TCA_ACT_OPTIONS, TCA_MIRRED_PARMS
-        if text_of(parts.get(1, b"")) == "mirred" and len(parms) >= 28:
-            yield number_of(parms[24:])
 
 
 def _is_old_ifb(one: Device, root: tuple[int, int] | None) -> bool:

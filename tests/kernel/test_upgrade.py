@@ -17,7 +17,7 @@ import pytest
 from ap_agent.dataplane.attributes import Message
 from ap_agent.dataplane.rtsocket import Refusal, RtSocket
 from ap_agent.document.state import ClosedSegment
-from ap_agent.limiter import previous_engine
+from ap_agent.limiter import previous_engine, previous_objects
 from ap_agent.limiter.previous_engine import Removed
 from lab import witness
 from measuring.netns import Lab, Namespace, available, cleanup_stale
@@ -260,7 +260,7 @@ def test_our_queues_are_read_before_packets_are_led_past_the_old_classes(wire: W
     assert previous is not None
     wire.ap.call(previous.make_way)
     wire.ap.ip("link", "add", "slbw0", "type", "ifb")
-    previous.kernel = kernel = cast("previous_engine._Kernel", InOrder(previous.kernel))
+    previous.kernel = kernel = cast("previous_objects.Kernel", InOrder(previous.kernel))
 
     def lanes() -> dict[Any, Any]:
         cast("InOrder", kernel).asked.append("our counters")
@@ -287,7 +287,7 @@ def test_before_linux_6_2_the_old_ifb_gets_its_other_name_while_it_is_down(
     previous = wire.ap.call(previous_engine.find)
     assert previous is not None
     real, classes = previous.kernel.socket, previous.kernel.classes
-    previous.kernel = cast("previous_engine._Kernel", SimpleNamespace(socket=BeforeLinux62(real), classes=classes))
+    previous.kernel = cast("previous_objects.Kernel", SimpleNamespace(socket=BeforeLinux62(real), classes=classes))
 
     wire.ap.call(previous.make_way)
     real.close()
