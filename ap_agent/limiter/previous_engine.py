@@ -139,8 +139,12 @@ class PreviousEngine:
     def remove(self, lanes: Callable[[], Lanes], keep: Callable[[Closed], None] = lambda _: None) -> Removed:
         """`lanes` tells what ours counted, so that bytes that passed both are told once. `keep` gets the last counters
         before the classes go: killed in between, the next start finds them again. Takes up to `DRAIN_S`."""
-        twice = self._counted_twice(lanes())  # before packets are led past: what leaves our queues then is ours alone
-        self.kernel.send(self._ways_past())
+        past = list(self._ways_past())
+        ours = next((one.ifindex for one in read_devices() if one.name == IFB_NAME), None)
+        # Queues before packets are led past: what leaves them then is ours alone. And one right after the other: what
+        # both count meanwhile is billed twice.
+        twice = self._counted_twice(lanes(), self.kernel.classes(ours) if ours is not None else {})
+        self.kernel.send(past)
         for place in {(one.ifindex, one.parent) for one in self.filters if one.parent in (_INGRESS, _EGRESS)}:
             self._clear(*place)
         self._drain()
@@ -203,11 +207,11 @@ class PreviousEngine:
 
     # --- counters ---
 
-    def _counted_twice(self, lanes: Lanes) -> dict[tuple[int, Direction], tuple[int, int]]:
+    @staticmethod
+    def _counted_twice(lanes: Lanes, classes: Mapping[int, OldClass]) -> dict[tuple[int, Direction], tuple[int, int]]:
         """Bytes and packets that our lanes counted, and the old classes after them: to the user what left our queue,
         from the user what did not go through our IFB. Rather a packet too few than one that nobody is billed for."""
-        ours = next((one.ifindex for one in read_devices() if one.name == IFB_NAME), None)
-        queues = {handle & 0xFFFF: one for handle, one in self.kernel.classes(ours).items()} if ours is not None else {}
+        queues = {handle & 0xFFFF: one for handle, one in classes.items()}
         found = {}
         for (link, direction), (_, one) in lanes.items():
             queue = queues.get(link, OldClass())
