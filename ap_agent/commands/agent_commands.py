@@ -16,16 +16,15 @@ from ap_agent.agent.places import check_places
 from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.agent.store import Store
 from ap_agent.agent.tell import tell as send_last_receipt
-from ap_agent.commands.show import show_state
+from ap_agent.commands import show as limiter_state
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
-from ap_agent.common.lock import Lock, holder, lock_path
+from ap_agent.common.lock import Lock
 from ap_agent.common.log import get_logger
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.settings import Settings
 from ap_agent.common.text import ago, problem_lines
-from ap_agent.document.state import read_state
 from ap_agent.document.trust import NOT_ENROLLED, Acceptance, Trust, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
 from ap_agent.usage.table import read_report, table
@@ -154,15 +153,7 @@ def tell(settings: Settings, make_client: MakeClient) -> Outcome:
 
 def show(settings: Settings, *, as_json: bool = False, verbose: bool = False) -> Outcome:
     """What the limiter says of the kernel."""
-    state = read_state(settings.limiter_run_dir)
-    if state is None:
-        return Outcome(
-            NOT_DONE,
-            err=f"The limiter has written nothing yet in {settings.limiter_run_dir}; start scionlab-bw-limiter.",
-        )
-    running = holder(lock_path(settings.limiter_run_dir, "limiter")) is not None and state.is_running
-    links = _stored_links(settings)
-    return show_state(settings, state, links, is_running=running, as_json=as_json, verbose=verbose)
+    return limiter_state.show(settings, _stored_links(settings), as_json=as_json, verbose=verbose)
 
 
 def _stored_links(settings: Settings) -> Mapping[int, LinkInfo]:

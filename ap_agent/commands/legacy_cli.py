@@ -11,13 +11,11 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from ap_agent.commands import limiter_commands as commands
-from ap_agent.commands.limiter_cli import real_engine
-from ap_agent.commands.link_source import STOCK_LINK_INFO, Source, source_of, source_of_file
+from ap_agent.commands import limiter_cli as limiter
 from ap_agent.commands.operator_choice import FILE_NAME, OperatorChoice, limiter_settings, load_choice, save_choice
+from ap_agent.commands.show import show
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.lock import Lock, unit_of
 from ap_agent.common.log import configure
@@ -25,9 +23,9 @@ from ap_agent.common.outcome import EXIT_CODES, OK, USAGE, Outcome, ended
 from ap_agent.common.progress import for_person
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.engine import Engine
-from ap_agent.limiter import oneshot
 from bandwidth_config import RuleError, check_bandwidth, format_kbit, parse_bandwidth
 
+STOCK_LINK_INFO = Path("/etc/scion/link_info.json")  # where the stock client installs it
 _COMMAND = "scionlab_bw_limiter"
 
 
@@ -47,17 +45,17 @@ def main(
 
 def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engine | None) -> Outcome | int:
     default_kbit = _bandwidth(given.b)
-    settings, _, _ = limiter_settings(given.config, environment)
+    settings, _ = limiter_settings(given.config, environment)
     if not (given.enforce or given.reset):
         return _without_lock(given, settings, default_kbit)
-    commands.require_rights()
+    limiter.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
-        settings, choice, _ = limiter_settings(given.config, environment)
-        used = engine if engine is not None else real_engine(settings, for_person())
+        settings, choice = limiter_settings(given.config, environment)
+        used = engine if engine is not None else limiter.real_engine(settings, for_person())
         if given.reset:
-            return commands.reset_locked(settings, used)
-        return commands.enforce_locked(settings, used, _source(settings, choice))
+            return limiter.reset_locked(settings, used)
+        return limiter.enforce_locked(settings, used, _source(settings, choice))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,7 +106,7 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
     choice = load_choice(settings.limiter_state_dir)
     said: list[str] = []
     if given.p is not None:
-        source_of_file(given.p)  # a path that cannot be used is not worth keeping
+        limiter.source_of_file(given.p)  # a path that cannot be used is not worth keeping
         choice = replace(choice, link_info=given.p.absolute())
         said.append(f"Stored: link_info.json is read from {choice.link_info}.")
     if default_kbit is not None:
@@ -128,15 +126,15 @@ def _without_lock(given: argparse.Namespace, settings: Settings, default_kbit: i
     if not given.show:
         print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
-    return commands.show(settings)
+    return show(settings, limiter.known_links(settings))
 
 
-def _source(settings: Settings, choice: OperatorChoice) -> Source:
+def _source(settings: Settings, choice: OperatorChoice) -> limiter.Source:
     """-p, now or stored; else what the agent handed over; else where the stock client installs it."""
     if choice.link_info is not None:
-        return source_of_file(choice.link_info)
-    configuration, _ = oneshot.newest(settings, datetime.now(UTC))
-    return source_of(configuration) if configuration is not None else source_of_file(STOCK_LINK_INFO)
+        return limiter.source_of_file(choice.link_info)
+    handed, _ = limiter.handed_source(settings)
+    return handed if handed is not None else limiter.source_of_file(STOCK_LINK_INFO)
 
 
 if __name__ == "__main__":

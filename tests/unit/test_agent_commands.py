@@ -118,7 +118,7 @@ def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
 
 def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host) -> None:
     assert host.agent("show") == NOT_DONE
-    assert "The limiter has written nothing yet" in host.err
+    assert "The limiter has written nothing since the boot" in host.err
     host.store()
     limiter_says(host)
     assert host.agent("show") == NOT_DONE
