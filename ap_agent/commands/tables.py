@@ -124,11 +124,11 @@ def _who(number: int, links: Mapping[int, LinkInfo]) -> tuple[str, str]:
 def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for_s: float) -> tuple[list[str], bool]:
     """How old the state is, in words, and whether what it says may be taken for what is so now."""
     age = now - state.written_at
-    said = f"Read from the kernel {ago(now - state.observed_at)}"
+    said = f"Counted {ago(age)}; the limits were read back from the kernel {ago(now - state.observed_at)}"
     if not is_running:
         return [f"{said}. The limiter is not running; the limits that it set stay in the kernel."], False
     if age > timedelta(seconds=fresh_for_s):
-        return [f"OLD: {said[0].lower()}{said[1:]}. The limiter runs and has written nothing since."], False
+        return [f"OLD: {said}. The limiter runs and has written nothing since."], False
     return [f"{said}."], True
 
 
@@ -142,6 +142,8 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
         rows.append((*who, "to the user AS", *_direction(one.to_user, verbose=verbose)))
         rows.append((*[""] * len(who), "from the user AS", *_direction(one.from_user, verbose=verbose)))
     lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["There are no limited links."]
+    if any(one.state == "observed" for one in state.links.values()):
+        lines.append("DROPS of an observed link have passed: with its limit they would not.")
     if state.total is not None:
         have = [format_kbit(one) if one is not None else "none" for one in state.total[1:]]
         wanted = format_kbit(state.total.wanted_kbit)

@@ -128,7 +128,7 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
         assert "17-ffaa:1:b6" in host.out
         limiter_says(host, written_at=datetime.now(UTC) - timedelta(seconds=61))
         assert host.agent("show") == NOT_DONE
-        assert host.out.startswith("OLD: read from the kernel ")
+        assert host.out.startswith("OLD: Counted ")
         limiter_says(host, is_running=False)
         assert host.agent("show", "--json") == NOT_DONE
         assert json.loads(host.out)["is_running"] is False

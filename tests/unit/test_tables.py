@@ -218,13 +218,20 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
 @pytest.mark.parametrize(
     ("age_s", "is_running", "line", "is_fresh"),
     [
-        (3, True, "Read from the kernel 6 s ago.", True),
-        (60, True, "Read from the kernel 1 min 3 s ago.", True),
-        (61, True, "OLD: read from the kernel 1 min 4 s ago. The limiter runs and has written nothing since.", False),
+        (3, True, "Counted 3 s ago; the limits were read back from the kernel 6 s ago.", True),
+        (60, True, "Counted 1 min ago; the limits were read back from the kernel 1 min 3 s ago.", True),
+        (
+            61,
+            True,
+            "OLD: Counted 1 min 1 s ago; the limits were read back from the kernel 1 min 4 s ago. "
+            "The limiter runs and has written nothing since.",
+            False,
+        ),
         (
             5,
             False,
-            "Read from the kernel 8 s ago. The limiter is not running; the limits that it set stay in the kernel.",
+            "Counted 5 s ago; the limits were read back from the kernel 8 s ago. "
+            "The limiter is not running; the limits that it set stay in the kernel.",
             False,
         ),
     ],
