@@ -37,15 +37,15 @@ def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] | Non
     """Run one command; returns the exit code."""
     given = parser().parse_args(argv)
     environment = environment if environment is not None else os.environ
-    return ended(given.command, lambda: _do(given, environment))
+    return ended(f"scionlab-bw-agent {given.command}", lambda: _do(given, environment))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     whole, each = parser_of(
         "scionlab-bw-agent",
-        "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits to "
-        "scionlab-bw-limiter, which sets them in the kernel, and reports what the kernel has.",
+        "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits\n"
+        "to scionlab-bw-limiter, which sets them in the kernel, and reports what the kernel has.",
         COMMANDS,
     )
     for name in ("show", "usage", "status"):

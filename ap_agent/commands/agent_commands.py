@@ -184,9 +184,8 @@ def status(settings: Settings, *, as_json: bool) -> Outcome:
     try:
         health = read_health(settings.run_dir)
         if health is None:
-            return Outcome(
-                NOT_DONE, err=f"The agent has not reported yet: there is no health file in {settings.run_dir}."
-            )
+            missing = f"there is no health file in {settings.run_dir}"
+            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. Start scionlab-bw-agent.")
         lines, enforced, delivered = describe(health, running=running, now=datetime.now(UTC))
     except (OSError, ValueError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc

@@ -16,7 +16,7 @@ from pathlib import Path
 from ap_agent.commands import limiter_cli as limiter
 from ap_agent.commands.operator_choice import FILE_NAME, OperatorChoice, limiter_settings, load_choice, save_choice
 from ap_agent.commands.show import show
-from ap_agent.common.errors import SettingsError
+from ap_agent.common.errors import AgentError, SettingsError
 from ap_agent.common.lock import Lock, unit_of
 from ap_agent.common.log import configure
 from ap_agent.common.outcome import EXIT_CODES, OK, USAGE, Outcome, ended
@@ -45,9 +45,9 @@ def main(
 
 def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engine | None) -> Outcome | int:
     default_kbit = _bandwidth(given.b)
-    settings, _ = limiter_settings(given.config, environment)
+    settings, choice = limiter_settings(given.config, environment)
     if not (given.enforce or given.reset):
-        return _without_lock(given, settings, default_kbit)
+        return _without_lock(given, settings, choice, default_kbit)
     limiter.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
@@ -120,13 +120,19 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
         print("\n".join(said))
 
 
-def _without_lock(given: argparse.Namespace, settings: Settings, default_kbit: int | None) -> Outcome | int:
+def _without_lock(
+    given: argparse.Namespace, settings: Settings, choice: OperatorChoice, default_kbit: int | None
+) -> Outcome | int:
     """-s, and -b or -p alone: nothing that touches the kernel."""
     _store(given, settings, default_kbit)
     if not given.show:
         print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
-    return show(settings, limiter.known_links(settings))
+    try:
+        links = _source(settings, choice).configuration.links
+    except AgentError:  # it limits without that file as well, and has no names for its links then
+        links = {}
+    return show(settings, links)
 
 
 def _source(settings: Settings, choice: OperatorChoice) -> limiter.Source:

@@ -63,15 +63,16 @@ def main(
     """Run one command; returns the exit code. `engine` is the real one unless a test brings another."""
     given = parser().parse_args(argv)
     environment = environment if environment is not None else os.environ
-    return ended(given.command, lambda: _do(given, environment, engine))
+    return ended(f"scionlab-bw-limiter {given.command}", lambda: _do(given, environment, engine))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     whole, each = parser_of(
         "scionlab-bw-limiter",
-        "Limits the bandwidth of each user AS's link in this host's kernel, as the document that scionlab-bw-agent "
-        "hands over says. To see what it would do with a link_info.json: plan --link-info FILE.",
+        "Limits the bandwidth of each user AS's link in this host's kernel, as the document that\n"
+        "scionlab-bw-agent hands over says. To see what it would do with a link_info.json:\n"
+        "scionlab-bw-limiter plan --link-info FILE",
         COMMANDS,
     )
     for name in ("plan", "once"):
@@ -181,7 +182,7 @@ def _plan(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outc
     if given.json:
         return Outcome(code, json.dumps(tables.plan_json(found, every, source.words), indent=1))
     lines = [f"From {source.words}:", "", *_plan_lines(found, source, settings, is_done=False, verbose=given.verbose)]
-    return Outcome(code, "\n".join(lines), "\n".join(tables.error_lines(every, found.failed)))
+    return Outcome(code, "\n".join(lines), "\n".join(tables.error_lines(every, found.failed, "cannot be enforced")))
 
 
 def _once(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:

@@ -59,7 +59,7 @@ def _device_lines(done: Outcome, *, is_done: bool, verbose: bool) -> list[str]:
         return ["Nothing had to change in the kernel." if is_done else "Nothing would change in the kernel."]
     lines = [f"{one.name}: {one.what}" for one in done.plan.devices]
     what = f"{many} operation{'s' if many > 1 else ''} in the kernel"
-    lines.append(f"{what}; touches no foreign object{'' if verbose else ' (-v lists them)'}.")
+    lines.append(f"{what}{'' if verbose else ' (-v lists them)'}; touches no foreign object.")
     return lines + ([f"  {one}" for one in done.plan.operations] if verbose else [])
 
 
@@ -102,10 +102,10 @@ def _plan_rows(
 def _action(change: LinkChange, *, is_observed: bool) -> str:
     if change.then is None:
         return "remove the limit"
-    if change.now == change.then:
-        return "repair"
     if is_observed:
         return "observe"
+    if change.now == change.then:
+        return "set again"  # parts of it are missing, or it was only observed
     if change.then == Limits.both(0):
         return "block"
     return "limit" if change.now is None else "change"
@@ -194,10 +194,10 @@ def _unmatched_words(one: DirectionState | None) -> str:
 # --- both -----------------------------------------------------------------------------------------------------------
 
 
-def error_lines(problems: Iterable[Problem], failed: Mapping[int, str]) -> list[str]:
+def error_lines(problems: Iterable[Problem], failed: Mapping[int, str], what: str = "is not enforced") -> list[str]:
     """Problems, and a line for each link that is not enforced, unless a problem says the same."""
     said = list(problems)
     messages = {one.message for one in said}
     return problem_lines(said) + [
-        f"link {number} is not enforced: {why}" for number, why in sorted(failed.items()) if why not in messages
+        f"link {number} {what}: {why}" for number, why in sorted(failed.items()) if why not in messages
     ]

@@ -139,7 +139,7 @@ def test_without_rights_it_says_which_at_once(
         lambda path, **more: "CapEff:\t0000000000001000\n" if path.name == "status" else read(path, **more),
     )
     assert host.limiter(command) == NOT_PERMITTED
-    assert host.err == f"{command}: Changing limits needs root (CAP_BPF); use sudo.\n"
+    assert host.err == f"scionlab-bw-limiter {command}: Changing limits needs root (CAP_BPF); use sudo.\n"
 
 
 def test_a_wrong_configuration_is_exit_2_before_anything_is_touched(host: Host) -> None:

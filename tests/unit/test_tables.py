@@ -61,12 +61,12 @@ def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_t
         "   2  17-ffaa:1:b6  [2001:db8::7]:50000  700 kbit/s             blocked                block\n"
         "   3  17-ffaa:1:b6  192.0.2.3:50000      80 kbit/s / 20 kbit/s  80 kbit/s / 20 kbit/s  unchanged\n"
         "   4  -             -                    9 kbit/s               none                   remove the limit\n"
-        "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    repair\n"
+        "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    set again\n"
         "A limit is that of each direction, or: to the user AS / from it.\n"
         "\n"
         "slbw0: add 1 device\n"
         "eth0: add 1 hook\n"
-        "2 operations in the kernel; touches no foreign object (-v lists them)."
+        "2 operations in the kernel (-v lists them); touches no foreign object."
     )
 
 
@@ -110,6 +110,8 @@ def test_a_link_that_cannot_be_had_and_one_that_is_observed_say_so() -> None:
     assert "Observe only: everything is measured, nothing is refused." not in shown
     everything = planned(changed((LinkChange(1, None, Limits.both(500)),), (), ("op",), {}), of, is_observe_only=True)
     assert "500 kbit/s  observe" in everything
+    again = planned(changed((LinkChange(1, Limits.both(5), Limits.both(5)),), (), ("op",)), of, is_observe_only=True)
+    assert again.splitlines()[1].endswith("5 kbit/s   5 kbit/s  observe")
     assert "Observe only: everything is measured, nothing is refused." in everything
 
 
