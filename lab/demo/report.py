@@ -191,7 +191,7 @@ def observed_text(site: DemoSite, agent: DemoAgent, measured: Measured, counted:
     return "\n".join(
         [
             f"  Limit {limit_kbit:,} kbit/s, {one.user_as.offered_kbit:,} offered each way: {arrived};",
-            f"  {one.lost} of {one.sent:,} packets lost, {counted:,} counted as above the limit.",
+            f"  {one.lost:,} of {one.sent:,} packets lost, {counted:,} counted as above the limit.",
             f"  The site says: {site.status(one.user_as)['text']}",
             "  `scionlab-bw-limiter show`:",
             *(f"    {line}" for line in agent.shown(_interface_id(site, one))),
@@ -202,7 +202,7 @@ def observed_text(site: DemoSite, agent: DemoAgent, measured: Measured, counted:
 def judge_observed(site: DemoSite, agent: DemoAgent, measured: Measured, counted: int) -> list[Verdict]:
     (one,) = measured.links
     name = one.user_as.label
-    lost = f"{name}, observed: {one.lost} of {one.sent:,} packets lost"
+    lost = f"{name}, observed: {one.lost:,} of {one.sent:,} packets lost"
     above = 1 - int(site.status(one.user_as)["wanted_kbit"]) / one.user_as.offered_kbit
     said = " ".join(agent.shown(_interface_id(site, one)))
     return [

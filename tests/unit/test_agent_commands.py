@@ -14,7 +14,7 @@ import pytest
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.hold import Hold, uptime
 from ap_agent.agent.store import Store
-from ap_agent.commands import agent_commands
+from ap_agent.commands import agent_cli
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, NOTHING_NEW, OK, USAGE
 from ap_agent.document.signatures import Keyring
@@ -30,7 +30,7 @@ from tests.agent_service import Service, like_the_service, status
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(agent_commands, "_LIMITER_ANSWERS_S", 0.3)
+    monkeypatch.setattr(agent_cli, "_LIMITER_ANSWERS_S", 0.3)
     return Host(tmp_path, capsys)
 
 
