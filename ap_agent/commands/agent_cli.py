@@ -1,24 +1,42 @@
-"""The command line of the agent: arguments, logging, exit codes. What the commands do is in `agent_commands`."""
+"""`scionlab-bw-agent`: its command line, and what each command does. None touches a kernel."""
 
 from __future__ import annotations
 
 import argparse
 import getpass
+import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ap_agent.agent import enrol as enrolment
+from ap_agent.agent.agent import Agent
+from ap_agent.agent.enrolment import NOT_ENROLLED
 from ap_agent.agent.fetch import make_client
+from ap_agent.agent.health import describe, is_running, read_health
+from ap_agent.agent.places import check_places
+from ap_agent.agent.problems import DELIVERY_CODES
 from ap_agent.agent.run import run
 from ap_agent.agent.settings import load_settings
-from ap_agent.commands import agent_commands as commands
+from ap_agent.agent.store import Store
+from ap_agent.agent.tell import tell
+from ap_agent.commands.show import show
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
-from ap_agent.common.errors import SettingsError
+from ap_agent.common.errors import AgentError, SettingsError, StoreError
+from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
-from ap_agent.common.outcome import OK, Outcome, ended, parser_of
+from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome, ended, parser_of
+from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.settings import REMOVED, Settings, settings_without_enrolment
 from ap_agent.common.systemd import is_under_systemd
+from ap_agent.common.text import ago, problem_lines
+from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
+from ap_agent.usage.spool import FILE_NAME as SPOOL
+from ap_agent.usage.table import read_report, table
+from bandwidth_config import LinkInfo
 
 COMMANDS = {
     "run": "run as a daemon: follow the service, hand over what it says, report what the limiter does",
@@ -32,21 +50,23 @@ COMMANDS = {
     "accept-older": "take the given version once, although a newer one is installed; also while the agent runs",
 }
 _MAX_TOKEN_CHARS = 1024
+_LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too
+_RELOAD = "`systemctl reload scionlab-bw-agent` asks at once"
 
 
 def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
     """Run one command; returns the exit code."""
     given = parser().parse_args(argv)
     environment = environment if environment is not None else os.environ
-    return ended(given.command, lambda: _do(given, environment))
+    return ended(f"scionlab-bw-agent {given.command}", lambda: _do(given, environment))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     whole, each = parser_of(
         "scionlab-bw-agent",
-        "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits to "
-        "scionlab-bw-limiter, which sets them in the kernel, and reports what the kernel has.",
+        "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits\n"
+        "to scionlab-bw-limiter, which sets them in the kernel, and reports what the kernel has.",
         COMMANDS,
     )
     for name in ("show", "usage", "status"):
@@ -63,22 +83,32 @@ def parser() -> argparse.ArgumentParser:
 
 def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | int:
     if given.command == "enrol":
-        settings = settings_without_enrolment(given.config, environment)
-        return commands.enrol(settings, given.url, _ask_for_token, given.credentials, replaces=given.replace)
+        return _enrol(settings_without_enrolment(given.config, environment), given)
     if given.command == "run":
         return _run(given.config, environment)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
     settings = load_settings(given.config, environment)
-    does: dict[str, Callable[[], Outcome]] = {
-        "accept": lambda: commands.accept(settings),
-        "accept-older": lambda: commands.accept_older(settings, given.version),
-        "once": lambda: commands.once(settings, make_client),
-        "tell": lambda: commands.tell(settings, make_client),
-        "status": lambda: commands.status(settings, as_json=given.json),
-        "usage": lambda: commands.usage(settings, as_json=given.json),
-        "show": lambda: commands.show(settings, as_json=given.json, verbose=given.verbose),
+    does = {
+        "accept": _accept,
+        "accept-older": _accept_older,
+        "once": _once,
+        "tell": _tell,
+        "status": _status,
+        "usage": _usage,
+        "show": _show,
     }
-    return does[given.command]()
+    return does[given.command](settings, given)
+
+
+# --- what the service may say ---------------------------------------------------------------------------------------
+
+
+def _enrol(settings: Settings, given: argparse.Namespace) -> Outcome:
+    """Turn a one-time token into this host's credentials. Raises `AgentError`."""
+    path = given.credentials or settings.credentials_file or DEFAULT_CREDENTIALS
+    token = enrolment.parse_token(_ask_for_token())
+    done = enrolment.enrol(given.url, token, settings, path, replaces=given.replace)
+    return Outcome(OK, "\n".join(enrolment.words(done)))
 
 
 def _ask_for_token() -> str:
@@ -89,6 +119,162 @@ def _ask_for_token() -> str:
         except EOFError:
             return ""
     return sys.stdin.readline(_MAX_TOKEN_CHARS)
+
+
+def _accept(settings: Settings, _given: argparse.Namespace) -> Outcome:
+    """Let the agent, also one that runs, take the configuration that it holds back because links vanished."""
+    store = Store(settings.state_dir)
+    bundle, hold = store.load(host_id=settings.host_id), store.load_hold()
+    newest = _trust(settings, store).newest
+    if bundle is None or newest is None or hold is None or hold.in_force != bundle.name:
+        return Outcome(NOT_DONE, err="There is nothing to accept: no configuration is held back here.")
+    _save_acceptance(settings.state_dir, Acceptance(hold.offered, newest))
+    return Outcome(
+        OK,
+        f"Configuration {hold.offered}, which lacks {hold.missing} of the {hold.limited} limited links in force, will "
+        f"be taken when the service offers it next (within {settings.backoff_max_s:g} s; {_RELOAD}).",
+    )
+
+
+def _accept_older(settings: Settings, given: argparse.Namespace) -> Outcome:
+    """Let agent and limiter, also while they run, take the given version once in place of a newer one."""
+    version = given.version
+    match = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", version, flags=re.ASCII)
+    if match is None:
+        raise SettingsError(f'"{version}" is no version; write it as the problem shows it, for example 1.18.', key="")
+    newest = _trust(settings, Store(settings.state_dir)).newest
+    limiters = _stored_trust(settings.limiter_state_dir)
+    # With the same G.H it may be the limits that are older, and only the bundle will tell.
+    if newest is None or (int(match[1]), int(match[2])) > newest[:2]:
+        installed = f"{newest} is installed here" if newest is not None else "no configuration is installed here"
+        return Outcome(NOT_DONE, err=f"Nothing to accept: {installed}, so {version} would be taken anyway.")
+    version = f"{int(match[1])}.{int(match[2])}"
+    _save_acceptance(settings.state_dir, Acceptance(version, newest))
+    if limiters is not None and limiters.newest is not None:
+        _save_acceptance(settings.limiter_state_dir, Acceptance(version, limiters.newest))
+    return Outcome(
+        OK,
+        f"Configuration {version} will be taken once, in place of {newest}, when the service offers it next (at the "
+        f"latest in {settings.backoff_max_s:g} s; {_RELOAD}).",
+    )
+
+
+def _save_acceptance(folder: Path, acceptance: Acceptance) -> None:
+    try:
+        with as_owner_of(folder):
+            save_acceptance(folder, acceptance)
+    except OSError as exc:
+        raise StoreError(f"{folder} cannot be written: {exc.strerror}. Run as root.") from exc
+
+
+def _trust(settings: Settings, store: Store) -> Trust:
+    """What counts now, as the agent would see it at its next start. Changes nothing."""
+    return trust_now(settings, _stored_trust(settings.state_dir), store.load(host_id=settings.host_id))
+
+
+def _stored_trust(folder: Path) -> Trust | None:
+    try:
+        return load_trust(folder)
+    except StoreError:  # its owner repairs it
+        return None
+
+
+# --- one cycle by hand ----------------------------------------------------------------------------------------------
+
+
+def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
+    """Ask the service once, hand over, wait for the limiter's answer, tell the service."""
+    check_places(settings)
+    with Lock(settings.run_dir, "agent", "once"):
+        client = make_client(settings)
+        agent = Agent(settings, client, get_logger())
+        try:
+            agent.configuration.load()
+            pulled = agent.pull()
+            bundle = agent.configuration.bundle
+            if bundle is None and pulled.contact == "none":
+                raise SettingsError(NOT_ENROLLED)
+            heard = bundle is not None and agent.wait_for_limiter(_LIMITER_ANSWERS_S)
+            agent.tell()
+        finally:
+            agent.hang_up()
+    problems = agent.problems
+    if bundle is None:
+        lines = [*problem_lines(problems), "There is no configuration to hand over; nothing was changed."]
+        return Outcome(NOT_DONE, err="\n".join(lines))
+    if not heard:
+        said = f"The limiter has not answered within {_LIMITER_ANSWERS_S:g} s; configuration {bundle.version} is there."
+        return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), said]))
+    shown = show(settings, _stored_links(settings))
+    code = shown.exit_code
+    if code == OK and any(one.code in DELIVERY_CODES for one in problems):
+        code = NOTHING_NEW
+    delivery = problem_lines(one for one in problems if agent.limiter.state and one not in agent.limiter.state.problems)
+    return Outcome(code, shown.out, "\n".join([*delivery, *([shown.err] if shown.err else [])]))
+
+
+def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
+    """Send one receipt of what the limiter said last, within seconds or not at all: after `reset`, and at a removal."""
+    if settings.url is None:
+        return Outcome(OK, "There is no service to tell.")
+    untold = tell(settings, make_client, get_logger())
+    if untold is not None:
+        return Outcome(NOT_DONE, err=f"The service was not told: {untold}")
+    return Outcome(OK, "The service was told what the limiter says.")
+
+
+# --- commands that only look ----------------------------------------------------------------------------------------
+
+
+def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
+    """What the limiter says of the kernel."""
+    return show(settings, _stored_links(settings), as_json=given.json, verbose=given.verbose)
+
+
+def _stored_links(settings: Settings) -> Mapping[int, LinkInfo]:
+    """Names and addresses for the table; nothing of them where the bundle is not for our eyes."""
+    try:
+        bundle = Store(settings.state_dir).load(host_id=settings.host_id)
+    except AgentError:
+        return {}
+    return bundle.links if bundle is not None else {}
+
+
+def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:
+    """What each link used lately, as the running agent last counted it."""
+    report = read_report(settings.state_dir / SPOOL)
+    if report is None:
+        text = f"Nothing was counted yet: there is no sample in {settings.state_dir} (the agent must run, with links)."
+        return Outcome(NOT_DONE, err=text)
+    if given.json:
+        return Outcome(OK, json.dumps(report.to_json(), indent=1))
+    age = timedelta(seconds=datetime.now(UTC).timestamp() - report.at_ms / 1000)
+    heading = f"Counted {ago(age)}, configuration {report.version}:"
+    return Outcome(OK, "\n".join([heading, "", *table(report)]))
+
+
+def _status(settings: Settings, given: argparse.Namespace) -> Outcome:
+    """The health file in words; the exit code says how it is."""
+    running = is_running(settings.run_dir)
+    try:
+        health = read_health(settings.run_dir)
+        if health is None:
+            missing = f"there is no health file in {settings.run_dir}"
+            return Outcome(NOT_DONE, err=f"The agent has not reported yet: {missing}. Start scionlab-bw-agent.")
+        lines, enforced, delivered = describe(health, running=running, now=datetime.now(UTC))
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {why}.")
+    except (KeyError, TypeError):
+        text = "it is no health file of this agent"
+        return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {text}.")
+    code = NOT_DONE if not enforced else OK if delivered else NOTHING_NEW
+    if given.json:
+        return Outcome(code, json.dumps({**health, "is_running": running}, indent=1))
+    return Outcome(code, "\n".join(lines))
+
+
+# --- the daemon -----------------------------------------------------------------------------------------------------
 
 
 def _run(config: Path | None, environment: Mapping[str, str]) -> int:

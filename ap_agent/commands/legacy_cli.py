@@ -7,26 +7,24 @@ that the limiter's service looks after.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from ap_agent.commands import limiter_commands as commands
-from ap_agent.commands.limiter_cli import real_engine
-from ap_agent.commands.link_source import STOCK_LINK_INFO, Source, source_of, source_of_file
+from ap_agent.commands import limiter_cli as limiter
 from ap_agent.commands.operator_choice import FILE_NAME, OperatorChoice, limiter_settings, load_choice, save_choice
-from ap_agent.common.errors import SettingsError
+from ap_agent.common.errors import AgentError, SettingsError
 from ap_agent.common.lock import Lock, unit_of
 from ap_agent.common.log import configure
 from ap_agent.common.outcome import EXIT_CODES, OK, USAGE, Outcome, ended
 from ap_agent.common.settings import Settings
 from ap_agent.dataplane.engine import Engine
-from ap_agent.limiter import oneshot
 from bandwidth_config import RuleError, check_bandwidth, format_kbit, parse_bandwidth
 
+STOCK_LINK_INFO = Path("/etc/scion/link_info.json")  # where the stock client installs it
 _COMMAND = "scionlab_bw_limiter"
 
 
@@ -46,17 +44,17 @@ def main(
 
 def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engine | None) -> Outcome | int:
     default_kbit = _bandwidth(given.b)
-    settings, _, _ = limiter_settings(given.config, environment)
+    settings, choice = limiter_settings(given.config, environment)
     if not (given.enforce or given.reset):
-        return _without_lock(given, settings, default_kbit, engine)
-    commands.require_rights()
+        return _without_lock(given, settings, choice, default_kbit, engine)
+    limiter.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
-        settings, choice, _ = limiter_settings(given.config, environment)
-        used = engine if engine is not None else real_engine(settings)
+        settings, choice = limiter_settings(given.config, environment)
+        used = engine if engine is not None else limiter.real_engine(settings)
         if given.reset:
-            return commands.reset_locked(settings, used)
-        return commands.enforce_locked(settings, used, _source(settings, choice))
+            return limiter.reset_locked(settings, used)
+        return limiter.enforce_locked(settings, used, _source(settings, choice))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,7 +105,7 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
     choice = load_choice(settings.limiter_state_dir)
     said: list[str] = []
     if given.p is not None:
-        source_of_file(given.p)  # a path that cannot be used is not worth keeping
+        limiter.source_of_file(given.p)  # a path that cannot be used is not worth keeping
         choice = replace(choice, link_info=given.p.absolute())
         said.append(f"Stored: link_info.json is read from {choice.link_info}.")
     if default_kbit is not None:
@@ -122,21 +120,29 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
 
 
 def _without_lock(
-    given: argparse.Namespace, settings: Settings, default_kbit: int | None, engine: Engine | None
+    given: argparse.Namespace,
+    settings: Settings,
+    choice: OperatorChoice,
+    default_kbit: int | None,
+    engine: Engine | None,
 ) -> Outcome | int:
     """-s, and -b or -p alone: nothing that touches the kernel."""
     _store(given, settings, default_kbit)
     if not given.show:
         print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
-    return commands.show(settings, engine if engine is not None else real_engine(settings))
+    source: limiter.Source | None = None
+    with contextlib.suppress(AgentError):  # it limits without that file as well, and has no names for its links then
+        source = _source(settings, choice)
+    return limiter.show_kernel(settings, engine if engine is not None else limiter.real_engine(settings), source)
 
 
-def _source(settings: Settings, choice: OperatorChoice) -> Source:
+def _source(settings: Settings, choice: OperatorChoice) -> limiter.Source:
     """-p, now or stored; else what the agent handed over; else where the stock client installs it."""
     if choice.link_info is not None:
-        return source_of_file(choice.link_info)
-    return source_of(oneshot.newest(settings, datetime.now(UTC))) or source_of_file(STOCK_LINK_INFO)
+        return limiter.source_of_file(choice.link_info)
+    handed, _ = limiter.handed_source(settings)
+    return handed if handed is not None else limiter.source_of_file(STOCK_LINK_INFO)
 
 
 if __name__ == "__main__":

@@ -1,27 +1,45 @@
-"""The command line of the limiter: arguments, logging, exit codes. What the commands do is in `limiter_commands`."""
+"""`scionlab-bw-limiter`: its command line, and what each command does. No network, no service, nothing of the agent.
+
+The thesis' commands (`legacy_cli`) are doors to these as well.
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import select
 import signal
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from ap_agent import __version__
-from ap_agent.commands import limiter_commands as commands
+from ap_agent.commands import tables
 from ap_agent.commands.operator_choice import limiter_settings
+from ap_agent.commands.show import show
 from ap_agent.common import threads
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
+from ap_agent.common.errors import AgentError, NotPermittedError
+from ap_agent.common.files import read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
-from ap_agent.common.outcome import OK, Outcome, ended, parser_of
+from ap_agent.common.outcome import NOT_DONE, OK, Outcome, ended, parser_of
+from ap_agent.common.problem import Problem
 from ap_agent.common.settings import REMOVED, Settings
 from ap_agent.common.systemd import Notifier, is_under_systemd
+from ap_agent.common.text import problem_lines, timed_lines
 from ap_agent.common.watch import Watch
 from ap_agent.dataplane.engine import Engine
-from ap_agent.limiter import process
+from ap_agent.dataplane.outcome import Outcome as Enforced
+from ap_agent.document.handover import Configuration
+from ap_agent.document.signed_text import Version
+from ap_agent.document.state import LimiterState
+from ap_agent.limiter import oneshot, process
+from ap_agent.limiter.documents import Documents
+from bandwidth_config import LinkInfoError, parse_link_info
 
 COMMANDS = {
     "run": "run as a daemon: enforce the document that was accepted last, then follow what the agent hands over",
@@ -31,6 +49,14 @@ COMMANDS = {
     "reset": "remove all limits from the kernel; what is stored stays",
     "selftest": "measure in throw-away networks whether this kernel keeps limits; touches nothing of this host",
 }
+OPERATOR = "The operator of this host removed the limits."
+NOTHING_TO_ENFORCE = (
+    "There is no configuration to enforce: the agent has handed none over (`scionlab-bw-agent status` says why). Give "
+    "--link-info FILE to take the links from a file."
+)
+_MAX_LINK_INFO_BYTES = 16 * 1024 * 1024
+_STATUS = Path("/proc/self/status")
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}  # <linux/capability.h>
 
 
 def main(
@@ -39,15 +65,16 @@ def main(
     """Run one command; returns the exit code. `engine` is the real one unless a test brings another."""
     given = parser().parse_args(argv)
     environment = environment if environment is not None else os.environ
-    return ended(given.command, lambda: _do(given, environment, engine))
+    return ended(f"scionlab-bw-limiter {given.command}", lambda: _do(given, environment, engine))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     whole, each = parser_of(
         "scionlab-bw-limiter",
-        "Limits the bandwidth of each user AS's link in this host's kernel, as the document that scionlab-bw-agent "
-        "hands over says. To see what it would do with a link_info.json: plan --link-info FILE.",
+        "Limits the bandwidth of each user AS's link in this host's kernel, as the document that\n"
+        "scionlab-bw-agent hands over says. To see what it would do with a link_info.json:\n"
+        "scionlab-bw-limiter plan --link-info FILE",
         COMMANDS,
     )
     for name in ("plan", "once"):
@@ -61,38 +88,194 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def real_engine(settings: Settings) -> Engine:
-    return Engine(settings.maps_dir)
-
-
 def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engine | None) -> Outcome | int:
     if given.command == "selftest":
         from ap_agent.selftest.command import selftest  # noqa: PLC0415  # nothing of it is loaded in the daemon
 
         tested: Outcome = selftest(as_json=given.json)
         return tested
-    settings, _, _ = limiter_settings(given.config, environment)
+    settings, _ = limiter_settings(given.config, environment)
     if given.command == "run":
         return _run(given.config, settings, environment, engine)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
     used = engine if engine is not None else real_engine(settings)
-    if given.command == "plan":
-        return commands.plan(settings, used, given.link_info, as_json=given.json, verbose=given.verbose)
-    if given.command == "once":
-        return commands.once(settings, used, given.link_info, as_json=given.json, verbose=given.verbose)
-    if given.command == "reset":
-        return commands.reset(settings, used, reason=given.reason, verbose=given.verbose)
-    return commands.show(settings, used, as_json=given.json, verbose=given.verbose)
+    if given.command == "show":
+        return show_kernel(settings, used, _known(settings), as_json=given.json, verbose=given.verbose)
+    does = {"plan": _plan, "once": _once, "reset": _reset}
+    return does[given.command](settings, used, given)
+
+
+def real_engine(settings: Settings) -> Engine:
+    return Engine(settings.maps_dir)
+
+
+def require_rights(*wanted: str) -> None:
+    """Say at once what the kernel would refuse later; without names both rights. Raises `NotPermittedError`."""
+    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name != "CapEff":
+            continue
+        missing = [one for one in wanted or _CAPABILITIES if not int(value, 16) >> _CAPABILITIES[one] & 1]
+        if missing:
+            code = "not_permitted" if missing[0] == "CAP_NET_ADMIN" else "no_bpf_right"
+            raise NotPermittedError(f"Changing limits needs root ({' and '.join(missing)}); use sudo.", code=code)
+
+
+# --- what is to be enforced -----------------------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """What is to be enforced, and where that comes from, in words. Of a file: no host, no version, and no `documents`,
+    which keep what was handed over."""
+
+    configuration: Configuration
+    words: str
+    documents: Documents | None = None
+
+
+class InputError(AgentError):
+    """A file that was named on the command line cannot be used; nothing was changed."""
+
+
+def source_of_file(path: Path) -> Source:
+    """Raises `InputError` with the file's name and the rule that it breaks."""
+    try:
+        data, _ = read_plain(path, _MAX_LINK_INFO_BYTES)
+        links = parse_link_info(data, max_bytes=_MAX_LINK_INFO_BYTES)
+    except OSError as exc:
+        raise InputError(f"{path} cannot be read: {exc.strerror}. Nothing was changed.") from exc
+    except LinkInfoError as exc:
+        raise InputError(f"{path} cannot be used: {exc.message} Nothing was changed.") from exc
+    digest = hashlib.sha256(data).hexdigest()
+    return Source(Configuration("", Version(0, 0, None), digest, links), f"file {path}")
+
+
+def handed_source(settings: Settings) -> tuple[Source | None, tuple[Problem, ...]]:
+    """What the agent handed over, if that is acceptable, else the limiter's own copy; and what is wrong with it."""
+    documents = oneshot.newest(settings, datetime.now(UTC))
+    if documents.accepted is None:
+        return None, documents.problems
+    configuration = documents.accepted.configuration
+    generation, config_version, limits_version = configuration.order
+    limits = f", limits {limits_version}" if limits_version is not None else ""
+    words = f"configuration {generation}.{config_version}{limits}"
+    return Source(configuration, words, documents), documents.problems
+
+
+def _source(settings: Settings, link_info: Path | None) -> tuple[Source | None, tuple[Problem, ...]]:
+    return (source_of_file(link_info), ()) if link_info is not None else handed_source(settings)
+
+
+def _known(settings: Settings) -> Source | None:
+    """What the state file means, as far as that can be read: names and addresses of links are not in it."""
+    try:
+        return handed_source(settings)[0]
+    except AgentError:
+        return None
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def _plan(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
+    """What `once` would change. Touches neither kernel nor disk."""
+    source, problems = _source(settings, given.link_info)
+    if source is None:
+        return _nothing_to_enforce(problems)
+    found = oneshot.plan(settings, engine, source.configuration, datetime.now(UTC))
+    every = (*problems, *found.problems)
+    code = OK if found.is_ok and not found.failed and not problems else NOT_DONE
+    if given.json:
+        return Outcome(code, json.dumps(tables.plan_json(found, every, source.words), indent=1))
+    lines = [f"From {source.words}:", "", *_plan_lines(found, source, settings, is_done=False, verbose=given.verbose)]
+    return Outcome(code, "\n".join(lines), "\n".join(tables.error_lines(every, found.failed, "cannot be enforced")))
+
+
+def _once(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
+    """Enforce what was handed over, or a file alone, and write the state file."""
+    require_rights()
+    with Lock(settings.limiter_run_dir, "limiter", "once"):
+        source, problems = _source(settings, given.link_info)
+        if source is None:
+            return _nothing_to_enforce(problems)
+        return enforce_locked(settings, engine, source, as_json=given.json, verbose=given.verbose)
+
+
+def _nothing_to_enforce(problems: tuple[Problem, ...]) -> Outcome:
+    return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), NOTHING_TO_ENFORCE]))
+
+
+def enforce_locked(
+    settings: Settings, engine: Engine, source: Source, *, as_json: bool = False, verbose: bool = False
+) -> Outcome:
+    """For a caller who holds the lock. What was handed over is kept then, as `run` keeps it."""
+    state, done = oneshot.enforce(settings, engine, source.configuration, datetime.now(UTC))
+    problems: tuple[Problem, ...] = ()
+    if source.documents is not None:
+        source.documents.keep()
+        problems = source.documents.problems
+    code = OK if state.is_ok and not problems else NOT_DONE
+    every = (*problems, *state.problems)
+    if as_json:
+        return Outcome(code, json.dumps(tables.plan_json(done, every, source.words), indent=1))
+    good = sum(one.state != "error" for one in state.links.values())
+    lines = [f"From {source.words}: {good} of {len(state.links)} limited links enforced.", ""]
+    lines += _plan_lines(done, source, settings, is_done=True, verbose=verbose)
+    return Outcome(code, "\n".join(lines), "\n".join(tables.error_lines(every, done.failed)))
+
+
+def _plan_lines(done: Enforced, source: Source, settings: Settings, *, is_done: bool, verbose: bool) -> list[str]:
+    is_observe_only = settings.observe_only or source.configuration.is_observe_only
+    links, now = source.configuration.links, datetime.now(UTC)
+    lines = tables.plan_lines(done, links, now, is_done=is_done, is_observe_only=is_observe_only, verbose=verbose)
+    return [*lines, *timed_lines(links, now)]
+
+
+def show_kernel(
+    settings: Settings, engine: Engine, source: Source | None, *, as_json: bool = False, verbose: bool = False
+) -> Outcome:
+    """What the limiter wrote last; where none runs what the kernel has now, if `source` is what was enforced and we
+    have the right to look."""
+
+    def look(written: LimiterState) -> LimiterState:
+        if source is None or source.configuration.limits_digest != written.limits_digest:
+            return written
+        try:
+            return oneshot.look(settings, engine, source.configuration, datetime.now(UTC))
+        except AgentError:
+            return written
+
+    links = source.configuration.links if source is not None else {}
+    return show(settings, links, look=look, as_json=as_json, verbose=verbose)
+
+
+def _reset(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
+    require_rights()
+    with Lock(settings.limiter_run_dir, "limiter", "reset"):
+        return reset_locked(settings, engine, reason=given.reason or OPERATOR, verbose=given.verbose)
+
+
+def reset_locked(settings: Settings, engine: Engine, *, reason: str = OPERATOR, verbose: bool = False) -> Outcome:
+    """Remove everything of ours from the kernel and say so in the state file; what is stored stays. For a caller who
+    holds the lock."""
+    state, done = oneshot.reset(settings, engine, reason, datetime.now(UTC))
+    lines = ["There was nothing of ours in the kernel."]
+    if not done.plan.is_empty:
+        lines = tables.plan_lines(done, {}, datetime.now(UTC), is_done=True, is_observe_only=False, verbose=verbose)
+    return Outcome(OK if state.is_ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(state.problems)))
+
+
+# --- the daemon -----------------------------------------------------------------------------------------------------
 
 
 def _run(config: Path | None, settings: Settings, environment: Mapping[str, str], engine: Engine | None) -> int:
     under_systemd = is_under_systemd(environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    commands.require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file says so
+    require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file says so
 
     def reload() -> Settings:
-        fresh, _, _ = limiter_settings(config, environment)
+        fresh, _ = limiter_settings(config, environment)
         configure(fresh.log_level, under_systemd=under_systemd)
         return fresh
 

@@ -9,9 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ap_agent.common.errors import NotPermittedError, SettingsError, StoreError
+from ap_agent.common.errors import NotPermittedError, StoreError
 from ap_agent.common.files import parse_json, read_plain, write_atomically
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.setting_kinds import a_bandwidth
@@ -41,48 +40,40 @@ def load_choice(folder: Path) -> OperatorChoice:
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
     except ValueError as exc:
-        raise StoreError(f"{path} cannot be used: {exc}. Delete it, and set -b and -p again if you used them.") from exc
+        why = str(exc).rstrip(".")
+        raise StoreError(f"{path} cannot be used: {why}. Delete it, and set -b and -p again if you used them.") from exc
 
 
 def save_choice(folder: Path, choice: OperatorChoice) -> None:
     """Raises `StoreError`."""
-    document: dict[str, Any] = {}
-    if choice.default_bandwidth_kbit is not None:
-        document["default_bandwidth_kbit"] = choice.default_bandwidth_kbit
-    if choice.link_info is not None:
-        document["link_info"] = str(choice.link_info)
+    document = {name: value for name, value in vars(choice).items() if value is not None}
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with as_owner_of(folder):
-            write_atomically(folder / FILE_NAME, json.dumps(document, indent=1).encode() + b"\n", mode=0o600)
+            write_atomically(
+                folder / FILE_NAME, json.dumps(document, indent=1, default=str).encode() + b"\n", mode=0o600
+            )
     except OSError as exc:
         raise StoreError(f"{folder / FILE_NAME} cannot be written: {exc.strerror}.") from exc
 
 
-def limiter_settings(
-    config: Path | None, environment: Mapping[str, str]
-) -> tuple[Settings, OperatorChoice, SettingsError | None]:
-    """File, then what `-b` stored, then the environment; and why the enrolment cannot be used, where it cannot.
+def limiter_settings(config: Path | None, environment: Mapping[str, str]) -> tuple[Settings, OperatorChoice]:
+    """File, then what `-b` stored, then the environment; without an enrolment that cannot be used.
 
     Raises `SettingsError`, `StoreError`, `NotPermittedError`.
     """
-    settings, broken = settings_of_limiter(config, environment)
+    settings, _ = settings_of_limiter(config, environment)
     choice = load_choice(settings.limiter_state_dir)
     if choice.default_bandwidth_kbit is not None:
         overrides = {"unmatched": "default", "default_bandwidth_kbit": choice.default_bandwidth_kbit}
-        settings, broken = settings_of_limiter(config, environment, overrides)
-    return settings, choice, broken
+        settings, _ = settings_of_limiter(config, environment, overrides)
+    return settings, choice
 
 
 def _choice(document: object) -> OperatorChoice:
-    if not isinstance(document, dict) or not set(document) <= {"default_bandwidth_kbit", "link_info"}:
+    if not isinstance(document, dict) or not set(document) <= set(OperatorChoice.__dataclass_fields__):
         raise ValueError("it holds something else than default_bandwidth_kbit and link_info")
     kbit, link_info = document.get("default_bandwidth_kbit"), document.get("link_info")
-    if kbit is not None:
-        try:
-            a_bandwidth(kbit)
-        except ValueError as exc:
-            raise ValueError(f"default_bandwidth_kbit = {kbit!r}: {str(exc).rstrip('.')}") from exc
-    if link_info is not None and not isinstance(link_info, str):
-        raise ValueError("link_info is no path")
-    return OperatorChoice(kbit, Path(link_info) if link_info is not None else None)
+    return OperatorChoice(
+        a_bandwidth(kbit) if kbit is not None else None, Path(str(link_info)) if link_info is not None else None
+    )

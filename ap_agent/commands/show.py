@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from ap_agent.commands import tables
+from ap_agent.common.lock import holder, lock_path
 from ap_agent.common.outcome import NOT_DONE, OK, Outcome
 from ap_agent.common.settings import Settings
-from ap_agent.common.text import ago, problem_lines, timed_lines
-from ap_agent.document.state import LimiterState, state_bytes
+from ap_agent.common.text import ago, timed_lines
+from ap_agent.document.state import LimiterState, read_state, state_bytes
 from bandwidth_config import LinkInfo
 
 
-def show_state(
+def show(
     settings: Settings,
-    state: LimiterState,
     links: Mapping[int, LinkInfo],
     *,
-    is_running: bool,
-    as_json: bool,
-    verbose: bool,
+    look: Callable[[LimiterState], LimiterState] = lambda written: written,
+    as_json: bool = False,
+    verbose: bool = False,
 ) -> Outcome:
-    """A state for people, or as its file has it. The exit code says whether every link is as wanted now."""
+    """The state file for people, or as it is. `links` have the names and addresses, which are not in it; `look` says
+    what is so now where no limiter runs. The exit code says whether every link is as wanted now."""
+    state = read_state(settings.limiter_run_dir)
+    if state is None:
+        missing = f"there is no state.json in {settings.limiter_run_dir}"
+        text = f"The limiter has written nothing since the boot: {missing}. Start scionlab-bw-limiter."
+        return Outcome(NOT_DONE, err=text)
+    is_running = state.is_running and holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
+    if not is_running:
+        state = look(state)
     now = datetime.now(UTC)
     fresh_for_s = 3 * (settings.usage_interval_s or 10.0) + 30
     if state.reset_reason is not None and not as_json:
         return Outcome(NOT_DONE, f"All limits are removed, {ago(now - state.written_at)}: {state.reset_reason}")
     lines, is_fresh = tables.age_lines(state, now, is_running=is_running, fresh_for_s=fresh_for_s)
-    good = all(one.state != "error" for one in state.links.values()) and state.reset_reason is None
-    code = OK if good and is_fresh else NOT_DONE
+    failed = tables.failed_links(state)
+    code = OK if is_fresh and not failed and state.reset_reason is None else NOT_DONE
     if as_json:
         return Outcome(code, state_bytes(state).decode())
     lines += ["", *tables.state_lines(state, links, verbose=verbose), *timed_lines(links, now)]
-    errors = [*problem_lines(state.problems), *tables.unenforced_lines(state, state.problems)]
-    return Outcome(code, "\n".join(lines), "\n".join(errors))
+    return Outcome(code, "\n".join(lines), "\n".join(tables.error_lines(state.problems, failed)))

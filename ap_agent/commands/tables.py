@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ap_agent.common.problem import Problem
-from ap_agent.common.text import ago, limit_words, limits_words, remote_of, table, time_words
+from ap_agent.common.text import ago, limit_words, limits_words, problem_lines, remote_of, table, time_words
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
 from bandwidth_config import Limits, LinkInfo, format_kbit, format_number
+
+if TYPE_CHECKING:  # the agent, which prints states, loads nothing of the kernel
+    from ap_agent.dataplane.outcome import LinkChange, Outcome
 
 _SHOWN_UNCHANGED = 20  # rows of links that stay as they are; beyond that they are counted
 _UNCHANGED, _FAILED = "unchanged", "cannot be enforced (see below)"
@@ -22,39 +25,8 @@ _STATE_RIGHT = frozenset(
 # --- plan -----------------------------------------------------------------------------------------------------------
 
 
-class LinkChange(Protocol):
-    """What happens to a link's limits; None: it has none. Both equal: parts of it are missing in the kernel. Link 0 is
-    all traffic of no link."""
-
-    @property
-    def interface_id(self) -> int: ...
-    @property
-    def now(self) -> Limits | None: ...
-    @property
-    def then(self) -> Limits | None: ...
-
-
-class DeviceChange(Protocol):
-    """What happens to a device, in words."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def what(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Changes:
-    """A plan, as far as people see it: links that change, and `failed` ones with the reason why they cannot be had."""
-
-    links: tuple[LinkChange, ...]
-    devices: tuple[DeviceChange, ...]
-    operations: tuple[str, ...]
-    failed: Mapping[int, str]
-
-
 def plan_lines(
-    changes: Changes,
+    done: Outcome,
     links: Mapping[int, LinkInfo],
     now: datetime,
     *,
@@ -62,8 +34,8 @@ def plan_lines(
     is_observe_only: bool,
     verbose: bool,
 ) -> list[str]:
-    """A row for each link, a line for each device, and what is not touched."""
-    rows = _plan_rows(changes, links, now, is_observe_only=is_observe_only)
+    """A row for each link, a line for each device, and what is not touched. `is_done`: it was carried out."""
+    rows = _plan_rows(done, links, now, is_observe_only=is_observe_only)
     unchanged = [row for row in rows if row[-1] == _UNCHANGED]
     is_short = len(unchanged) > _SHOWN_UNCHANGED and not verbose
     shown = [row for row in rows if row not in unchanged] if is_short else rows
@@ -78,20 +50,20 @@ def plan_lines(
         lines.append("There are no limited links, neither in the configuration nor in the kernel.")
     if is_observe_only:
         lines.append("Observe only: everything is measured, nothing is refused.")
-    return [*lines, "", *_device_lines(changes, is_done=is_done, verbose=verbose)]
+    return [*lines, "", *_device_lines(done, is_done=is_done, verbose=verbose)]
 
 
-def _device_lines(changes: Changes, *, is_done: bool, verbose: bool) -> list[str]:
-    many = len(changes.operations)
+def _device_lines(done: Outcome, *, is_done: bool, verbose: bool) -> list[str]:
+    many = len(done.plan.operations)
     if not many:
         return ["Nothing had to change in the kernel." if is_done else "Nothing would change in the kernel."]
-    lines = [f"{one.name}: {one.what}" for one in changes.devices]
+    lines = [f"{one.name}: {one.what}" for one in done.plan.devices]
     what = f"{many} operation{'s' if many > 1 else ''} in the kernel"
-    lines.append(f"{what}; touches no foreign object{'' if verbose else ' (-v lists them)'}.")
-    return lines + ([f"  {one}" for one in changes.operations] if verbose else [])
+    lines.append(f"{what}{'' if verbose else ' (-v lists them)'}; touches no foreign object.")
+    return lines + ([f"  {one}" for one in done.plan.operations] if verbose else [])
 
 
-def plan_json(changes: Changes, problems: Iterable[Problem], source: str) -> dict[str, Any]:
+def plan_json(done: Outcome, problems: Iterable[Problem], source: str) -> dict[str, Any]:
     """The same for programs; limits in kbit/s."""
     return {
         "source": source,
@@ -100,28 +72,28 @@ def plan_json(changes: Changes, problems: Iterable[Problem], source: str) -> dic
                 "now": one.now._asdict() if one.now is not None else None,
                 "then": one.then._asdict() if one.then is not None else None,
             }
-            for one in changes.links
+            for one in done.plan.links
         },
-        "failed": {str(number): why for number, why in sorted(changes.failed.items())},
-        "devices": {one.name: one.what for one in changes.devices},
-        "operations": list(changes.operations),
+        "failed": {str(number): why for number, why in sorted(done.failed.items())},
+        "devices": {one.name: one.what for one in done.plan.devices},
+        "operations": [str(one) for one in done.plan.operations],
         "problems": [asdict(one) for one in problems],
     }
 
 
 def _plan_rows(
-    changes: Changes, links: Mapping[int, LinkInfo], now: datetime, *, is_observe_only: bool
+    done: Outcome, links: Mapping[int, LinkInfo], now: datetime, *, is_observe_only: bool
 ) -> list[tuple[str, ...]]:
     rows: dict[int, tuple[str, ...]] = {}
     for number, link in links.items():
         if link.is_user_as:
             limits = limits_words(link.limits_at(now))
-            failed = number in changes.failed
+            failed = number in done.failed
             rows[number] = ("none" if failed else limits, limits, _FAILED if failed else _UNCHANGED)
-    for one in changes.links:
+    for one in done.plan.links:
         wanted = links.get(one.interface_id)
         is_observed = is_observe_only or (wanted is not None and wanted.is_observed)
-        action = _FAILED if one.interface_id in changes.failed else _action(one, is_observed=is_observed)
+        action = _FAILED if one.interface_id in done.failed else _action(one, is_observed=is_observed)
         words = [limits_words(limits) if limits is not None else "none" for limits in (one.now, one.then)]
         rows[one.interface_id] = (*words, action)
     return [(str(number), *_who(number, links), *row) for number, row in sorted(rows.items())]
@@ -130,10 +102,10 @@ def _plan_rows(
 def _action(change: LinkChange, *, is_observed: bool) -> str:
     if change.then is None:
         return "remove the limit"
-    if change.now == change.then:
-        return "repair"
     if is_observed:
         return "observe"
+    if change.now == change.then:
+        return "set again"  # parts of it are missing, or it was only observed
     if change.then == Limits.both(0):
         return "block"
     return "limit" if change.now is None else "change"
@@ -152,11 +124,11 @@ def _who(number: int, links: Mapping[int, LinkInfo]) -> tuple[str, str]:
 def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for_s: float) -> tuple[list[str], bool]:
     """How old the state is, in words, and whether what it says may be taken for what is so now."""
     age = now - state.written_at
-    said = f"Read from the kernel {ago(now - state.observed_at)}"
+    said = f"Counted {ago(age)}; the limits were read back from the kernel {ago(now - state.observed_at)}"
     if not is_running:
         return [f"{said}. The limiter is not running; the limits that it set stay in the kernel."], False
     if age > timedelta(seconds=fresh_for_s):
-        return [f"OLD: {said[0].lower()}{said[1:]}. The limiter runs and has written nothing since."], False
+        return [f"OLD: {said}. The limiter runs and has written nothing since."], False
     return [f"{said}."], True
 
 
@@ -166,9 +138,12 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
     heading += ["PACKETS", "REFUSED", "DROPPED BY HTB", "QUEUED (B)"] if verbose else ["DROPS"]
     rows: list[tuple[str, ...]] = []
     for number, one in sorted(state.links.items()):
-        rows.append((str(number), *_who(number, links), _state_words(one), *_to_user(one, verbose=verbose)))
-        rows.append(("", "", "", "", *_from_user(one, verbose=verbose)))
+        who = (str(number), *_who(number, links), _state_words(one))
+        rows.append((*who, "to the user AS", *_direction(one.to_user, verbose=verbose)))
+        rows.append((*[""] * len(who), "from the user AS", *_direction(one.from_user, verbose=verbose)))
     lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["There are no limited links."]
+    if any(one.state == "observed" for one in state.links.values()):
+        lines.append("DROPS of an observed link have passed: with its limit they would not.")
     if state.total is not None:
         have = [format_kbit(one) if one is not None else "none" for one in state.total[1:]]
         wanted = format_kbit(state.total.wanted_kbit)
@@ -185,14 +160,9 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
     return lines
 
 
-def unenforced_lines(state: LimiterState, problems: Iterable[Problem]) -> list[str]:
-    """A line for each link that is not enforced, unless a problem says the same."""
-    said = {one.message for one in problems}
-    return [
-        f"link {number} is not enforced: {one.problem}"
-        for number, one in sorted(state.links.items())
-        if one.state == "error" and one.problem not in said
-    ]
+def failed_links(state: LimiterState) -> dict[int, str]:
+    """Links that are not enforced, and why."""
+    return {number: one.problem or "" for number, one in state.links.items() if one.state == "error"}
 
 
 def _state_words(link: LinkState) -> str:
@@ -201,25 +171,14 @@ def _state_words(link: LinkState) -> str:
     return "failed" if link.state == "error" else link.state
 
 
-def _to_user(link: LinkState, *, verbose: bool) -> tuple[str, ...]:
-    return ("to the user AS", *_direction(link.to_user, verbose=verbose))
-
-
-def _from_user(link: LinkState, *, verbose: bool) -> tuple[str, ...]:
-    return ("from the user AS", *_direction(link.from_user, verbose=verbose))
-
-
 def _direction(one: DirectionState | None, *, verbose: bool) -> tuple[str, ...]:
     if one is None:
         return ("nothing", *["-"] * (6 if verbose else 3))
-    counters = one.counters
-    drops = [counters.refused_packets, one.dropped_packets, one.backlog_bytes] if verbose else [one.drops]
-    numbers = [
-        counters.passed_bytes,
-        *([counters.passed_packets] if verbose else []),
-        *drops,
-        counters.heartbeat_packets,
-    ]
+    of = one.counters
+    numbers = [of.passed_bytes, one.drops, of.heartbeat_packets]
+    if verbose:
+        drops = (of.refused_packets, one.dropped_packets)
+        numbers = [of.passed_bytes, of.passed_packets, *drops, one.backlog_bytes, of.heartbeat_packets]
     return (limit_words(one.rate_kbit), *map(format_number, numbers))
 
 
@@ -230,3 +189,15 @@ def _unmatched_words(one: DirectionState | None) -> str:
         f"{limit_words(one.rate_kbit)}, {format_number(one.counters.passed_bytes)} B passed, "
         f"{format_number(one.drops)} packets dropped"
     )
+
+
+# --- both -----------------------------------------------------------------------------------------------------------
+
+
+def error_lines(problems: Iterable[Problem], failed: Mapping[int, str], what: str = "is not enforced") -> list[str]:
+    """Problems, and a line for each link that is not enforced, unless a problem says the same."""
+    said = list(problems)
+    messages = {one.message for one in said}
+    return problem_lines(said) + [
+        f"link {number} {what}: {why}" for number, why in sorted(failed.items()) if why not in messages
+    ]

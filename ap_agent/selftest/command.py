@@ -1,4 +1,9 @@
-"""The command `selftest`: sees whether it can run, starts `inside`, shows how far that is, returns what to print."""
+"""The command `selftest`: sees whether it can run, starts `inside`, shows how far that is, returns what to print.
+
+`inside` runs in network, mount and process namespaces of its own. The kernel ends every process in them when the first
+one ends, that one when its parent ends (PR_SET_PDEATHSIG), and with the last process all of its networks are gone. So
+there is nothing to clean up after SIGKILL, two self-tests cannot meet, and the host's network is not even in reach.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +15,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 from ap_agent.common.errors import AgentError
 from ap_agent.common.files import parse_json
 from ap_agent.common.outcome import Outcome
-from ap_agent.selftest import apart
 from ap_agent.selftest.needs import namespaces_refused, of_this_process, untried
 from ap_agent.selftest.report import Report, json_text, text
 
 PATIENCE_S = 110.0  # nearly twice as long as the other half allows itself
-_MODULE = "ap_agent.selftest.inside"
+_PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
+_APART = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 
 
 class SelfTestError(AgentError):
@@ -34,7 +40,7 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
     if any(one.is_in_the_way for one in found):
         return _outcome(Report((*found, *untried()), kernel=_kernel()), as_json=as_json)
     with _terminable():
-        said, complaints = _run(_Line(progress if progress is not None else sys.stderr))
+        said, complaints = _run(progress if progress is not None else sys.stderr)
     if "report" in said:
         return Outcome(said["exit_code"], json.dumps(said["report"], indent=2) if as_json else said["text"])
     if not said and complaints.startswith(("unshare:", "setpriv:")):
@@ -56,20 +62,36 @@ def _kernel() -> str:
     return f"{os.uname().sysname} {os.uname().release}"
 
 
-def _run(line: _Line) -> tuple[dict[str, Any], str]:
+def start() -> subprocess.Popen[str]:
+    """The other half; it ends at the latest with the calling thread.
+
+    A session of its own as well: Ctrl-C reaches only the caller, who ends it by `kill`.
+    """
+    return subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *_APART, sys.executable, "-m", "ap_agent.selftest.inside"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=_PACKAGE_FOLDER,
+        start_new_session=True,
+    )
+
+
+def _run(terminal: TextIO) -> tuple[dict[str, Any], str]:
     """The last line of the other half (empty: it never began), and what it complained of."""
-    process = apart.start(_MODULE)
+    process = start()
     watchdog = threading.Timer(PATIENCE_S, process.kill)
     watchdog.daemon = True
     watchdog.start()
     try:
-        said = _listen(process, line)
+        said = _listen(process, terminal)
         complaints = process.stderr.read() if process.stderr is not None else ""
         process.wait()
     finally:
-        line.clear()
+        _overwrite(terminal, "")
         watchdog.cancel()
-        process.kill()  # and with it everything that it started, see `apart`
+        process.kill()  # and with it everything that it started
         process.wait()
         for stream in (process.stdout, process.stderr):
             if stream is not None:
@@ -79,33 +101,22 @@ def _run(line: _Line) -> tuple[dict[str, Any], str]:
     return said, " ".join(complaints.split()[-80:])
 
 
-def _listen(process: subprocess.Popen[str], line: _Line) -> dict[str, Any]:
+def _listen(process: subprocess.Popen[str], terminal: TextIO) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for row in process.stdout or ():
         if not row.endswith("\n"):  # it was ended in the middle of a line
             break
         said = parse_json(row, allows_fractions=True)
         if "step" in said:
-            line.show(said["step"], said["left_s"])
+            _overwrite(terminal, f"self-test: {said['step']} (about {said['left_s']:.0f} s left)")
     return said
 
 
-class _Line:
-    """One line on a terminal that is written over; nothing elsewhere."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._is_shown = out.isatty()
-
-    def show(self, step: str, left_s: float) -> None:
-        if self._is_shown:
-            self._out.write(f"\r\033[Kself-test: {step} (about {left_s:.0f} s left)")
-            self._out.flush()
-
-    def clear(self) -> None:
-        if self._is_shown:
-            self._out.write("\r\033[K")
-            self._out.flush()
+def _overwrite(terminal: TextIO, words: str) -> None:
+    """One line that is written over; nothing where nobody watches."""
+    if terminal.isatty():
+        terminal.write(f"\r\033[K{words}")
+        terminal.flush()
 
 
 @contextmanager

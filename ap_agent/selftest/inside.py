@@ -1,5 +1,4 @@
-"""The half of the self-test that runs in namespaces of its own (`apart` starts it as a module): tries, enforces,
-measures, judges.
+"""The half of the self-test that runs in namespaces of its own (`command` starts it): tries, enforces, measures.
 
 Writes a line of JSON to stdout before each step, {"step": words, "left_s": seconds}, and in the end one with the
 report, {"report": document, "text": text, "exit_code": number}.
@@ -7,8 +6,11 @@ report, {"report": document, "text": text, "exit_code": number}.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,17 +19,7 @@ from pathlib import Path
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.wanted import Wanted
-from ap_agent.selftest import apart
-from ap_agent.selftest.cases import (
-    AP_ADDRESS,
-    PREFIX_LENGTH,
-    ROUNDS,
-    Case,
-    Direction,
-    Round,
-    all_cases,
-    wanted,
-)
+from ap_agent.selftest.cases import AP_ADDRESS, PREFIX_LENGTH, ROUNDS, Case, Direction, Round, all_cases, wanted
 from ap_agent.selftest.measure import AP_MAC, DEV, USERS_MAC, TwoHosts
 from ap_agent.selftest.needs import Need, of_this_process, try_all, try_program
 from ap_agent.selftest.report import Report, document, text
@@ -39,6 +31,7 @@ MAPS_DIR = Path("/run/scionlab-bw-selftest")  # on a /run that only this process
 LONGEST_S = 60.0  # no measurement is begun that would end later
 _OVERHEAD_S = 1.5  # of a round: starting its processes, waiting for stragglers
 _PREPARING_S = 2.0
+_MNT_DETACH = 2  # <linux/mount.h>
 
 Say = Callable[[str, float], None]  # what begins now, and about how many seconds are left
 
@@ -46,24 +39,14 @@ Say = Callable[[str, float], None]  # what begins now, and about how many second
 class Course:
     """One self-test from beginning to end."""
 
-    def __init__(
-        self,
-        say: Say,
-        rounds: Sequence[Round] = ROUNDS,
-        longest_s: float = LONGEST_S,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, say: Say, rounds: Sequence[Round] = ROUNDS, longest_s: float = LONGEST_S) -> None:
         self._say = say
         self._longest_s = longest_s
-        self._rounds = rounds
-        self._monotonic = monotonic
-        self._began = monotonic()
-        self._left = list(rounds)
+        self._began = time.monotonic()
+        self._left = list(rounds)  # to be measured
+        self._cases = all_cases(rounds)
         self._needs: list[Need] = []
-
-    def begin(self) -> None:
-        """A sign of life: there are namespaces."""
-        self._say("two throw-away hosts", self._left_s() + _PREPARING_S)
+        say("two throw-away hosts", self._left_s() + _PREPARING_S)  # a sign of life: there are namespaces
 
     def run(self, lab: Lab) -> Report:
         """Raises `LabError` where two hosts cannot be made."""
@@ -71,16 +54,16 @@ class Course:
         self._needs = [*of_this_process(), *try_all(lab.namespace("probe").run)]
         if any(one.is_in_the_way for one in self._needs):
             return self._report()
-        ap, users = two_hosts(lab, all_cases(self._rounds))
+        ap, users = two_hosts(lab, self._cases)
         engine = ap.call(lambda: Engine(MAPS_DIR))
         try:
-            self._needs.append(try_program(lambda: ap.call(lambda: engine.enforce(wanted(all_cases(self._rounds))))))
+            self._needs.append(try_program(lambda: ap.call(lambda: engine.enforce(wanted(self._cases)))))
             return self._report() if self._needs[-1].is_in_the_way else self._measured(ap, users, engine)
         finally:
             engine.close()
 
     def _measured(self, ap: Namespace, users: Namespace, engine: Engine) -> Report:
-        faults = ap.call(lambda: enforce(engine, all_cases(self._rounds)))
+        faults = ap.call(lambda: enforce(engine, self._cases))
         if faults:
             return self._report(faults=faults)
         judged, stopped = self._measure_all(TwoHosts(ap, users, lambda *row: refused(engine, *row)))
@@ -88,13 +71,12 @@ class Course:
 
     def _report(self, judged: Sequence[Judged] = (), faults: Sequence[str] = (), stopped: Sequence[str] = ()) -> Report:
         kernel = f"{os.uname().sysname} {os.uname().release}"
-        seconds = self._monotonic() - self._began
-        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), kernel, seconds)
+        return Report(tuple(self._needs), tuple(judged), tuple(faults), tuple(stopped), kernel, self._elapsed_s())
 
     def _measure_all(self, hosts: TwoHosts) -> tuple[list[Judged], list[str]]:
         found: list[Judged] = []
         stopped: list[str] = []
-        for one in self._rounds:
+        for one in tuple(self._left):
             if self._elapsed_s() + one.seconds > self._longest_s:
                 stopped.append(
                     f"{one.title} and what follows was not measured: this machine took too long before that."
@@ -120,10 +102,29 @@ class Course:
         return [old if old.verdict is Verdict.HOLDS else new for old, new in zip(first, second, strict=True)]
 
     def _elapsed_s(self) -> float:
-        return self._monotonic() - self._began
+        return time.monotonic() - self._began
 
     def _left_s(self) -> float:
         return sum(one.seconds + _OVERHEAD_S for one in self._left)
+
+
+def settle_in() -> None:
+    """To be called first: names of namespaces that are made from here on lie on a /run that only we see.
+
+    The host's names are let go of: as long as they stayed mounted here, a namespace that somebody deletes would live.
+    Raises `LabError`.
+    """
+    if os.getpid() != 1:
+        raise LabError("The self-test's inner half runs in namespaces of its own only; call `selftest`.")
+    libc = ctypes.CDLL(None, use_errno=True)
+    while libc.umount2(b"/run/netns", _MNT_DETACH) == 0:
+        pass
+    if libc.mount(b"selftest", b"/run", b"tmpfs", 0, b"size=1m") != 0:
+        raise LabError(f"a /run of its own cannot be mounted: {os.strerror(ctypes.get_errno())}")
+    Path("/run/netns").mkdir()
+    # The module would make two devices of its own on the host, ifb0 and ifb1, if the kernel loaded it by itself.
+    if not Path("/sys/module/ifb").exists() and shutil.which("modprobe") is not None:
+        subprocess.run(["modprobe", "--quiet", "ifb", "numifbs=0"], capture_output=True, check=False, timeout=30)
 
 
 def two_hosts(lab: Lab, cases: Sequence[Case]) -> tuple[Namespace, Namespace]:
@@ -188,8 +189,7 @@ def _tell(**what: object) -> None:
 def main() -> int:
     """See the module's head."""
     course = Course(lambda step, left_s: _tell(step=step, left_s=round(left_s, 1)))
-    course.begin()
-    apart.settle_in()
+    settle_in()
     with Lab(PREFIX) as lab:
         report = course.run(lab)
     _tell(report=document(report), text=text(report), exit_code=report.exit_code)

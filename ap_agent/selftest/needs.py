@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.libbpf import OLDEST_KERNEL
-from ap_agent.selftest import apart
 from measuring.netns import LabError
 
 
@@ -45,52 +44,33 @@ class Need:
 
 
 class Feature(NamedTuple):
-    """Something of the kernel, tried by commands of iproute2: a witness that is not our own netlink code."""
+    """Something of the kernel, tried by a command of iproute2: a witness that is not our own netlink code."""
 
     name: str
     module: str
     purpose: str
-    commands: tuple[str, ...]
+    command: str
 
 
 _YES = "protocol all bpf bytecode '1,6 0 0 4294967295'"  # a filter whose program always matches
 _REDIRECT = "action mirred egress redirect dev probeifb"
 _CLASS = "htb rate 500kbit burst 4000 cburst 4000"
+_ON_IFB = "add dev probeifb parent"
 # Each needs what stands above it.
 FEATURES = (
-    Feature("veth", "veth", "the wire between the two throw-away hosts", ("ip link add probe0 type veth peer probe1",)),
-    Feature("ifb", "ifb", "the devices where admitted packets wait for their turn", ("ip link add probeifb type ifb",)),
+    Feature("veth", "veth", "the wire between the two throw-away hosts", "ip link add probe0 type veth peer probe1"),
+    Feature("ifb", "ifb", "the devices where admitted packets wait for their turn", "ip link add probeifb type ifb"),
+    Feature("htb", "sch_htb", "the root of those devices", "tc qdisc add dev probeifb root handle 51b0: htb default 0"),
+    Feature("class", "sch_htb", "the rate of each link", f"tc class {_ON_IFB} 51b0: classid 51b0:1 {_CLASS}"),
+    Feature("bfifo", "sch_fifo", "bounded queues", f"tc qdisc {_ON_IFB} 51b0:1 handle 1: bfifo limit 160000"),
+    Feature("clsact", "sch_ingress", "where packets of a network card are looked at", "tc qdisc add dev probe0 clsact"),
+    Feature("cls_bpf", "cls_bpf", "the program that looks", f"tc filter add dev probe0 egress pref 1 {_YES} da"),
     Feature(
-        "htb",
-        "sch_htb",
-        "the rate of each link",
-        (
-            "tc qdisc add dev probeifb root handle 51b0: htb default 0",
-            f"tc class add dev probeifb parent 51b0: classid 51b0:1 {_CLASS}",
-        ),
-    ),
-    Feature(
-        "bfifo",
-        "sch_fifo",
-        "queues that are bounded in bytes",
-        ("tc qdisc add dev probeifb parent 51b0:1 handle 1: bfifo limit 160000",),
-    ),
-    Feature(
-        "clsact",
-        "sch_ingress",
-        "the two places of a network card where packets are looked at",
-        ("tc qdisc add dev probe0 clsact",),
-    ),
-    Feature(
-        "cls_bpf", "cls_bpf", "having a program look at them", (f"tc filter add dev probe0 egress pref 1 {_YES} da",)
-    ),
-    Feature(
-        "mirred",
-        "act_mirred",
-        "leading what is admitted to the IFB",
-        (f"tc filter add dev probe0 ingress pref 2 {_YES} {_REDIRECT}",),
+        "mirred", "act_mirred", "the way to the IFB", f"tc filter add dev probe0 ingress pref 2 {_YES} {_REDIRECT}"
     ),
 )
+# The programs that are needed, with the package of Debian that has each.
+PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
 _CAPABILITIES = (  # <linux/capability.h>
     ("CAP_NET_ADMIN", 12, "changing the kernel's traffic control"),
     ("CAP_BPF", 39, "loading the limiter's program"),
@@ -115,7 +95,7 @@ def of_this_process(status: str | None = None, release: str | None = None) -> li
     return [
         *(_capability(name, purpose, is_there=bool(bits >> bit & 1)) for name, bit, purpose in _CAPABILITIES),
         _kernel(release or os.uname().release),
-        *(_program(name, package) for name, package in apart.PROGRAMS.items()),
+        *(_program(name, package) for name, package in PROGRAMS.items()),
     ]
 
 
@@ -174,8 +154,7 @@ def try_all(run: Callable[..., str]) -> list[Need]:
 
 def _try(feature: Feature, run: Callable[..., str]) -> Need:
     try:
-        for command in feature.commands:
-            run(*shlex.split(command))
+        run(*shlex.split(feature.command))
     except LabError as exc:
         remedy = (
             f"Load the kernel module: modprobe {feature.module}. Where there is none, boot a kernel that has it; "

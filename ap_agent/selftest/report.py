@@ -79,19 +79,8 @@ def text(report: Report) -> str:
     return "\n\n".join([*parts, _result_lines(report)])
 
 
-_HEADINGS = (
-    "LIMIT",
-    "DIRECTION",
-    "IP",
-    "WITH",
-    "MEASURED",
-    "OFF",
-    "ALLOWED",
-    "BURST",
-    "ALLOWED",
-    "HEARTBEATS",
-    "VERDICT",
-)
+_OFF, _BURST = ("OFF", "ALLOWED"), ("BURST", "ALLOWED")
+_HEADINGS = ("LIMIT", "DIRECTION", "IP", "WITH", "MEASURED", *_OFF, *_BURST, "HEARTBEATS", "VERDICT")
 _RIGHT = frozenset({"LIMIT", "MEASURED", "OFF", "BURST", "ALLOWED", "HEARTBEATS"})
 _LEGEND = """\
 LIMIT and MEASURED in kbit/s of Ethernet frames (L2, headers included), at the receiver, from the second second on.

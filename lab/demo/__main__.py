@@ -2,8 +2,8 @@
 
 A Coordination Service, an attachment point with its agent and some user ASes live in network namespaces. Limits are
 entered in the real web form, reach the kernel through the real agent, and are measured with real traffic. It ends by
-itself; the exit status is 0 only if every limit held within 2 % in both directions, every heartbeat arrived, and the
-bystander was not slowed.
+itself; the exit status is 0 only if every limit held within 2 % in both directions, every heartbeat arrived, the
+bystander was not slowed, the links shared a total, and nothing of an observed link was refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from lab.browser import PageError
 from lab.demo import report
 from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
-from lab.demo.traffic import measure
+from lab.demo.traffic import Measured, measure
 from lab.demo.without_root import show_without_root
 from lab.demo.world import AP_DEFAULT_KBIT, PREFIX, SITE_ADDRESS, SITE_URL, USER_ASES, UserAs, World
 from lab.folders import TemporaryFolder, remove_abandoned
@@ -32,12 +33,15 @@ from lab.service import CoordinationService, ServiceError
 from measuring.netns import Lab, LabError, available, cleanup_stale
 
 SAVE_TO_KERNEL_S = 1.0  # what the median of the changes must stay below
-ENFORCED_DEADLINE_S = 30.0
+CONFIRMED_DEADLINE_S = 30.0
 LOWERED_DEFAULT_KBIT = 20_000
 RAISED_KBIT = 4_000
+TOTAL_KBIT = 12_000  # of 4,000 + 20,000: each gets half of its limit
 KEEP_OPEN_PORT = 8000
 MINIMUM_SECONDS, MAXIMUM_SECONDS = 3.0, 600.0  # the first second is not measured
 CHANGED = (USER_ASES[1], USER_ASES[2], USER_ASES[3])  # raised, blocked, clamped by a lower default
+SHARING = (USER_ASES[1], USER_ASES[3])
+OBSERVED = USER_ASES[4]
 
 
 Step = Callable[[str], None]
@@ -109,7 +113,7 @@ def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
             site = DemoSite(service, world.service.call)
             host = site.set_up(sorted({user_as.owner for user_as in USER_ASES}))
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
-            agent = DemoAgent(world.ap, folder / "agent")
+            agent = DemoAgent(world.ap, folder / "agent", "usage_interval_s = 2\n")
             step("The attachment point enrols with a one-time token; it will believe only what this key signed")
             print("\n".join(f"  {line}" for line in agent.enrol(host.token)[:2]))
             step("Starting the limiter (rights, no network) and the agent (network, no rights) on the attachment point")
@@ -142,6 +146,8 @@ class Story:
         self.verdicts.append(report.judge_idle(self.agent))
         self._change()
         self._measure(CHANGED, max(4.0, seconds - 2))
+        self._share(max(5.0, seconds - 2))
+        self._observe(max(4.0, seconds - 3))
         print(report.summary(self.verdicts))
         return 0 if all(verdict.holds for verdict in self.verdicts) else 1
 
@@ -149,14 +155,40 @@ class Story:
         self.step(f"Seven user ASes are created in the web form, with limits up to {AP_DEFAULT_KBIT:,} kbit/s")
         for user_as in USER_ASES:
             self.site.create_user_as(user_as, self.attachment_point_id)
-        _wait_until_enforced(self.site, USER_ASES)
+        _wait_until_stage(self.site, USER_ASES, "enforced")
 
     def _measure(self, user_ases: tuple[UserAs, ...], seconds: float) -> None:
         self.step(f"Traffic far above the limits over {len(user_ases)} links, both directions at once, {seconds:g} s")
-        ap_ports = {user_as.label: int(self.site.link(user_as)["attachment_point_port"]) for user_as in user_ases}
-        measured = measure(self.world, user_ases, seconds=seconds, ap_ports=ap_ports)
+        measured = self._measured(user_ases, seconds)
         print(report.table(self.site, self.agent, measured))
         self.verdicts += report.judge(self.site, measured)
+
+    def _measured(self, user_ases: tuple[UserAs, ...], seconds: float) -> Measured:
+        ap_ports = {user_as.label: int(self.site.link(user_as)["attachment_point_port"]) for user_as in user_ases}
+        return measure(self.world, user_ases, seconds=seconds, ap_ports=ap_ports)
+
+    def _share(self, seconds: float) -> None:
+        names = " and ".join(user_as.label for user_as in SHARING)
+        self.step(
+            f"The administrator caps all links together at {TOTAL_KBIT:,} kbit/s; {names} send above their limits, "
+            f"{seconds:g} s"
+        )
+        self.site.set_ap_total(self.attachment_point_id, TOTAL_KBIT)
+        _wait_until(lambda: self.site.status(SHARING[0])["total"]["is_in_force"], "the total is not in force")
+        measured = self._measured(SHARING, seconds)
+        print(report.total_text(self.site, measured, TOTAL_KBIT))
+        self.verdicts += report.judge_total(self.site, measured, TOTAL_KBIT)
+
+    def _observe(self, seconds: float) -> None:
+        self.step(f"{OBSERVED.label}'s link is only observed from now on: measured, nothing refused; {seconds:g} s")
+        self.site.observe(OBSERVED)
+        _wait_until_stage(self.site, (OBSERVED,), "observed")
+        interface_id = int(self.site.link(OBSERVED)["attachment_point_interface_id"])
+        before = self.agent.refused(interface_id)
+        measured = self._measured((OBSERVED,), seconds)
+        counted = self.agent.refused(interface_id) - before
+        print(report.observed_text(self.site, self.agent, measured, counted))
+        self.verdicts += report.judge_observed(self.site, self.agent, measured, counted)
 
     def _change(self) -> None:
         raised, blocked, clamped = CHANGED
@@ -174,7 +206,7 @@ class Story:
             )
         )
         self.verdicts.append(report.judge_changes(took_s, SAVE_TO_KERNEL_S))
-        _wait_until_enforced(self.site, CHANGED)
+        _wait_until_stage(self.site, CHANGED, "enforced")
 
     def _timed(self, user_as: UserAs, kbit: int, save: Callable[[], float]) -> float:
         took_s = self.agent.time_until_rate(self.site, user_as, kbit, save)
@@ -182,16 +214,23 @@ class Story:
         return took_s
 
 
-def _wait_until_enforced(site: DemoSite, user_ases: tuple[UserAs, ...]) -> None:
-    """Until the site itself says that every link is enforced: the receipt closes the loop. Raises `DemoError`."""
-    deadline = time.monotonic() + ENFORCED_DEADLINE_S
-    waiting = list(user_ases)
-    while waiting:
-        waiting = [user_as for user_as in waiting if site.status(user_as)["stage"] != "enforced"]
-        if waiting and time.monotonic() > deadline:
-            texts = "; ".join(f"{user_as.label}: {site.status(user_as)['text']}" for user_as in waiting)
-            raise DemoError(f"not enforced within {ENFORCED_DEADLINE_S:g} s: {texts}")
-        time.sleep(0.2 if waiting else 0)
+def _wait_until_stage(site: DemoSite, user_ases: tuple[UserAs, ...], stage: str) -> None:
+    """Until the site itself says so of every link: the receipt closes the loop. Raises `DemoError`."""
+    for user_as in user_ases:
+        _wait_until(partial(_is_at, site, user_as, stage), f"{user_as.label} is not {stage}")
+
+
+def _is_at(site: DemoSite, user_as: UserAs, stage: str) -> bool:
+    return bool(site.status(user_as)["stage"] == stage)
+
+
+def _wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Raises `DemoError` with `what` was waited for."""
+    deadline = time.monotonic() + CONFIRMED_DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise DemoError(f"{what} within {CONFIRMED_DEADLINE_S:g} s")
+        time.sleep(0.2)
 
 
 def _keep_open(world: World, service: CoordinationService) -> None:

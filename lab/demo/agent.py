@@ -7,6 +7,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab import witness
@@ -19,6 +20,7 @@ IFBS = (("slbw0", 0), ("slbw1", 0x1000))  # to the user, from the user; bit of t
 MAJOR = "51b0"
 _LOOK_INTERVAL_S = 0.02
 _CHANGE_DEADLINE_S = 30.0
+_STATE_DEADLINE_S = 30.0
 
 
 def programs(ap: Namespace | None, folder: Path, more: str = "") -> Processes:
@@ -81,6 +83,28 @@ class DemoAgent:
         """How many kernel writes a further pass would make: `plan --json`, which touches nothing."""
         text = self.programs.run("limiter", "plan", "--json", check=False)
         return len(json.loads(text)["operations"])
+
+    def shown(self, interface_id: int) -> list[str]:
+        """The headings of the limiter's `show`, and the rows of one link (one for each direction)."""
+        lines = self.programs.run("limiter", "show", check=False).splitlines()
+        heading = next(number for number, line in enumerate(lines) if line.startswith("LINK"))
+        first = next(number for number, line in enumerate(lines) if line.split()[:1] == [str(interface_id)])
+        return [lines[heading], *lines[first : first + 2]]
+
+    def refused(self, interface_id: int) -> int:
+        """Packets of both directions that the limiter counted as above the limit, in a state that it writes from now
+        on. Raises `LabError`."""
+        now = datetime.now(UTC)
+
+        def is_newer() -> bool:
+            state = self.programs.state()
+            return state is not None and state.written_at > now
+
+        self.programs.until(is_newer, _STATE_DEADLINE_S, "the limiter wrote no state")
+        state = self.programs.state()
+        link = state.links[interface_id] if state is not None else None
+        both = (link.to_user, link.from_user) if link is not None else ()
+        return sum(one.counters.refused_packets for one in both if one is not None)
 
     # --- the kernel, by tc ----------------------------------------------------------------------------------------
 

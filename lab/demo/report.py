@@ -12,7 +12,9 @@ from lab.demo.traffic import LinkMeasurement, Measured
 from lab.demo.world import ADMIN, BYSTANDER_KBIT, PASSWORD, USER_ASES, UserAs
 from measuring.judge import RATE_TOLERANCE
 
-BYSTANDER_LOSS_TOLERANCE = 0.001  # of its packets: what a bystander loses without any limit on two busy cores
+UNLIMITED_LOSS_TOLERANCE = 0.001  # of all packets: what is lost without any limit on two busy cores
+COUNTED_TOLERANCE = 0.05  # of all packets: the first ones find room
+SHARE_TOLERANCE = 0.03  # of a share of the total: it follows what the links send, every 150 ms
 
 _HEAD = (
     ("user AS", "", ""),
@@ -50,7 +52,7 @@ def _bystander_line(measured: Measured) -> str:
 
 def _link_row(site: DemoSite, agent: DemoAgent, one: LinkMeasurement) -> tuple[str, ...]:
     link = site.link(one.user_as)
-    to_user, from_user = agent.kernel_rates_kbit(int(link["attachment_point_interface_id"]))
+    to_user, from_user = agent.kernel_rates_kbit(_interface_id(site, one))
     enforced = int(link["status"]["wanted_kbit"])
     return (
         one.user_as.label,
@@ -108,7 +110,7 @@ def judge(site: DemoSite, measured: Measured) -> list[Verdict]:
         if limit_kbit:
             every = one.heartbeats_arrived == one.heartbeats_sent
             verdicts.append(Verdict(f"{name}: {one.heartbeats_arrived} of {one.heartbeats_sent} heartbeats", every))
-    allowed = BYSTANDER_LOSS_TOLERANCE * measured.bystander_sent
+    allowed = UNLIMITED_LOSS_TOLERANCE * measured.bystander_sent
     claim = f"bystander: {measured.bystander_lost} of {measured.bystander_sent:,} packets lost"
     verdicts.append(Verdict(claim, measured.bystander_sent > 0 and measured.bystander_lost <= allowed))
     return verdicts
@@ -133,6 +135,91 @@ def judge_changes(took_s: Sequence[float], allowed_s: float) -> Verdict:
     return Verdict(f"Save to the kernel: median {middle_s:.2f} s, allowed {allowed_s:g} s", middle_s < allowed_s)
 
 
+_SHARE_HEAD = (
+    ("user AS", ""),
+    ("limit", "kbit/s"),
+    ("share", "kbit/s"),
+    ("to user AS", "kbit/s L2"),
+    ("from user AS", "kbit/s L2"),
+    ("heartbeats", "of sent"),
+)
+
+
+def _shares(site: DemoSite, measured: Measured, total_kbit: int) -> list[tuple[LinkMeasurement, int, float]]:
+    """Each link, its limit, and its part of the total: all of them send more than that."""
+    limits = [int(site.status(one.user_as)["wanted_kbit"]) for one in measured.links]
+    return [(one, limit, total_kbit * limit / sum(limits)) for one, limit in zip(measured.links, limits, strict=True)]
+
+
+def total_text(site: DemoSite, measured: Measured, total_kbit: int) -> str:
+    """What each link got of the total, and all of them together."""
+    rows = [
+        (
+            one.user_as.label,
+            f"{limit:,}",
+            f"{share:,.0f}",
+            f"{one.to_user_kbit:,.1f} ({one.to_user_kbit / share - 1:+.2%})",
+            f"{one.from_user_kbit:,.1f} ({one.from_user_kbit / share - 1:+.2%})",
+            f"{one.heartbeats_arrived} of {one.heartbeats_sent}",
+        )
+        for one, limit, share in _shares(site, measured, total_kbit)
+    ]
+    to, from_ = (sum(getattr(one, name) for one in measured.links) for name in ("to_user_kbit", "from_user_kbit"))
+    said = site.status(measured.links[0].user_as)["total"]["text"]
+    together = f"  Together {to:,.0f} kbit/s to the user ASes and {from_:,.0f} from them."
+    return f"{_aligned(_SHARE_HEAD, rows)}\n{together}\n  The site says: {said}"
+
+
+def judge_total(site: DemoSite, measured: Measured, total_kbit: int) -> list[Verdict]:
+    verdicts = []
+    for one, _, share in _shares(site, measured, total_kbit):
+        name = one.user_as.label
+        for direction, kbit in (("to", one.to_user_kbit), ("from", one.from_user_kbit)):
+            claim = f"{name}: {kbit:,.1f} kbit/s {direction} the user AS, share of the total {share:,.0f}"
+            verdicts.append(Verdict(claim, abs(kbit / share - 1) <= SHARE_TOLERANCE))
+        every = one.heartbeats_arrived == one.heartbeats_sent
+        claim = f"{name}: {one.heartbeats_arrived} of {one.heartbeats_sent} heartbeats below the total"
+        verdicts.append(Verdict(claim, every))
+    return verdicts
+
+
+def observed_text(site: DemoSite, agent: DemoAgent, measured: Measured, counted: int) -> str:
+    """What arrived, what the site says, and the link's rows of `show`. `counted`: packets above the limit."""
+    (one,) = measured.links
+    limit_kbit = int(site.status(one.user_as)["wanted_kbit"])
+    arrived = f"{one.to_user_kbit:,.0f} arrived at the user AS, {one.from_user_kbit:,.0f} from it"
+    return "\n".join(
+        [
+            f"  Limit {limit_kbit:,} kbit/s, {one.user_as.offered_kbit:,} offered each way: {arrived};",
+            f"  {one.lost:,} of {one.sent:,} packets lost, {counted:,} counted as above the limit.",
+            f"  The site says: {site.status(one.user_as)['text']}",
+            "  `scionlab-bw-limiter show`:",
+            *(f"    {line}" for line in agent.shown(_interface_id(site, one))),
+        ]
+    )
+
+
+def judge_observed(site: DemoSite, agent: DemoAgent, measured: Measured, counted: int) -> list[Verdict]:
+    (one,) = measured.links
+    name = one.user_as.label
+    lost = f"{name}, observed: {one.lost:,} of {one.sent:,} packets lost"
+    above = 1 - int(site.status(one.user_as)["wanted_kbit"]) / one.user_as.offered_kbit
+    said = " ".join(agent.shown(_interface_id(site, one)))
+    return [
+        Verdict(lost, one.sent > 0 and one.lost <= UNLIMITED_LOSS_TOLERANCE * one.sent),
+        Verdict(
+            f"{name}, observed: {counted:,} of {one.sent:,} packets counted as above the limit",
+            abs(counted / one.sent - above) <= COUNTED_TOLERANCE,
+        ),
+        Verdict(f'{name}: `show` says "observed"', "observed" in said),
+        Verdict(f'{name}: the page says "Observed"', "Observed" in site.words(one.user_as)),
+    ]
+
+
+def _interface_id(site: DemoSite, one: LinkMeasurement) -> int:
+    return int(site.link(one.user_as)["attachment_point_interface_id"])
+
+
 def summary(verdicts: Sequence[Verdict]) -> str:
     """The end of the story: how many claims held, and each that did not."""
     failed = [verdict.claim for verdict in verdicts if not verdict.holds]
@@ -148,7 +235,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     else:
         lines.append(
             f"All {len(verdicts)} checks held: each limit within {tolerance} both ways, every heartbeat, the "
-            "bystander, the time from Save to the kernel."
+            "bystander,\nthe time from Save to the kernel, the total, and the observed link."
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What people do on the demo's web site: users make ASes and change limits, an administrator lowers a default.
+"""What people do on the demo's web site: users make ASes and change limits, an administrator sets what holds for many.
 
 Everything a person would do goes over HTTP as a person would do it (`lab.browser`). Only the attachment point itself is
 put into the database directly, as its operators would have done long before.
@@ -122,14 +122,26 @@ class DemoSite:
     # --- administrators ------------------------------------------------------------------------------------------
 
     def set_ap_default(self, attachment_point_id: int, kbit: int) -> float:
-        """Change the AP's default on its page in Django admin; returns when "Save" was pressed. Raises `PageError`."""
+        """The most that each link may get; returns when "Save" was pressed. Raises `PageError`."""
+        return self._administrate(f"attachmentpoint/{attachment_point_id}", "default_bandwidth_kbit", str(kbit))
+
+    def set_ap_total(self, attachment_point_id: int, kbit: int) -> None:
+        """What all links together may carry in each direction. Raises `PageError`."""
+        self._administrate(f"attachmentpoint/{attachment_point_id}", "total_kbit", str(kbit))
+
+    def observe(self, user_as: UserAs) -> None:
+        """Let the user AS's Link be measured only. Raises `PageError`."""
+        self._administrate(f"link/{self.link(user_as)['id']}", "observe_only", "on")
+
+    def _administrate(self, what: str, field_name: str, value: str) -> float:
+        """Change one field on a page of Django admin; returns when "Save" was pressed."""
 
         def fill_in() -> float:
             browser = self._browser(ADMIN, "/admin/login/")
-            page = browser.open(f"/admin/scionlab/attachmentpoint/{attachment_point_id}/change/")
-            form = page.form("default_bandwidth_kbit")
+            page = browser.open(f"/admin/scionlab/{what}/change/")
             saved_at = time.monotonic()
-            _require(browser.send(page, form, {"default_bandwidth_kbit": str(kbit)}, button="Save"), leaves=page.url)
+            answer = browser.send(page, page.form("reason"), {field_name: value}, button="Save")
+            _require(answer, leaves=page.url)
             return saved_at
 
         return float(self._inside(fill_in))

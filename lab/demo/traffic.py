@@ -25,6 +25,8 @@ class LinkMeasurement:
     heartbeats_arrived: int
     to_user_beats: HeartbeatReport
     from_user_beats: HeartbeatReport
+    sent: int  # data packets of both directions
+    lost: int
 
 
 @dataclass(frozen=True)
@@ -77,4 +79,6 @@ def _link(results: Results, world: World, user_as: UserAs) -> LinkMeasurement:
         heartbeats_arrived=sum(len(results.at(end, name).heartbeats) for end in both_ends),
         to_user_beats=results.heartbeats(user, name),
         from_user_beats=results.heartbeats(world.ap, name),
+        sent=sum(results.at(end, name).sent() for end in both_ends),
+        lost=sum(results.lost(end, name) for end in both_ends),
     )

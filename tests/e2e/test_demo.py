@@ -82,6 +82,17 @@ def test_demo_confirms_each_limit_and_leaves_nothing_after_one_that_was_killed()
     assert re.search(r"^  Pinned key: [0-9a-f]{32}, valid until ", done.stdout, flags=re.MULTILINE)
     assert re.search(r"^  Median from Save to the kernel: 0\.[0-9]{2} s", done.stdout, flags=re.MULTILINE)
     assert "would make 0 writes" in done.stdout
+    assert re.search(
+        r"^  Together 1[12],[0-9]{3} kbit/s to the user ASes and 1[12],[0-9]{3} from", done.stdout, re.MULTILINE
+    )
+    assert (
+        "The site says: All links together carry at most 12\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s" in done.stdout
+    )
+    assert re.search(
+        r"^  [0-9]+ of [0-9,]+ packets lost, [0-9,]+ counted as above the limit\.$", done.stdout, re.MULTILINE
+    )
+    assert "The site says: Observed: nothing is limited" in done.stdout
+    assert re.search(r"^ +5 +17-ffaa:1:5 +192\.0\.2\.15:50000 +observed +to the user AS ", done.stdout, re.MULTILINE)
     assert _left_over() == []
     assert _folders() - folders_before == set()
 

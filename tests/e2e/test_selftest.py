@@ -130,11 +130,11 @@ def test_a_wrong_limiter_fails(host: Namespace) -> None:
         import json
         import sys
         from dataclasses import replace
-        from ap_agent.selftest import apart, inside
+        from ap_agent.selftest import inside
         from ap_agent.selftest.cases import BLOCKED, BYSTANDER, SLOW, Direction, Round
         from ap_agent.selftest.report import document
         from measuring.netns import Lab
-        apart.settle_in()
+        inside.settle_in()
         told = inside.wanted
         wrong = {2: 1_050, 3: 9_000, BLOCKED.number: 500, BYSTANDER.number: 0}
         inside.wanted = lambda cases: told(

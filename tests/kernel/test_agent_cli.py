@@ -107,7 +107,7 @@ def test_once_enforces_a_file_and_reset_leaves_the_host_as_it_was(operator: Oper
 
     planned = operator.limiter("plan", "--link-info", path)
     assert planned.returncode == 0, planned.stderr
-    assert "touches no foreign object (-v lists them)." in planned.stdout
+    assert "(-v lists them); touches no foreign object." in planned.stdout
     assert operator.host.snapshot() == before
     done = operator.limiter("once", "--link-info", path)
 
@@ -176,7 +176,10 @@ def test_looking_needs_no_right_and_changing_says_which(operator: Operator) -> N
     assert "touches no foreign object" in planned.stdout
     refused = operator.run(*without, *LIMITER, "once", "--link-info", path, "--config", operator.config)
     assert refused.returncode == 3
-    assert refused.stderr == "once: Changing limits needs root (CAP_NET_ADMIN and CAP_BPF); use sudo.\n"
+    assert (
+        refused.stderr
+        == "scionlab-bw-limiter once: Changing limits needs root (CAP_NET_ADMIN and CAP_BPF); use sudo.\n"
+    )
 
 
 # --- the service ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.hold import Hold, uptime
 from ap_agent.agent.store import Store
-from ap_agent.commands import agent_commands
+from ap_agent.commands import agent_cli
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, NOTHING_NEW, OK, USAGE
 from ap_agent.document.signatures import Keyring
@@ -30,7 +30,7 @@ from tests.agent_service import Service, like_the_service, status
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(agent_commands, "_LIMITER_ANSWERS_S", 0.3)
+    monkeypatch.setattr(agent_cli, "_LIMITER_ANSWERS_S", 0.3)
     return Host(tmp_path, capsys)
 
 
@@ -118,7 +118,7 @@ def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
 
 def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host) -> None:
     assert host.agent("show") == NOT_DONE
-    assert "The limiter has written nothing yet" in host.err
+    assert "The limiter has written nothing since the boot" in host.err
     host.store()
     limiter_says(host)
     assert host.agent("show") == NOT_DONE
@@ -128,7 +128,7 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
         assert "17-ffaa:1:b6" in host.out
         limiter_says(host, written_at=datetime.now(UTC) - timedelta(seconds=61))
         assert host.agent("show") == NOT_DONE
-        assert host.out.startswith("OLD: read from the kernel ")
+        assert host.out.startswith("OLD: Counted ")
         limiter_says(host, is_running=False)
         assert host.agent("show", "--json") == NOT_DONE
         assert json.loads(host.out)["is_running"] is False

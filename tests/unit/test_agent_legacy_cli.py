@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.commands import legacy_cli, limiter_commands
+from ap_agent.commands import legacy_cli, limiter_cli
 from ap_agent.commands.operator_choice import OperatorChoice, load_choice
 from ap_agent.common.errors import AgentError
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, OK, USAGE
+from ap_agent.document.state import Counters
 from tests.agent_bundles import PINNED, entry
 from tests.agent_host import ROOT, Host
 
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(limiter_commands, "require_rights", lambda *_: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(limiter_cli, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 
@@ -102,9 +103,12 @@ def test_bad_file_is_not_stored(host: Host) -> None:
 def test_s_shows_and_changes_nothing(host: Host) -> None:
     host.thesis("-l", "-p", host.link_info())
     before = list(host.engine.passes)
+    host.engine.count[1, "to_user"] = Counters(123_456_789, 9, 0, 0, 0, 0)
 
     host.thesis("-s")
     assert "500 kbit/s" in host.out
+    assert "123 456 789" in host.out  # counted since -l
+    assert "192.0.2.11:50000" in host.out  # of the file that -p stored
     assert host.engine.passes == before
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.commands import limiter_commands
+from ap_agent.commands import limiter_cli
 from ap_agent.common.errors import NotPermittedError, ProgramError
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, NOT_PERMITTED, OK, USAGE
@@ -20,7 +20,7 @@ from tests.agent_host import LINKS, Host
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(limiter_commands, "require_rights", lambda *_: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(limiter_cli, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 
@@ -139,7 +139,7 @@ def test_reset_takes_everything_off_and_leaves_the_reason_for_the_agent(host: Ho
 
 def test_show_says_how_old_the_state_is(host: Host) -> None:
     assert host.limiter("show") == NOT_DONE
-    assert "Nothing was limited here since the boot" in host.err
+    assert "The limiter has written nothing since the boot" in host.err
     host.limiter("once", "--link-info", host.link_info())
     assert host.limiter("show", "-v") == NOT_DONE
     assert "The limiter is not running; the limits that it set stay in the kernel." in host.out
@@ -169,7 +169,7 @@ def test_without_rights_it_says_which_at_once(
         lambda path, **more: "CapEff:\t0000000000001000\n" if path.name == "status" else read(path, **more),
     )
     assert host.limiter(command) == NOT_PERMITTED
-    assert host.err == f"{command}: Changing limits needs root (CAP_BPF); use sudo.\n"
+    assert host.err == f"scionlab-bw-limiter {command}: Changing limits needs root (CAP_BPF); use sudo.\n"
 
 
 def test_a_wrong_configuration_is_exit_2_before_anything_is_touched(host: Host) -> None:

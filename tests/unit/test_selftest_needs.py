@@ -53,7 +53,7 @@ def test_what_the_kernel_refuses_is_missing_with_its_words_and_its_module(name: 
     refused = next(one for one in FEATURES if one.name == name)
 
     def run(*argv: str) -> str:
-        if list(argv) == shlex.split(refused.commands[-1]):
+        if list(argv) == shlex.split(refused.command):
             raise LabError("`tc` ended with 2: Error: Specified qdisc\nkind is unknown.")
         return ""
 
@@ -82,7 +82,7 @@ def test_an_inner_half_that_is_ended_in_the_middle_of_its_report_broke(monkeypat
     said = '{"step": "100 Mbit/s", "left_s": 3.0}\n{"report": {"schema"'
     program = [sys.executable, "-c", f"print({said!r}, end='')"]
     started = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    monkeypatch.setattr(command.apart, "start", lambda _module: started)
+    monkeypatch.setattr(command, "start", lambda: started)
     monkeypatch.setattr(command, "of_this_process", list)
 
     with pytest.raises(command.SelfTestError, match=r"ended at the step '100 Mbit/s'"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from ap_agent.commands.tables import Changes, age_lines, plan_json, plan_lines, state_lines, unenforced_lines
+from ap_agent.commands.tables import age_lines, error_lines, failed_links, plan_json, plan_lines, state_lines
 from ap_agent.common.problem import Problem
+from ap_agent.dataplane.outcome import DeviceChange, LinkChange, Outcome, Plan
 from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, Total
 from bandwidth_config import Limits, LinkInfo, check_link_info
 from tests.agent_bundles import entry
@@ -16,15 +17,13 @@ from tests.agent_bundles import entry
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
-class Link(NamedTuple):
-    interface_id: int
-    now: Limits | None
-    then: Limits | None
-
-
-class Dev(NamedTuple):
-    name: str
-    what: str
+def changed(
+    links: tuple[LinkChange, ...] = (),
+    devices: tuple[DeviceChange, ...] = (),
+    operations: tuple[str, ...] = (),
+    failed: dict[int, str] | None = None,
+) -> Outcome:
+    return Outcome(Plan(links, devices, operations), failed=failed or {})  # type: ignore[arg-type]  # their words
 
 
 def plain(lines: list[str]) -> str:
@@ -35,7 +34,7 @@ def links(**more: dict[str, Any]) -> dict[int, LinkInfo]:
     return check_link_info({number.strip("_"): value for number, value in more.items()})
 
 
-def planned(changes: Changes, of: dict[int, LinkInfo], **options: bool) -> str:
+def planned(changes: Outcome, of: dict[int, LinkInfo], **options: bool) -> str:
     chosen = {"is_done": False, "is_observe_only": False, "verbose": False} | options
     return plain(plan_lines(changes, of, NOW, **chosen))
 
@@ -46,13 +45,15 @@ def planned(changes: Changes, of: dict[int, LinkInfo], **options: bool) -> str:
 def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_touched() -> None:
     of = links(_1=entry(500), _2=entry(0, "2001:db8::7"), _3=entry(80, "192.0.2.3"), _7=entry(9, is_user_as=False))
     of[3] = of[3].with_limits(Limits(80, 20))
-    changed = (
-        Link(1, None, Limits.both(500)),
-        Link(2, Limits.both(700), Limits.both(0)),
-        Link(4, Limits.both(9), None),
-        Link(5, Limits(8, 9), Limits(8, 9)),
+    rows = (
+        LinkChange(1, None, Limits.both(500)),
+        LinkChange(2, Limits.both(700), Limits.both(0)),
+        LinkChange(4, Limits.both(9), None),
+        LinkChange(5, Limits(8, 9), Limits(8, 9)),
     )
-    changes = Changes(changed, (Dev("slbw0", "add 1 device"), Dev("eth0", "add 1 hook")), ("op 1", "op 2"), {})
+    changes = changed(
+        rows, (DeviceChange("slbw0", "add 1 device"), DeviceChange("eth0", "add 1 hook")), ("op 1", "op 2"), {}
+    )
 
     assert planned(changes, of) == (
         "LINK  USER AS       REMOTE ADDRESS       LIMIT NOW              THEN                   ACTION\n"
@@ -60,17 +61,17 @@ def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_t
         "   2  17-ffaa:1:b6  [2001:db8::7]:50000  700 kbit/s             blocked                block\n"
         "   3  17-ffaa:1:b6  192.0.2.3:50000      80 kbit/s / 20 kbit/s  80 kbit/s / 20 kbit/s  unchanged\n"
         "   4  -             -                    9 kbit/s               none                   remove the limit\n"
-        "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    repair\n"
+        "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    set again\n"
         "A limit is that of each direction, or: to the user AS / from it.\n"
         "\n"
         "slbw0: add 1 device\n"
         "eth0: add 1 hook\n"
-        "2 operations in the kernel; touches no foreign object (-v lists them)."
+        "2 operations in the kernel (-v lists them); touches no foreign object."
     )
 
 
 def test_the_operations_are_listed_only_for_who_asks() -> None:
-    changes = Changes((Link(1, None, Limits.both(5)),), (), ("eth0: add clsact", "slbw0: add class 1"), {})
+    changes = changed((LinkChange(1, None, Limits.both(5)),), (), ("eth0: add clsact", "slbw0: add class 1"), {})
 
     assert "add clsact" not in planned(changes, {})
     assert planned(changes, {}, verbose=True).endswith(
@@ -81,17 +82,17 @@ def test_the_operations_are_listed_only_for_who_asks() -> None:
 def test_a_plan_of_nothing_says_so_in_the_right_tense() -> None:
     of = links(_1=entry(500))
 
-    assert planned(Changes((), (), (), {}), of).endswith("Nothing would change in the kernel.")
-    done = planned(Changes((), (), (), {}), of, is_done=True)
+    assert planned(changed(), of).endswith("Nothing would change in the kernel.")
+    done = planned(changed(), of, is_done=True)
     assert "LIMIT BEFORE" in done
     assert done.endswith("Nothing had to change in the kernel.")
-    nothing = planned(Changes((), (), (), {}), {})
+    nothing = planned(changed(), {})
     assert nothing.startswith("There are no limited links, neither in the configuration nor in the kernel.")
 
 
 def test_thousands_of_unchanged_links_are_counted_beside_those_that_change() -> None:
     of = links(**{f"_{number}": entry(500, "192.0.2.9", port=50000 + number) for number in range(1, 101)})
-    changes = Changes((Link(40, Limits.both(400), Limits.both(500)),), (), ("op",), {})
+    changes = changed((LinkChange(40, Limits.both(400), Limits.both(500)),), (), ("op",), {})
 
     shown = planned(changes, of)
     assert shown.count("17-ffaa:1:b6") == 1
@@ -101,24 +102,28 @@ def test_thousands_of_unchanged_links_are_counted_beside_those_that_change() -> 
 
 def test_a_link_that_cannot_be_had_and_one_that_is_observed_say_so() -> None:
     of = links(_1=entry(500), _2=entry(0, "192.0.2.12") | {"Observe": True})
-    changed = (Link(2, None, Limits.both(0)),)
-    shown = planned(Changes(changed, (), ("op",), {1: "no route"}), of)
+    rows = (LinkChange(2, None, Limits.both(0)),)
+    shown = planned(changed(rows, (), ("op",), {1: "no route"}), of)
 
     assert "none       500 kbit/s  cannot be enforced (see below)" in shown
     assert "none       blocked     observe" in shown
     assert "Observe only: everything is measured, nothing is refused." not in shown
-    everything = planned(Changes((Link(1, None, Limits.both(500)),), (), ("op",), {}), of, is_observe_only=True)
+    everything = planned(changed((LinkChange(1, None, Limits.both(500)),), (), ("op",), {}), of, is_observe_only=True)
     assert "500 kbit/s  observe" in everything
+    again = planned(changed((LinkChange(1, Limits.both(5), Limits.both(5)),), (), ("op",)), of, is_observe_only=True)
+    assert again.splitlines()[1].endswith("5 kbit/s   5 kbit/s  observe")
     assert "Observe only: everything is measured, nothing is refused." in everything
 
 
 def test_the_limit_of_all_other_traffic_has_a_row_of_its_own() -> None:
-    shown = planned(Changes((Link(0, None, Limits.both(5000)),), (), ("op",), {}), {})
+    shown = planned(changed((LinkChange(0, None, Limits.both(5000)),), (), ("op",), {}), {})
     assert "0  traffic of no link  any             none       5 000 kbit/s  limit" in shown
 
 
 def test_a_plan_for_programs_has_both_directions_in_kbit() -> None:
-    changes = Changes((Link(1, None, Limits(8, 9)),), (Dev("eth0", "add 1 hook"),), ("op",), {2: "no route"})
+    changes = changed(
+        (LinkChange(1, None, Limits(8, 9)),), (DeviceChange("eth0", "add 1 hook"),), ("op",), {2: "no route"}
+    )
 
     assert plan_json(changes, [Problem("c", "s", "m")], "file x") == {
         "source": "file x",
@@ -187,11 +192,9 @@ def test_a_state_has_the_word_that_pages_use(one: LinkState, word: str) -> None:
 def test_what_the_kernel_does_not_have_is_shown_as_nothing() -> None:
     shown = plain(state_lines(state(LinkState(1, Limits.both(5), "error", "gone", None, None)), {}, verbose=True))
     assert shown.count("nothing") == 2
-    assert unenforced_lines(state(LinkState(1, Limits.both(5), "error", "gone", None, None)), ()) == [
-        "link 1 is not enforced: gone"
-    ]
-    said = [Problem("c", "link 1", "gone")]
-    assert unenforced_lines(state(LinkState(1, Limits.both(5), "error", "gone", None, None)), said) == []
+    failed = failed_links(state(LinkState(1, Limits.both(5), "error", "gone", None, None)))
+    assert error_lines((), failed) == ["link 1 is not enforced: gone"]
+    assert error_lines([Problem("c", "link 1", "gone")], failed) == ["c (link 1): gone"]  # said already
 
 
 def test_the_rest_of_a_state_stands_below_its_table() -> None:
@@ -217,13 +220,20 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
 @pytest.mark.parametrize(
     ("age_s", "is_running", "line", "is_fresh"),
     [
-        (3, True, "Read from the kernel 6 s ago.", True),
-        (60, True, "Read from the kernel 1 min 3 s ago.", True),
-        (61, True, "OLD: read from the kernel 1 min 4 s ago. The limiter runs and has written nothing since.", False),
+        (3, True, "Counted 3 s ago; the limits were read back from the kernel 6 s ago.", True),
+        (60, True, "Counted 1 min ago; the limits were read back from the kernel 1 min 3 s ago.", True),
+        (
+            61,
+            True,
+            "OLD: Counted 1 min 1 s ago; the limits were read back from the kernel 1 min 4 s ago. "
+            "The limiter runs and has written nothing since.",
+            False,
+        ),
         (
             5,
             False,
-            "Read from the kernel 8 s ago. The limiter is not running; the limits that it set stay in the kernel.",
+            "Counted 5 s ago; the limits were read back from the kernel 8 s ago. "
+            "The limiter is not running; the limits that it set stay in the kernel.",
             False,
         ),
     ],
