@@ -29,17 +29,21 @@
 #define UNSEEN_NS_PER_BYTE 250000ull  // 4 kB/s: what never gets its first fragment is of no use to anybody
 #define MAX_HEADERS 24
 #define MAX_TAGS 4
-#define SCION_NEXT_HEADER 4         // of the common header, which follows the UDP header
-#define SCION_BFD 203
+#define SCION_BFD 203               // next header in the common header, which follows the UDP header
 
-enum { WITH_REMOTE_PORT = 1, WITH_LOCAL_ADDRESS = 2, WITH_LOCAL_PORT = 4, KINDS = 8, KINDS_WITH_PORTS = 0xfa };
+enum { WITH_REMOTE_PORT = 1, WITH_LOCAL_ADDRESS = 2, WITH_LOCAL_PORT = 4, KINDS = 8, KINDS_WITH_PORTS = 0xfa,
+       KINDS_WITH_REMOTE_PORT = 0xaa };
 enum { BLOCKED = 1, OBSERVED = 2 };                     // flags of a lane
 enum { NOBODY, STRAIGHT, ADMITTED, REFUSED };           // verdicts; STRAIGHT: past the IFB
 enum { FREE, OF_NOBODY, UNSEEN, ACCEPTED, DROPPED };    // states of a slot
 enum { READ_ALL, READ_NOBODY, READ_ODD, READ_ON };  // ODD: no sound host sends it, and nothing tells whose it is
 
 struct address { __u32 word[4], ifindex; };  // IPv4 as ::ffff:a.b.c.d; ifindex of link-local ones, else 0
-struct key { struct address remote; __u32 local[4]; __u16 remote_port, local_port; };  // 0: any; ports as on the wire
+struct key {  // 0: any; ports as on the wire
+    struct address remote;
+    __u32 local[4];
+    __u16 remote_port, local_port;
+} __attribute__((aligned(8)));
 
 struct lane {
     __u64 ns_per_byte;   // written by user space, down to `segment`
@@ -74,49 +78,70 @@ volatile struct {
     __u32 unmatched;   // 1 + the lane to the users of what no link has; 0: that is not limited
     __u32 seed;        // of the slots
     __u64 known[1024]; // the bit of each address that has a link: who has none is nobody's, without a look-up
+    __u32 ifb;         // interface number of the IFB to the users
 } settings;
 
 struct packet {
-    struct address remote;
-    __u32 local[4];
-    __u16 remote_port, local_port;
+    struct key key;  // with all that is known of it
     __u8 protocol, has_ports, is_fragment, is_first, is_beat, is_exempt;
     __u32 identification, from_user;
     __u32 bytes, packets;            // as HTB counts them
     __u32 seen_bytes, seen_packets;  // of its datagram, which passed before the first fragment
     __u32 charged;                   // bytes; with a first fragment all of its datagram, as the UDP header says
     __u32 lane, class_id;
+    __u64 cost;                      // ns of its lane
     __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the header that comes next; offsets from here
 };
 
-#define READ(offset, to) bpf_skb_load_bytes_relative(skb, offset, to, sizeof(*(to)), p->from)
+#define READ_BYTES(offset, to, bytes) bpf_skb_load_bytes_relative(skb, offset, to, bytes, p->from)
+#define READ(offset, to) READ_BYTES(offset, to, sizeof(*(to)))
 #define COPY(to, of) __builtin_memcpy(to, of, 16)
+/* Nothing is there, so that the kernel clears the memory. Without CAP_PERFMON each store to a part of the stack that was
+ * not in use yet waits for all before it (5 ns, against speculative store bypass); what a helper stores does not. */
+#define CLEAR(what) bpf_skb_load_bytes(skb, ~0u, &(what), sizeof(what))
 
 #define UNROLLED _Pragma("clang loop unroll(full)")  // a wrong guess never ends a loop, says the verifier without CAP_PERFMON
 #define IS_TAG(protocol) ((protocol) == bpf_htons(ETH_P_8021Q) || (protocol) == bpf_htons(ETH_P_8021AD))
 
+static __always_inline int is_known(__u32 a, __u32 b, __u32 c, __u32 d)
+{
+    __u32 bit = d ^ (c << 7 | c >> 25) ^ (b << 14 | b >> 18) ^ (a << 21 | a >> 11);
+    bit = bit * 0x9e3779b1u >> 16;
+    return settings.known[bit >> 6 & 1023] >> (bit & 63) & 1;
+}
+
+/* The fast way of most packets: without a tag, of an address that has no link. */
+static __always_inline int is_nobodys(struct __sk_buff *skb, __u32 from_user)
+{
+    __u32 word[4];
+    if (settings.unmatched || IS_TAG(skb->protocol))
+        return 0;
+    if (skb->protocol == bpf_htons(ETH_P_IP))
+        return bpf_skb_load_bytes_relative(skb, from_user ? 12 : 16, word, 4, BPF_HDR_START_NET) < 0 ||
+               !is_known(0, 0, bpf_htonl(0xffff), word[0]);
+    if (skb->protocol == bpf_htons(ETH_P_IPV6))
+        return bpf_skb_load_bytes_relative(skb, from_user ? 8 : 24, word, 16, BPF_HDR_START_NET) < 0 ||
+               !is_known(word[0], word[1], word[2], word[3]);
+    return 1;
+}
+
 /* The protocol, and where its header begins: behind VLAN tags of id 0, which the kernel takes for none. */
 static __always_inline int network_header(struct __sk_buff *skb, struct packet *p)
 {
-    struct { __be16 tci, protocol; } tag = {.protocol = skb->protocol};
+    struct { __be16 tci, protocol; } tag;
+    __be16 protocol = skb->protocol;
     p->ip = 0, p->from = BPF_HDR_START_NET;
     if (skb->vlan_present && (skb->vlan_tci & 0xfff))
         return -1;  // of a VLAN, whose device has hooks of its own
-    if (!IS_TAG(tag.protocol))
-        return tag.protocol;
+    if (!IS_TAG(protocol))
+        return protocol;
     p->ip = ETH_HLEN, p->from = BPF_HDR_START_MAC;
-    UNROLLED for (int i = 0; i < MAX_TAGS && IS_TAG(tag.protocol); i++, p->ip += sizeof(tag))
+    UNROLLED for (int i = 0; i < MAX_TAGS && IS_TAG(protocol); i++, p->ip += sizeof(tag)) {
         if (READ(p->ip, &tag) < 0 || tag.tci & bpf_htons(0xfff))
             return -1;
-    return IS_TAG(tag.protocol) ? -1 : tag.protocol;
-}
-
-static __always_inline int is_known(const struct packet *p)
-{
-    const __u32 *word = p->remote.word;
-    __u32 bit = word[3] ^ (word[2] << 7 | word[2] >> 25) ^ (word[1] << 14 | word[1] >> 18) ^ (word[0] << 21 | word[0] >> 11);
-    bit = bit * 0x9e3779b1u >> 16;
-    return settings.known[bit >> 6 & 1023] >> (bit & 63) & 1;
+        protocol = tag.protocol;
+    }
+    return IS_TAG(protocol) ? -1 : protocol;
 }
 
 /* GSO: each segment gets the headers again, and HTB charges for them (qdisc_pkt_len_init). */
@@ -133,42 +158,41 @@ static __always_inline void count_segments(struct __sk_buff *skb, struct packet 
  * Ports, and whether it is a heartbeat. It begins at `at`. */
 __noinline int read_transport(struct __sk_buff *skb, struct packet *p)
 {
-    struct { __u16 source, destination; __be16 length; } ports;
-    __u8 byte;
+    struct { __u16 source, destination; __be16 length; __u8 rest[6], mark; } head;  // mark: TCP's length, SCION's next header
+    __u8 type;
 
     if (!p)
         return READ_NOBODY;
     __u32 at = p->at, link_layer = p->from == BPF_HDR_START_NET ? skb->len - p->ip_bytes : 0;
-    if (p->is_exempt)  // neighbours and routers of this network: hops are 255 (RFC 4861)
-        p->is_exempt = p->protocol == IPPROTO_ICMPV6 && READ(at, &byte) == 0 && byte >= 133 && byte <= 137;
-    if ((p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP) || READ(at, &ports) < 0)
+    if (p->is_exempt)  // neighbours and routers of this network: hops are 255 (RFC 4861), and no fragments (RFC 6980)
+        p->is_exempt = p->protocol == IPPROTO_ICMPV6 && !p->is_fragment && READ(at, &type) == 0 && type >= 133 && type <= 137;
+    if ((p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP) ||
+        (READ_BYTES(at, &head, 13) < 0 && READ_BYTES(at, &head, 6) < 0))
         return p->is_fragment && p->protocol == IPPROTO_UDP ? READ_ODD : READ_ALL;
     p->has_ports = 1;
-    p->remote_port = p->from_user ? ports.source : ports.destination;
-    p->local_port = p->from_user ? ports.destination : ports.source;
+    p->key.remote_port = p->from_user ? head.source : head.destination;
+    p->key.local_port = p->from_user ? head.destination : head.source;
     if (skb->gso_size) {
-        __u32 headers = p->protocol == IPPROTO_TCP && READ(at + 12, &byte) == 0 ? (byte >> 4) * 4 : 8;
+        __u32 headers = p->protocol == IPPROTO_TCP ? (head.mark >> 4) * 4 : 8;
         count_segments(skb, p, headers + at + (link_layer <= 64 ? link_layer : ETH_HLEN));
     } else if (p->protocol == IPPROTO_UDP && p->is_fragment) {
-        __u32 here = p->ip_bytes - (at - p->ip), all = bpf_ntohs(ports.length);
+        __u32 here = p->ip_bytes - (at - p->ip), all = bpf_ntohs(head.length);
         if (here && here < all && here < p->bytes)
             p->charged = all + (all + here - 1) / here * (p->bytes - here);
     } else if (p->protocol == IPPROTO_UDP) {
-        p->is_beat = READ(at + 8 + SCION_NEXT_HEADER, &byte) == 0 && byte == SCION_BFD;
+        p->is_beat = head.mark == SCION_BFD;
     }
     return READ_ALL;
 }
 
-__noinline int read_ipv4(struct __sk_buff *skb, struct packet *p, int always)
+__noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
 {
     struct iphdr ip;
     if (!p || READ(p->ip, &ip) < 0 || ip.version != 4 || ip.ihl < 5)
         return READ_NOBODY;  // the kernel drops it
-    p->remote.word[2] = p->local[2] = bpf_htonl(0xffff);
-    p->remote.word[3] = p->from_user ? ip.saddr : ip.daddr;
-    if (!is_known(p) && !always)
-        return READ_NOBODY;
-    p->local[3] = p->from_user ? ip.daddr : ip.saddr;
+    p->key.remote.word[2] = p->key.local[2] = bpf_htonl(0xffff);
+    p->key.remote.word[3] = p->from_user ? ip.saddr : ip.daddr;
+    p->key.local[3] = p->from_user ? ip.daddr : ip.saddr;
     p->protocol = ip.protocol;
     p->is_fragment = (ip.frag_off & bpf_htons(0x3fff)) != 0;
     p->is_first = (ip.frag_off & bpf_htons(0x1fff)) == 0;
@@ -198,17 +222,15 @@ __noinline int read_extension(struct __sk_buff *skb, struct packet *p)
     return READ_ON;
 }
 
-__noinline int read_ipv6(struct __sk_buff *skb, struct packet *p, int always)
+__noinline int read_ipv6(struct __sk_buff *skb, struct packet *p)
 {
     struct ipv6hdr ip;
     if (!p || READ(p->ip, &ip) < 0 || ip.version != 6)
         return READ_NOBODY;
-    COPY(p->remote.word, p->from_user ? &ip.saddr : &ip.daddr);
-    COPY(p->local, p->from_user ? &ip.daddr : &ip.saddr);
-    if ((p->remote.word[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
-        p->remote.ifindex = skb->ifindex;
-    if (!is_known(p) && !always)
-        return READ_NOBODY;
+    COPY(p->key.remote.word, p->from_user ? &ip.saddr : &ip.daddr);
+    COPY(p->key.local, p->from_user ? &ip.daddr : &ip.saddr);
+    if ((p->key.remote.word[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000))
+        p->key.remote.ifindex = skb->ifindex;
     p->is_first = 1;
     p->is_exempt = ip.hop_limit == 255;
     p->ip_bytes = bpf_ntohs(ip.payload_len) + sizeof(ip);
@@ -227,20 +249,24 @@ __noinline int read_ipv6(struct __sk_buff *skb, struct packet *p, int always)
 }
 
 /* Sets the packet's lane to that of the link whose key says most about it. */
-__noinline int find(struct packet *p, __u32 kinds)
+__noinline int find(struct __sk_buff *skb, struct packet *p, __u32 kinds)
 {
+    struct key key;
     if (!p)
         return 0;
+    kinds &= !p->has_ports ? ~KINDS_WITH_PORTS : p->protocol == IPPROTO_UDP ? ~0 : ~KINDS_WITH_REMOTE_PORT;  // a test may be TCP
     UNROLLED for (__u32 order = 0x02461357, i = 0; i < KINDS; i++, order >>= 4) {
         __u32 kind = order & 7, *lane;
-        struct key key = {.remote = p->remote};
-        int has_ports = p->has_ports && (p->protocol == IPPROTO_UDP || !(kind & WITH_REMOTE_PORT));  // a test may be TCP
-        if (!(kinds >> kind & 1) || (KINDS_WITH_PORTS >> kind & 1 && !has_ports))
+        if (!(kinds >> kind & 1))
             continue;
-        if (kind & WITH_LOCAL_ADDRESS)
-            COPY(key.local, p->local);
-        key.remote_port = kind & WITH_REMOTE_PORT ? p->remote_port : 0;
-        key.local_port = kind & WITH_LOCAL_PORT ? p->local_port : 0;
+        CLEAR(key);
+        key = p->key;
+        if (!(kind & WITH_REMOTE_PORT))
+            key.remote_port = 0;
+        if (!(kind & WITH_LOCAL_ADDRESS))
+            __builtin_memset(key.local, 0, sizeof(key.local));
+        if (!(kind & WITH_LOCAL_PORT))
+            key.local_port = 0;
         lane = bpf_map_lookup_elem(&links, &key);
         if (lane) {
             p->lane = *lane + p->from_user;
@@ -270,45 +296,52 @@ static __always_inline void charge(__u64 *at, __u64 now, __u64 rest, __u64 most,
         *at = now + cost;
 }
 
-/* Whether the packet's lane has room for it; `datagram`: what was decided about the datagram whose fragment it is. */
-__noinline int admit(struct packet *p, int datagram)
+static __always_inline int refuse(const struct packet *p, struct lane *lane)
 {
-    if (!p)
-        return REFUSED;
-    struct lane *lane = bpf_map_lookup_elem(&lanes, &p->lane);
-    __u64 now = bpf_ktime_get_ns(), cost, rest;
-    int refused, is_beat = 0;
+    ADD(lane->refused_bytes, p->bytes);
+    ADD(lane->refused_packets, p->packets);
+    return lane->flags & OBSERVED ? STRAIGHT : REFUSED;
+}
 
-    if (!lane)
+/* Whether the lane has room for the packet; `datagram`: what was decided about the datagram whose fragment it is. */
+__noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
+{
+    if (!lane || !p)
         return REFUSED;
     p->class_id = lane->class_id;
-    cost = (p->charged * lane->ns_per_byte >> COST_SHIFT) * settings.factor[p->from_user & 1] / FULL;
-    rest = left(&lane->empty_at, now, lane->most_ns, lane->early_ns);
-    refused = lane->flags & BLOCKED || datagram == DROPPED;
-    if (p->is_beat && !refused) {
+    p->cost = (p->charged * lane->ns_per_byte >> COST_SHIFT) * settings.factor[p->from_user & 1] / FULL;
+    if (p->seen_packets) {
+        ADD(lane->passed_bytes, p->seen_bytes);
+        ADD(lane->passed_packets, p->seen_packets);
+    }
+    if (lane->flags & BLOCKED || datagram == DROPPED)
+        return refuse(p, lane);
+    __u64 now = bpf_ktime_get_ns(), rest = left(&lane->empty_at, now, lane->most_ns, lane->early_ns);
+    if (p->is_beat) {
         __u64 beats = left(&lane->beat_at, now, lane->beat_room_ns, 0);
-        is_beat = beats + cost <= lane->beat_room_ns;
-        charge(&lane->beat_at, now, beats, lane->beat_room_ns, is_beat ? cost : 0);
+        p->is_beat = beats + p->cost <= lane->beat_room_ns;
+        if (p->is_beat)
+            charge(&lane->beat_at, now, beats, lane->beat_room_ns, p->cost);
     }
-    if (!refused && !is_beat && datagram != ACCEPTED && rest > lane->early_ns) {
-        __u64 chance = ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1);
-        refused = rest > lane->room_ns || bpf_get_prandom_u32() < chance;
+    if (!p->is_beat && datagram != ACCEPTED && rest > lane->early_ns) {
+        __u64 chance = bpf_get_prandom_u32();
+        if (rest > lane->room_ns || chance < ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
+            return refuse(p, lane);
     }
-    ADD(lane->passed_bytes, p->seen_bytes);
-    ADD(lane->passed_packets, p->seen_packets);
-    if (refused) {
-        ADD(lane->refused_bytes, p->bytes);
-        ADD(lane->refused_packets, p->packets);
-        return lane->flags & OBSERVED ? STRAIGHT : REFUSED;
-    }
-    charge(&lane->empty_at, now, rest, lane->most_ns, cost);
+    charge(&lane->empty_at, now, rest, lane->most_ns, p->cost);
     ADD(lane->passed_bytes, p->bytes);
     ADD(lane->passed_packets, p->packets);
-    if (is_beat) {
+    if (p->is_beat) {
         ADD(lane->beat_bytes, p->bytes);
         ADD(lane->beat_packets, p->packets);
     }
-    return is_beat || lane->flags & OBSERVED ? STRAIGHT : ADMITTED;
+    return p->is_beat || lane->flags & OBSERVED ? STRAIGHT : ADMITTED;
+}
+
+static __always_inline int admit(struct packet *p, int datagram)
+{
+    struct lane *lane = bpf_map_lookup_elem(&lanes, &p->lane);
+    return lane ? admit_to(lane, p, datagram) : REFUSED;
 }
 
 static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
@@ -319,17 +352,15 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together. */
-__noinline int decide_fragment(struct packet *p, __u32 kinds)
+static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, __u32 kinds)
 {
-    if (!p)
-        return REFUSED;
-    struct fragments *here = bpf_map_lookup_elem(&fragments, &p->remote);
-    __u64 now = bpf_ktime_get_ns(), datagram = mixed(settings.seed, p->local[0], p->local[1]);
+    struct fragments *here = bpf_map_lookup_elem(&fragments, &p->key.remote);
+    __u64 now = bpf_ktime_get_ns(), datagram = mixed(settings.seed, p->key.local[0], p->key.local[1]);
     int state, verdict;
 
     if (!here)
         return REFUSED;  // user space puts it there first
-    datagram = mixed(mixed(datagram, p->local[2], p->local[3]), p->from_user, p->identification);
+    datagram = mixed(mixed(datagram, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
     struct slot *slot = &here->slots[datagram >> 40 & (SLOTS - 1)];
     __u16 tick = now >> TICK_SHIFT;
     state = slot->datagram == datagram && (__u16)(tick - slot->tick) < SLOT_TICKS ? slot->state : FREE;
@@ -358,7 +389,7 @@ __noinline int decide_fragment(struct packet *p, __u32 kinds)
     p->seen_bytes = slot->bytes, p->seen_packets = slot->packets;
     ADD(here->unseen_at, -(__u64)p->seen_bytes * UNSEEN_NS_PER_BYTE);
     slot->state = OF_NOBODY;
-    if (!find(p, kinds))
+    if (!find(skb, p, kinds))
         return NOBODY;
     if (p->charged < p->bytes + p->seen_bytes)
         p->charged = p->bytes + p->seen_bytes;
@@ -370,47 +401,52 @@ __noinline int decide_fragment(struct packet *p, __u32 kinds)
 
 static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
 {
-    __u32 unmatched = settings.unmatched, *kinds = 0;
     int protocol = network_header(skb, p), read = READ_NOBODY, verdict = NOBODY;
+    __u32 *kinds = 0;
+    __u16 port;
 
     if (protocol == bpf_htons(ETH_P_IP))
-        read = read_ipv4(skb, p, unmatched != 0);
+        read = read_ipv4(skb, p);
     else if (protocol == bpf_htons(ETH_P_IPV6))
-        read = read_ipv6(skb, p, unmatched != 0);
+        read = read_ipv6(skb, p);
     else
         p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
     if (read != READ_NOBODY)
-        kinds = bpf_map_lookup_elem(&addresses, &p->remote);
+        kinds = bpf_map_lookup_elem(&addresses, &p->key.remote);
     if (kinds && read == READ_ODD)
         return REFUSED;
     if (kinds && p->is_fragment)
-        verdict = decide_fragment(p, *kinds);
-    else if (kinds && find(p, *kinds))
+        verdict = decide_fragment(skb, p, *kinds);
+    else if (kinds && find(skb, p, *kinds))
         return admit(p, FREE);
-    if (verdict != NOBODY || !unmatched || p->is_exempt)
+    if (verdict != NOBODY || !settings.unmatched || (p->is_exempt && read != READ_ODD))
         return verdict;
-    p->lane = unmatched - 1 + p->from_user;
-    // DHCP has here what heartbeats have in a link: a host must not lose its address.
-    p->is_beat = p->protocol == IPPROTO_UDP && (p->local_port == bpf_htons(67) || p->local_port == bpf_htons(68) ||
-                                                p->local_port == bpf_htons(546) || p->local_port == bpf_htons(547));
+    p->lane = settings.unmatched - 1 + p->from_user;
+    port = bpf_ntohs(p->key.local_port);  // DHCP has here what heartbeats have in a link: a host must not lose its address
+    p->is_beat = p->protocol == IPPROTO_UDP && (port == 67 || port == 68 || port == 546 || port == 547);
     return admit(p, FREE);
 }
 
 static __always_inline int limit(struct __sk_buff *skb, __u32 from_user)
 {
-    struct packet p = {.from_user = from_user, .bytes = skb->len, .charged = skb->len, .packets = 1};
-    __u32 priority = skb->priority;
+    struct packet p;
     int verdict;
 
-    if (priority >> 16 == OWN_MAJOR && !from_user && !(priority & FROM_USER_BIT)) {  // it comes back from the IFB
-        skb->priority = skb->cb[4];
+    if (!from_user && skb->ingress_ifindex && skb->ingress_ifindex == settings.ifb) {  // it comes back from there
+        if (skb->priority >> 16 == OWN_MAJOR)
+            skb->priority = skb->cb[4];
         return TC_ACT_UNSPEC;
     }
-    if (priority >> 16 == OWN_MAJOR)
-        skb->priority = priority = 0;  // it came from a user, and goes on to somebody
+    if (skb->priority >> 16 == OWN_MAJOR)
+        skb->priority = 0;  // it came from a user, and goes on to somebody
+    if (is_nobodys(skb, from_user))
+        return TC_ACT_UNSPEC;
+    CLEAR(p);
+    p.from_user = from_user, p.packets = 1;
+    p.bytes = p.charged = skb->len;
     verdict = decide(skb, &p);
     if (verdict == ADMITTED) {
-        skb->cb[4] = priority;
+        skb->cb[4] = skb->priority;
         skb->priority = p.class_id;
     }
     return verdict == REFUSED ? TC_ACT_SHOT : TC_ACT_UNSPEC;

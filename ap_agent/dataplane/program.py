@@ -50,7 +50,7 @@ _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 _ADDRESS = struct.Struct("=16sI")
 _KEY = struct.Struct("=16sI16s2s2s")
 _FRAGMENTS_BYTES = 8 + 64 * 24
-_UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES = 8, 16, 8192
+_UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212
 _PROGRAMS: Final = ("to_user", "from_user", "admitted")
 _MAPS: Final = {name: name for name in ("addresses", "links", "fragments", "lanes")} | {".bss": "settings"}
 
@@ -242,7 +242,7 @@ class Program:
         self.links = HashMap(fds["links"], key_bytes=40, value_bytes=4)
         self.fragments = HashMap(fds["fragments"], key_bytes=20, value_bytes=_FRAGMENTS_BYTES)
         self.lanes = Lanes(fds["lanes"])
-        self._settings = mapped(fds[".bss"], _KNOWN_AT + _KNOWN_BYTES)
+        self._settings = mapped(fds[".bss"], _SETTINGS_BYTES)
         self._has_forgotten_addresses = True
         if self.is_whole and self._settings[0:8] == bytes(8):  # new
             self.set_factors(1.0, 1.0)
@@ -355,6 +355,15 @@ class Program:
     @unmatched.setter
     def unmatched(self, lane: int | None) -> None:
         self._settings[_UNMATCHED_AT : _UNMATCHED_AT + 4] = struct.pack("=I", 0 if lane is None else lane + 1)
+
+    @property
+    def ifb(self) -> int:
+        """Number of the IFB to the users: what comes back from there was admitted."""
+        return int(struct.unpack_from("=I", self._settings, _IFB_AT)[0])
+
+    @ifb.setter
+    def ifb(self, ifindex: int) -> None:
+        self._settings[_IFB_AT : _IFB_AT + 4] = struct.pack("=I", ifindex)
 
     def close(self) -> None:
         """What has a name, or sits in a filter, stays."""

@@ -153,11 +153,14 @@ def _hook_messages(one: Operation, seen: Observed, program: Program | None) -> l
     # A clsact of ours comes together with the filters that say so: who is killed leaves none that is nobody's.
     clsact = [(tc.RTM_NEWQDISC, ADD, tc.pack_clsact(ifindex))] if ifindex not in seen.ingress else []
     seen.ingress.setdefault(ifindex, "clsact")
+    ifb = seen.ifbs.get(IFB_NAMES[direction], 0)
+    if direction == TO_USER:
+        program.ifb = ifb
     return clsact + tc.pack_filters(
         ifindex,
         direction,
         program_fd=program.fds["to_user" if direction == TO_USER else "from_user"],
         admitted_fd=program.fds["admitted"],
-        ifb=seen.ifbs.get(IFB_NAMES[direction], 0),
+        ifb=ifb,
         name=tc.NAME_WITH_CLSACT if one.then.is_with_clsact else tc.NAME,
     )

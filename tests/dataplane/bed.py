@@ -108,7 +108,8 @@ class Bed:
             self.program.remove_address(key.address)
 
     def forget_links(self) -> None:
-        """What waits in the queues leaves first, so that no test receives what another one sent."""
+        """What waits in the queues leaves first, so that no test receives what another one sent; the next test takes its
+        lanes anew, with empty virtual queues (heartbeats fill those without waiting in any queue)."""
         deadline = time.monotonic() + 60
         while any(
             " backlog 0b 0p" not in self.tc("-s", "qdisc", "show", "dev", dev, "root") for dev in ("slbw0", "slbw1")
@@ -118,6 +119,8 @@ class Bed:
             time.sleep(0.05)
         for key in list(self.keys):
             self.remove_link(key)
+        for lane in self.program.lanes.used():
+            self.program.lanes.forget(lane)
         self.program.unmatched = None
         self.program.set_factors(1.0, 1.0)
 
@@ -260,5 +263,6 @@ def bed() -> Iterator[Bed]:
             # Else Linux gives up a datagram between whose fragments 64 others of its sender came, as they may while it
             # waits in a queue.
             host.sysctl({"net.ipv4.ipfrag_max_dist": 0})
+        program.ifb = ap.call(lambda: socket.if_nametoindex("slbw0"))
         found.attach("n0")
         yield found
