@@ -108,8 +108,10 @@ class Bed:
             self.program.remove_address(key.address)
 
     def forget_links(self) -> None:
-        """What waits in the queues leaves first, so that no test receives what another one sent; the next test takes its
-        lanes anew, with empty virtual queues (heartbeats fill those without waiting in any queue)."""
+        """What waits in the queues leaves first, so that no test receives what another one sent.
+
+        The next test takes its lanes anew: virtual queues may still be long when those of HTB are empty (heartbeats).
+        """
         deadline = time.monotonic() + 60
         while any(
             " backlog 0b 0p" not in self.tc("-s", "qdisc", "show", "dev", dev, "root") for dev in ("slbw0", "slbw1")
