@@ -67,7 +67,7 @@ struct fragments { __u64 unseen_at; struct slot slots[SLOTS]; };
 #define HASH(name, from, to) \
     struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); \
              __type(key, from); __type(value, to); } name SEC(".maps")
-HASH(addresses, struct address, __u32);               // which kinds of keys an address has
+HASH(addresses, struct address, __u32);               // which kinds of keys an address has; asked for fragments alone
 HASH(links, struct key, __u32);                       // the lane to the user; the next one is from the user
 HASH(fragments, struct address, struct fragments);
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 16384); __uint(map_flags, BPF_F_MMAPABLE);
@@ -79,6 +79,7 @@ volatile struct {
     __u32 seed;        // of the slots
     __u64 known[1024]; // the bit of each address that has a link: who has none is nobody's, without a look-up
     __u32 ifb;         // interface number of the IFB to the users
+    __u8 kinds;        // of keys that any address has, as bits
 } settings;
 
 struct packet {
@@ -411,14 +412,16 @@ static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
         read = read_ipv6(skb, p);
     else
         p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
-    if (read != READ_NOBODY)
+    if (read == READ_ALL && !p->is_fragment) {
+        if (find(skb, p, settings.kinds))
+            return admit(p, FREE);
+    } else if (read != READ_NOBODY) {
         kinds = bpf_map_lookup_elem(&addresses, &p->key.remote);
-    if (kinds && read == READ_ODD)
-        return REFUSED;
-    if (kinds && p->is_fragment)
-        verdict = decide_fragment(skb, p, *kinds);
-    else if (kinds && find(skb, p, *kinds))
-        return admit(p, FREE);
+        if (kinds && read == READ_ODD)
+            return REFUSED;
+        if (kinds)
+            verdict = decide_fragment(skb, p, *kinds);
+    }
     if (verdict != NOBODY || !settings.unmatched || (p->is_exempt && read != READ_ODD))
         return verdict;
     p->lane = settings.unmatched - 1 + p->from_user;

@@ -11,7 +11,9 @@ import os
 import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from ipaddress import IPv4Address, IPv6Address
+from operator import or_
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,7 +52,7 @@ _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 _ADDRESS = struct.Struct("=16sI")
 _KEY = struct.Struct("=16sI16s2s2s")
 _FRAGMENTS_BYTES = 8 + 64 * 24
-_UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212
+_UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _KINDS_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212, 8213
 _PROGRAMS: Final = ("to_user", "from_user", "admitted")
 _MAPS: Final = {name: name for name in ("addresses", "links", "fragments", "lanes")} | {".bss": "settings"}
 
@@ -283,7 +285,7 @@ class Program:
         found._names = names
         return found
 
-    def settle(self, addresses: Collection[bytes], keep: Callable[..., None] | None) -> None:
+    def settle(self, addresses: Mapping[bytes, int], keep: Callable[..., None] | None) -> None:
         """Everything is as it is wanted. Packets of addresses that once had a link cost nothing again; where this
         program is in use (`keep`) other versions lose their names, and lanes of another layout end: `keep` gets them.
         What lost its name gets it again: without it the next start would count anew. Raises `ProgramError`.
@@ -320,6 +322,7 @@ class Program:
         if is_new:
             self.fragments.put(address, bytes(_FRAGMENTS_BYTES))
         bit = known_bit(address)
+        self._settings[_KINDS_AT] |= kinds
         self._settings[_KNOWN_AT + (bit >> 3)] |= 1 << (bit & 7)
         self.addresses.put(address, struct.pack("=I", kinds))
 
@@ -332,12 +335,13 @@ class Program:
         """Packets of this key belong to `lane` to the user, the next one from the user. Raises `ProgramError`."""
         self.links.put(key, struct.pack("=I", lane))
 
-    def _forget_addresses(self, addresses: Collection[bytes]) -> None:
+    def _forget_addresses(self, addresses: Mapping[bytes, int]) -> None:
         known = bytearray(_KNOWN_BYTES)
         for address in addresses:
             bit = known_bit(address)
             known[bit >> 3] |= 1 << (bit & 7)
         self._settings[_KNOWN_AT : _KNOWN_AT + _KNOWN_BYTES] = bytes(known)
+        self._settings[_KINDS_AT] = reduce(or_, addresses.values(), 0)
         for address in self.fragments.keys().difference(addresses):  # who was killed between two removals left it
             self.fragments.delete(address)
         self._has_forgotten_addresses = False
