@@ -19,7 +19,6 @@
 #include <bpf/bpf_helpers.h>
 
 #define OWN_MAJOR 0x51b0u           // of our HTB roots: no operator's root takes our priorities for its classes
-#define FROM_USER_BIT 0x1000u       // of a class' minor, above the 12 bits of the interface id
 #define FULL 65536u                 // a factor of 1
 #define COST_SHIFT 20               // of ns_per_byte
 #define SLOTS 64
@@ -39,11 +38,7 @@ enum { FREE, OF_NOBODY, UNSEEN, ACCEPTED, DROPPED };    // states of a slot
 enum { READ_ALL, READ_NOBODY, READ_ODD, READ_ON };  // ODD: no sound host sends it, and nothing tells whose it is
 
 struct address { __u32 word[4], ifindex; };  // IPv4 as ::ffff:a.b.c.d; ifindex of link-local ones, else 0
-struct key {  // 0: any; ports as on the wire
-    struct address remote;
-    __u32 local[4];
-    __u16 remote_port, local_port;
-} __attribute__((aligned(8)));
+struct key { struct address remote; __u32 local[4]; __u16 remote_port, local_port; } __attribute__((aligned(8)));  // 0: any
 
 struct lane {
     __u64 ns_per_byte;   // written by user space, down to `segment`
@@ -145,14 +140,6 @@ static __always_inline int network_header(struct __sk_buff *skb, struct packet *
     return IS_TAG(protocol) ? -1 : protocol;
 }
 
-/* GSO: each segment gets the headers again, and HTB charges for them (qdisc_pkt_len_init). */
-static __always_inline void count_segments(struct __sk_buff *skb, struct packet *p, __u32 headers)
-{
-    __u32 segments = skb->gso_segs ?: skb->len > headers ? (skb->len - headers - 1) / skb->gso_size + 1 : 1;
-    p->packets = segments;
-    p->charged = p->bytes += (segments - 1) * headers;
-}
-
 /* Functions that are not static are read by the verifier once, and not on every path to them: 0.1 s instead of 2.7, and
  * without CAP_PERFMON, when it follows wrong guesses of a processor too, at all. For that, `p` may be NULL to its eyes.
  *
@@ -173,9 +160,11 @@ __noinline int read_transport(struct __sk_buff *skb, struct packet *p)
     p->has_ports = 1;
     p->key.remote_port = p->from_user ? head.source : head.destination;
     p->key.local_port = p->from_user ? head.destination : head.source;
-    if (skb->gso_size) {
-        __u32 headers = p->protocol == IPPROTO_TCP ? (head.mark >> 4) * 4 : 8;
-        count_segments(skb, p, headers + at + (link_layer <= 64 ? link_layer : ETH_HLEN));
+    if (skb->gso_size) {  // each segment gets the headers again, and HTB charges for them (qdisc_pkt_len_init)
+        __u32 headers = at + (link_layer <= 64 ? link_layer : ETH_HLEN);
+        headers += p->protocol == IPPROTO_TCP ? (head.mark >> 4) * 4 : 8;
+        p->packets = skb->gso_segs ?: skb->len > headers ? (skb->len - headers - 1) / skb->gso_size + 1 : 1;
+        p->charged = p->bytes += (p->packets - 1) * headers;
     } else if (p->protocol == IPPROTO_UDP && p->is_fragment) {
         __u32 here = p->ip_bytes - (at - p->ip), all = bpf_ntohs(head.length);
         if (here && here < all && here < p->bytes)
@@ -203,13 +192,16 @@ __noinline int read_ipv4(struct __sk_buff *skb, struct packet *p)
     return p->is_first ? read_transport(skb, p) : READ_ALL;
 }
 
-/* One extension header, which begins at `at`; `protocol` says which. */
-__noinline int read_extension(struct __sk_buff *skb, struct packet *p)
+/* What begins at `at`, an extension header or what follows them; `protocol` says which. */
+__noinline int read_header(struct __sk_buff *skb, struct packet *p)
 {
     struct { __u8 next, length; __be16 offset; __be32 id; } header;  // the last two of a fragment header
-    if (!p || READ(p->at, &header) < 0)
+    __u8 kind = p ? p->protocol : 0;
+    if (!p || (kind != IPPROTO_HOPOPTS && kind != IPPROTO_ROUTING && kind != IPPROTO_DSTOPTS && kind != IPPROTO_AH &&
+               kind != IPPROTO_FRAGMENT))
+        return read_transport(skb, p);
+    if (READ(p->at, &header) < 0)
         return READ_ODD;  // RFC 8200: the first fragment has all of them
-    __u8 kind = p->protocol;
     p->at += kind == IPPROTO_FRAGMENT ? 8 : kind == IPPROTO_AH ? header.length * 4 + 8 : header.length * 8 + 8;
     p->protocol = header.next;
     if (kind == IPPROTO_FRAGMENT && header.offset & bpf_htons(0xfff9)) {  // else atomic: nothing to put together
@@ -237,12 +229,8 @@ __noinline int read_ipv6(struct __sk_buff *skb, struct packet *p)
     p->ip_bytes = bpf_ntohs(ip.payload_len) + sizeof(ip);
     p->at = p->ip + sizeof(ip);
     p->protocol = ip.nexthdr;
-    UNROLLED for (int i = 0; i < MAX_HEADERS; i++) {
-        __u8 kind = p->protocol;
-        if (kind != IPPROTO_HOPOPTS && kind != IPPROTO_ROUTING && kind != IPPROTO_DSTOPTS && kind != IPPROTO_AH &&
-            kind != IPPROTO_FRAGMENT)
-            return read_transport(skb, p);
-        int read = read_extension(skb, p);
+    UNROLLED for (int i = 0; i <= MAX_HEADERS; i++) {
+        int read = read_header(skb, p);
         if (read != READ_ON)
             return read;
     }
