@@ -62,9 +62,8 @@ struct fragments { __u64 unseen_at; struct slot slots[SLOTS]; };
 #define HASH(name, from, to) \
     struct { __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 16384); __uint(map_flags, BPF_F_NO_PREALLOC); \
              __type(key, from); __type(value, to); } name SEC(".maps")
-HASH(addresses, struct address, __u32);               // which kinds of keys an address has; asked for fragments alone
 HASH(links, struct key, __u32);                       // the lane to the user; the next one is from the user
-HASH(fragments, struct address, struct fragments);
+HASH(fragments, struct address, struct fragments);    // of each address that has a link
 struct { __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, 16384); __uint(map_flags, BPF_F_MMAPABLE);
          __type(key, __u32); __type(value, struct lane); } lanes SEC(".maps");
 
@@ -238,8 +237,9 @@ __noinline int read_ipv6(struct __sk_buff *skb, struct packet *p)
 }
 
 /* Sets the packet's lane to that of the link whose key says most about it. */
-__noinline int find(struct __sk_buff *skb, struct packet *p, __u32 kinds)
+__noinline int find(struct __sk_buff *skb, struct packet *p)
 {
+    __u32 kinds = settings.kinds;
     struct key key;
     if (!p)
         return 0;
@@ -341,14 +341,11 @@ static __always_inline __u64 mixed(__u64 a, __u32 b, __u32 c)
 
 /* Only the first fragment has ports. Those that come before it pass within a bucket of their address, and are charged to
  * the link with the first one; where that is refused nothing can be put together. */
-static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, __u32 kinds)
+static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, struct fragments *here)
 {
-    struct fragments *here = bpf_map_lookup_elem(&fragments, &p->key.remote);
     __u64 now = bpf_ktime_get_ns(), datagram = mixed(settings.seed, p->key.local[0], p->key.local[1]);
     int state, verdict;
 
-    if (!here)
-        return REFUSED;  // user space puts it there first
     datagram = mixed(mixed(datagram, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
     struct slot *slot = &here->slots[datagram >> 40 & (SLOTS - 1)];
     __u16 tick = now >> TICK_SHIFT;
@@ -365,7 +362,7 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, _
     if (state != UNSEEN)
         slot->bytes = slot->packets = 0;
     slot->datagram = datagram, slot->tick = tick;
-    if (!p->is_first && kinds & KINDS_WITH_PORTS) {
+    if (!p->is_first && settings.kinds & KINDS_WITH_PORTS) {
         __u64 most = UNSEEN_BYTES * UNSEEN_NS_PER_BYTE, cost = p->bytes * UNSEEN_NS_PER_BYTE;
         __u64 rest = left(&here->unseen_at, now, most, most);
         slot->state = UNSEEN;
@@ -378,7 +375,7 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, _
     p->seen_bytes = slot->bytes, p->seen_packets = slot->packets;
     ADD(here->unseen_at, -(__u64)p->seen_bytes * UNSEEN_NS_PER_BYTE);
     slot->state = OF_NOBODY;
-    if (!find(skb, p, kinds))
+    if (!find(skb, p))
         return NOBODY;
     if (p->charged < p->bytes + p->seen_bytes)
         p->charged = p->bytes + p->seen_bytes;
@@ -391,7 +388,7 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, _
 static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
 {
     int protocol = network_header(skb, p), read = READ_NOBODY, verdict = NOBODY;
-    __u32 *kinds = 0;
+    struct fragments *here;
     __u16 port;
 
     if (protocol == bpf_htons(ETH_P_IP))
@@ -401,14 +398,14 @@ static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
     else
         p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
     if (read == READ_ALL && !p->is_fragment) {
-        if (find(skb, p, settings.kinds))
+        if (find(skb, p))
             return admit(p, FREE);
     } else if (read != READ_NOBODY) {
-        kinds = bpf_map_lookup_elem(&addresses, &p->key.remote);
-        if (kinds && read == READ_ODD)
+        here = bpf_map_lookup_elem(&fragments, &p->key.remote);
+        if (here && read == READ_ODD)
             return REFUSED;
-        if (kinds)
-            verdict = decide_fragment(skb, p, *kinds);
+        if (here)
+            verdict = decide_fragment(skb, p, here);
     }
     if (verdict != NOBODY || !settings.unmatched || (p->is_exempt && read != READ_ODD))
         return verdict;

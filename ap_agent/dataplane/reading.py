@@ -99,7 +99,6 @@ class Reader:
         if program is not None:
             tree["lane", ""] = program.lanes.used()
             tree["key", ""] = program.links.numbers()
-            tree["address", ""] = program.addresses.numbers()
             if program.unmatched is not None:
                 tree["unmatched", ""][0] = program.unmatched
         return seen

@@ -88,7 +88,7 @@ def shown_id(interface_id: int) -> int:
 def _way(one: Operation) -> str:
     if one.table == "lane" and one.kind == "remove":
         return "lanes gone"
-    if one.table in ("lane", "key", "address", "unmatched"):
+    if one.table in ("lane", "key", "unmatched"):
         return "memory"
     return "ifbs" if (one.table, one.kind) == ("ifb", "add") else "netlink"
 
@@ -101,13 +101,9 @@ def _written(one: Operation, program: Program) -> str | None:
             case "lane":
                 program.lanes.put(one.name, one.then)
             case "key" if one.then is None:
-                program.links.delete(one.name)
+                program.remove_link(one.name)
             case "key":
                 program.put_link(one.name, one.then)
-            case "address" if one.then is None:
-                program.remove_address(one.name)
-            case "address":
-                program.put_address(one.name, one.then, is_new=one.now is None)
             case _:
                 program.unmatched = one.then
     except AgentError as exc:

@@ -85,9 +85,7 @@ class Bed:
             self.put_lane(lane, Lane(kbit, minor, is_observed=observed))
         for key in keys:
             self.program.put_link(key.packed(), number)
-            is_new = all(one.address != key.address for one in self.keys)
             self.keys.append(key)
-            self.program.put_address(key.address, self._kinds(key.address), is_new=is_new)
         return number
 
     def put_lane(self, number: int, lane: Lane) -> None:
@@ -96,16 +94,9 @@ class Bed:
         else:
             self.program.lanes.take(number, lane.packed())
 
-    def _kinds(self, address: bytes) -> int:
-        return sum({1 << one.kind for one in self.keys if one.address == address})
-
     def remove_link(self, key: Key) -> None:
         self.keys.remove(key)
-        self.program.links.delete(key.packed())
-        if kinds := self._kinds(key.address):
-            self.program.put_address(key.address, kinds, is_new=False)
-        else:
-            self.program.remove_address(key.address)
+        self.program.remove_link(key.packed())
 
     def forget_links(self) -> None:
         """What waits in the queues leaves first, so that no test receives what another one sent.
