@@ -38,7 +38,7 @@ enum { FREE, OF_NOBODY, UNSEEN, ACCEPTED, DROPPED };    // states of a slot
 enum { READ_ALL, READ_NOBODY, READ_ODD, READ_ON };  // ODD: no sound host sends it, and nothing tells whose it is
 
 struct address { __u32 word[4], ifindex; };  // IPv4 as ::ffff:a.b.c.d; ifindex of link-local ones, else 0
-struct key { struct address remote; __u32 local[4]; __u16 remote_port, local_port; } __attribute__((aligned(8)));  // 0: any
+struct key { struct address remote; __u32 local[4]; __u16 remote_port, local_port; } __attribute__((aligned(8)));
 
 struct lane {
     __u64 ns_per_byte;   // written by user space, down to `segment`
@@ -49,9 +49,9 @@ struct lane {
     __u32 class_id, flags;
     __u64 rate_kbit;     // of use to user space alone, like `segment`, which names the life of these counters
     __u64 segment;       // 0: nobody's
-    __u64 empty_at;      // when the virtual queue will be empty, monotonic; written by this program, like all that follows
+    __u64 empty_at;      // when the virtual queue will be empty, monotonic; from here on written by this program
     __u64 beat_at;
-    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // an observed link's refused ones passed as well
+    __u64 passed_bytes, passed_packets, refused_bytes, refused_packets;  // of an observed link both passed
     __u64 beat_bytes, beat_packets;  // among those that passed
 };
 
@@ -85,39 +85,36 @@ struct packet {
     __u32 charged;                   // bytes; with a first fragment all of its datagram, as the UDP header says
     __u32 lane, class_id;
     __u64 cost;                      // ns of its lane
-    __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the header that comes next; offsets from here
+    __u32 ip, ip_bytes, at, from;    // where the IP packet begins, its length, the next header; offsets are from `from`
 };
 
 #define READ_BYTES(offset, to, bytes) bpf_skb_load_bytes_relative(skb, offset, to, bytes, p->from)
 #define READ(offset, to) READ_BYTES(offset, to, sizeof(*(to)))
 #define COPY(to, of) __builtin_memcpy(to, of, 16)
-/* Nothing is there, so that the kernel clears the memory. Without CAP_PERFMON each store to a part of the stack that was
+/* Nothing is there, so that the kernel clears the memory. Without CAP_PERFMON each store to a part of the stack that is
  * not in use yet waits for all before it (5 ns, against speculative store bypass); what a helper stores does not. */
 #define CLEAR(what) bpf_skb_load_bytes(skb, ~0u, &(what), sizeof(what))
 
-#define UNROLLED _Pragma("clang loop unroll(full)")  // a wrong guess never ends a loop, says the verifier without CAP_PERFMON
+#define UNROLLED _Pragma("clang loop unroll(full)")  // without CAP_PERFMON a wrong guess never ends a loop
+#define ROTATED(word, bits) ((word) << (bits) | (word) >> (32 - (bits)))
 #define IS_TAG(protocol) ((protocol) == bpf_htons(ETH_P_8021Q) || (protocol) == bpf_htons(ETH_P_8021AD))
-
-static __always_inline int is_known(__u32 a, __u32 b, __u32 c, __u32 d)
-{
-    __u32 bit = d ^ (c << 7 | c >> 25) ^ (b << 14 | b >> 18) ^ (a << 21 | a >> 11);
-    bit = bit * 0x9e3779b1u >> 16;
-    return settings.known[bit >> 6 & 1023] >> (bit & 63) & 1;
-}
 
 /* The fast way of most packets: without a tag, of an address that has no link. */
 static __always_inline int is_nobodys(struct __sk_buff *skb, __u32 from_user)
 {
-    __u32 word[4];
+    int is_ipv4 = skb->protocol == bpf_htons(ETH_P_IP), at = is_ipv4 ? (from_user ? 12 : 16) : from_user ? 8 : 24;
+    __u32 word[4], bit;
+
     if (settings.unmatched || IS_TAG(skb->protocol))
         return 0;
-    if (skb->protocol == bpf_htons(ETH_P_IP))
-        return bpf_skb_load_bytes_relative(skb, from_user ? 12 : 16, word, 4, BPF_HDR_START_NET) < 0 ||
-               !is_known(0, 0, bpf_htonl(0xffff), word[0]);
-    if (skb->protocol == bpf_htons(ETH_P_IPV6))
-        return bpf_skb_load_bytes_relative(skb, from_user ? 8 : 24, word, 16, BPF_HDR_START_NET) < 0 ||
-               !is_known(word[0], word[1], word[2], word[3]);
-    return 1;
+    if (!is_ipv4 && skb->protocol != bpf_htons(ETH_P_IPV6))
+        return 1;
+    if (bpf_skb_load_bytes_relative(skb, at, word, is_ipv4 ? 4 : 16, BPF_HDR_START_NET) < 0)
+        return 1;
+    bit = is_ipv4 ? word[0] ^ ROTATED(bpf_htonl(0xffff), 7)
+                  : word[3] ^ ROTATED(word[2], 7) ^ ROTATED(word[1], 14) ^ ROTATED(word[0], 21);
+    bit = bit * 0x9e3779b1u >> 16;
+    return !(settings.known[bit >> 6 & 1023] >> (bit & 63) & 1);
 }
 
 /* The protocol, and where its header begins: behind VLAN tags of id 0, which the kernel takes for none. */
@@ -145,14 +142,15 @@ static __always_inline int network_header(struct __sk_buff *skb, struct packet *
  * Ports, and whether it is a heartbeat. It begins at `at`. */
 __noinline int read_transport(struct __sk_buff *skb, struct packet *p)
 {
-    struct { __u16 source, destination; __be16 length; __u8 rest[6], mark; } head;  // mark: TCP's length, SCION's next header
+    struct { __u16 source, destination; __be16 length; __u8 rest[6], mark; } head;  // TCP: length, SCION: next header
     __u8 type;
 
     if (!p)
         return READ_NOBODY;
     __u32 at = p->at, link_layer = p->from == BPF_HDR_START_NET ? skb->len - p->ip_bytes : 0;
     if (p->is_exempt)  // neighbours and routers of this network: hops are 255 (RFC 4861), and no fragments (RFC 6980)
-        p->is_exempt = p->protocol == IPPROTO_ICMPV6 && !p->is_fragment && READ(at, &type) == 0 && type >= 133 && type <= 137;
+        p->is_exempt = p->protocol == IPPROTO_ICMPV6 && !p->is_fragment && READ(at, &type) == 0 &&
+                       type >= 133 && type <= 137;
     if ((p->protocol != IPPROTO_UDP && p->protocol != IPPROTO_TCP) ||
         (READ_BYTES(at, &head, 13) < 0 && READ_BYTES(at, &head, 6) < 0))
         return p->is_fragment && p->protocol == IPPROTO_UDP ? READ_ODD : READ_ALL;
@@ -243,19 +241,18 @@ __noinline int find(struct __sk_buff *skb, struct packet *p)
     struct key key;
     if (!p)
         return 0;
-    kinds &= !p->has_ports ? ~KINDS_WITH_PORTS : p->protocol == IPPROTO_UDP ? ~0 : ~KINDS_WITH_REMOTE_PORT;  // a test may be TCP
+    if (!p->has_ports || p->protocol != IPPROTO_UDP)  // a test may be TCP
+        kinds &= p->has_ports ? ~KINDS_WITH_REMOTE_PORT : ~KINDS_WITH_PORTS;
     UNROLLED for (__u32 order = 0x02461357, i = 0; i < KINDS; i++, order >>= 4) {
         __u32 kind = order & 7, *lane;
         if (!(kinds >> kind & 1))
             continue;
         CLEAR(key);
-        key = p->key;
-        if (!(kind & WITH_REMOTE_PORT))
-            key.remote_port = 0;
-        if (!(kind & WITH_LOCAL_ADDRESS))
-            __builtin_memset(key.local, 0, sizeof(key.local));
-        if (!(kind & WITH_LOCAL_PORT))
-            key.local_port = 0;
+        key.remote = p->key.remote;
+        if (kind & WITH_LOCAL_ADDRESS)
+            COPY(key.local, p->key.local);
+        key.remote_port = kind & WITH_REMOTE_PORT ? p->key.remote_port : 0;
+        key.local_port = kind & WITH_LOCAL_PORT ? p->key.local_port : 0;
         lane = bpf_map_lookup_elem(&links, &key);
         if (lane) {
             p->lane = *lane + p->from_user;
@@ -285,16 +282,10 @@ static __always_inline void charge(__u64 *at, __u64 now, __u64 rest, __u64 most,
         *at = now + cost;
 }
 
-static __always_inline int refuse(const struct packet *p, struct lane *lane)
-{
-    ADD(lane->refused_bytes, p->bytes);
-    ADD(lane->refused_packets, p->packets);
-    return lane->flags & OBSERVED ? STRAIGHT : REFUSED;
-}
-
 /* Whether the lane has room for the packet; `datagram`: what was decided about the datagram whose fragment it is. */
 __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
 {
+    __u64 now, rest;
     if (!lane || !p)
         return REFUSED;
     p->class_id = lane->class_id;
@@ -304,8 +295,9 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
         ADD(lane->passed_packets, p->seen_packets);
     }
     if (lane->flags & BLOCKED || datagram == DROPPED)
-        return refuse(p, lane);
-    __u64 now = bpf_ktime_get_ns(), rest = left(&lane->empty_at, now, lane->most_ns, lane->early_ns);
+        goto refused;
+    now = bpf_ktime_get_ns();
+    rest = left(&lane->empty_at, now, lane->most_ns, lane->early_ns);
     if (p->is_beat) {
         __u64 beats = left(&lane->beat_at, now, lane->beat_room_ns, 0);
         p->is_beat = beats + p->cost <= lane->beat_room_ns;
@@ -315,7 +307,7 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
     if (!p->is_beat && datagram != ACCEPTED && rest > lane->early_ns) {
         __u64 chance = bpf_get_prandom_u32();
         if (rest > lane->room_ns || chance < ((rest - lane->early_ns) << 29) / (lane->room_ns - lane->early_ns + 1))
-            return refuse(p, lane);
+            goto refused;
     }
     charge(&lane->empty_at, now, rest, lane->most_ns, p->cost);
     ADD(lane->passed_bytes, p->bytes);
@@ -325,6 +317,10 @@ __noinline int admit_to(struct lane *lane, struct packet *p, int datagram)
         ADD(lane->beat_packets, p->packets);
     }
     return p->is_beat || lane->flags & OBSERVED ? STRAIGHT : ADMITTED;
+refused:
+    ADD(lane->refused_bytes, p->bytes);
+    ADD(lane->refused_packets, p->packets);
+    return lane->flags & OBSERVED ? STRAIGHT : REFUSED;
 }
 
 static __always_inline int admit(struct packet *p, int datagram)
@@ -388,7 +384,7 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, s
 static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
 {
     int protocol = network_header(skb, p), read = READ_NOBODY, verdict = NOBODY;
-    struct fragments *here;
+    struct fragments *here = 0;
     __u16 port;
 
     if (protocol == bpf_htons(ETH_P_IP))
@@ -397,20 +393,16 @@ static __always_inline int decide(struct __sk_buff *skb, struct packet *p)
         read = read_ipv6(skb, p);
     else
         p->is_exempt = protocol == bpf_htons(ETH_P_ARP) || protocol < 0;
-    if (read == READ_ALL && !p->is_fragment) {
-        if (find(skb, p))
-            return admit(p, FREE);
-    } else if (read != READ_NOBODY) {
+    if (read == READ_ODD || p->is_fragment)
         here = bpf_map_lookup_elem(&fragments, &p->key.remote);
-        if (here && read == READ_ODD)
-            return REFUSED;
-        if (here)
-            verdict = decide_fragment(skb, p, here);
-    }
+    else if (read == READ_ALL && find(skb, p))
+        return admit(p, FREE);
+    if (here)
+        verdict = read == READ_ODD ? REFUSED : decide_fragment(skb, p, here);
     if (verdict != NOBODY || !settings.unmatched || (p->is_exempt && read != READ_ODD))
         return verdict;
     p->lane = settings.unmatched - 1 + p->from_user;
-    port = bpf_ntohs(p->key.local_port);  // DHCP has here what heartbeats have in a link: a host must not lose its address
+    port = bpf_ntohs(p->key.local_port);  // DHCP has what heartbeats have in a link: a host must not lose its address
     p->is_beat = p->protocol == IPPROTO_UDP && (port == 67 || port == 68 || port == 546 || port == 547);
     return admit(p, FREE);
 }
