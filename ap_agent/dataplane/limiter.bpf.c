@@ -21,7 +21,7 @@
 #define OWN_MAJOR 0x51b0u           // of our HTB roots: no operator's root takes our priorities for its classes
 #define FULL 65536u                 // a factor of 1
 #define COST_SHIFT 20               // of ns_per_byte
-#define SLOTS 64
+#define SLOTS 56                    // an entry of the map fits into 1 kB
 #define TICK_SHIFT 27               // 134 ms: the age of a slot
 #define SLOT_TICKS 112              // 15 s; identifications come again
 #define UNSEEN_BYTES 140000ull      // two of the largest datagrams may come last fragment first
@@ -56,7 +56,7 @@ struct lane {
 };
 
 /* `bytes`: of UNSEEN what passed before the first fragment; of ACCEPTED what is charged already and still to come. */
-struct slot { __u64 datagram; __u32 lane, bytes, packets; __u16 tick, state; };
+struct slot { __u32 datagram, bytes; __u16 lane, packets, tick, state; };
 struct fragments { __u64 unseen_at; struct slot slots[SLOTS]; };
 
 #define HASH(name, from, to) \
@@ -343,9 +343,9 @@ static __noinline int decide_fragment(struct __sk_buff *skb, struct packet *p, s
     int state, verdict;
 
     datagram = mixed(mixed(datagram, p->key.local[2], p->key.local[3]), p->from_user, p->identification);
-    struct slot *slot = &here->slots[datagram >> 40 & (SLOTS - 1)];
+    struct slot *slot = &here->slots[(datagram >> 32) * SLOTS >> 32];
     __u16 tick = now >> TICK_SHIFT;
-    state = slot->datagram == datagram && (__u16)(tick - slot->tick) < SLOT_TICKS ? slot->state : FREE;
+    state = slot->datagram == (__u32)datagram && (__u16)(tick - slot->tick) < SLOT_TICKS ? slot->state : FREE;
 
     if (!p->is_first && state == OF_NOBODY)
         return NOBODY;

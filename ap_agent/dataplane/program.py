@@ -51,7 +51,7 @@ _SEGMENT_AND_COUNTERS = struct.Struct("=56xQ16x6Q")
 _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
 _ADDRESS_BYTES = 20  # a key begins with it
 _KEY = struct.Struct("=16sI16s2s2s")
-_FRAGMENTS_BYTES = 8 + 64 * 24
+_FRAGMENTS_BYTES = 8 + 56 * 16
 _UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _KINDS_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212, 8213
 _PROGRAMS: Final = ("to_user", "from_user", "admitted")
 _MAPS: Final = {name: name for name in ("links", "fragments", "lanes")} | {".bss": "settings"}
