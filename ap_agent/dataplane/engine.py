@@ -116,7 +116,7 @@ class Engine:
         if not left and not seen.taken_names:
             self._settled = wanted, seen
             if self._program is not None:
-                self._program.settle(writer.keep if done.is_needed else None)
+                self._program.settle(self._target.tree["key", ""], writer.keep if done.is_needed else None)
         return self._outcome(done, seen, done.ids, writer)
 
     def _enforce_changed(self, done: _Pass, writer: Writer) -> Outcome | None:

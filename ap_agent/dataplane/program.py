@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -241,9 +239,6 @@ class Program:
         self.fragments = HashMap(fds["fragments"], key_bytes=20, value_bytes=_FRAGMENTS_BYTES)
         self.lanes = Lanes(fds["lanes"])
         self._settings = mapped(fds[".bss"], _SETTINGS_BYTES)
-        self._keys: dict[bytes, set[bytes]] = defaultdict(set)  # by address
-        for key in self.links.numbers():
-            self._keys[key[:_ADDRESS_BYTES]].add(key)
         self._has_forgotten_keys = True
         if self.is_whole and self._settings[0:8] == bytes(8):  # new
             self.set_factors(1.0, 1.0)
@@ -284,13 +279,15 @@ class Program:
         found._names = names
         return found
 
-    def settle(self, keep: Callable[..., None] | None) -> None:
-        """Everything is as it is wanted. Packets of addresses that once had a link cost nothing again; where this
-        program is in use (`keep`) other versions lose their names, and lanes of another layout end: `keep` gets them.
+    def settle(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
+        """Everything is as it is wanted, with links of these keys. Packets of addresses that once had a link cost
+        nothing again; where this program is in use (`keep`) other versions lose their names, and lanes of another
+        layout end: `keep` gets them.
+
         What lost its name gets it again: without it the next start would count anew. Raises `ProgramError`.
         """
         if self._has_forgotten_keys:
-            self._forget_keys()
+            self._forget_all_but(keys)
         if keep is None or self._folder is None:
             return
         for path, fd in self._names.items():
@@ -318,33 +315,26 @@ class Program:
 
     def put_link(self, key: bytes, lane: int) -> None:
         """Packets of this key belong to `lane` to the user, the next one from the user. Raises `ProgramError`."""
-        keys = self._keys[key[:_ADDRESS_BYTES]]
-        if not keys:
-            self.fragments.put(key[:_ADDRESS_BYTES], bytes(_FRAGMENTS_BYTES))
-        keys.add(key)
+        self.fragments.put(key[:_ADDRESS_BYTES], bytes(_FRAGMENTS_BYTES), is_kept=True)
         self._settings[_KINDS_AT] |= 1 << _kind(key)
         bit = known_bit(key)
         self._settings[_KNOWN_AT + (bit >> 3)] |= 1 << (bit & 7)
         self.links.put(key, struct.pack("=I", lane))  # last: who is killed before does it again
 
     def remove_link(self, key: bytes) -> None:
+        """Its address is known until all is settled."""
         self.links.delete(key)
         self._has_forgotten_keys = True
-        address = key[:_ADDRESS_BYTES]
-        self._keys[address].discard(key)
-        if not self._keys[address]:
-            del self._keys[address]
-            self.fragments.delete(address)
 
-    def _forget_keys(self) -> None:
+    def _forget_all_but(self, keys: Collection[bytes]) -> None:
         known, kinds = bytearray(_KNOWN_BYTES), 0
-        for key in chain.from_iterable(self._keys.values()):
+        for key in keys:
             bit = known_bit(key)
             known[bit >> 3] |= 1 << (bit & 7)
             kinds |= 1 << _kind(key)
         self._settings[_KNOWN_AT : _KNOWN_AT + _KNOWN_BYTES] = bytes(known)
         self._settings[_KINDS_AT] = kinds
-        for address in self.fragments.keys().difference(self._keys):  # who was killed between two removals left it
+        for address in self.fragments.keys().difference(key[:_ADDRESS_BYTES] for key in keys):
             self.fragments.delete(address)
         self._has_forgotten_keys = False
 
