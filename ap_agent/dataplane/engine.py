@@ -82,7 +82,7 @@ class Engine:
             is_hidden = True
         seen = self._reader.observe(self._program)
         if is_hidden:  # then only what everybody may see counts
-            for table in ("lane", "key", "address", "unmatched"):
+            for table in ("lane", "key", "unmatched"):
                 seen.tree[table, ""] = target.tree[table, ""]
         then = self._wanted_tree(seen, target.tree, done, is_hidden=is_hidden)
         done.plan = plan_of(difference(seen.tree, then, seen.names), seen.tree, then)
@@ -114,7 +114,7 @@ class Engine:
         if not left and not seen.taken_names:
             self._settled = wanted, seen
             if self._program is not None:
-                self._program.settle(self._target.tree["address", ""], writer.keep if done.is_needed else None)
+                self._program.settle(self._target.tree["key", ""], writer.keep if done.is_needed else None)
         return self._outcome(done, seen, done.ids, writer)
 
     def _enforce_changed(self, done: _Pass, writer: Writer) -> Outcome | None:

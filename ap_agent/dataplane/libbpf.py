@@ -21,6 +21,7 @@ from ap_agent.common.errors import AgentError, NotPermittedError, ProgramError
 OLDEST_KERNEL: Final = (5, 12)
 _BPF_FS_MAGIC: Final = 0xCAFE4A11
 _BATCH_ENTRIES: Final = 16_384
+_BPF_NOEXIST: Final = 1
 BPF_TCX_INGRESS, BPF_TCX_EGRESS = 46, 47
 
 
@@ -122,9 +123,11 @@ class HashMap:
         self._library = _library()
         self._last: tuple[bytes, bytes, dict[bytes, int]] = b"", b"", {}
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Raises `ProgramError`, also when the map is full."""
-        if self._library.bpf_map_update_elem(self._fd, key, value, 0) < 0:
+    def put(self, key: bytes, value: bytes, *, is_kept: bool = False) -> None:
+        """`is_kept`: unless the key has a value. Raises `ProgramError`, also when the map is full."""
+        flags = _BPF_NOEXIST if is_kept else 0
+        done = self._library.bpf_map_update_elem(self._fd, key, value, flags)
+        if done < 0 and not (is_kept and ctypes.get_errno() == errno.EEXIST):
             raise _failure("an entry of a map")
 
     def delete(self, key: bytes) -> None:

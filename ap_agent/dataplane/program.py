@@ -47,12 +47,12 @@ _LANES_AT_ONCE = 8
 _SEGMENT_AT = 56
 _SEGMENT_AND_COUNTERS = struct.Struct("=56xQ16x6Q")
 _FLAGS_AND_SEGMENT = struct.Struct("=44xI8xQ")
-_ADDRESS = struct.Struct("=16sI")
+_ADDRESS_BYTES = 20  # a key begins with it
 _KEY = struct.Struct("=16sI16s2s2s")
-_FRAGMENTS_BYTES = 8 + 64 * 24
-_UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES = 8, 16, 8192
+_FRAGMENTS_BYTES = 8 + 56 * 16
+_UNMATCHED_AT, _KNOWN_AT, _KNOWN_BYTES, _IFB_AT, _KINDS_AT, _SETTINGS_BYTES = 8, 16, 8192, 8208, 8212, 8213
 _PROGRAMS: Final = ("to_user", "from_user", "admitted")
-_MAPS: Final = {name: name for name in ("addresses", "links", "fragments", "lanes")} | {".bss": "settings"}
+_MAPS: Final = {name: name for name in ("links", "fragments", "lanes")} | {".bss": "settings"}
 
 Address = IPv4Address | IPv6Address
 
@@ -65,16 +65,6 @@ class Key(NamedTuple):
     local: Address | None = None
     local_port: int | None = None
     ifindex: int = 0
-
-    @property
-    def kind(self) -> int:
-        found = 0 if self.remote_port is None else WITH_REMOTE_PORT
-        found |= 0 if self.local is None else WITH_LOCAL_ADDRESS
-        return found | (0 if self.local_port is None else WITH_LOCAL_PORT)
-
-    @property
-    def address(self) -> bytes:
-        return _ADDRESS.pack(words(self.remote), self.ifindex)
 
     def packed(self) -> bytes:
         local = bytes(16) if self.local is None else words(self.local)
@@ -136,13 +126,20 @@ def words(address: Address) -> bytes:
     return address.packed if address.version == 6 else b"\0" * 10 + b"\xff\xff" + address.packed
 
 
+def _kind(packed_key: bytes) -> int:
+    """What it says beside the remote address, as bits."""
+    _, _, local, remote_port, local_port = _KEY.unpack(packed_key)
+    found = WITH_REMOTE_PORT if any(remote_port) else 0
+    return found | (WITH_LOCAL_ADDRESS if any(local) else 0) | (WITH_LOCAL_PORT if any(local_port) else 0)
+
+
 def _port(port: int | None) -> bytes:
     return struct.pack("!H", port or 0)
 
 
-def known_bit(packed_address: bytes) -> int:
+def known_bit(packed_key: bytes) -> int:
     """`is_known` of limiter.bpf.c."""
-    a, b, c, d = struct.unpack_from("=4I", packed_address)
+    a, b, c, d = struct.unpack_from("=4I", packed_key)
     folded = d ^ (c << 7 | c >> 25) ^ (b << 14 | b >> 18) ^ (a << 21 | a >> 11)
     return int((folded & 0xFFFFFFFF) * 0x9E3779B1 & 0xFFFFFFFF) >> 16
 
@@ -238,12 +235,11 @@ class Program:
         self.fds = {name: fds[name] for name in _PROGRAMS if name in fds}
         self.ids = {name: program_id(fd) for name, fd in self.fds.items()}
         self.is_whole = bool(self.fds)
-        self.addresses = HashMap(fds["addresses"], key_bytes=20, value_bytes=4)
         self.links = HashMap(fds["links"], key_bytes=40, value_bytes=4)
         self.fragments = HashMap(fds["fragments"], key_bytes=20, value_bytes=_FRAGMENTS_BYTES)
         self.lanes = Lanes(fds["lanes"])
-        self._settings = mapped(fds[".bss"], _KNOWN_AT + _KNOWN_BYTES)
-        self._has_forgotten_addresses = True
+        self._settings = mapped(fds[".bss"], _SETTINGS_BYTES)
+        self._has_forgotten_keys = True
         if self.is_whole and self._settings[0:8] == bytes(8):  # new
             self.set_factors(1.0, 1.0)
             self._settings[12:16] = os.urandom(4)
@@ -283,13 +279,15 @@ class Program:
         found._names = names
         return found
 
-    def settle(self, addresses: Collection[bytes], keep: Callable[..., None] | None) -> None:
-        """Everything is as it is wanted. Packets of addresses that once had a link cost nothing again; where this
-        program is in use (`keep`) other versions lose their names, and lanes of another layout end: `keep` gets them.
+    def settle(self, keys: Collection[bytes], keep: Callable[..., None] | None) -> None:
+        """Everything is as it is wanted, with links of these keys. Packets of addresses that once had a link cost
+        nothing again; where this program is in use (`keep`) other versions lose their names, and lanes of another
+        layout end: `keep` gets them.
+
         What lost its name gets it again: without it the next start would count anew. Raises `ProgramError`.
         """
-        if self._has_forgotten_addresses:
-            self._forget_addresses(addresses)
+        if self._has_forgotten_keys:
+            self._forget_all_but(keys)
         if keep is None or self._folder is None:
             return
         for path, fd in self._names.items():
@@ -315,32 +313,30 @@ class Program:
 
     # --- what it is told ---
 
-    def put_address(self, address: bytes, kinds: int, *, is_new: bool) -> None:
-        """Which kinds of keys it has (bits). Raises `ProgramError`."""
-        if is_new:
-            self.fragments.put(address, bytes(_FRAGMENTS_BYTES))
-        bit = known_bit(address)
-        self._settings[_KNOWN_AT + (bit >> 3)] |= 1 << (bit & 7)
-        self.addresses.put(address, struct.pack("=I", kinds))
-
-    def remove_address(self, address: bytes) -> None:
-        self._has_forgotten_addresses = True
-        self.addresses.delete(address)
-        self.fragments.delete(address)
-
     def put_link(self, key: bytes, lane: int) -> None:
         """Packets of this key belong to `lane` to the user, the next one from the user. Raises `ProgramError`."""
-        self.links.put(key, struct.pack("=I", lane))
+        self.fragments.put(key[:_ADDRESS_BYTES], bytes(_FRAGMENTS_BYTES), is_kept=True)
+        self._settings[_KINDS_AT] |= 1 << _kind(key)
+        bit = known_bit(key)
+        self._settings[_KNOWN_AT + (bit >> 3)] |= 1 << (bit & 7)
+        self.links.put(key, struct.pack("=I", lane))  # last: who is killed before does it again
 
-    def _forget_addresses(self, addresses: Collection[bytes]) -> None:
-        known = bytearray(_KNOWN_BYTES)
-        for address in addresses:
-            bit = known_bit(address)
+    def remove_link(self, key: bytes) -> None:
+        """Its address is known until all is settled."""
+        self.links.delete(key)
+        self._has_forgotten_keys = True
+
+    def _forget_all_but(self, keys: Collection[bytes]) -> None:
+        known, kinds = bytearray(_KNOWN_BYTES), 0
+        for key in keys:
+            bit = known_bit(key)
             known[bit >> 3] |= 1 << (bit & 7)
+            kinds |= 1 << _kind(key)
         self._settings[_KNOWN_AT : _KNOWN_AT + _KNOWN_BYTES] = bytes(known)
-        for address in self.fragments.keys().difference(addresses):  # who was killed between two removals left it
+        self._settings[_KINDS_AT] = kinds
+        for address in self.fragments.keys().difference(key[:_ADDRESS_BYTES] for key in keys):
             self.fragments.delete(address)
-        self._has_forgotten_addresses = False
+        self._has_forgotten_keys = False
 
     def set_factors(self, to_user: float, from_user: float) -> None:
         """Multiply every charge, 1.0 for no cap of the attachment point."""
@@ -356,11 +352,20 @@ class Program:
     def unmatched(self, lane: int | None) -> None:
         self._settings[_UNMATCHED_AT : _UNMATCHED_AT + 4] = struct.pack("=I", 0 if lane is None else lane + 1)
 
+    @property
+    def ifb(self) -> int:
+        """Number of the IFB to the users: what comes back from there was admitted."""
+        return int(struct.unpack_from("=I", self._settings, _IFB_AT)[0])
+
+    @ifb.setter
+    def ifb(self, ifindex: int) -> None:
+        self._settings[_IFB_AT : _IFB_AT + 4] = struct.pack("=I", ifindex)
+
     def close(self) -> None:
         """What has a name, or sits in a filter, stays."""
         self.lanes.close()
         self._settings.close()
-        for one in (self.addresses, self.links, self.fragments):
+        for one in (self.links, self.fragments):
             one.close()
         for fd in (*self.fds.values(), *self._names.values()):
             os.close(fd)

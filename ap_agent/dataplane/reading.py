@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane import tc
-from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, IFB_NAMES, Device, Direction, read_devices
+from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, IFB_NAMES, TO_USER, Device, Direction, read_devices
 from ap_agent.dataplane.program import Program
 from ap_agent.dataplane.rtsocket import NLM_F_DUMP_INTR, RefusedError, RtSocket
 from ap_agent.dataplane.tc import Filter, Readback
@@ -95,11 +95,10 @@ class Reader:
                     tree["class", name].update(classes)
                     seen.readbacks[name].update(readbacks)
         for ifindex, kind in seen.ingress.items():
-            self._read_hooks(seen, ifindex, kind)
+            self._read_hooks(seen, ifindex, kind, program)
         if program is not None:
             tree["lane", ""] = program.lanes.used()
             tree["key", ""] = program.links.numbers()
-            tree["address", ""] = program.addresses.numbers()
             if program.unmatched is not None:
                 tree["unmatched", ""][0] = program.unmatched
         return seen
@@ -115,7 +114,10 @@ class Reader:
                 leaves.setdefault(ifindex, {}).update(found)
         return roots, leaves
 
-    def _read_hooks(self, seen: Observed, ifindex: int, kind: str) -> None:
+    def _read_hooks(self, seen: Observed, ifindex: int, kind: str, program: Program | None) -> None:
+        ifbs = {one: seen.ifbs.get(name, -1) for one, name in zip(DIRECTIONS, IFB_NAMES, strict=True)}
+        if program is not None and program.ifb != ifbs[TO_USER]:  # it would not know what comes back from there
+            ifbs[TO_USER] = -1
         has_others = is_with_clsact = False
         for direction in DIRECTIONS if kind == "clsact" else (FROM_USER,):
             filters = [
@@ -131,7 +133,7 @@ class Reader:
                 hook = seen.tree["hook", ""][ifindex, direction] = Hook(
                     0 if admit is None else admit.program if admit.is_direct else -1,
                     0 if redirect is None else redirect.program,
-                    redirect is not None and redirect.redirect == seen.ifbs.get(IFB_NAMES[direction], -1),
+                    redirect is not None and redirect.redirect == ifbs[direction],
                     any(one.name == tc.NAME_WITH_CLSACT for one in ours.values()),
                 )
                 is_with_clsact = is_with_clsact or hook.is_with_clsact

@@ -54,7 +54,7 @@ class Refusal:
 
 
 class RefusedError(Exception):
-    """A question or a dump was refused."""
+    """A dump was refused."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
@@ -147,13 +147,6 @@ class RtSocket:
         return found
 
     # --- questions ---
-
-    def ask(self, kind: int, body: bytes) -> bytes:
-        """One question with one answer. Raises `RefusedError`."""
-        (answer,) = self.ask_all(kind, [body])
-        if isinstance(answer, Refusal):
-            raise RefusedError(answer)
-        return answer
 
     def ask_all(self, kind: int, bodies: Sequence[bytes]) -> list[bytes | Refusal]:
         """Many questions of one kind, each with its answer, in order. Raises `AgentError`."""

@@ -8,7 +8,7 @@ Everything is complete before anything leads there, and nothing goes before what
 from __future__ import annotations
 
 import struct
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final, Literal, NamedTuple
@@ -22,17 +22,17 @@ from bandwidth_config import Limits, format_kbit
 UNMATCHED: Final = 0xFFF  # stands for a link where everything that no link has is limited
 _SHOWN = ("to the user", "from the user")
 
-Table = Literal["ifb", "root", "class", "leaf", "lane", "key", "address", "unmatched", "hook", "clsact", "stray"]
+Table = Literal["ifb", "root", "class", "leaf", "lane", "key", "unmatched", "hook", "clsact", "stray"]
 # By table and device (empty where there is one table of a kind), name -> value:
 #   ifb        its name -> whether it is up                    lane       its number -> what is written of it, packed
 #   root       its IFB's name -> True                          key        packed -> the lane to the user
-#   class      minor -> HtbClass                               address    packed -> the kinds of its keys, as bits
-#   leaf       minor of its class -> its limit in bytes        unmatched  0 -> the lane to the users of what no link has
-#   hook       (interface number, direction) -> Hook           clsact     interface number -> True, of one that is ours
+#   class      minor -> HtbClass                               unmatched  0 -> the lane to the users of what no link has
+#   leaf       minor of its class -> its limit in bytes        clsact     interface number -> True, of one that is ours
+#   hook       (interface number, direction) -> Hook
 #   stray      interface number -> name, of an IFB of ours that nobody needs: somebody renamed it
 Tree = dict[tuple[Table, str], dict[Any, Any]]
 
-_ONCE: Final[tuple[Table, ...]] = ("ifb", "root", "lane", "key", "address", "unmatched", "hook", "clsact", "stray")
+_ONCE: Final[tuple[Table, ...]] = ("ifb", "root", "lane", "key", "unmatched", "hook", "clsact", "stray")
 _OF_EACH_IFB: Final[tuple[Table, ...]] = ("class", "leaf")
 
 
@@ -69,7 +69,6 @@ class Target:
     def __init__(self) -> None:
         self.tree = new_tree()
         self._links: dict[int, LimitedLink] = {}
-        self._keys: Counter[tuple[bytes, int]] = Counter()  # by address and kind
 
     def update(self, wanted: Wanted) -> tuple[Tree, Tree]:
         """What changed links have had, and have from now on."""
@@ -81,14 +80,8 @@ class Target:
             for one in old.keys() | links.keys()
             if old.get(one) is not links.get(one) and old.get(one) != links.get(one)
         ]
-        before = self._part({one: old[one] for one in changed if one in old}, -1)
-        after = self._part({one: links[one] for one in changed if one in links}, +1)
-        for address in before["address", ""].keys() | after["address", ""].keys():
-            bits = sum(1 << kind for kind in range(8) if self._keys[address, kind])
-            before["address", ""][address] = self.tree["address", ""].get(address)
-            after["address", ""][address] = bits or None
-        for part in (before, after):
-            part["address", ""] = {one: bits for one, bits in part["address", ""].items() if bits}
+        before = _part({one: old[one] for one in changed if one in old})
+        after = _part({one: links[one] for one in changed if one in links})
         for table, entries in self.tree.items():
             for name in before[table].keys() - after[table].keys():
                 del entries[name]
@@ -98,23 +91,22 @@ class Target:
         self._links = links
         return before, after
 
-    def _part(self, links: Mapping[int, LimitedLink], count: int) -> Tree:
-        """What these links have; of addresses only which."""
-        tree = new_tree()
-        for one, link in links.items():
-            for direction, kbit in zip(DIRECTIONS, (link.to_user_kbit, link.from_user_kbit), strict=True):
-                minor = minor_of(one, direction)
-                tree["lane", ""][2 * one + direction] = Lane(kbit, minor, is_observed=link.is_observed).packed()
-                if kbit:
-                    tree["class", IFB_NAMES[direction]][minor] = HtbClass.of(kbit)
-                    tree["leaf", IFB_NAMES[direction]][minor] = leaf_bytes(kbit)
-            for key in link.keys:
-                tree["key", ""][key.packed()] = 2 * one
-                tree["address", ""][key.address] = 0
-                self._keys[key.address, key.kind] += count
-        if UNMATCHED in links:
-            tree["unmatched", ""][0] = 2 * UNMATCHED
-        return tree
+
+def _part(links: Mapping[int, LimitedLink]) -> Tree:
+    """What these links have."""
+    tree = new_tree()
+    for one, link in links.items():
+        for direction, kbit in zip(DIRECTIONS, (link.to_user_kbit, link.from_user_kbit), strict=True):
+            minor = minor_of(one, direction)
+            tree["lane", ""][2 * one + direction] = Lane(kbit, minor, is_observed=link.is_observed).packed()
+            if kbit:
+                tree["class", IFB_NAMES[direction]][minor] = HtbClass.of(kbit)
+                tree["leaf", IFB_NAMES[direction]][minor] = leaf_bytes(kbit)
+        for key in link.keys:
+            tree["key", ""][key.packed()] = 2 * one
+    if UNMATCHED in links:
+        tree["unmatched", ""][0] = 2 * UNMATCHED
+    return tree
 
 
 # --- operations ------------------------------------------------------------------------------------------------
@@ -155,7 +147,6 @@ _TEXTS: Final[dict[Table, Callable[[Any, Any], str]]] = {
     "leaf": lambda minor, value: f"queue of class {OWN_MAJOR:x}:{minor:x}, {value} B",
     "lane": lambda lane, value: f"limit of {_link_name(lane)} {_SHOWN[lane % 2]}, {format_kbit(rate_of(value))}",
     "key": lambda key, lane: f"packets of {_link_name(lane)}: {_key_text(key)}",
-    "address": lambda address, _: f"address {_address_text(address)}",
     "unmatched": lambda *_: "limit of everything that no link has",
     "hook": lambda hook, _: f"filters at {HOOK_NAMES[hook[1]]}",
     "clsact": lambda *_: "clsact qdisc",
@@ -182,9 +173,9 @@ def _key_text(packed: bytes) -> str:
 
 # Links are lowered first in the program and last in HTB, and raised the other way round: what was admitted is paced.
 _ORDER: Final = (
-    *("put ifb", "put root", "lower lane", "put class", "put leaf", "put lane", "put key", "put address"),
-    *("put unmatched", "put hook", "remove hook", "remove clsact", "remove unmatched", "remove key"),
-    *("shrink address", "remove address", "remove lane", "remove class", "remove ifb", "remove stray"),
+    *("put ifb", "put root", "lower lane", "put class", "put leaf", "put lane", "put key", "put unmatched", "put hook"),
+    *("remove hook", "remove clsact", "remove unmatched", "remove key", "remove lane", "remove class", "remove ifb"),
+    "remove stray",
 )
 
 
@@ -214,25 +205,13 @@ def _changes(
     for name, new in then.items():
         old = now.get(name)
         if old != new:
-            one = Operation(
-                "add" if old is None else "change", kind, device or _device(kind, name, names), name, old, new
-            )
-            yield from _steps(one)
+            is_lower = kind == "lane" and old is not None and rate_of(new) < rate_of(old)
+            where = device or _device(kind, name, names)
+            one = Operation("add" if old is None else "change", kind, where, name, old, new)
+            yield "lower lane" if is_lower else f"put {kind}", one
     for name, old in now.items():
         if name not in then:
             yield f"remove {kind}", Operation("remove", kind, device or _device(kind, name, names), name, old)
-
-
-def _steps(one: Operation) -> Iterator[tuple[str, Operation]]:
-    """Kinds that an address gets are known as soon as there are such keys, and those that it loses until they go."""
-    if one.table == "address" and one.now is not None and one.now & ~one.then:
-        yield "shrink address", one
-        if one.now | one.then != one.now:
-            yield "put address", one._replace(then=one.now | one.then)
-    elif one.table == "lane" and one.now is not None and rate_of(one.then) < rate_of(one.now):
-        yield "lower lane", one
-    else:
-        yield f"put {one.table}", one
 
 
 def _device(table: Table, name: Any, names: Mapping[int, str]) -> str:

@@ -82,7 +82,7 @@ def shown_id(interface_id: int) -> int:
 def _way(one: Operation) -> str:
     if one.table == "lane" and one.kind == "remove":
         return "lanes gone"
-    if one.table in ("lane", "key", "address", "unmatched"):
+    if one.table in ("lane", "key", "unmatched"):
         return "memory"
     return "ifbs" if (one.table, one.kind) == ("ifb", "add") else "netlink"
 
@@ -95,13 +95,9 @@ def _written(one: Operation, program: Program) -> str | None:
             case "lane":
                 program.lanes.put(one.name, one.then)
             case "key" if one.then is None:
-                program.links.delete(one.name)
+                program.remove_link(one.name)
             case "key":
                 program.put_link(one.name, one.then)
-            case "address" if one.then is None:
-                program.remove_address(one.name)
-            case "address":
-                program.put_address(one.name, one.then, is_new=one.now is None)
             case _:
                 program.unmatched = one.then
     except AgentError as exc:
@@ -147,11 +143,14 @@ def _hook_messages(one: Operation, seen: Observed, program: Program | None) -> l
     # A clsact of ours comes together with the filters that say so: who is killed leaves none that is nobody's.
     clsact = [(tc.RTM_NEWQDISC, ADD, tc.pack_clsact(ifindex))] if ifindex not in seen.ingress else []
     seen.ingress.setdefault(ifindex, "clsact")
+    ifb = seen.ifbs.get(IFB_NAMES[direction], 0)
+    if direction == TO_USER:
+        program.ifb = ifb
     return clsact + tc.pack_filters(
         ifindex,
         direction,
         program_fd=program.fds["to_user" if direction == TO_USER else "from_user"],
         admitted_fd=program.fds["admitted"],
-        ifb=seen.ifbs.get(IFB_NAMES[direction], 0),
+        ifb=ifb,
         name=tc.NAME_WITH_CLSACT if one.then.is_with_clsact else tc.NAME,
     )

@@ -85,9 +85,7 @@ class Bed:
             self.put_lane(lane, Lane(kbit, minor, is_observed=observed))
         for key in keys:
             self.program.put_link(key.packed(), number)
-            is_new = all(one.address != key.address for one in self.keys)
             self.keys.append(key)
-            self.program.put_address(key.address, self._kinds(key.address), is_new=is_new)
         return number
 
     def put_lane(self, number: int, lane: Lane) -> None:
@@ -96,19 +94,15 @@ class Bed:
         else:
             self.program.lanes.take(number, lane.packed())
 
-    def _kinds(self, address: bytes) -> int:
-        return sum({1 << one.kind for one in self.keys if one.address == address})
-
     def remove_link(self, key: Key) -> None:
         self.keys.remove(key)
-        self.program.links.delete(key.packed())
-        if kinds := self._kinds(key.address):
-            self.program.put_address(key.address, kinds, is_new=False)
-        else:
-            self.program.remove_address(key.address)
+        self.program.remove_link(key.packed())
 
     def forget_links(self) -> None:
-        """What waits in the queues leaves first, so that no test receives what another one sent."""
+        """What waits in the queues leaves first, so that no test receives what another one sent.
+
+        The next test takes its lanes anew: virtual queues may still be long when those of HTB are empty (heartbeats).
+        """
         deadline = time.monotonic() + 60
         while any(
             " backlog 0b 0p" not in self.tc("-s", "qdisc", "show", "dev", dev, "root") for dev in ("slbw0", "slbw1")
@@ -118,6 +112,9 @@ class Bed:
             time.sleep(0.05)
         for key in list(self.keys):
             self.remove_link(key)
+        self.program.settle((), None)
+        for lane in self.program.lanes.used():
+            self.program.lanes.forget(lane)
         self.program.unmatched = None
         self.program.set_factors(1.0, 1.0)
 
@@ -260,5 +257,6 @@ def bed() -> Iterator[Bed]:
             # Else Linux gives up a datagram between whose fragments 64 others of its sender came, as they may while it
             # waits in a queue.
             host.sysctl({"net.ipv4.ipfrag_max_dist": 0})
+        program.ifb = ap.call(lambda: socket.if_nametoindex("slbw0"))
         found.attach("n0")
         yield found

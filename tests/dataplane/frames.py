@@ -56,6 +56,7 @@ class Packet:
     tags: Sequence[tuple[int, int]] = ()  # (protocol, TCI)
     extensions: Sequence[int] = ()
     is_atomic: bool = False
+    hops: int = 64  # of IPv6
     from_user: bool = True
 
     @property
@@ -95,7 +96,7 @@ class Packet:
         for one, following in zip(chain, kinds[1:], strict=True):
             rest += self._extension(one, following)
         rest += self.body
-        head = struct.pack("!IHBB", 6 << 28, len(rest), kinds[0], 64)
+        head = struct.pack("!IHBB", 6 << 28, len(rest), kinds[0], self.hops)
         return head + ip_address(self.source).packed + ip_address(self.destination).packed + rest
 
     def _extension(self, kind: int, following: int) -> bytes:

@@ -9,8 +9,8 @@ from ipaddress import ip_address
 import pytest
 
 from ap_agent.dataplane.program import Key
-from tests.dataplane.bed import AP, AP_PORT, HEARTBEAT, OTHER, USER, USER_PORT, Bed
-from tests.dataplane.frames import datagram, mac, scion
+from tests.dataplane.bed import AP, AP6, AP_PORT, HEARTBEAT, OTHER, USER, USER6, USER_PORT, Bed
+from tests.dataplane.frames import DESTINATION, datagram, mac, scion
 
 pytestmark = pytest.mark.kernel
 
@@ -145,6 +145,22 @@ def test_the_rest_of_an_attachment_point_may_share_a_limit_but_neighbours_are_fo
     ap.user.call(lambda: _first_packet((AP, AP_PORT)))
     assert mac("02:00:00:00:00:01").hex(":") in ap.user.ip("neigh", "show", AP, "dev", "u0")
     ap.user.ip("neigh", "replace", AP, "lladdr", "02:00:00:00:00:01", "dev", "u0", "nud", "permanent")
+
+
+def test_a_hop_limit_of_neighbours_frees_nothing_else(ap: Bed) -> None:
+    ap.link(1, 0, 0)  # everything: blocked
+    ends = {"source": (USER6, USER_PORT), "destination": (AP6, AP_PORT), "hops": 255}
+    sent = [
+        datagram(**ends)[0].frame,
+        datagram(**ends, extensions=(DESTINATION,) * 30)[0].frame,  # more than the program reads
+        *(one.frame for one in datagram(scion(size=2000), piece=1000, **ends)),
+    ]
+    with ap.listen(ap.ap, AP6, AP_PORT) as receiver:
+        ap.send(sent)
+        assert len(receiver.received()[AP_PORT]) == 3  # so the kernel takes each of them
+        ap.program.unmatched = 2
+        ap.send(sent)
+        assert receiver.received()[AP_PORT] == []
 
 
 def _first_packet(to: tuple[str, int]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.outcome import LinkChange, Readback
+from ap_agent.dataplane.program import Program
 from ap_agent.dataplane.wanted import Wanted
 from bandwidth_config import Limits
 from measuring.netns import available
-from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
+from tests.kernel.engine_bed import U2, USER_PORT, EngineBed, engine_bed, link, wanted
 
 pytestmark = pytest.mark.kernel
 TWO = wanted(link(7, 500, 1000), link(8, 0, 2000, ip=U2))
@@ -191,6 +194,21 @@ def test_entries_of_the_maps_that_are_gone_come_back(bed: EngineBed) -> None:
     other.close()
     assert bed.enforce(TWO).is_ok
     assert bed.received_kbit(to_user=True, user=U2) == 0
+    assert not _arrives_in_fragments(bed)
+
+
+def _arrives_in_fragments(bed: EngineBed) -> bool:
+    """A datagram to link 8's user."""
+    with bed.u2.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sink:
+        bed.u2.call(lambda: sink.bind((U2, USER_PORT)))
+        sink.settimeout(0.5)
+        with bed.ap.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as source:
+            with contextlib.suppress(OSError):  # refused at the hook
+                source.sendto(bytes(4000), (U2, USER_PORT))
+            try:
+                return len(sink.recv(5000)) == 4000
+            except TimeoutError:
+                return False
 
 
 def test_an_engine_without_a_program_file_says_so(bed: EngineBed) -> None:
@@ -198,3 +216,19 @@ def test_an_engine_without_a_program_file_says_so(bed: EngineBed) -> None:
     with pytest.raises(AgentError, match="none"):
         engine.enforce(TWO)
     engine.close()
+
+
+def test_a_program_that_does_not_know_our_ifb_is_told_again(bed: EngineBed) -> None:
+    bed.enforce(wanted(link(7, 500)))
+    program = Program.opened(bed.maps_dir, may_make=False)
+    assert program is not None
+    program.ifb = 0
+    assert [str(one) for one in bed.plan(wanted(link(7, 500))).plan.operations] == [
+        "eth0: change filters at egress",
+        "eth1: change filters at egress",
+    ]
+    assert bed.enforce(wanted(link(7, 500))).writes == 2
+    assert program.ifb == bed.ap.call(lambda: socket.if_nametoindex("slbw0"))
+    program.close()
+    assert bed.received_kbit(to_user=True, kbit=300) == pytest.approx(300, rel=0.1)
+    assert bed.engine.counters()[7, "to_user"][1].refused_packets == 0

