@@ -64,8 +64,8 @@ class Loop:
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
-        self.usage = Usage(agent.settings, agent.extra, logger, monotonic=monotonic, uniform=uniform)
         wake = self._waker.wake
+        self.usage = Usage(agent.settings, agent.extra, logger, background(wake), monotonic=monotonic, uniform=uniform)
         self.polls = Polls(agent, logger, background(wake), monotonic=monotonic, uniform=uniform)
         self.reports = Reports(agent, self.usage, logger, background(wake), monotonic=monotonic, uniform=uniform)
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
@@ -102,8 +102,8 @@ class Loop:
         self.start()
         while not self._is_stopping:
             self._sleep_until(self.step())
-        self.polls.background.abandon()
-        self.reports.background.abandon()
+        for one in self._beside:
+            one.abandon()
         self.metrics.close()
         self.agent.hang_up()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
@@ -121,8 +121,8 @@ class Loop:
         """Whatever is due. Returns the moment (monotonic) at which something is due next."""
         if self._is_reloading:
             self._reread()
-        self.polls.background.finish()
-        self.reports.background.finish()
+        for one in self._beside:
+            one.finish()
         if self._monotonic() >= self._next_look:
             self._look()
         self._read_state()
@@ -216,8 +216,12 @@ class Loop:
                 break
 
     @property
+    def _beside(self) -> tuple[Background, ...]:
+        return self.polls.background, self.reports.background, self.usage.background
+
+    @property
     def _has_outcome(self) -> bool:
-        return self.polls.background.has_outcome or self.reports.background.has_outcome
+        return any(one.has_outcome for one in self._beside)
 
     def _wait(self, seconds: float) -> bool:
         """Until then, a signal, the end of a request, or a file that changed, which is what it returns."""

@@ -105,6 +105,14 @@ class Store:
             with contextlib.suppress(OSError):  # what cannot be pruned now is pruned tomorrow; the bundle is stored
                 self._prune(bundle.name)
 
+    def make(self) -> None:
+        """Make the folder, if it is not there yet."""
+        try:
+            if not self.folder.is_dir():
+                self._prepare()
+        except OSError as exc:
+            raise StoreError(f"{self.folder} cannot be made: {_said(exc)}.") from exc
+
     def check_place(self) -> None:
         """Whether the folder is ours, or may become it: nothing in a folder of somebody else is written, deleted or
         given another mode. Raises `StoreError` with the remedy, `OSError`."""
