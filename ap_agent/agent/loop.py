@@ -64,10 +64,10 @@ class Loop:
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
-        wake = self._waker.wake
-        self.usage = Usage(agent.settings, agent.extra, logger, background(wake), monotonic=monotonic, uniform=uniform)
-        self.polls = Polls(agent, logger, background(wake), monotonic=monotonic, uniform=uniform)
-        self.reports = Reports(agent, self.usage, logger, background(wake), monotonic=monotonic, uniform=uniform)
+        for_polls, for_reports, for_usage = (background(self._waker.wake) for _ in range(3))
+        self.usage = Usage(agent.settings, agent.extra, logger, for_usage, monotonic=monotonic, uniform=uniform)
+        self.polls = Polls(agent, logger, for_polls, monotonic=monotonic, uniform=uniform)
+        self.reports = Reports(agent, self.usage, logger, for_reports, monotonic=monotonic, uniform=uniform)
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
         self._next_look = self._deaf_until = monotonic()
         self._told: set[tuple[str, str]] = set()
