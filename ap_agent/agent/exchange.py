@@ -16,7 +16,7 @@ from ap_agent.agent.background import Background
 from ap_agent.agent.backoff import POLL_JITTER, Backoff, Pulled
 from ap_agent.agent.fetch import FetchResult, ReceiptAnswer
 from ap_agent.agent.problems import contained
-from ap_agent.agent.receipts import Receipt, sending
+from ap_agent.agent.receipt import Receipt, sending
 from ap_agent.agent.usage import Uniform, Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.log import Logger
