@@ -9,11 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ap_agent.agent.backoff import Pulled
-from ap_agent.agent.clock import skew_problem
 from ap_agent.agent.configuration import Configuration
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.hold import uptime
 from ap_agent.agent.limiter_view import LimiterView
+from ap_agent.agent.problems import skew_problem
 from ap_agent.agent.receipt import Facts, Receipt, Receipts, sending
 from ap_agent.common import threads
 from ap_agent.common.errors import AgentError

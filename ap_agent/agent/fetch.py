@@ -14,8 +14,7 @@ from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlencode
 
-from ap_agent.agent.clock import ClockComparison
-from ap_agent.agent.http import Bounds, WebClient, error_of, read_body, shown
+from ap_agent.agent.http import Bounds, ClockComparison, WebClient, error_of, read_body, shown
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings

@@ -13,15 +13,14 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from types import FrameType
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background, Waker
 from ap_agent.agent.backoff import POLL_JITTER
 from ap_agent.agent.exchange import Polls, Reports
-from ap_agent.agent.exporter import Exporter
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import write_health
+from ap_agent.agent.metrics import Exporter
 from ap_agent.agent.problems import PASSING_CODES, contained, problem_of
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
@@ -78,22 +77,16 @@ class Loop:
     def install_signals(self) -> None:
         """SIGTERM and SIGINT end after the current step; SIGHUP rereads the configuration."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
+            signal.signal(number, lambda _number, _frame: self.stop())
+        signal.signal(signal.SIGHUP, lambda _number, _frame: self.reload())
 
     def stop(self) -> None:
         self._is_stopping = True
         self._waker.wake()
 
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop()
-
     def reload(self) -> None:
         self._is_reloading = True
         self._waker.wake()
-
-    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
-        self.reload()
 
     # --- running ----------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from ap_agent.common.errors import (
 )
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
-from ap_agent.common.settings import Settings
 from ap_agent.document.trust import TRUST_CODES
 
+SKEWED_MS = 5000  # beyond it timed limits begin and end visibly wrong
 # Whose fault, in the codes that log, health file and receipt share. First match counts.
 CODES: tuple[tuple[type[AgentError], str], ...] = (
     (AuthError, "auth_refused"),
@@ -48,12 +48,17 @@ def problem_of(error: AgentError, subject: str) -> Problem:
     return Problem(code, subject, error.message)
 
 
-def no_as_problem(settings: Settings) -> Problem:
+def skew_problem(skew_ms: int | None) -> Problem | None:
+    """A warning where the clocks differ by more than 5 s."""
+    if skew_ms is None or abs(skew_ms) <= SKEWED_MS:
+        return None
+    direction = "ahead of" if skew_ms > 0 else "behind"
     return Problem(
-        "no_as",
-        settings.host_id or "",
-        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the "
-        "limiter and run `scionlab-bw-limiter reset`.",
+        "clock_skewed",
+        "clock",
+        f"This host's clock is {abs(skew_ms) / 1000:.0f} s {direction} the service's; at most {SKEWED_MS // 1000} s "
+        "are allowed. Temporary limits begin and end by this host's clock: run an NTP client here (`timedatectl` shows "
+        "whether one runs).",
     )
 
 

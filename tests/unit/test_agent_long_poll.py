@@ -305,7 +305,7 @@ def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, serv
         return sum("wait" in one.query for one in service.asked("/config"))
 
     for number in range(2, 5):
-        running.loop._on_reload(1, None)
+        running.loop.reload()
         wait_until(partial(lambda wanted: waiting() == wanted, number))
     wait_until(lambda: running.requests() == 1)
 

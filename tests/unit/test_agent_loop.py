@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -403,11 +402,11 @@ def test_hup_takes_up_new_settings_and_a_bad_file_keeps_the_old(settings: Settin
     world = started(settings, clock, reload=reload)
     old = world.client
     for _ in range(2):
-        world.loop._on_reload(signal.SIGHUP, None)
+        world.loop.reload()
         world.step()
         assert world.agent.settings == settings
         assert world.codes == ["settings_invalid"]
-    world.loop._on_reload(signal.SIGHUP, None)
+    world.loop.reload()
     world.run_for(11)
 
     assert world.codes == []
