@@ -13,8 +13,8 @@ from ap_agent.agent.agent import Agent
 from ap_agent.agent.agent import tell as send_last_receipt
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import describe, is_running, read_health
-from ap_agent.agent.places import check_places
 from ap_agent.agent.problems import DELIVERY_CODES
+from ap_agent.agent.run import check_places
 from ap_agent.agent.store import Store
 from ap_agent.commands.show import show_state
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS

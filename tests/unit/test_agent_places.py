@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.metrics import Values
-from ap_agent.agent.places import check_places
+from ap_agent.agent.run import check_places
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.settings import Settings
