@@ -12,7 +12,6 @@ Everything that can fail here is tried before the token is spent: the file is ma
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -165,16 +164,15 @@ def _ask(url: str, token: Token, settings: Settings) -> Credentials:
     bounds = Bounds(settings.connect_timeout_s, settings.read_timeout_s, settings.fetch_deadline_s)
     client = WebClient(url, bounds, ca_file=settings.ca_file)
     try:
-        asked = json.dumps({"token": token.secret}).encode()
-        with client.request("POST", PATH, body=asked, Content_Type="application/json") as answer:
-            if answer.status == 403:
+        with client.request("POST", PATH, json={"token": token.secret}) as answer:
+            if answer.status_code == 403:
                 raise AgentError(
                     "The service refuses the token: it is unknown, used up or too old. Make another one on the host's "
                     "page in the admin."
                 )
-            if answer.status == 429:
+            if answer.status_code == 429:
                 raise AgentError("The service was asked too often from here; wait some minutes, and try again.")
-            if answer.status != 200:
+            if answer.status_code != 200:
                 raise error_of(answer, address=f"{url}{PATH}", check="the address")
             body = read_body(answer, _MAX_ANSWER_BYTES, limit="an enrolment")
     except FetchError as exc:

@@ -5,14 +5,12 @@ Not here: how a request is bounded (`http`), what a bundle must look like (`bund
 
 from __future__ import annotations
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlencode
+
+import requests
 
 from ap_agent.agent.http import Bounds, ClockComparison, WebClient, error_of, read_body, shown
 from ap_agent.common.errors import AgentError, AuthError, FetchError
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from ap_agent.agent.bundle import Bundle
 
 GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip"})
-_JSON = "application/json"
 _MAX_ANSWER_BYTES = 64 * 1024  # of an answer that is not a bundle
 
 
@@ -139,32 +136,27 @@ class ServiceClient:
                 query["limits"] = str(have.limits_version)
             if wait_s > 0:
                 query["wait"] = str(wait_s)
-        with self._request(
-            self._polls, "GET", f"/config?{urlencode(query)}" if query else "/config", wait_s=wait_s
-        ) as answer:
-            if answer.status == 200:
+        with self._request(self._polls, "GET", "/config", params=query, wait_s=wait_s) as answer:
+            if answer.status_code == 200:
                 _check_is_gzip(answer)
                 return NewBundle(read_body(answer, self._settings.max_bundle_bytes, limit="max_bundle_bytes"))
-            if answer.status == 304 and have is not None:
+            if answer.status_code == 304 and have is not None:
                 return NotModified()
-            if answer.status == 204:
+            if answer.status_code == 204:
                 return NoAS()
             raise self._error_of(answer)
 
     def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer:
         """POST one enforcement receipt (docs/api.md). Raises `AuthError`, `FetchError`."""
-        body = json.dumps(receipt).encode()
-        with self._request(self._reports, "POST", "/enforcement", body=body, Content_Type=_JSON) as answer:
-            if answer.status != 200:
+        with self._request(self._reports, "POST", "/enforcement", json=receipt) as answer:
+            if answer.status_code != 200:
                 raise self._error_of(answer)
             return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball"))
 
     def confirm_config(self, version: str) -> None:
         """Tell the service that `version` (G.H) is installed here. 304 means it knew. Raises as above."""
-        body = urlencode({"version": version}).encode()
-        kind = "application/x-www-form-urlencoded"
-        with self._request(self._reports, "POST", "/deployed_config_version", body=body, Content_Type=kind) as answer:
-            if answer.status not in {200, 304}:
+        with self._request(self._reports, "POST", "/deployed_config_version", data={"version": version}) as answer:
+            if answer.status_code not in {200, 304}:
                 raise self._error_of(answer)
 
     def send_usage(self, data: bytes) -> None:
@@ -173,36 +165,36 @@ class ServiceClient:
         Raises `UsageRefusedError` where trying again cannot help, `UsageUnknownError` where the service does not know
         usage at all, and as above.
         """
-        kind = {"Content_Type": _JSON, "Content_Encoding": "gzip"}
-        with self._request(self._reports, "POST", "/usage", body=data, **kind) as answer:
-            if answer.status == 200:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        with self._request(self._reports, "POST", "/usage", data=data, headers=headers) as answer:
+            if answer.status_code == 200:
                 read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
                 return
-            if answer.status in {400, 413}:
+            if answer.status_code in {400, 413}:
                 said = read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
-                raise UsageRefusedError(f"The service refused it ({answer.status}): {_message_of(said)}")
-            if answer.status in {404, 405}:
+                raise UsageRefusedError(f"The service refused it ({answer.status_code}): {_message_of(said)}")
+            if answer.status_code in {404, 405}:
                 raise UsageUnknownError("The service does not take usage; it is older than this agent.")
             raise self._error_of(answer)
 
     @contextmanager
-    def _request(self, client: WebClient, method: str, path: str, **options: Any) -> Iterator[HTTPResponse]:
+    def _request(self, client: WebClient, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
         """With the secret that worked last; where the service refuses that one, with the other one."""
         tried = self._secrets
-        for secret in tried:
-            pair = b64encode(f"{self._host_id}:{secret}".encode()).decode()
-            with client.request(method, self._path + path, Authorization=f"Basic {pair}", **options) as answer:
-                if answer.status == 401 and secret != tried[-1]:
-                    continue
-                if answer.status != 401 and self._secrets == tried:  # else somebody gave us another one meanwhile
-                    self._secrets = (secret, *(one for one in tried if one != secret))
-                yield answer
-                return
+        for secret in tried[:-1]:
+            with client.request(method, self._path + path, auth=(self._host_id, secret), **options) as answer:
+                if answer.status_code != 401:
+                    yield answer
+                    return
+        with client.request(method, self._path + path, auth=(self._host_id, tried[-1]), **options) as answer:
+            if answer.status_code != 401 and self._secrets == tried:  # else somebody gave us another one meanwhile
+                self._secrets = (tried[-1], *tried[:-1])
+            yield answer
 
-    def _error_of(self, answer: HTTPResponse) -> AgentError:
-        if answer.status in {401, 403}:
+    def _error_of(self, answer: requests.Response) -> AgentError:
+        if answer.status_code in {401, 403}:
             return AuthError(
-                f"The service refuses this host's credentials ({answer.status}); compare host_id {self._host_id} "
+                f"The service refuses this host's credentials ({answer.status_code}); compare host_id {self._host_id} "
                 "and the host secret with the host's page in the admin."
             )
         return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
@@ -229,7 +221,7 @@ def _message_of(body: bytes) -> str:
         return "without saying why."
 
 
-def _check_is_gzip(answer: HTTPResponse) -> None:
+def _check_is_gzip(answer: requests.Response) -> None:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind not in GZIP_TYPES:
         hint = "; something else than the Coordination Service answers there, check url" if kind == "text/html" else ""

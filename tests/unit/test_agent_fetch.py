@@ -331,14 +331,14 @@ def test_receipt_leaves_while_a_poll_waits_and_close_ends_the_poll_at_once(servi
 def test_connection_is_probed_before_a_nat_box_forgets_it(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
     wanted = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
-    note = web.WebClient._note
+    add = web._Connections.add
 
-    def look(self: web.WebClient, made: socket.socket) -> None:
+    def look(self: web._Connections, made: socket.socket) -> None:
         options = (made.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in wanted)
         seen.append((made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), *options))
-        note(self, made)
+        add(self, made)
 
-    monkeypatch.setattr(web.WebClient, "_note", look)
+    monkeypatch.setattr(web._Connections, "add", look)
     client = ServiceClient(settings_for(service))
     service.answers["/config"] = status(304)
     client.fetch_config(HAVE)
@@ -410,10 +410,7 @@ def certificate(tmp_path: Path) -> Path:
     return both
 
 
-def test_https_works_with_the_configured_certificate_and_with_no_other(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # the environment decides nothing
+def test_https_works_with_the_configured_certificate_and_with_no_other(certificate: Path) -> None:
     with svc.service(certificate) as encrypted:
         encrypted.answers["/config"] = status(304)
         settings = Settings(url=encrypted.url, host_id=HOST_ID, host_secret=SECRET)
