@@ -3,15 +3,18 @@
     python -m bench.agent_usage [LINKS] [SAMPLES]
 
 The limiter's state of so many links, all of whose counters change, as the agent takes it: read the file, keep a sample
-on the disk, close a batch each minute. Needs no rights. Prints medians.
+on the disk, close a batch each minute; and for how long that keeps the agent's loop from anything else. Needs no
+rights. Prints medians.
 """
 
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +23,11 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
+from ap_agent.agent.background import Background
 from ap_agent.agent.metrics import Snapshot, Values
+from ap_agent.agent.usage import Usage
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import Counters, DirectionState, LimiterState, LinkState, parse_state, state_bytes
 from ap_agent.usage.sampler import Sampler
@@ -67,6 +74,31 @@ def state_of(links: int, turn: int) -> LimiterState:
     return LimiterState("1f" * 16, turn + 1, moment, moment, "host", Version(1, 18, 7), "ab" * 32, True, 0, found)
 
 
+def longest_pauses(links: int, batches: int) -> list[float]:
+    """For how long (s) a thread that wants to do something every millisecond was kept from it as each batch closed."""
+    pauses: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(state_dir=Path(folder) / "state")
+        woken = threading.Event()
+        usage = Usage(
+            settings, {}, get_logger(), Background(woken.set), monotonic=time.monotonic, uniform=random.uniform
+        )
+        for turn in range(6 * batches):
+            state = state_of(links, turn)
+            woken.clear()
+            last = time.perf_counter()
+            longest = 0.0
+            usage.take(state)
+            while not usage.background.is_free:
+                now = time.perf_counter()
+                longest, last = max(longest, now - last), now
+                woken.wait(0.001)
+                usage.background.finish()
+            if turn % 6 == 5:
+                pauses.append(longest)
+    return pauses
+
+
 def measure(links: int, samples: int) -> None:
     gc.collect()
     gc.freeze()
@@ -90,6 +122,8 @@ def measure(links: int, samples: int) -> None:
     for name, found in costs.items():
         if found.wall_s:
             print(f"{name}: {found}")
+    pauses_ms = [pause * 1000 for pause in longest_pauses(links, max(1, samples // 6))]
+    print(f"the loop is kept from its work for {statistics.median(pauses_ms):.1f} ms (at most {max(pauses_ms):.1f})")
     print(f"the state file: {len(data) / 1000:.0f} kB; a batch: {len(batch.data) / 1000 if batch else 0:.0f} kB")
 
 

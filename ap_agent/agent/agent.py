@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ap_agent.agent.backoff import Pulled
-from ap_agent.agent.clock import skew_problem
 from ap_agent.agent.configuration import Configuration
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.hold import uptime
 from ap_agent.agent.limiter_view import LimiterView
-from ap_agent.agent.receipts import Facts, Receipt, Receipts, sending
+from ap_agent.agent.problems import skew_problem
+from ap_agent.agent.receipt import Facts, Receipt, Receipts, sending
+from ap_agent.common import threads
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 
 _LOOK_S = 0.1
+TELL_WITHIN_S = 5.0  # altogether, name resolution included, which no timeout of a connection covers
+_CONNECT_S, _READ_S, _DEADLINE_S = 2.0, 3.0, 4.0
 
 
 class Agent:
@@ -121,3 +126,51 @@ class Agent:
             if not self.receipts.owes_evidence:
                 break
         return error
+
+
+# --- without a loop ------------------------------------------------------------------------------------------------
+
+
+def tell(settings: Settings, make_client: Callable[[Settings], Client | None], logger: Logger) -> str | None:
+    """One receipt of what the limiter said last and no more, when no agent runs: without it the service's pages would
+    say "enforced" until the host's last report is out of date. Nobody who removes a package waits for a service that is
+    away. Returns None when the service knows it or there is no service, and otherwise
+    why it was not told. Changes nothing on the disk. Never raises an `AgentError`; lasts `TELL_WITHIN_S` at most."""
+    bounded = replace(
+        settings,
+        connect_timeout_s=min(settings.connect_timeout_s, _CONNECT_S),
+        read_timeout_s=min(settings.read_timeout_s, _READ_S),
+        fetch_deadline_s=min(settings.fetch_deadline_s, _DEADLINE_S),
+        confirm_config=False,
+    )
+    is_over = threading.Event()
+    outcome: list[str | None] = [f"There was no answer within {TELL_WITHIN_S:g} s."]
+
+    def send() -> None:
+        try:
+            outcome[0] = _send(bounded, make_client, logger)
+        except AgentError as exc:
+            outcome[0] = exc.message
+        finally:
+            is_over.set()
+
+    try:
+        threads.start("last receipt", send)
+    except AgentError as exc:
+        return exc.message
+    is_over.wait(TELL_WITHIN_S)
+    return outcome[0]
+
+
+def _send(settings: Settings, make_client: Callable[[Settings], Client | None], logger: Logger) -> str | None:
+    client = make_client(settings)
+    if client is None:
+        return None
+    try:
+        agent = Agent(settings, client, logger)
+        agent.configuration.read()
+        agent.limiter.read()
+        error = agent.tell()
+    finally:
+        client.close()
+    return error.message if error is not None else None

@@ -47,54 +47,41 @@ class Waker:
         os.close(self._writer)
 
 
-class _Task:
-    """One request under way."""
-
-    def __init__(self) -> None:
-        self.hand_over: Callable[[], None] | None = None  # set when it has ended
-        self.lost: Callable[[], None] | None = None  # instead, where its thread died before it could do that
-        self.thread: weakref.ref[threads.Beside] | None = None
-
-    def outcome(self) -> Callable[[], None] | None:
-        """None while it is under way."""
-        has_ended = self.thread is not None and self.thread() is None  # looked at first: it hands over before it ends
-        return self.hand_over or (self.lost if has_ended else None)
-
-
 class Background:
     """One request at a time in a thread beside. A thread that is still busy does not keep the process alive."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._task: _Task | None = None
+        self._hand_over: Callable[[], None] | None = None  # of the request under way
+        self._has_ended: Callable[[], bool] = lambda: False
 
     @property
     def is_free(self) -> bool:
-        return self._task is None
+        return self._hand_over is None
 
     @property
     def has_outcome(self) -> bool:
-        return self._task is not None and self._task.outcome() is not None
+        return self._hand_over is not None and self._has_ended()
 
     def send(self, call: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         """Begin. `then` gets what `call` returned or raised, in the thread that calls `finish`."""
-        task = self._task = _Task()
+        outcome: list[T | Exception] = []
+        thread: weakref.ref[threads.Beside] | None = None
 
         def run() -> None:
-            outcome: T | Exception
             try:
-                outcome = call()
+                outcome.append(call())
             except Exception as exc:  # handed over: `then` decides what it means
-                outcome = exc
-            task.hand_over = lambda: then(outcome)
+                outcome.append(exc)
             self._wake()
 
+        lost = AgentError("A request ended without an outcome: no memory is left.", retryable=True)
         try:
-            task.thread = self._begin(run)
+            thread = self._begin(run)
         except AgentError as exc:  # no thread to be had: the outcome of a request like any other
-            failure = exc
-            task.hand_over = lambda: then(failure)
-        task.lost = lambda: then(AgentError("A request ended without an outcome: no memory is left.", retryable=True))
+            outcome.append(exc)
+        self._has_ended = lambda: bool(outcome) or (thread is not None and thread() is None)
+        self._hand_over = lambda: then(outcome[0] if outcome else lost)
         self.finish()
 
     def _begin(self, run: Callable[[], None]) -> weakref.ref[threads.Beside] | None:
@@ -102,11 +89,11 @@ class Background:
 
     def finish(self) -> None:
         """Hand over the outcome, if there is one."""
-        outcome = self._task.outcome() if self._task is not None else None
-        if outcome is not None:
-            self._task = None
-            outcome()
+        hand_over = self._hand_over
+        if hand_over is not None and self._has_ended():
+            self._hand_over = None
+            hand_over()
 
     def abandon(self) -> None:
         """Discard the result of the request under way."""
-        self._task = None
+        self._hand_over = None

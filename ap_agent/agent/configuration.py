@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 
 from ap_agent.agent.backoff import Pulled
 from ap_agent.agent.bundle import Bundle, accept_bundle
-from ap_agent.agent.enrolment import key_problem, missing_enrolment
 from ap_agent.agent.fetch import Client, FetchResult, Have, NewBundle, NoAS
 from ap_agent.agent.hand_over import HandOver
 from ap_agent.agent.hold import Hold, hold_for
-from ap_agent.agent.problems import no_as_problem, problem_of
+from ap_agent.agent.problems import key_problem, missing_enrolment, problem_of
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.document.trust import Trust, is_accepted, trust_now
+
+_NO_AS = (
+    "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the limiter "
+    "and run `scionlab-bw-limiter reset`."
+)
 
 
 class Configuration:
@@ -80,37 +85,35 @@ class Configuration:
 
     def read(self) -> None:
         """The last good bundle, without changing anything."""
-        try:
+        with self._noting("store"):
             self.bundle = self.store.load(host_id=self.settings.host_id)
-        except AgentError as exc:
-            self._problems["store"] = problem_of(exc, str(self.settings.state_dir))
         self._use_secret()
+
+    @contextmanager
+    def _noting(self, key: str) -> Iterator[None]:
+        """What goes wrong on the disk is a problem and no end."""
+        try:
+            yield
+        except AgentError as exc:
+            self._problems[key] = problem_of(exc, str(self.settings.state_dir))
 
     def _load_trust(self) -> None:
         stored: Trust | None = None
-        is_damaged = False
-        try:
+        with self._noting("trust"):
             stored = self.store.load_trust()
-        except AgentError as exc:
-            is_damaged = True
-            self._problems["trust"] = problem_of(exc, str(self.settings.state_dir))
         self.trust = trust_now(self.settings, stored, self.bundle)
         self._look_for_enrolment()
-        if self.trust == stored or not (is_damaged or self.bundle is not None):
+        if self.trust == stored or not ("trust" in self._problems or self.bundle is not None):
             return
-        try:
+        with self._noting("trust"):
             self.store.save_trust(self.trust)
-        except AgentError as exc:
-            self._problems["trust"] = problem_of(exc, str(self.settings.state_dir))
-        else:
             if self._problems.pop("trust", None) is not None:
                 self._log.warning("trust.repaired", keys=len(self.trust.keyring.keys))
 
     def _look_for_enrolment(self) -> None:
+        self._problems.pop("enrolment", None)
         missing = missing_enrolment(self.settings, self.trust, has_bundle=self.bundle is not None)
-        if missing is None:
-            self._problems.pop("enrolment", None)
-        else:
+        if missing is not None:
             self._problems["enrolment"] = missing
 
     def _use_secret(self) -> None:
@@ -122,15 +125,12 @@ class Configuration:
         """Store and hand over again what is in force, where somebody deleted or damaged it."""
         if self.bundle is None:
             return  # what could not be read at the start is the service's to replace
-        if not self.store.is_there():  # only then: another one there is newer, and somebody else's
-            try:
+        with self._noting("store"):
+            if not self.store.is_there():  # only then: another one there is newer, and somebody else's
                 self.store.save(self.bundle, self.trust)
-            except AgentError as exc:
-                self._problems["store"] = problem_of(exc, str(self.settings.state_dir))
-                return
-            self._log.warning("bundle.stored_again", **self._versions())
-        self._problems.pop("store", None)
-        self._put()
+                self._log.warning("bundle.stored_again", **self._versions())
+            self._problems.pop("store", None)
+            self._put()
 
     def _put(self) -> None:
         if self.bundle is None:
@@ -165,7 +165,7 @@ class Configuration:
             return Pulled("failed", exc)
         self._problems.pop("service", None)
         if isinstance(answer, NoAS):
-            self._problems["service"] = no_as_problem(self.settings)
+            self._problems["service"] = Problem("no_as", self.settings.host_id or "", _NO_AS)
             return Pulled("no_as")
         if not isinstance(answer, NewBundle) or not is_new:
             self._log.debug("fetch.unchanged", **self._versions())

@@ -24,7 +24,7 @@ from ap_agent.agent.http import Bounds, WebClient, error_of, read_body
 from ap_agent.agent.settings import check_transport
 from ap_agent.common.credentials import Credentials, check_url, parse_credentials, read_credentials
 from ap_agent.common.errors import AgentError, FetchError, NotPermittedError, SettingsError
-from ap_agent.common.files import parse_json
+from ap_agent.common.files import parse_json, sync_folder
 from ap_agent.common.settings import Settings, set_by_hand
 from ap_agent.common.times import time_text
 
@@ -69,9 +69,11 @@ def enrol(url: str, token: Token, settings: Settings, path: Path, *, replaces: b
     """
     url = _checked_url(url, settings)
     _refuse_to_overwrite(path, settings, replaces=replaces)
-    with _writable(path) as place:
+    with _reserved(path) as new:
         found = _ask(url, token, settings)
-        place.write(found.to_json())
+        _write(new, found.to_json())
+        new.replace(path)
+        sync_folder(path.parent)
     return Enrolled(found, path)
 
 
@@ -122,49 +124,30 @@ def _refuse_to_overwrite(path: Path, settings: Settings, *, replaces: bool) -> N
     raise SettingsError(f"{path} holds {whose}. To replace it, run `enrol` with --replace.", key="credentials_file")
 
 
-class _Place:
-    """A new file beside the old one, which takes its place when it is complete."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-
-    def reserve(self) -> None:
-        """Make the file, as large as it may become: a full disk shows now. Raises `OSError`."""
-        self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self._fill(b" " * _MAX_ANSWER_BYTES, os.O_CREAT | os.O_EXCL)
-
-    def write(self, data: bytes) -> None:
-        self._fill(data, 0)
-        self.new.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-    def _fill(self, data: bytes, flags: int) -> None:
-        descriptor = os.open(self.new, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
-        with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
-            stream.write(data)
-            stream.truncate()
-            stream.flush()
-            os.fsync(stream.fileno())
+def _write(new: Path, data: bytes, flags: int = 0) -> None:
+    descriptor = os.open(new, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+    with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
+        stream.write(data)
+        stream.truncate()
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @contextmanager
-def _writable(path: Path) -> Iterator[_Place]:
-    place = _Place(path)
+def _reserved(path: Path) -> Iterator[Path]:
+    """A new file beside, as large as an answer may be, so that a full disk shows now; what is left of it goes."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         try:
-            place.reserve()
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _write(new, b" " * _MAX_ANSWER_BYTES, os.O_CREAT | os.O_EXCL)
         except OSError as exc:
             text = f"{path} cannot be written: {exc.strerror}. The token was not used."
             if isinstance(exc, PermissionError):
                 raise NotPermittedError(f"{text} Run as root.") from exc
             raise AgentError(f"{text} Repair that, and try again.") from exc
         try:
-            yield place
+            yield new
         except OSError as exc:
             raise AgentError(
                 f"{path} could not be written after all: {exc.strerror}. The token is used up; make another one on the "
@@ -172,7 +155,7 @@ def _writable(path: Path) -> Iterator[_Place]:
             ) from exc
     finally:
         with contextlib.suppress(OSError):
-            place.new.unlink(missing_ok=True)
+            new.unlink(missing_ok=True)
 
 
 # --- the service ----------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ap_agent.agent.background import Background
 from ap_agent.agent.backoff import POLL_JITTER, Backoff, Pulled
 from ap_agent.agent.fetch import FetchResult, ReceiptAnswer
 from ap_agent.agent.problems import contained
-from ap_agent.agent.receipts import Receipt, sending
+from ap_agent.agent.receipt import Receipt, sending
 from ap_agent.agent.usage import Uniform, Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.log import Logger
@@ -141,14 +141,9 @@ class Reports:
         client = self._agent.client
         if client is None or upload is None or self._monotonic() < upload or not self.background.is_free:
             return
-        with contained(self._agent.extra, self._log, "usage upload"):
-            found = self._usage.upload(client)
-            if found is not None:
-                self.background.send(found[0], partial(self._uploaded, found[1]))
-
-    def _uploaded(self, then: Callable[[Exception | None], None], outcome: Exception | None) -> None:
-        with contained(self._agent.extra, self._log, "usage upload"):
-            then(outcome)
+        call = self._usage.upload(client)
+        if call is not None:
+            self.background.send(call, self._usage.uploaded)
 
     def _send_receipt(self) -> None:
         now, client = self._monotonic(), self._agent.client

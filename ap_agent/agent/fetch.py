@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import requests
 
-from ap_agent.agent.clock import ClockComparison
-from ap_agent.agent.http import Bounds, WebClient, error_of, read_body, shown
+from ap_agent.agent.http import Bounds, ClockComparison, WebClient, error_of, read_body, shown
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings

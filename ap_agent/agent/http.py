@@ -32,10 +32,11 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ap_agent import __version__
-from ap_agent.agent.clock import ClockComparison
 from ap_agent.common import threads
 from ap_agent.common.errors import AgentError, FetchError
 
+_SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobody knows when in it the date was written
+_MAX_SKEW_MS = 2**31 - 1  # what a receipt can carry: 24 days
 _CHUNK_BYTES = 64 * 1024
 _MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour all the same
 
@@ -61,6 +62,27 @@ class Bounds:
     connect_timeout_s: float
     read_timeout_s: float
     deadline_s: float
+
+
+class ClockComparison:
+    """How far this host's clock is from the service's, by the Date header of its newest answer. Any thread may note
+    one, any may read it.
+
+    The header has whole seconds (RFC 9110, 6.6.1), rounded down, so the middle of its second counts. Half the round
+    trip is subtracted. The result is right to half a second and half a round trip.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self.skew_ms: int | None = None
+
+    def note(self, date: datetime | None, round_trip_s: float) -> None:
+        """An answer with this date has just arrived, so long after its request was begun."""
+        if date is None or not 0 <= round_trip_s <= _SLOWEST_ROUND_TRIP_S:
+            return
+        ours_s = self._now() - round_trip_s / 2
+        measured_ms = round((ours_s - (date.timestamp() + 0.5)) * 1000)
+        self.skew_ms = max(-_MAX_SKEW_MS, min(measured_ms, _MAX_SKEW_MS))
 
 
 class WebClient:

@@ -7,17 +7,17 @@ all the same, with its own time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from ap_agent.agent.problems import problem_of
-from ap_agent.common.errors import AgentError
+from ap_agent.common.files import read_plain
 from ap_agent.common.lock import holder, lock_path
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
 from ap_agent.common.times import time_text
-from ap_agent.document.state import FILE_NAME, LimiterState, read_state
+from ap_agent.document.state import FILE_NAME, MAX_BYTES, LimiterState, parse_state
 
 SILENT = "limiter_silent"
 _INTERVALS, _GRACE_S = 3, 30.0
@@ -32,64 +32,56 @@ def state_path(settings: Settings) -> Path:
 
 
 class LimiterView:
-    """The newest state. `is_running` says whether a limiter is at work; the file's own age is asked besides."""
+    """The newest state; deleted or damaged, what it said last is still the newest word."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        now: Callable[[], datetime],
-        monotonic: Callable[[], float],
-        is_running: Callable[[Path], bool] = lambda folder: holder(lock_path(folder, "limiter")) is not None,
-    ) -> None:
+    def __init__(self, settings: Settings, *, now: Callable[[], datetime], monotonic: Callable[[], float]) -> None:
         self.settings = settings
         self.state: LimiterState | None = None
-        self.error: Problem | None = None
         self._now, self._monotonic = now, monotonic
-        self._is_running = is_running
+        self._error: Problem | None = None
         self._identity: tuple[int, ...] | None = None
         self._heard_at: float | None = None  # monotonic: when it wrote while we were there
 
     def read(self) -> bool:
-        """Take up the file if it is another one; whether there is another state."""
-        identity = self._identity_now()
-        if identity == self._identity:
-            return False
-        is_first, self._identity = self._identity is None, identity
-        before = self.state
+        """Take up the file if it is another one; whether there is another state. With 4000 links reading it takes up to
+        80 ms of the processor: each file is read once."""
+        path = state_path(self.settings)
+        is_first, former = self._identity is None, self._identity
         try:
-            state = read_state(self.settings.limiter_run_dir)
-            self.error = None
-        except AgentError as exc:
-            self.error = problem_of(exc, str(state_path(self.settings)))
+            if (found := _identity(path.stat())) == former:
+                return False
+            self._identity = found
+            data, opened = read_plain(path, MAX_BYTES)
+            self._identity = _identity(opened)  # the file that was read, if another one took its place meanwhile
+            state = parse_state(data)
+        except FileNotFoundError:
+            self._identity, self._error = (), None
             return False
-        self.state = state if state is not None else before  # deleted: what it said last is still the newest word
-        if state is None or (before is not None and (state.run, state.number) == (before.run, before.number)):
+        except OSError as exc:
+            code = "not_permitted" if isinstance(exc, PermissionError) else "state_unusable"
+            self._error = Problem(code, str(path), f"{path} cannot be read: {exc.strerror}. Let the agent read it.")
+            return False
+        except ValueError as exc:
+            text = f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, which writes it anew."
+            self._error = Problem("state_unusable", str(path), text)
+            return False
+        before, self.state, self._error = self.state, state, None
+        if before is not None and (state.run, state.number) == (before.run, before.number):
             return False
         self._heard_at = None if is_first else self._monotonic()
         return True
 
-    def _identity_now(self) -> tuple[int, ...]:
-        try:
-            found = state_path(self.settings).stat()
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino, found.st_mtime_ns
-
-    @property
-    def longest_silence_s(self) -> float:
-        return _INTERVALS * (self.settings.usage_interval_s or _SLOWEST_S) + _GRACE_S
-
-    def age_s(self) -> float:
-        """Of the newest state. What was written while we were there is dated by a clock that nobody sets."""
-        if self.state is None:
-            return float("inf")
-        age_s = (self._now() - self.state.written_at).total_seconds()
-        return age_s if self._heard_at is None else self._monotonic() - self._heard_at
-
     def silent_in_s(self) -> float | None:
-        """How long until the newest state is too old; None where that moment is past."""
-        left_s = self.longest_silence_s - self.age_s()
+        """How long until the newest state is too old; None where that moment is past, or there is none.
+
+        What was written while we were there is dated by a clock that nobody sets.
+        """
+        if self.state is None:
+            return None
+        age_s = (self._now() - self.state.written_at).total_seconds()
+        if self._heard_at is not None:
+            age_s = self._monotonic() - self._heard_at
+        left_s = _INTERVALS * (self.settings.usage_interval_s or _SLOWEST_S) + _GRACE_S - age_s
         return left_s if left_s > 0 else None
 
     @property
@@ -101,17 +93,21 @@ class LimiterView:
         state = self.state
         if state is not None and state.reset_reason is not None:
             return (*state.problems, Problem("limits_removed", "agent", state.reset_reason))
-        silence = self._silence()
-        return (*(state.problems if state is not None else ()), *([self.error] if self.error else []), *silence)
+        own = (self._error, self._silence())
+        return (*(state.problems if state is not None else ()), *(one for one in own if one is not None))
 
-    def _silence(self) -> tuple[Problem, ...]:
+    def _silence(self) -> Problem | None:
         folder, state = self.settings.limiter_run_dir, self.state
         if state is None:
             said = f"The limiter has written no state in {folder}, so nothing is known of the kernel."
-        elif not state.is_running or not self._is_running(folder):
+        elif not state.is_running or holder(lock_path(folder, "limiter")) is None:
             said = f"The limiter is not running; its last state is of {time_text(state.written_at)}."
         elif self.silent_in_s() is None:
             said = f"The limiter runs, but has written nothing since {time_text(state.written_at)}."
         else:
-            return ()
-        return (Problem(SILENT, "limiter", f"{said} {_REMEDY}"),)
+            return None
+        return Problem(SILENT, "limiter", f"{said} {_REMEDY}")
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_mtime_ns

@@ -13,17 +13,15 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from types import FrameType
 
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.background import Background, Waker
 from ap_agent.agent.backoff import POLL_JITTER
-from ap_agent.agent.enrolment import NOT_ENROLLED
 from ap_agent.agent.exchange import Polls, Reports
-from ap_agent.agent.exporter import Exporter
 from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import write_health
-from ap_agent.agent.problems import PASSING_CODES, contained, problem_of
+from ap_agent.agent.metrics import Exporter
+from ap_agent.agent.problems import NOT_ENROLLED, PASSING_CODES, contained, problem_of
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
 from ap_agent.common.log import Conditions, Logger
@@ -64,10 +62,10 @@ class Loop:
         self._conditions = Conditions(logger)
         self._is_stopping = self._is_reloading = False
         self._fed_at = 0.0
-        self.usage = Usage(agent.settings, agent.extra, logger, monotonic=monotonic, uniform=uniform)
-        wake = self._waker.wake
-        self.polls = Polls(agent, logger, background(wake), monotonic=monotonic, uniform=uniform)
-        self.reports = Reports(agent, self.usage, logger, background(wake), monotonic=monotonic, uniform=uniform)
+        for_polls, for_reports, for_usage = (background(self._waker.wake) for _ in range(3))
+        self.usage = Usage(agent.settings, agent.extra, logger, for_usage, monotonic=monotonic, uniform=uniform)
+        self.polls = Polls(agent, logger, for_polls, monotonic=monotonic, uniform=uniform)
+        self.reports = Reports(agent, self.usage, logger, for_reports, monotonic=monotonic, uniform=uniform)
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
         self._next_look = self._deaf_until = monotonic()
         self._told: set[tuple[str, str]] = set()
@@ -78,22 +76,16 @@ class Loop:
     def install_signals(self) -> None:
         """SIGTERM and SIGINT end after the current step; SIGHUP rereads the configuration."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
+            signal.signal(number, lambda _number, _frame: self.stop())
+        signal.signal(signal.SIGHUP, lambda _number, _frame: self.reload())
 
     def stop(self) -> None:
         self._is_stopping = True
         self._waker.wake()
 
-    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
-        self.stop()
-
     def reload(self) -> None:
         self._is_reloading = True
         self._waker.wake()
-
-    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
-        self.reload()
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -102,8 +94,8 @@ class Loop:
         self.start()
         while not self._is_stopping:
             self._sleep_until(self.step())
-        self.polls.background.abandon()
-        self.reports.background.abandon()
+        for one in self._beside:
+            one.abandon()
         self.metrics.close()
         self.agent.hang_up()
         self._notifier.send("STOPPING=1", "STATUS=stopping; the limits stay in the kernel")
@@ -121,8 +113,8 @@ class Loop:
         """Whatever is due. Returns the moment (monotonic) at which something is due next."""
         if self._is_reloading:
             self._reread()
-        self.polls.background.finish()
-        self.reports.background.finish()
+        for one in self._beside:
+            one.finish()
         if self._monotonic() >= self._next_look:
             self._look()
         self._read_state()
@@ -216,8 +208,12 @@ class Loop:
                 break
 
     @property
+    def _beside(self) -> tuple[Background, ...]:
+        return self.polls.background, self.reports.background, self.usage.background
+
+    @property
     def _has_outcome(self) -> bool:
-        return self.polls.background.has_outcome or self.reports.background.has_outcome
+        return any(one.has_outcome for one in self._beside)
 
     def _wait(self, seconds: float) -> bool:
         """Until then, a signal, the end of a request, or a file that changed, which is what it returns."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 
-from ap_agent.agent.enrolment import TRUST_CODES
 from ap_agent.common.errors import (
     AgentError,
     AuthError,
@@ -18,7 +18,17 @@ from ap_agent.common.errors import (
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
+from ap_agent.common.times import time_text
+from ap_agent.document.trust import Trust
 
+EXPIRES_SOON = timedelta(days=30)
+NOT_ENROLLED = "This host is not enrolled. Run: scionlab-bw-agent enrol URL"
+# Codes of `TrustError`, which are also those of the problem.
+TRUST_CODES = frozenset(
+    {"not_enrolled", "not_signed", "wrong_signature", "unknown_key", "key_expired", "key_revoked", "version_older"}
+    | {"links_vanished"}
+)
+SKEWED_MS = 5000  # beyond it timed limits begin and end visibly wrong
 # Whose fault, in the codes that log, health file and receipt share. First match counts.
 CODES: tuple[tuple[type[AgentError], str], ...] = (
     (AuthError, "auth_refused"),
@@ -48,13 +58,53 @@ def problem_of(error: AgentError, subject: str) -> Problem:
     return Problem(code, subject, error.message)
 
 
-def no_as_problem(settings: Settings) -> Problem:
+def skew_problem(skew_ms: int | None) -> Problem | None:
+    """A warning where the clocks differ by more than 5 s."""
+    if skew_ms is None or abs(skew_ms) <= SKEWED_MS:
+        return None
+    direction = "ahead of" if skew_ms > 0 else "behind"
     return Problem(
-        "no_as",
-        settings.host_id or "",
-        "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the "
-        "limiter and run `scionlab-bw-limiter reset`.",
+        "clock_skewed",
+        "clock",
+        f"This host's clock is {abs(skew_ms) / 1000:.0f} s {direction} the service's; at most {SKEWED_MS // 1000} s "
+        "are allowed. Temporary limits begin and end by this host's clock: run an NTP client here (`timedatectl` shows "
+        "whether one runs).",
     )
+
+
+def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> Problem | None:
+    """A host that was never enrolled and has nothing to enforce, or one that followed a service once and is told of
+    none now: either would go on in silence."""
+    if settings.url is not None or (has_bundle and not trust.enrolled):
+        return None
+    if not trust.enrolled:
+        return Problem("not_enrolled", "agent", NOT_ENROLLED)
+    return Problem(
+        "not_enrolled",
+        trust.host_id or "",
+        "This host was enrolled, and has no credentials now that can be used: the limits stay, and nobody is asked for "
+        "newer ones. Enrol it again (`scionlab-bw-agent enrol URL`); if it shall have no service any longer, delete "
+        "trust.json.",
+    )
+
+
+def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | None:
+    """A warning in good time before no key is left with which the service could say anything to this host."""
+    last = max(trust.keyring.keys.values(), key=lambda one: one.not_after, default=None)
+    if settings.url is None or last is None or last.not_after - now > EXPIRES_SOON:
+        return None
+    when = f"The last key of the service that this host trusts, {last.key_id}, "
+    if now >= last.not_after:
+        text = (
+            f"{when}expired at {time_text(last.not_after)}: nothing new is taken. Correct this host's clock if it is "
+            "wrong; else enrol this host again."
+        )
+    else:
+        text = (
+            f"{when}expires at {time_text(last.not_after)}. The service must make its next key before "
+            "(`manage.py signing_key rotate`); then this host follows by itself."
+        )
+    return Problem("key_expires_soon", settings.url, text)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from pathlib import Path
 from ap_agent import __version__
 from ap_agent.agent.agent import Agent
 from ap_agent.agent.fetch import Client, make_client
+from ap_agent.agent.health import health_path
 from ap_agent.agent.limiter_view import state_path
 from ap_agent.agent.loop import Loop
-from ap_agent.agent.places import check_places
 from ap_agent.agent.store import Store
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
-from ap_agent.common.errors import AgentError, SettingsError
+from ap_agent.common.errors import AgentError, SettingsError, StoreError
+from ap_agent.common.files import read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
@@ -21,6 +22,8 @@ from ap_agent.common.settings import Settings
 from ap_agent.common.systemd import Notifier
 from ap_agent.common.watch import Watch
 from ap_agent.document.handover import FILE_NAME
+
+_HEAD_BYTES = 64 * 1024
 
 
 def run(
@@ -103,3 +106,47 @@ def _has_bundle(settings: Settings) -> bool:
         return Store(settings.state_dir).load(host_id=settings.host_id) is not None
     except AgentError:
         return False
+
+
+# --- where the configuration lets the agent write: nothing of somebody else is overwritten ---------------------------
+
+
+def check_places(settings: Settings) -> None:
+    """Raises `SettingsError` with the key and the remedy for a folder or file that is not the agent's."""
+    try:
+        Store(settings.state_dir).check_place()
+    except StoreError as exc:
+        raise SettingsError(exc.message, key="state_dir") from exc
+    except OSError as exc:
+        raise SettingsError(
+            f"state_dir = {settings.state_dir} cannot be used: {exc.strerror}.", key="state_dir"
+        ) from exc
+    _refuse_foreign(health_path(settings.run_dir), "run_dir", b'"agent_version"', "Choose another run_dir")
+    path = settings.metrics_file
+    if path is None:
+        return
+    if path == health_path(settings.run_dir) or path.is_relative_to(settings.state_dir):
+        raise SettingsError(
+            f"metrics_file = {path} is a place that the agent needs for something else. Name another file.",
+            key="metrics_file",
+        )
+    remedy = "Name a file of its own, for example /run/scionlab-bw-agent/metrics.prom"
+    _refuse_foreign(path, "metrics_file", b"scionlab_bw_agent_", remedy)
+
+
+def _refuse_foreign(path: Path, key: str, mark: bytes, remedy: str) -> None:
+    """The agent replaces this file: it must not be there, or hold `mark`."""
+    if path.is_symlink():
+        raise SettingsError(f"{key}: {path} is a symbolic link, which the agent would replace. {remedy}.", key=key)
+    try:
+        data = read_plain(path, _HEAD_BYTES)[0]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as exc:
+        raise SettingsError(f"{key}: {path} cannot be used: {exc.strerror}. {remedy}.", key=key) from exc
+    if data and mark not in data:
+        raise SettingsError(
+            f"{key}: {path} was not written by the agent, and would be overwritten. {remedy}, or delete that file if "
+            "nobody needs it.",
+            key=key,
+        )

@@ -20,7 +20,6 @@ hash of its content.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import shutil
@@ -104,6 +103,14 @@ class Store:
                 raise StoreError(f"{text} The former one stays.") from exc
             with contextlib.suppress(OSError):  # what cannot be pruned now is pruned tomorrow; the bundle is stored
                 self._prune(bundle.name)
+
+    def make(self) -> None:
+        """Make the folder, if it is not there yet."""
+        try:
+            if not self.folder.is_dir():
+                self._prepare()
+        except OSError as exc:
+            raise StoreError(f"{self.folder} cannot be made: {_said(exc)}.") from exc
 
     def check_place(self) -> None:
         """Whether the folder is ours, or may become it: nothing in a folder of somebody else is written, deleted or
@@ -247,32 +254,15 @@ def _set_aside(path: Path) -> None:
 
 
 def _write_tree(folder: Path, bundle: Bundle) -> None:
-    folder.mkdir(mode=0o700)
     for name, data in sorted(bundle.members.items()):
         check_name(name)  # again, beside the only place that turns names into paths
         path = folder / name
-        _make_folders(path.parent)
-        _write_file(path, data, 0o600)
+        for inner in reversed([one for one in path.parents if one.is_relative_to(folder) and not one.is_dir()]):
+            inner.mkdir(mode=0o700)  # parents=True would give them the default mode
+        write_atomically(path, data, mode=0o600)
     for inner in [one for one in folder.rglob("*") if one.is_dir()]:
         sync_folder(inner)
     sync_folder(folder)
-
-
-def _make_folders(folder: Path) -> None:
-    """Like mkdir(parents=True), which would give the folders between the default mode."""
-    if not folder.is_dir():
-        _make_folders(folder.parent)
-        folder.mkdir(mode=0o700)
-
-
-def _write_file(path: Path, data: bytes, mode: int) -> None:
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with open(descriptor, "wb") as stream:  # noqa: PTH123  # of a descriptor
-        os.fchmod(stream.fileno(), mode)  # the health file is everybody's, whatever umask the unit has
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _read_tree(folder: Path) -> dict[str, bytes]:

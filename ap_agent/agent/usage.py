@@ -1,16 +1,21 @@
 """Usage beside the loop: samples go to the spool, batches to the service, and what fails becomes a problem.
 
-The spool is opened when there is something to keep, and again after a failure: nothing here ever ends the agent.
+Everything that touches the spool happens in threads beside, one at a time: with 4000 links a sample takes 40 ms of the
+processor and a batch that closes 250, for which no hand-over waits. Nothing here ever ends the agent.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
+from ap_agent.agent.background import Background
 from ap_agent.agent.backoff import Backoff, Pulled
 from ap_agent.agent.fetch import Client, UsageRefusedError, UsageUnknownError
+from ap_agent.agent.problems import contained
+from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError, StoreError
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
@@ -19,7 +24,7 @@ from ap_agent.document.state import LimiterState
 from ap_agent.usage import former
 from ap_agent.usage.batch import Sample, ms_text
 from ap_agent.usage.sampler import Sampler
-from ap_agent.usage.spool import FILE_NAME, KEPT_MS, MAX_BYTES, Spool, StoredBatch
+from ap_agent.usage.spool import FILE_NAME, KEPT_MS, MAX_BYTES, Spool
 
 BATCHES_PER_MINUTE = 30
 UPLOAD_SPREAD_S = 20.0  # all agents close a batch when a minute is over
@@ -31,6 +36,18 @@ _WRITE, _SEND, _REFUSED, _DROPPED = (f"usage {one}" for one in ("write", "send",
 Uniform = Callable[[float, float], float]
 
 
+@dataclass(frozen=True)
+class _Spooled:
+    """What waits after a sample was kept, or a batch `batch_id` was offered to the service."""
+
+    waiting: int
+    spool_bytes: int
+    batch_id: str | None = None
+    refusal: str | None = None
+    seconds: float | None = None  # that a sample took; None where none was taken
+    dropped: int = 0
+
+
 class Usage:
     """Of one agent. What is wrong now is in `problems`; `sent`, `refused` and `failed` count since the start."""
 
@@ -39,16 +56,19 @@ class Usage:
         settings: Settings,
         problems: dict[str, Problem],
         logger: Logger,
+        background: Background,
         *,
         monotonic: Callable[[], float],
         uniform: Uniform,
     ) -> None:
         self.problems = problems
+        self.background = background
         self.sent = self.refused = self.failed = self.missed = 0
         self.waiting = self.spool_bytes = 0
         self.sample_seconds = 0.0
         self._log = logger
         self._monotonic, self._uniform = monotonic, uniform
+        self._spool_lock = threading.Lock()  # a sample is kept in one thread, a batch is sent in another one
         self._sampler: Sampler | None = None
         self._opens_at = 0.0
         self._is_unknown = False
@@ -71,10 +91,6 @@ class Usage:
         return self.settings.usage_interval_s > 0
 
     @property
-    def _former(self) -> Path:
-        return self.settings.state_dir / former.FOLDER
-
-    @property
     def newest(self) -> Sample | None:
         return self._sampler.newest if self._sampler is not None else None
 
@@ -85,34 +101,43 @@ class Usage:
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def take(self, state: LimiterState) -> None:
-        """Keep what this state says of usage."""
-        if not self.is_on or not (self._sampler or state.links or state.closed or self._former.is_dir()):
+        """Begin to keep what this state says of usage. While the one before is not on the disk yet it is left out: the
+        next one has its bytes as well."""
+        left = self.settings.state_dir / former.FOLDER
+        if not self.is_on or not (self._sampler or state.links or state.closed or left.is_dir()):
             return
+        if not self.background.is_free:
+            return
+        if self._sampler is None:
+            if self._monotonic() < self._opens_at:
+                return
+            self._opens_at = self._monotonic() + _RETRY_S
+            try:
+                Store(self.settings.state_dir).make()  # the limiter may have counted before there was anything to store
+            except AgentError as exc:
+                self._failed(exc)
+                return
+        self.background.send(partial(self._keep, state, self.settings.usage_interval_s), self._kept)
+
+    def _keep(self, state: LimiterState, interval_s: float) -> _Spooled:
         began = self._monotonic()
-        try:
+        with self._spool_lock:
             sampler = self._opened()
-            before, dropped = sampler.taken, sampler.dropped
-            sampler.take(state, self.settings.usage_interval_s)
-            self._look_at(sampler.spool)
-        except StoreError as exc:
-            self.missed += 1
-            self.problems[_WRITE] = Problem("usage_unwritable", "usage", exc.message)
-            return
-        self.problems.pop(_WRITE, None)
-        if sampler.taken > before:
-            self.sample_seconds = self._monotonic() - began
-        if sampler.dropped > dropped:
-            self._note_dropped(sampler.dropped - dropped)
+            taken, dropped = sampler.taken, sampler.dropped
+            sampler.take(state, interval_s)
+            return _Spooled(
+                sampler.spool.waiting(),
+                sampler.spool.bytes_used(),
+                seconds=self._monotonic() - began if sampler.taken > taken else None,
+                dropped=sampler.dropped - dropped,
+            )
 
     def _opened(self) -> Sampler:
         """Raises `StoreError`."""
         if self._sampler is None:
-            if self._monotonic() < self._opens_at:
-                raise StoreError(self.problems[_WRITE].message)
-            self._opens_at = self._monotonic() + _RETRY_S
             spool = Spool(self.settings.state_dir / FILE_NAME)
             try:
-                taken = former.take_over(self._former, spool)
+                taken = former.take_over(self.settings.state_dir / former.FOLDER, spool)
                 self._sampler = Sampler(spool)
             except StoreError:
                 spool.close()
@@ -121,12 +146,26 @@ class Usage:
                 self._log.info("usage.taken_over", batches=taken)
         return self._sampler
 
-    def _look_at(self, spool: Spool) -> None:
-        before, self.waiting = self.waiting, spool.waiting()
-        self.spool_bytes = spool.bytes_used()
-        if self.waiting and not before:
-            spread_s = min(UPLOAD_SPREAD_S, self.settings.usage_interval_s)
-            self._next_upload = max(self._next_upload, self._monotonic() + self._uniform(0.0, spread_s))
+    def _kept(self, outcome: _Spooled | Exception) -> None:
+        with contained(self.problems, self._log, "usage sample"):
+            if isinstance(outcome, AgentError):
+                self.missed += 1
+                self._failed(outcome)
+                return
+            if isinstance(outcome, Exception):
+                raise outcome
+            self.problems.pop(_WRITE, None)
+            if outcome.seconds is not None:
+                self.sample_seconds = outcome.seconds
+            if outcome.dropped:
+                self._note_dropped(outcome.dropped)
+            if outcome.waiting and not self.waiting:
+                spread_s = min(UPLOAD_SPREAD_S, self.settings.usage_interval_s)
+                self._next_upload = max(self._next_upload, self._monotonic() + self._uniform(0.0, spread_s))
+            self.waiting, self.spool_bytes = outcome.waiting, outcome.spool_bytes
+
+    def _failed(self, error: AgentError) -> None:
+        self.problems[_WRITE] = Problem("usage_unwritable", "usage", error.message)
 
     def _note_dropped(self, batches: int) -> None:
         where = str(self.settings.state_dir / FILE_NAME)
@@ -154,43 +193,46 @@ class Usage:
         """When the next batch is to be sent (monotonic); None while there is none."""
         return self._next_upload if self.is_on and self.waiting else None
 
-    def upload(self, client: Client) -> tuple[Callable[[], None], Callable[[Exception | None], None]] | None:
-        """The oldest batch: a call that sends it, for any thread, and what takes up how that went. None: not now."""
+    def upload(self, client: Client) -> Callable[[], _Spooled] | None:
+        """A call that sends the oldest batch, for any thread; `uploaded` takes up how that went. None: not now."""
         now = self._monotonic()
         if now >= self._window_end:
             self._window_end, self._budget = now + 60.0, BATCHES_PER_MINUTE
-        if self._budget <= 0:
+        if self._sampler is None or self._budget <= 0:
             self._next_upload = self._window_end
             return None
         self._next_upload = now + _RETRY_S  # whatever happens below, not at once again
-        try:
-            batch = self._opened().spool.oldest()
-        except StoreError as exc:
-            self.problems[_WRITE] = Problem("usage_unwritable", "usage", exc.message)
-            return None
-        if batch is None:
-            self.waiting = 0
-            return None
         self._budget -= 1
         self._backoff.begin(now)
-        return partial(client.send_usage, batch.data), partial(self._took, batch)
+        return partial(self._send, client, self._sampler.spool)
 
-    def _took(self, batch: StoredBatch, outcome: Exception | None) -> None:
+    def _send(self, client: Client, spool: Spool) -> _Spooled:
+        with self._spool_lock:
+            batch = spool.oldest()
+        refusal: str | None = None
+        if batch is not None:
+            try:
+                client.send_usage(batch.data)
+            except UsageRefusedError as exc:
+                refusal = exc.message
+        with self._spool_lock:
+            if batch is not None and refusal is None:
+                spool.drop(batch.number)  # killed before it: it is sent again, which does no harm
+            elif batch is not None and refusal is not None:
+                spool.refuse(batch.number, refusal)
+            return _Spooled(spool.waiting(), spool.bytes_used(), batch.batch_id if batch is not None else None, refusal)
+
+    def uploaded(self, outcome: _Spooled | Exception) -> None:
+        """How sending the oldest batch went."""
+        with contained(self.problems, self._log, "usage upload"):
+            self._took(outcome)
+
+    def _took(self, outcome: _Spooled | Exception) -> None:
         now = self._monotonic()
-        self._next_upload = now
-        if isinstance(outcome, UsageUnknownError):
-            self._backoff.end(Pulled("none"), now)
-            self._next_upload = now + UNKNOWN_FOR_S
-            if not self._is_unknown:
-                self._log.info("usage.unknown", url=self.settings.url, again_in_s=round(UNKNOWN_FOR_S))
-            self._is_unknown = True
-            self.problems.pop(_SEND, None)
-        elif outcome is None or isinstance(outcome, UsageRefusedError):
-            self._backoff.end(Pulled("none"), now)
-            self._is_unknown = False
-            self.problems.pop(_SEND, None)
-            self._settle(batch, outcome)
-        else:
+        if isinstance(outcome, StoreError):
+            self._failed(outcome)
+            return
+        if isinstance(outcome, Exception) and not isinstance(outcome, UsageUnknownError):
             bug = AgentError("The agent has a bug; the log has its traceback.")
             error = outcome if isinstance(outcome, AgentError) else bug
             self.failed += 1
@@ -198,27 +240,25 @@ class Usage:
             self.problems[_SEND] = Problem("usage_failed", "usage", error.message)
             if error is bug:
                 raise outcome
-
-    def _settle(self, batch: StoredBatch, refusal: UsageRefusedError | None) -> None:
-        try:
-            spool = self._opened().spool
-            if refusal is None:
-                spool.drop(batch.number)
-            else:
-                spool.refuse(batch.number, refusal.message)
-            self._look_at(spool)
-        except StoreError as exc:  # it is sent again, which does no harm
-            self.problems[_WRITE] = Problem("usage_unwritable", "usage", exc.message)
-            self._next_upload = self._monotonic() + _RETRY_S
             return
-        if refusal is None:
+        self._backoff.end(Pulled("none"), now)
+        self.problems.pop(_SEND, None)
+        if isinstance(outcome, UsageUnknownError):
+            self._next_upload = now + UNKNOWN_FOR_S
+            if not self._is_unknown:
+                self._log.info("usage.unknown", url=self.settings.url, again_in_s=round(UNKNOWN_FOR_S))
+            self._is_unknown = True
+            return
+        self._next_upload, self._is_unknown = now, False
+        self.waiting, self.spool_bytes = outcome.waiting, outcome.spool_bytes
+        if outcome.refusal is not None:
+            self.refused += 1
+            text = f"The batch of usage {outcome.batch_id} was set aside. {outcome.refusal}"
+            self._log.error("usage.refused", batch=outcome.batch_id, message=outcome.refusal)
+            self._tell_for_a_while(_REFUSED, Problem("usage_refused", str(outcome.batch_id), text))
+        elif outcome.batch_id is not None:
             self.sent += 1
-            self._log.debug("usage.sent", batch=batch.batch_id)
-            return
-        self.refused += 1
-        text = f"The batch of usage {batch.batch_id} was set aside. {refusal.message}"
-        self._log.error("usage.refused", batch=batch.batch_id, message=refusal.message)
-        self._tell_for_a_while(_REFUSED, Problem("usage_refused", batch.batch_id, text))
+            self._log.debug("usage.sent", batch=outcome.batch_id)
 
     # --- for people -------------------------------------------------------------------------------------------------
 

@@ -13,16 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ap_agent.agent import enrol as enrolment
-from ap_agent.agent.agent import Agent
-from ap_agent.agent.enrolment import NOT_ENROLLED
+from ap_agent.agent.agent import Agent, tell
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.health import describe, is_running, read_health
-from ap_agent.agent.places import check_places
-from ap_agent.agent.problems import DELIVERY_CODES
-from ap_agent.agent.run import run
+from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
+from ap_agent.agent.run import check_places, run
 from ap_agent.agent.settings import load_settings
 from ap_agent.agent.store import Store
-from ap_agent.agent.tell import tell
 from ap_agent.commands.show import show
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError

@@ -49,7 +49,10 @@ class StoredBatch:
 
 
 class Spool:
-    """One file. Every method raises `StoreError` and leaves what was there; `changes` makes several into one."""
+    """One file. Every method raises `StoreError` and leaves what was there; `changes` makes several into one.
+
+    Any thread may use it, but not two at a time.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -227,7 +230,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _connected(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+    db = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version not in {0, _SCHEMA_VERSION}:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ap_agent.agent import bundle, store
+from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import BundleError
 from ap_agent.document import signatures as trust
 from ap_agent.document.signed_text import Signed
@@ -42,6 +42,14 @@ def _almost_any_name(name: str, _limits: bundle.Limits = bundle.DEFAULT_LIMITS) 
         raise BundleError("That name lies elsewhere.", code="member_name")
 
 
+def _write_anywhere(folder: Path, bundle: Bundle) -> None:
+    """Makes whatever folders a name has."""
+    for name, data in bundle.members.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
 def _any_signature(manifest: Mapping[str, Any], **_how: object) -> Signed | None:
     """Whoever signed it."""
     return trust.read_signed(manifest)
@@ -50,7 +58,7 @@ def _any_signature(manifest: Mapping[str, Any], **_how: object) -> Signed | None
 def _plant_escape() -> None:
     for module in (bundle, store):
         setattr(module, "check_name", _almost_any_name)  # noqa: B010  # which no type checker would let pass
-    store._make_folders = partial(Path.mkdir, parents=True, exist_ok=True)
+    store._write_tree = _write_anywhere
 
 
 def _plant_forgotten_key() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
-from ap_agent.agent.receipt import Sender, build_receipt
+from ap_agent.agent.receipt import build_receipt
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import TrustedKey, parse_keys
@@ -155,7 +155,7 @@ def state(**changes: Any) -> LimiterState:
 
 
 def sent(found: LimiterState | None, *problems: Problem) -> bytes:
-    receipt = build_receipt(found, problems, Sender("a" * 32, 1, -20), now=NOW, writes=4)
+    receipt = build_receipt(found, problems, run="a" * 32, number=1, clock_skew_ms=-20, now=NOW, writes=4)
     return json.dumps(receipt).encode()
 
 

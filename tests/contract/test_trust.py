@@ -11,11 +11,11 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from ap_agent.agent.agent import tell
 from ap_agent.agent.bundle import Bundle, accept_bundle
 from ap_agent.agent.enrol import enrol, parse_token
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.settings import load_settings
-from ap_agent.agent.tell import tell
 from ap_agent.common.errors import AgentError, TrustError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings

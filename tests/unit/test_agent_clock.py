@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ap_agent.agent.clock import ClockComparison, skew_problem
+from ap_agent.agent.http import ClockComparison
+from ap_agent.agent.problems import skew_problem
 
 DATE = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 

@@ -160,7 +160,7 @@ def world_of(settings: Settings, saves: list[float] | None = None) -> World:
     inner = loop_world(settings, service, clock, background=background, uniform=chance.uniform)
     inner.loop.start()
     inner.limiter.work()
-    polls, reports = made
+    polls, reports, _usage = made
     return World(clock, service, inner, polls, reports)
 
 
@@ -305,7 +305,7 @@ def test_reload_gives_a_waiting_question_up_and_asks_anew(running: Running, serv
         return sum("wait" in one.query for one in service.asked("/config"))
 
     for number in range(2, 5):
-        running.loop._on_reload(1, None)
+        running.loop.reload()
         wait_until(partial(lambda wanted: waiting() == wanted, number))
     wait_until(lambda: running.requests() == 1)
 

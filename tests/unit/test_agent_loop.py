@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-import signal
+import os
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from ap_agent.agent import limiter_view
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import FetchResult, Have, NewBundle, NoAS, NotModified, ReceiptAnswer
+from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError, SettingsError
+from ap_agent.common.files import read_plain
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
 from ap_agent.document.handover import FILE_NAME
+from ap_agent.document.state import LimiterState, parse_state
+from ap_agent.usage.sampler import Sampler
 from tests.agent_bundles import HOST_ID
 from tests.agent_clock import V7, V8, Clock, FakeClient, World, settings_in, store_v7, world_of
 from tests.agent_limiter import T0
@@ -240,6 +245,32 @@ def test_without_a_limiter_nothing_is_claimed(settings: Settings, clock: Clock) 
     assert [one["code"] for one in receipt["problems"]] == ["limiter_silent"]
 
 
+def test_each_state_is_read_once_and_none_is_missed(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading one of 4000 links takes up to 80 ms. Some take the place of another between the look and the reading."""
+    world = started(settings, clock)
+    read: list[int] = []
+
+    def parse(data: bytes) -> LimiterState:
+        state = parse_state(data)
+        read.append(state.number)
+        return state
+
+    def open_late(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
+        if world.limiter.number % 3 == 0:
+            world.limiter.write()
+        return read_plain(path, max_bytes)
+
+    world.run_for(60)
+    monkeypatch.setattr(limiter_view, "parse_state", parse)
+    monkeypatch.setattr(limiter_view, "read_plain", open_late)
+    first = world.limiter.number + 1
+    world.run_for(300)
+    assert len(read) >= 20
+    assert read == [number for number in range(first, world.limiter.number + 1) if number % 3 != 0]
+
+
 def test_state_file_that_cannot_be_read_is_named(settings: Settings, clock: Clock) -> None:
     world = started(settings, clock)
     world.run_for(5)
@@ -316,15 +347,16 @@ def test_bug_on_the_way_from_or_to_the_service_does_not_end_the_agent(
     assert world.codes == []
 
 
+@pytest.mark.parametrize("where", [Usage, Sampler])
 def test_bug_in_counting_usage_keeps_nothing_else_from_happening(
-    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    where: type, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = started(settings, clock, NotModified(), NewBundle(V8))
 
-    def fail(_state: object) -> None:
+    def fail(*_given: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(world.loop.usage, "take", fail)
+    monkeypatch.setattr(where, "take", fail)
     world.run_for(30)
     assert world.limiter.limits == {1: 900}
     assert world.codes == ["internal_error"]
@@ -370,11 +402,11 @@ def test_hup_takes_up_new_settings_and_a_bad_file_keeps_the_old(settings: Settin
     world = started(settings, clock, reload=reload)
     old = world.client
     for _ in range(2):
-        world.loop._on_reload(signal.SIGHUP, None)
+        world.loop.reload()
         world.step()
         assert world.agent.settings == settings
         assert world.codes == ["settings_invalid"]
-    world.loop._on_reload(signal.SIGHUP, None)
+    world.loop.reload()
     world.run_for(11)
 
     assert world.codes == []

@@ -12,10 +12,9 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ap_agent.agent import exporter as exporter_module
-from ap_agent.agent.exporter import FILE_INTERVAL_S, MetricsServer
+from ap_agent.agent import metrics as metrics_module
 from ap_agent.agent.fetch import NotModified
-from ap_agent.agent.metrics import Snapshot, Values
+from ap_agent.agent.metrics import FILE_INTERVAL_S, MetricsServer, Snapshot, Values
 from ap_agent.agent.settings import load_settings
 from ap_agent.common.errors import SettingsError
 from ap_agent.common.settings import Settings
@@ -183,7 +182,7 @@ def test_file_that_cannot_be_written_is_a_problem_and_nothing_else(tmp_path: Pat
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsServer]:
-    monkeypatch.setattr(exporter_module, "_END_WITHIN_S", 0.05)
+    monkeypatch.setattr(metrics_module, "_END_WITHIN_S", 0.05)
     values = Values()
     values.snapshot = FULL
     serving = MetricsServer(values.registry, request.param, 0)
@@ -215,7 +214,7 @@ def test_scrape_over_http_is_what_the_parser_reads(server: MetricsServer) -> Non
 def test_reader_who_says_nothing_does_not_keep_others_out_for_ever(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter_module._Handler, "timeout", 0.3)
+    monkeypatch.setattr(metrics_module._Handler, "timeout", 0.3)
     host = "::1" if is_ipv6(server) else "127.0.0.1"
     began = time.monotonic()
     with socket.create_connection((host, server.port)):

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.metrics import Values
-from ap_agent.agent.places import check_places
+from ap_agent.agent.run import check_places
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.settings import Settings
@@ -94,7 +94,7 @@ def test_a_file_system_of_its_own_may_be_the_state_dir(tmp_path: Path) -> None:
 def test_a_folder_as_metrics_file_is_refused_and_kept(tmp_path: Path, somebodys: Path) -> None:
     before = tree(somebodys)
 
-    with pytest.raises(SettingsError, match=r"cannot be used: Is a directory\. Name the file itself") as refused:
+    with pytest.raises(SettingsError, match=r"cannot be used: Is a directory\. Name a file of its own") as refused:
         check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=somebodys))
     assert refused.value.key == "metrics_file"
     assert tree(somebodys) == before
@@ -105,7 +105,7 @@ def test_a_file_that_holds_no_metrics_of_ours_is_not_overwritten(tmp_path: Path)
     path.write_text("node_load1 0.3\n")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=path)
 
-    with pytest.raises(SettingsError, match="holds something else than metrics of the agent") as refused:
+    with pytest.raises(SettingsError, match=r"host\.prom was not written by the agent") as refused:
         check_places(settings)
     assert refused.value.key == "metrics_file"
     path.unlink()
@@ -135,6 +135,6 @@ def test_metrics_do_not_go_where_the_agent_keeps_something_else(tmp_path: Path, 
 def test_the_health_file_of_another_program_is_not_overwritten(tmp_path: Path, content: str) -> None:
     (tmp_path / "health.json").write_text(content)
 
-    with pytest.raises(SettingsError, match=r"has a health\.json that the agent did not write") as refused:
+    with pytest.raises(SettingsError, match=r"health\.json was not written by the agent") as refused:
         check_places(Settings(state_dir=tmp_path / "state", run_dir=tmp_path))
     assert refused.value.key == "run_dir"

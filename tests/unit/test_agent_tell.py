@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent import tell as tell_module
+from ap_agent.agent import agent as agent_module
+from ap_agent.agent.agent import tell
 from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.fetch import make_client
 from ap_agent.agent.store import Store
-from ap_agent.agent.tell import tell
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
 from tests import agent_service as svc
@@ -78,7 +78,7 @@ def test_service_that_refuses_or_has_a_newer_one_is_the_answer(settings: Setting
 def test_nobody_waits_longer_than_some_seconds(
     settings: Settings, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tell_module, "WITHIN_S", 0.3)
+    monkeypatch.setattr(agent_module, "TELL_WITHIN_S", 0.3)
     service.answers["/enforcement"] = svc.never()
     began = time.monotonic()
     assert told(settings) == "There was no answer within 0.3 s."
