@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ap_agent.common.settings import load_settings
+from ap_agent.agent.settings import load_settings
 from ap_agent.dataplane.devices import IFB_NAMES
 
 PACKAGING = Path(__file__).resolve().parents[2] / "packaging"
