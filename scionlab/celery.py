@@ -29,10 +29,10 @@ class _WholeFiles(filesystem.Channel):
     """Without Redis each message is a file. kombu 5.7 makes it empty and then writes it: a worker that takes it in
     between cannot read it, and ends."""
 
-    def _put(self, queue: str, message: Any, **_: Any) -> None:
+    def _put(self, queue: str, payload: dict[str, Any], **_: Any) -> None:  # type: ignore[override]  # as kombu's
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"  # kombu's names: oldest first
         hidden = Path(self.data_folder_out, f".{name}")
-        hidden.write_text(dumps(message))
+        hidden.write_text(dumps(payload))
         hidden.replace(Path(self.data_folder_out, name))
 
 
