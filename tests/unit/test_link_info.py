@@ -313,6 +313,18 @@ def test_none_of_the_four_keys_may_be_missing(key: str) -> None:
     assert refused.value.message == f'link_info.json, interface 1: "{key}" is missing.'
 
 
+def test_missing_keys_of_all_entries_are_named_at_once() -> None:
+    entries = {"1": FOUR_KEYS, "2": {"AS_ID": 1}, "7": {**FOUR_KEYS, "IsUserAS": "no"}, "9": {"IsUserAS": True}}
+    with pytest.raises(LinkInfoError) as refused:
+        check_link_info(entries)
+    assert refused.value.message == (
+        'link_info.json, interface 2: "IsUserAS", "Bandwidth" and "IP-Address" are missing; '
+        'interface 9: "AS_ID", "Bandwidth" and "IP-Address" are missing.'
+    )
+    with pytest.raises(LinkInfoError, match=r"interface 20: .* missing; and 80 more\.$"):
+        check_link_info({str(number): {} for number in range(1, 101)})
+
+
 NUMBERS = {"AS_ID": 0xFFFF, "Bandwidth": MAX_BANDWIDTH_KBIT, "Port": 65_535, "Local-Port": 65_535}
 
 
