@@ -53,11 +53,13 @@ def of_others(seen: Observed, device: Device) -> Iterator[Problem]:
                 f"On {device.name} {one} is in front of ours, and what it takes is not limited. Let its owner move it."
             )
             yield Problem("hook_obstructed", device.name, message)
-        # At egress their programs do see them: packets come again, from the IFB.
+        # At egress their programs do see them: packets come again, from the IFB. Other chains are of who leads there.
         last = {
             one.pref
             for one in others
-            if one.pref > tc.ADMITTED_PREF and not (direction == TO_USER and one.kind == "bpf" and one.is_direct)
+            if one.chain == 0
+            and one.pref > tc.ADMITTED_PREF
+            and not (direction == TO_USER and one.kind == "bpf" and one.is_direct)
         }
         behind += [f"preference {one} at {hook}" for one in sorted(last)]
     if behind:

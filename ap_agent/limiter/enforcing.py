@@ -59,7 +59,7 @@ def _has_roots_or_u32_filters(kernel: RtSocket) -> bool:
             ifindex, handle, parent = header.unpack_from(piece, start)
             if parent == tc.AT_ROOT and handle in (0x1_0000, 0x3_0000) and b"htb\0" in piece[start:end]:
                 return True
-            hooks = tc.HOOKS if parent == tc.AT_INGRESS else ()
+            hooks = tc.HOOKS.values() if parent == tc.AT_INGRESS else ()
             if any(b"u32\0" in one for at in hooks for one in kernel.dump(tc.RTM_GETTFILTER, tc.tcmsg(ifindex, 0, at))):
                 return True
     return False

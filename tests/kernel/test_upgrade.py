@@ -9,18 +9,24 @@ import errno
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import Settings
 from ap_agent.dataplane.attributes import Message
+from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.rtsocket import Refusal, RtSocket
 from ap_agent.document.state import ClosedSegment
 from ap_agent.limiter import previous_engine, previous_objects
+from ap_agent.limiter.enforcing import Enforcer, find_previous_engine
 from ap_agent.limiter.previous_engine import Removed
 from lab import witness
 from measuring.netns import Lab, Namespace, available, cleanup_stale
+from tests.kernel.engine_bed import link, wanted
 from tests.kernel.landed import FirstEngine, first_engine, landed_code
 from tests.kernel.packets import SCION_DATA, SCION_HEARTBEAT, Datagram
 
@@ -298,3 +304,23 @@ def test_before_linux_6_2_the_old_ifb_gets_its_other_name_while_it_is_down(
     assert "UP" in witness.links(wire.ap)["slbwold"]["flags"]
     assert len(witness.classes(wire.ap, "slbwold")) == 15
     assert wire.upgrade().problems == ()
+
+
+def test_a_reset_takes_the_clsact_that_came_with_the_first_engine(
+    wire: Wire, first_engine: FirstEngine, tmp_path: Path
+) -> None:
+    """Our hooks sat in it, and the note that the first engine had made it stayed until now."""
+    before = wire.everything()
+    first_engine.enforce(wire.ap, LINKS)
+    engine = wire.ap.call(lambda: Engine(tmp_path / "maps"))
+    previous = wire.ap.call(find_previous_engine)
+    assert previous is not None
+    outcome, removed = wire.ap.call(
+        lambda: previous_engine.replace_by(previous, engine, wanted(link(1, 500, ip=U1)), lambda _: None)
+    )
+    assert removed is not None
+    assert (outcome.problems, removed.problems) == ((), ())
+    enforcer = Enforcer(Settings(), engine, get_logger(), lambda _: None)
+    assert wire.ap.call(enforcer.reset)
+    engine.close()
+    assert wire.everything() == before
