@@ -16,6 +16,7 @@ import pytest
 
 from measuring.netns import Lab, Namespace, available, cleanup_stale
 from tests.kernel import landed
+from tests.kernel.engine_bed import EngineBed, engine_bed
 
 T = TypeVar("T")
 
@@ -101,3 +102,12 @@ def host(_no_leftovers: None) -> Iterator[Host]:
             u2.nic("eth0", "198.51.100.11/24", "2001:db8:2::11/64"),
         )
         yield Host(lab, ap, u1, u2)
+
+
+@pytest.fixture
+def bed() -> Iterator[EngineBed]:
+    """An attachment point for tests of the engine."""
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    with engine_bed() as made:
+        yield made

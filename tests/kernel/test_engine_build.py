@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,19 +12,10 @@ from ap_agent.dataplane.outcome import LinkChange, Readback
 from ap_agent.dataplane.program import Program
 from ap_agent.dataplane.wanted import Wanted
 from bandwidth_config import Limits
-from measuring.netns import available
-from tests.kernel.engine_bed import U2, USER_PORT, EngineBed, engine_bed, link, wanted
+from tests.kernel.engine_bed import U2, USER_PORT, EngineBed, link, wanted
 
 pytestmark = pytest.mark.kernel
 TWO = wanted(link(7, 500, 1000), link(8, 0, 2000, ip=U2))
-
-
-@pytest.fixture
-def bed() -> Iterator[EngineBed]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as made:
-        yield made
 
 
 def classes(bed: EngineBed, dev: str) -> list[str]:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.rtsocket import Refusal, RtSocket
 from ap_agent.dataplane.wanted import Wanted
 from ap_agent.document.state import ClosedSegment
-from measuring.netns import available
-from tests.kernel.engine_bed import AP1, AP2, AP_PORT, U1, U2, USER_PORT, EngineBed, engine_bed, link, wanted
+from tests.kernel.engine_bed import AP1, AP2, AP_PORT, U1, U2, USER_PORT, EngineBed, link, wanted
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
@@ -45,14 +44,6 @@ STEPS: dict[str, tuple[Wanted, Wanted]] = {
     "one goes": (wanted(LIMITED, BLOCKED, link(10, 900, ip="192.0.2.77")), wanted(LIMITED, BLOCKED)),
     "removal": (wanted(LIMITED, BLOCKED), Wanted()),
 }
-
-
-@pytest.fixture
-def bed() -> Iterator[EngineBed]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as made:
-        yield made
 
 
 # --- dying -----------------------------------------------------------------------------------------------------

@@ -5,27 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Iterator
 
 import pytest
 
 from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, pin
 from ap_agent.dataplane.program import OWN_MAJOR, Program
-from measuring.netns import available
-from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
+from tests.kernel.engine_bed import U2, EngineBed, link, wanted
 
 pytestmark = pytest.mark.kernel
 BPF_PROG_TYPE_SCHED_CLS = 3
 EVERYTHING = ["protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:1"]
 ONE = wanted(link(7, 500, 1000))
-
-
-@pytest.fixture
-def bed() -> Iterator[EngineBed]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as made:
-        yield made
 
 
 def test_a_foreign_ingress_qdisc_lets_us_limit_what_comes_and_is_named(bed: EngineBed) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,19 +10,10 @@ import pytest
 from ap_agent.dataplane import program
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.program import OBJECT
-from measuring.netns import available
-from tests.kernel.engine_bed import U2, EngineBed, engine_bed, link, wanted
+from tests.kernel.engine_bed import U2, EngineBed, link, wanted
 
 pytestmark = pytest.mark.kernel
 TWO = wanted(link(7, 500, 1000), link(8, 0, 2000, ip=U2))
-
-
-@pytest.fixture
-def bed() -> Iterator[EngineBed]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as made:
-        yield made
 
 
 def upgraded(bed: EngineBed, tmp_path: Path) -> Engine:

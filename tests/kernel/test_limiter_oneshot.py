@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,22 +12,13 @@ from ap_agent.document.handover import Configuration, write_document
 from ap_agent.document.state import Total, read_state
 from ap_agent.limiter import oneshot
 from bandwidth_config import Limits
-from measuring.netns import available
 from tests.agent_bundles import HOST_ID, SERVICE_KEYS, entry
-from tests.kernel.engine_bed import AP1, U1, U2, USER_PORT, EngineBed, engine_bed
+from tests.kernel.engine_bed import AP1, U1, U2, USER_PORT, EngineBed
 from tests.limiter_documents import handed
 
 pytestmark = pytest.mark.kernel
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LINKS = {"7": entry(500, U1, USER_PORT), "8": entry(800, U2, USER_PORT), "9": entry(900, AP1)}
-
-
-@pytest.fixture
-def bed() -> Iterator[EngineBed]:
-    if (missing := available()) is not None:
-        pytest.skip(missing)
-    with engine_bed() as made:
-        yield made
 
 
 @pytest.fixture
