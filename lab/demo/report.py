@@ -193,7 +193,7 @@ def observed_text(site: DemoSite, agent: DemoAgent, measured: Measured, counted:
             f"  Limit {limit_kbit:,} kbit/s, {one.user_as.offered_kbit:,} offered each way: {arrived};",
             f"  {one.lost:,} of {one.sent:,} packets lost, {counted:,} counted as above the limit.",
             f"  The site says: {site.status(one.user_as)['text']}",
-            "  `scionlab-bw-limiter show`:",
+            "  `scionlab-bw-limiter show`, which counts since the link had its first limit:",
             *(f"    {line}" for line in agent.shown(_interface_id(site, one))),
         ]
     )

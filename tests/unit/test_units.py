@@ -104,7 +104,7 @@ def test_exposure_is_the_lowest_that_works(units: Path, unit: Path) -> None:
 @needs_systemd
 def test_the_published_exposure_is_the_measured_one(units: Path) -> None:
     if not analyze(units, "--version").stdout.startswith("systemd 252 "):
-        pytest.skip("another systemd than the published figures name")
+        pytest.skip("the published figures are of systemd 252, which is not installed")
     published = re.search(
         r"`systemd-analyze security --offline=true` \(systemd 252\) \| (\S+) \| (\S+) \|", DOCUMENTATION
     )
