@@ -28,7 +28,7 @@ class PollingHost:
         token = base64.b64encode(f"{self.uid}:{self.secret}".encode()).decode()
         return (
             f"GET /api/v4/host/{self.uid}/config?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-            f"Authorization: Basic {token}\r\nAccept: */*\r\n\r\n"
+            f"Authorization: Basic {token}\r\nUser-Agent: scionlab-bw-agent/bench\r\nAccept: */*\r\n\r\n"
         ).encode()
 
 

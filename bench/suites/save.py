@@ -33,7 +33,7 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table, figure
 from bench.world import PREFIX, SEED
 from lab import servers, witness
-from lab.demo.agent import DemoAgent
+from lab.demo.agent import IFBS, DemoAgent
 from lab.serve import is_healthy
 from lab.service import CoordinationService
 from measuring.netns import Lab, LabError, Namespace
@@ -89,7 +89,8 @@ class ClassListener:
     """Hears of every class that changes on a host, from before until the end; `changed` has the moments."""
 
     def __init__(self, host: Namespace) -> None:
-        self.changed: list[tuple[float, int]] = []  # when, and the class's handle
+        self.changed: list[tuple[float, int, int]] = []  # when, the device's number, the class's handle
+        self._host = host
         self._socket = host.call(_listening)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -100,10 +101,11 @@ class ClassListener:
         self._thread.join()
         self._socket.close()
 
-    def of_link(self, interface_id: int, since: float) -> list[tuple[float, int]]:
-        """When which classes of this link changed after a moment; on the NIC (1:) and on the IFB (3:)."""
-        minors = {interface_id, 0x1000 + interface_id, 0x2000 + interface_id}
-        return [one for one in list(self.changed) if one[0] > since and one[1] & 0xFFFF in minors]
+    def of_link(self, interface_id: int, since: float) -> dict[str, float]:
+        """When the class of this link last changed after a moment, by the IFB of its direction."""
+        wanted = self._host.call(lambda: {(socket.if_nametoindex(dev), bit | interface_id): dev for dev, bit in IFBS})
+        changes = [(wanted.get((dev, handle & 0xFFFF)), when) for when, dev, handle in list(self.changed)]
+        return {dev: when for dev, when in changes if dev is not None and when > since}
 
     def _listen(self) -> None:
         while not self._is_over.is_set():
@@ -113,8 +115,8 @@ class ClassListener:
             now = time.monotonic()
             for kind, body in _messages(data):
                 if kind == _RTM_NEWTCLASS:
-                    _, _, handle, _ = _TCMSG.unpack_from(body)
-                    self.changed.append((now, handle))
+                    _, ifindex, handle, _ = _TCMSG.unpack_from(body)
+                    self.changed.append((now, ifindex, handle))
 
 
 def _listening() -> socket.socket:
@@ -164,9 +166,8 @@ class Point:
         deadline = since + DEADLINE_S
         while True:
             found = self.listener.of_link(self.interface_id, since)
-            majors = {handle >> 16 for _, handle in found}
-            last = max((moment for moment, _ in found), default=since)
-            if majors >= {1, 3} and time.monotonic() > last + SETTLED_S:
+            last = max(found.values(), default=since)
+            if len(found) == len(IFBS) and time.monotonic() > last + SETTLED_S:
                 break
             if time.monotonic() > deadline:
                 self.agent.check()

@@ -52,6 +52,10 @@ SAID: dict[str, tuple[list[str], set[Change]]] = {
 @pytest.mark.parametrize("what", SAID)
 def test_what_the_kernel_says_is_understood(host: LimiterHost, what: str) -> None:
     commands, expected = SAID[what]
+    deadline = time.monotonic() + 10  # new addresses are confirmed after a second or two, which is heard too
+    while host.bed.ap.run("ip", "-6", "addr", "show", "tentative").strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     with host.bed.ap.call(Listener) as listener:
         for command in commands:
             host.bed.ap.run(*command.split())

@@ -57,9 +57,11 @@ def test_a_descriptor_ends_the_wait_only_while_it_is_listened_to() -> None:
 
 
 def finished(background: Background, waker: Waker) -> None:
-    while not background.has_outcome:
-        waker.wait(LONG_S)
-    background.finish()
+    """`send` hands over itself what has ended before it returns."""
+    while not background.is_free:
+        if not background.has_outcome:
+            waker.wait(LONG_S)
+        background.finish()
 
 
 def test_an_request_runs_beside_and_its_outcome_is_handed_over_here() -> None:
