@@ -5,9 +5,13 @@ The same configuration gives the same bytes: names and JSON keys are sorted, tim
 
     scionlab-config.json        manifest: credentials, version G.H, L, hashes of every file, signatures, systemd units
     etc/scion/topology.json     the AS in SCION's own format
+    etc/scion/*.toml            settings of the SCION programs that run on the host (`scion_files`)
+    etc/scion/certs, crypto, keys, etc/openvpn    handed in as they are: made elsewhere
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
-OpenVPN's files are not here: its keys belong to the operators. Only the names of its units are listed.
+A host with "limits only" has the manifest and link_info.json, and no units. One whose `configuration_format` is
+`TOPOLOGY_ONLY` has neither settings nor what is handed in: its bytes are those of before there was more, so that an
+upgrade of the service restarts nobody's SCION.
 
 What an agent may believe of a manifest is one text in it, with signatures over exactly its bytes (docs/adr/0010), so
 nobody has to agree on a canonical form of JSON. Keys are values here; where they are kept and which are valid is
@@ -22,58 +26,43 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkEnd, RuleError, generate_link_info
+from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, RuleError, generate_link_info
+from scion_files import (
+    COMPLETE,
+    MTU_BYTES,
+    TOPOLOGY_PATH,
+    ConfigAS,
+    ConfigLinkEnd,
+    as_mtu_bytes,
+    build_topology,
+    settings_files,
+    systemd_units,
+)
 
 MANIFEST_NAME = "scionlab-config.json"
-TOPOLOGY_PATH = "etc/scion/topology.json"
 
 SIGNED_TYPE = "scionlab-bandwidth-config"
 SIGNED_SCHEMA = 1
 CONTEXT = b"scionlab-bandwidth-config/1\n"  # before the text: a signature for something else never fits here
 
 _KEY_ID_DIGITS = 32
-
-AS_MTU_BYTES = 1472
-DISPATCHED_PORTS = "30000-32767"
-BORDER_ROUTER_BASE_PORT = 30_000  # internal port of br-N: 30000 + N
-CONTROL_SERVICE_PORT = 30_254
-CORE_ATTRIBUTES = ["authoritative", "core", "issuing", "voting"]  # "core" never comes without its companions
+_NO_FILES: Mapping[str, bytes] = {}
+_CA_FOLDER = "etc/scion/crypto/ca/"
 
 SUFFIX = ".tar.gz"
 _MTIME = 946_684_800  # 2000-01-01: GNU tar warns of a file from 1970
 _MODE = 0o644
-_SECRET_MODE = 0o600  # what carries the host's secret
-
-
-class ConfigLinkEnd(LinkEnd, Protocol):
-    """A link end with what topology.json needs besides."""
-
-    @property
-    def mtu(self) -> int: ...
-    @property
-    def link_to(self) -> str:
-        """PARENT | CHILD | CORE | PEER, as seen from this host's AS."""
-
-    @property
-    def border_router(self) -> int:
-        """Number of the border router on which the link ends."""
-
-
-class ConfigAS(Protocol):
-    @property
-    def isd_as(self) -> str: ...
-    @property
-    def is_core(self) -> bool: ...
+_SECRET_MODE = 0o600  # what carries the host's secret or a private key
 
 
 class ConfigHost(Protocol):
     """A host of an AS. One that has an `attachment_point` gets link_info.json, limited as its `total_kbit` (None: no
-    total) and `observe_only` say."""
+    total) and `observe_only` say. One with `limits_only` gets nothing besides: another service has its SCION files."""
 
     @property
     def uid(self) -> str: ...
@@ -85,6 +74,14 @@ class ConfigHost(Protocol):
     def limits_version(self) -> int: ...
     @property
     def internal_ip(self) -> str: ...
+    @property
+    def configuration_format(self) -> int:
+        """`scion_files.TOPOLOGY_ONLY` | `COMPLETE`"""
+
+    @property
+    def scion_packages(self) -> str:
+        """One of `scion_files.PACKAGES`."""
+
     @property
     def AS(self) -> ConfigAS | None: ...  # noqa: N802  the model's name; Django forbids `as_`
     @property
@@ -100,11 +97,14 @@ class HostSnapshot:
     config_version: int
     limits_version: int
     internal_ip: str
+    configuration_format: int
+    scion_packages: str
     AS: ConfigAS
     link_ends: tuple[ConfigLinkEnd, ...]
     is_attachment_point: bool
     total_kbit: int | None = None
     observe_only: bool = False
+    limits_only: bool = False
 
 
 def snapshot(host: ConfigHost) -> HostSnapshot:
@@ -118,11 +118,14 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
         config_version=host.config_version,
         limits_version=host.limits_version,
         internal_ip=host.internal_ip,
+        configuration_format=host.configuration_format,
+        scion_packages=host.scion_packages,
         AS=host.AS,
         link_ends=tuple(sorted(host.link_ends, key=lambda end: end.interface_id)),
         is_attachment_point=ap is not None,
         total_kbit=getattr(ap, "total_kbit", None),
         observe_only=getattr(ap, "observe_only", False),
+        limits_only=getattr(host, "limits_only", False),
     )
 
 
@@ -192,12 +195,25 @@ def build_host_tar(
     site_url: str,
     keys: KeyRing,
     as_hosts: Iterable[ConfigHost] | None = None,
+    trust_files: Mapping[str, bytes] = _NO_FILES,
+    vpn_files: Mapping[str, bytes] = _NO_FILES,
 ) -> bytes:
     """What the host pulls, signed by all `keys`. `as_hosts` are all hosts of its AS, in a fixed order; None: this one.
 
+    `trust_files` (keys, certificates, TRCs) and `vpn_files` are those of this host, by their paths from the root.
     Raises `RuleError` (`host_without_as`, `border_router_twice`).
     """
-    return pack(host_members(host, generation=generation, site_url=site_url, keys=keys, as_hosts=as_hosts))
+    return pack(
+        host_members(
+            host,
+            generation=generation,
+            site_url=site_url,
+            keys=keys,
+            as_hosts=as_hosts,
+            trust_files=trust_files,
+            vpn_files=vpn_files,
+        )
+    )
 
 
 def format_version(generation: int, config_version: int) -> str:
@@ -226,17 +242,39 @@ def host_members(
     site_url: str,
     keys: KeyRing,
     as_hosts: Iterable[ConfigHost] | None = None,
+    trust_files: Mapping[str, bytes] = _NO_FILES,
+    vpn_files: Mapping[str, bytes] = _NO_FILES,
 ) -> dict[str, bytes]:
     """Name -> content of everything in the host's tarball. Raises as `build_host_tar`."""
     own = snapshot(host)
     # The host itself stands for its row among `as_hosts`, or two files could tell two versions.
     hosts = [own if one.uid == own.uid else snapshot(one) for one in as_hosts] if as_hosts is not None else [own]
-    files = {TOPOLOGY_PATH: to_json(build_topology(own.AS, hosts))}
+    runs_control_service = hosts[0].uid == own.uid
+    files: dict[str, bytes] = {}
+    units: list[str] = []
+    if not own.limits_only:
+        is_complete = own.configuration_format >= COMPLETE
+        mtu_bytes = as_mtu_bytes(hosts) if is_complete else MTU_BYTES
+        files[TOPOLOGY_PATH] = to_json(build_topology(own.AS, hosts, mtu_bytes=mtu_bytes))
+        is_ca = any(path.startswith(_CA_FOLDER) for path in trust_files)
+        texts = settings_files(own, runs_control_service=runs_control_service, is_ca=is_ca)
+        files |= {path: text.encode("ascii") for path, text in texts.items()}
+        if is_complete:
+            files |= {**trust_files, **vpn_files}
+        units = systemd_units(own, runs_control_service=runs_control_service)
     if own.is_attachment_point:
         files[LINK_INFO_PATH] = to_json(generate_link_info(own))
-    units = systemd_units(own, runs_control_service=hosts[0].uid == own.uid)
     manifest = build_manifest(own, files, units=units, generation=generation, site_url=site_url, keys=keys)
     return {MANIFEST_NAME: manifest, **files}
+
+
+def full_paths(host: HostSnapshot, *, runs_control_service: bool, further: Iterable[str] = ()) -> set[str]:
+    """What the host would have without "limits only", but for the manifest. `further` are the paths of its
+    `trust_files` and `vpn_files`."""
+    paths = {TOPOLOGY_PATH, *settings_files(host, runs_control_service=runs_control_service)}
+    if host.configuration_format >= COMPLETE:
+        paths |= set(further)
+    return paths | {LINK_INFO_PATH} if host.is_attachment_point else paths
 
 
 def build_manifest(
@@ -329,69 +367,6 @@ def _compact(document: Mapping[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def systemd_units(host: HostSnapshot, *, runs_control_service: bool = True) -> list[str]:
-    """The units that run on this host, sorted. OpenVPN's by name alone: its configuration is the operator's."""
-    units = {f"scion-border-router@br-{end.border_router}.service" for end in host.link_ends}
-    units.add("scion-daemon.service")
-    if runs_control_service:
-        units.add("scion-control-service@cs-1.service")
-    for end in host.link_ends:
-        if end.is_vpn:
-            client = f"client-scionlab-{end.remote_isd_as.replace(':', '_')}"
-            units.add(f"openvpn@{'server' if end.link_to == 'CHILD' else client}.service")
-    return sorted(units)
-
-
-def build_topology(as_: ConfigAS, hosts: Sequence[HostSnapshot]) -> dict[str, Any]:
-    """topology.json of an AS: the routers of all its hosts; the control service runs on the first.
-
-    Routers without an active link are left out. Raises `RuleError` (`border_router_twice`).
-    """
-    routers: dict[str, Any] = {}
-    for host in hosts:
-        own = _border_routers(host)
-        twice = sorted(routers.keys() & own.keys())
-        if twice:
-            raise RuleError(
-                "border_router_twice",
-                f"{as_.isd_as} has {twice[0]} on two hosts. Give the routers of one AS different numbers.",
-            )
-        routers |= own
-    control = {"addr": join_address(hosts[0].internal_ip, CONTROL_SERVICE_PORT)}
-    return {
-        "isd_as": as_.isd_as,
-        "mtu": AS_MTU_BYTES,
-        "attributes": CORE_ATTRIBUTES if as_.is_core else [],
-        "dispatched_ports": DISPATCHED_PORTS,
-        "border_routers": routers,
-        "control_service": {"cs-1": control},
-        "discovery_service": {"ds-1": control},  # the control service answers for it; SCION wants both entries
-    }
-
-
-def _border_routers(host: HostSnapshot) -> dict[str, Any]:
-    routers: dict[str, Any] = {}
-    for end in host.link_ends:
-        number = end.border_router
-        internal = join_address(host.internal_ip, BORDER_ROUTER_BASE_PORT + number)
-        router = routers.setdefault(f"br-{number}", {"internal_addr": internal, "interfaces": {}})
-        router["interfaces"][str(end.interface_id)] = {
-            "isd_as": end.remote_isd_as,
-            "link_to": end.link_to,
-            "mtu": end.mtu,
-            "underlay": {
-                "local": join_address(end.local_ip, end.local_port),
-                "remote": join_address(end.remote_ip, end.remote_port),
-            },
-        }
-    return routers
-
-
-def join_address(ip: str, port: int) -> str:
-    """`192.0.2.7:50000`, `[2001:db8::7]:50000`."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-
-
 # --- bytes --------------------------------------------------------------------------------------------------
 
 
@@ -408,7 +383,15 @@ def pack(members: Mapping[str, bytes]) -> bytes:
             member = tarfile.TarInfo(name)
             member.size = len(members[name])
             member.mtime = _MTIME
-            member.mode = _SECRET_MODE if name.endswith((MANIFEST_NAME, "README.md")) else _MODE
+            member.mode = _SECRET_MODE if _is_secret(name) else _MODE
             tar.addfile(member, io.BytesIO(members[name]))
     # Level 9 takes six times as long for the 4000 links of a large attachment point, and saves 4 % (bench service).
     return gzip.compress(raw.getvalue(), compresslevel=6, mtime=0)
+
+
+def _is_secret(name: str) -> bool:
+    """True for what carries the host's secret or a private key. The stock client gives every file to SCION's user, so
+    the programs of SCION read their keys; OpenVPN reads its settings as root, and the folder ccd as nobody."""
+    return name.endswith((MANIFEST_NAME, "README.md", "Vagrantfile", ".key")) or (
+        "etc/openvpn/" in name and name.endswith(".conf")
+    )

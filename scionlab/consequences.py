@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep, format_limits
+from scionlab.counted import counted_sentence
 from scionlab.enforcement.agents import Agent, agent_of
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import Interface, Link, UserAS
@@ -65,6 +66,7 @@ class Preview:
     understood: str
     effect: str
     warning: str | None = None
+    counted: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -73,12 +75,19 @@ class Preview:
 
 def preview_limits(status: LinkStatus, limits: Limits, *, now: datetime) -> Preview:
     """Of standing limits."""
+    warning, counted = limits_warning(limits), counted_on(status.link, limits)
     if limits == status.requested:
-        return Preview(_capital(in_words(limits)), "as it is already, so nothing changes", limits_warning(limits))
+        return Preview(_capital(in_words(limits)), "as it is already, so nothing changes", warning, counted)
     effect = takes_effect(status.link, now=now)
     if status.running is not None and status.link.active:
         effect = f"takes effect when the timed limit ends, at {local(status.running.ends_at)}"
-    return Preview(_capital(in_words(limits)), f"{effect}; {NOTHING_RESTARTS}", limits_warning(limits))
+    return Preview(_capital(in_words(limits)), f"{effect}; {NOTHING_RESTARTS}", warning, counted)
+
+
+def counted_on(link: Link, limits: Limits) -> str | None:
+    """What these limits count on the Link, and what they leave for SCION; None where all is blocked."""
+    end = link.interface_b
+    return counted_sentence(limits, underlay_ip=end.public_ip, is_vpn=end.vpn_client_id is not None, mtu=link.mtu)
 
 
 def preview_timed(

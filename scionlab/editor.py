@@ -15,7 +15,8 @@ from django import forms
 from bandwidth_config import MAX_PORT, RuleError
 from scionlab.conflict import Conflict
 from scionlab.forms import AttachmentForm, Choice, Problem, UserASForm, problems_of
-from scionlab.models import Link, UserAS
+from scionlab.models import Link, User, UserAS
+from scionlab.services.attachments import spec_of
 from scionlab.services.stale import Value, Values, shown_from_text, shown_to_text
 from scionlab.services.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, check_attachments, values_of_user_as
 
@@ -58,7 +59,7 @@ class UserASEditor:
         general = {"label": user_as.label, "installation_type": user_as.installation_type}
         found = list(links)
         shown = shown_to_text(values_of_user_as(user_as, found))
-        rows = [_stored_row(link) for link in found]
+        rows = [_stored_row(link, user_as.installation_type) for link in found]
         return cls._unbound(general, rows, choices=choices, user_as=user_as, shown=shown)
 
     @classmethod
@@ -118,12 +119,14 @@ class UserASEditor:
     def can_add(self) -> bool:
         return len(self.rows) < MAX_ATTACHMENTS
 
-    def is_valid(self) -> bool:
+    def is_valid(self, *, reader: User) -> bool:
         """Parses everything and asks the rules about what could be parsed, so that all errors show at once."""
         valid = [form.is_valid() for form in (self.form, *self.rows)]
         good = [row for row in self.rows if row.is_valid()]
         if good or not self.rows:
-            for error in check_attachments([row.spec() for row in good], user_as=self.user_as):
+            kind = self.form.cleaned_data.get("installation_type", "")
+            specs = [row.spec() for row in good]
+            for error in check_attachments(specs, user_as=self.user_as, installation_type=kind, reader=reader):
                 self._place(error, good)
                 valid.append(False)
         return all(valid)
@@ -184,7 +187,7 @@ def _new_row(choices: Sequence[Choice], rows: Sequence[Mapping[str, Any]]) -> di
     return row
 
 
-def _stored_row(link: Link) -> dict[str, Any]:
+def _stored_row(link: Link, installation_type: str) -> dict[str, Any]:
     end, ap = link.interface_b, link.attachment_point
     return {
         "link_id": link.pk,
@@ -194,7 +197,7 @@ def _stored_row(link: Link) -> dict[str, Any]:
         "public_port": str(end.public_port),
         "bandwidth_kbit": str(link.bandwidth_kbit),
         "from_user_kbit": "" if link.from_user_kbit is None else str(link.from_user_kbit),
-        "bind_ip": end.bind_ip or "",
+        "bind_ip": spec_of(link, installation_type).bind_ip or "",
         "bind_port": str(end.bind_port or ""),
         "active": link.active,
     }

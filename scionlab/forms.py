@@ -28,8 +28,10 @@ from bandwidth_config import (
     format_kbit,
     parse_ip,
 )
+from scion_files import link_mtu_bytes
+from scionlab.counted import counted_sentence
 from scionlab.models import AttachmentPoint, BandwidthPolicy, UserAS
-from scionlab.services.user_as import DEFAULT_PORT, AttachmentSpec
+from scionlab.services.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec
 from scionlab.units import limits_warning, parse_bandwidth_text
 
 _PORT_HINT = f"Write a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
@@ -231,7 +233,8 @@ class AttachmentForm(forms.Form):
     bind_ip = RuleField(
         _optional(_ip),
         label="Bind IP address",
-        help_text="Your border router's own address, if it differs.",
+        help_text=f"Your border router's own address, if it differs. Empty in a virtual machine: {VM_ADDRESS} for an "
+        "IPv4 link, its address behind VirtualBox's NAT.",
         widget=text_input(),
     )
     bind_port = RuleField(
@@ -317,6 +320,18 @@ class AttachmentForm(forms.Form):
                 "and counts again when the maximum rises."
             )
         return limits_warning(limits)
+
+    @property
+    def counted(self) -> str | None:
+        """What the limits count, and what they leave for SCION; None before it has an address, which a VPN gives."""
+        limits = self.understood
+        try:
+            address = _ip(self["public_ip"].value())
+        except RuleError:
+            return None
+        if limits is None or self["use_vpn"].value():
+            return None
+        return counted_sentence(limits, underlay_ip=address, is_vpn=False, mtu=link_mtu_bytes(address))
 
     def spec(self) -> AttachmentSpec:
         """Call it on a valid form only."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet, Subquery
 
 from bandwidth_config import Limits
-from scionlab.consequences import duration
+from scionlab.consequences import counted_on, duration
 from scionlab.enforcement.status import Counters, LinkStatus, link_status
 from scionlab.models import BandwidthChange, BandwidthPolicy, Interface, Link, LinkEnforcement, TimedLimit
 from scionlab.plots import ProfilePlot, UsagePlot, profile_plot
@@ -133,6 +133,11 @@ class LinkPanel:
     @property
     def warning(self) -> str | None:
         return limits_warning(self.status.wanted)
+
+    @property
+    def counted(self) -> str | None:
+        """What the limits in force count, and what they leave for SCION."""
+        return counted_on(self.link, self.status.wanted)
 
     @property
     def problems(self) -> list[str]:

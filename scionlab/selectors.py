@@ -16,6 +16,7 @@ from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
     Host,
+    Interface,
     Link,
     ServiceState,
     TimedLimit,
@@ -97,6 +98,24 @@ def host_named(written: str) -> Host | None:
     return chosen[0] if len(chosen) == 1 else None
 
 
+def hosts_of(ases: Iterable[UserAS]) -> dict[int, Host]:
+    """The host of each user AS, by key of the AS, with what is known of its SCION files; one statement."""
+    hosts = Host.objects.filter(AS__in=[one.pk for one in ases]).select_related("installed_files").order_by("-pk")
+    return {host.AS_id: host for host in hosts if host.AS_id is not None}
+
+
+def hosts_of_vpn_clients(server_host_id: int) -> set[int]:
+    """Hosts whose configuration names the VPN server of this host: of clients with keys and an active Link."""
+    ends = Interface.objects.filter(vpn_client__vpn__host=server_host_id, vpn_client__keys__isnull=False)
+    return set(ends.filter(link_as_b__active=True).values_list("host", flat=True))
+
+
+def hosts_of_others() -> QuerySet[Host]:
+    """Hosts that showed SCION files of another coordination service, which an administrator has to decide about."""
+    shown = {"installed_files__owner": "other", "installed_files__taken_over_at": None, "limits_only": False}
+    return Host.objects.filter(**shown).order_by("pk")
+
+
 def hosts_ahead() -> QuerySet[Host]:
     """Hosts that proved to have something newer than this database knows, or another thing of the same version.
 
@@ -107,7 +126,7 @@ def hosts_ahead() -> QuerySet[Host]:
 
 def open_attachment_points() -> QuerySet[AttachmentPoint]:
     """Where a user AS may attach, in the order of their ISD-AS; one statement."""
-    related = ("AS__isd", "AS__useras", "host__vpn")
+    related = ("AS__isd", "AS__useras", "host__vpn", "host__installed_files")
     return AttachmentPoint.objects.select_related(*related).order_by("AS__isd__isd_id", "AS__as_id")
 
 

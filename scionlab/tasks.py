@@ -19,6 +19,7 @@ from bandwidth_config import RuleError
 from scionlab.models import Host
 from scionlab.services import seen
 from scionlab.services.account import account_request_answer, account_requests_due
+from scionlab.services.complete import hosts_complete_share
 from scionlab.services.host import hosts_to_render
 from scionlab.services.mail import due_mail_ids, mail_send
 from scionlab.services.notices import notices_find
@@ -28,6 +29,7 @@ from scionlab.services.render import render_ahead
 from scionlab.services.retention import old_rows_forget
 from scionlab.services.signing import signing_key_rotate_if_due
 from scionlab.services.timed_limit import timed_limits_retire
+from scionlab.services.trust_renewal import keys_renew
 from scionlab.usage.months import compute_due as usage_months_compute
 from scionlab.usage.rollup import prune as usage_prune
 from scionlab.usage.rollup import roll_up as usage_roll_up
@@ -108,6 +110,20 @@ def flush_seen() -> None:
 def rotate_signing_keys() -> None:
     """Make a successor in time, and warn where nobody does (`SIGNING_KEY_ROTATE_DAYS`)."""
     signing_key_rotate_if_due()
+
+
+@shared_task
+def complete_configurations() -> None:
+    """Give a day's share of hosts their complete configuration, while administrators ask for it for all."""
+    host_ids = hosts_complete_share(now=timezone.now())
+    if host_ids:
+        logger.info("complete.done hosts=%s", host_ids)
+
+
+@shared_task
+def renew_keys() -> None:
+    """Make the keys and certificates of the testbed that are missing or due (`services.trust_renewal`)."""
+    keys_renew()
 
 
 @shared_task

@@ -192,7 +192,7 @@ def spec(ap: AttachmentPoint, **values: Any) -> AttachmentSpec:
 
 
 def attach(owner: User, *specs: AttachmentSpec, label: str = "") -> UserAS:
-    """A user AS of `owner`, made by the service."""
+    """A user AS of `owner` on a machine that has its public addresses itself, made by the service."""
     return user_as_create(
-        owner=owner, actor=owner, label=label, installation_type=UserAS.Installation.VM, attachments=specs
+        owner=owner, actor=owner, label=label, installation_type=UserAS.Installation.DEDICATED, attachments=specs
     )

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from lab.browser import PageError
-from lab.demo import report
+from lab.demo import report, scion
 from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
 from lab.demo.traffic import Measured, measure
@@ -54,7 +54,10 @@ class DemoError(RuntimeError):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
     parser.add_argument(
-        "--seconds", type=_seconds, default=7.0, help="length of the long measurement (default: %(default)g)"
+        "--scion", action="store_true", help="run real SCION on what the service makes; needs ./dev scion, once"
+    )
+    parser.add_argument(
+        "--seconds", type=_seconds, help="length of the long measurement (default: 7), or of the overload (60)"
     )
     parser.add_argument("--no-wait", action="store_true", help="do not offer to keep the site open at the end")
     options = parser.parse_args(arguments)
@@ -66,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
             folder = TemporaryFolder(PREFIX)
             if missing is not None:
                 return show_without_root(missing, folder.path, step)
+            if options.scion:
+                return scion.run(folder.path, step, options.seconds or 60.0)
             return _with_lab(options, folder.path, step)
     except (LabError, ServiceError, PageError, DemoError, OSError) as exc:
         print(f"\nThe demo could not go on: {exc}", file=sys.stderr)
@@ -120,7 +125,7 @@ def _with_lab(options: argparse.Namespace, folder: Path, step: Step) -> int:
             with closing(agent):
                 agent.start()
                 story = Story(site, agent, world, host.attachment_point_id, step)
-                outcome = story.tell(options.seconds)
+                outcome = story.tell(options.seconds or 7.0)
                 if sys.stdin.isatty() and not options.no_wait:
                     _keep_open(world, service)
             return outcome

@@ -39,7 +39,7 @@ class Verdict:
 def table(site: DemoSite, agent: DemoAgent, measured: Measured) -> str:
     """Per link: requested, enforced, in the kernel, measured in both directions, heartbeats kept."""
     rows = [_link_row(site, agent, one) for one in measured.links]
-    return f"{_aligned(_HEAD, rows)}\n{_bystander_line(measured)}"
+    return f"{aligned(_HEAD, rows)}\n{_bystander_line(measured)}"
 
 
 def _bystander_line(measured: Measured) -> str:
@@ -76,7 +76,7 @@ def _measured(kbit: float, limit_kbit: int) -> str:
     return f"{kbit:,.1f} ({kbit / limit_kbit - 1:+.2%})"
 
 
-def _aligned(head: Sequence[tuple[str, ...]], rows: Sequence[tuple[str, ...]]) -> str:
+def aligned(head: Sequence[tuple[str, ...]], rows: Sequence[tuple[str, ...]]) -> str:
     lines: list[tuple[str, ...]] = [*zip(*head, strict=True), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
 
@@ -167,7 +167,7 @@ def total_text(site: DemoSite, measured: Measured, total_kbit: int) -> str:
     to, from_ = (sum(getattr(one, name) for one in measured.links) for name in ("to_user_kbit", "from_user_kbit"))
     said = site.status(measured.links[0].user_as)["total"]["text"]
     together = f"  Together {to:,.0f} kbit/s to the user ASes and {from_:,.0f} from them."
-    return f"{_aligned(_SHARE_HEAD, rows)}\n{together}\n  The site says: {said}"
+    return f"{aligned(_SHARE_HEAD, rows)}\n{together}\n  The site says: {said}"
 
 
 def judge_total(site: DemoSite, measured: Measured, total_kbit: int) -> list[Verdict]:

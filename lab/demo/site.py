@@ -82,11 +82,14 @@ class DemoSite:
             form = _form_with(page, "bandwidth_kbit")
             values: dict[str, str | None] = {
                 _name(form, "label"): user_as.label,
+                _name(form, "installation_type"): "dedicated",  # a virtual machine has another address of its own
                 _name(form, "attachment_point"): str(attachment_point_id),
-                _name(form, "public_ip"): user_as.ip,
+                _name(form, "public_ip"): "" if user_as.over_vpn else user_as.ip,
                 _name(form, "public_port"): str(user_as.port),
                 _name(form, "bandwidth_kbit"): str(user_as.kbit),
             }
+            if user_as.over_vpn:
+                values[_name(form, "public_ip").replace("public_ip", "use_vpn")] = "on"
             _require(browser.send(page, form, values, button=_button(form, "create")), leaves=page.url)
 
         self._inside(fill_in)
@@ -165,8 +168,18 @@ class DemoSite:
         found: list[dict[str, Any]] = self._get("/api/v1/links/", email)["results"]
         return found
 
+    def download(self, user_as: UserAs) -> bytes:
+        """What its owner downloads: a tarball with a README."""
+        content: bytes = self._answer(
+            f"/api/v1/ases/{self.link(user_as)['as_id']}/configuration/", user_as.owner
+        ).content
+        return content
+
     def _get(self, path: str, email: str) -> Any:
-        def ask() -> Any:
+        return self._answer(path, email).json()
+
+    def _answer(self, path: str, email: str) -> requests.Response:
+        def ask() -> requests.Response:
             if email not in self._tokens:
                 answer = requests.post(
                     f"{self._service.site_url}/api/v1/token/",
@@ -178,9 +191,10 @@ class DemoSite:
             headers = {"Authorization": f"Token {self._tokens[email]}"}
             answer = requests.get(f"{self._service.site_url}{path}", headers=headers, timeout=20)
             answer.raise_for_status()
-            return answer.json()
+            return answer
 
-        return self._inside(ask)
+        answer: requests.Response = self._inside(ask)
+        return answer
 
     def _browser(self, email: str, login_path: str) -> Browser:
         if email not in self._browsers:

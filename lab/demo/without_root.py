@@ -61,6 +61,7 @@ def _show_tarball(site_url: str, credentials_file: Path) -> bytes:
     answer = requests.get(
         f"{site_url}/api/v4/host/{credentials['host_id']}/config",
         auth=(credentials["host_id"], credentials["host_secret"]),
+        headers={"User-Agent": "scionlab-bw-agent/demo"},  # anybody else may have SCION files to lose
         timeout=20,
     )
     answer.raise_for_status()

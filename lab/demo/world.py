@@ -35,6 +35,7 @@ class UserAs:
     port: int
     kbit: int
     offered_kbit: int  # [wire] in each direction; well above the limit, within what two cores can send
+    over_vpn: bool = False
 
     @property
     def is_ipv6(self) -> bool:

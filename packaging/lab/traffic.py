@@ -35,6 +35,7 @@ class Connection(http.client.HTTPSConnection):
 def ask(method: str, path: str, authorization: str, body: str | None = None) -> tuple[int, bytes, str | None]:
     connection = Connection("127.0.0.1", port, timeout=60)
     headers = {"Host": "lab.example.org", "Authorization": authorization, "Content-Type": "application/json"}
+    headers["User-Agent"] = "scionlab-bw-agent/lab"
     try:
         connection.request(method, path, body=body, headers=headers)
         answer = connection.getresponse()

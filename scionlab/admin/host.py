@@ -11,10 +11,12 @@ from django import forms
 from django.contrib import admin
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
     ServiceForm,
@@ -27,6 +29,7 @@ from scionlab.admin.base import (
     table,
 )
 from scionlab.admin.host_access import HostAccess
+from scionlab.admin.host_files import HostFiles, files_badge
 from scionlab.admin.link import state_badge, with_status_rows
 from scionlab.admin.records import problem_list
 from scionlab.admin.search import search_query
@@ -106,12 +109,21 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [("behind", "something newer to fetch"), ("problems", "reports problems")]
+        return [
+            ("behind", "something newer to fetch"),
+            ("problems", "reports problems"),
+            ("limits_only", "limits only"),
+            ("other", "refused: another service's files"),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
         if self.value() == "behind":
             behind = Q(delivered_config_version__lt=F("config_version"))
             return queryset.filter(behind | Q(delivered_limits_version__lt=F("limits_version")))
+        if self.value() == "limits_only":
+            return queryset.filter(limits_only=True)
+        if self.value() == "other":
+            return queryset.filter(pk__in=selectors.hosts_of_others())
         return (
             queryset.filter(receipt__isnull=False).exclude(receipt__problems=[])
             if self.value() == "problems"
@@ -159,25 +171,27 @@ ADDRESSES = ("public_ipv4", "public_ipv6", "bind_ip")
 
 
 @admin.register(Host)
-class HostAdmin(HostAccess):
+class HostAdmin(HostFiles, HostAccess):
     form = HostForm
     list_display = ["name", "as_link", "seen", "versions", "delivered", "deployed", "problems", "role", "addresses"]
     list_filter = [KindFilter, SeenFilter, StateFilter]
     search_fields = ["uid"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address, label, host id"
     change_form_template = "admin/scionlab/host/change_form.html"
-    change_list_template = "admin/scionlab/noted_change_list.html"
+    change_list_template = "admin/scionlab/host/change_list.html"
     rule_field = "public_ipv4"
-    compared = ("label", *ADDRESSES, "internal_ip")
+    compared = ("label", *ADDRESSES, "internal_ip", "scion_packages")
     note = (
         "A changed address moves the host's interfaces along; the hosts at the other ends of its Links get a new "
-        "configuration too. An AS comes with its first host; the others of an infrastructure AS are added here, each "
-        "with a border router."
+        "configuration too. Other SCION packages have units and files of other names: all hosts of the AS get a new "
+        "configuration, and SCION restarts there. An AS comes with its first host; the others of an infrastructure AS "
+        "are added here, each with a border router."
     )
     add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip"]})]
     fieldsets = [
         (None, {"fields": ["seen", "versions", "delivered", "deployed", "enforced", "problems_in_words"]}),
         ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip"]}),
+        ("SCION", {"fields": ["scion_packages", "configuration"]}),
         ("Identity", {"fields": ["as_link", "role", "uid", "routers"]}),
         ("Links that end here", {"fields": ["links"]}),
     ]
@@ -188,6 +202,7 @@ class HostAdmin(HostAccess):
         "deployed",
         "enforced",
         "problems_in_words",
+        "configuration",
         "as_link",
         "role",
         "uid",
@@ -208,7 +223,7 @@ class HostAdmin(HostAccess):
         return super().get_form(request, obj, change=change, **{"form": HostForm if change else NewHostForm, **kwargs})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
-        related = ("AS__isd", "AS__useras__owner", "attachment_point", "receipt")
+        related = ("AS__isd", "AS__useras__owner", "attachment_point", "receipt", "installed_files")
         return super().get_queryset(request).select_related(*related)
 
     def get_search_results(
@@ -223,6 +238,7 @@ class HostAdmin(HostAccess):
         if not change:
             obj.pk = host_create(as_=form.cleaned_data["AS"], label=label, actor=actor, **values).pk
             return
+        values["scion_packages"] = form.cleaned_data["scion_packages"]
         host_set_addresses(host_id=obj.pk, actor=actor, label=label, shown=self.shown(request), **values)
 
     # --- columns --------------------------------------------------------------------------------------------
@@ -240,14 +256,24 @@ class HostAdmin(HostAccess):
     @admin.display(description="role")
     def role(self, obj: Host) -> str:
         ap = getattr(obj, "attachment_point", None)
-        if ap is not None:
-            return link_to(ap, "attachment point")
         user_as = getattr(obj.AS, "useras", None) if obj.AS else None
-        return "infrastructure" if user_as is None else format_html("user AS of {}", link_to(user_as.owner))
+        if ap is not None:
+            role = link_to(ap, "attachment point")
+        else:
+            role = "infrastructure" if user_as is None else format_html("user AS of {}", link_to(user_as.owner))
+        return format_html("{} {}", role, files_badge(obj))
 
     @admin.display(description="addresses")
     def addresses(self, obj: Host) -> str:
         return format_html_join("", "{}<br>", ((ip,) for ip in obj.public_ips)) or NOTHING
+
+    @admin.display(description="configuration")
+    def configuration(self, obj: Host) -> str:
+        """What of SCION is in its tarball."""
+        if obj.limits_only:
+            return "limits only"
+        page = reverse("admin:scionlab_host_files", args=[obj.pk])
+        return format_html('{} <a href="{}">SCION files</a>', obj.get_configuration_format_display(), page)
 
     @admin.display(description="border routers")
     def routers(self, obj: Host) -> str:

@@ -151,7 +151,7 @@ class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic 
     """One end of a Link between infrastructure ASes: names the AS, the host and the router on it."""
 
     def __init__(self, **kwargs: Any) -> None:
-        routers = BorderRouter.objects.filter(host__AS__isnull=False, host__AS__useras=None)
+        routers = BorderRouter.objects.filter(host__AS__isnull=False, host__AS__useras=None, vpn=None)
         in_order = routers.order_by("host__AS__isd__isd_id", "host__AS__as_id", "number")
         super().__init__(queryset=in_order.select_related("host__AS__isd"), **kwargs)
 

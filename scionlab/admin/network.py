@@ -7,7 +7,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
@@ -18,15 +18,19 @@ from scionlab.admin.base import (
     ServiceAdmin,
     ServiceForm,
     actor_of,
+    ago,
+    apply_to_each,
     link_to,
     link_to_list,
 )
 from scionlab.admin.search import search_query
+from scionlab.admin.trust import KeysPages, certificate_table, trc_table
 from scionlab.forms import RuleField
 from scionlab.isd_as import format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
 from scionlab.services import infrastructure
 from scionlab.services.host import border_router_create
+from scionlab.services.vpn import vpn_keys_renew
 
 
 @admin.register(ISD)
@@ -35,18 +39,25 @@ class ISDAdmin(AdministratorsOnly):
     search_fields = ["label", "isd_id"]
     compared = ("label",)
 
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return ("isd_id", "label") if obj is None else ("isd_id", "label", "trcs")
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
         rows: QuerySet[ISD] = super().get_queryset(request)
         return rows.annotate(as_count=Count("ases"))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Every configuration of its ASes has the number in it."""
-        return () if obj is None else ("isd_id",)
+        return () if obj is None else ("isd_id", "trcs")
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
+
+    @admin.display(description="TRCs")
+    def trcs(self, obj: ISD) -> str:
+        return trc_table(obj)
 
     @admin.display(description="ASes", ordering="as_count")
     def ases(self, obj: Any) -> str:
@@ -94,8 +105,9 @@ class KindFilter(admin.SimpleListFilter):
 
 
 @admin.register(AS)
-class ASAdmin(ServiceAdmin):
+class ASAdmin(KeysPages):
     form = ASForm
+    change_form_template = "admin/scionlab/as/change_form.html"
     list_display = ["isd_as", "label", "kind", "core", "hosts", "links"]
     list_filter = [KindFilter, "isd", "is_core"]
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
@@ -103,7 +115,7 @@ class ASAdmin(ServiceAdmin):
     rule_field = "as_id"
     compared = ("label", "is_core")
     add_fields = ("isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip")
-    change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "created_at")
+    change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "certificates", "created_at")
     note = "An AS comes with one host and one border router; its addresses are edited, and others added, at the host."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
@@ -140,7 +152,11 @@ class ASAdmin(ServiceAdmin):
         values = form.cleaned_data
         if change:
             infrastructure.infrastructure_as_update(
-                as_id=obj.pk, label=values["label"], is_core=values["is_core"], shown=self.shown(request)
+                as_id=obj.pk,
+                label=values["label"],
+                is_core=values["is_core"],
+                shown=self.shown(request),
+                actor=actor_of(request),
             )
             return
         made = infrastructure.infrastructure_as_create(
@@ -151,11 +167,12 @@ class ASAdmin(ServiceAdmin):
             public_ipv4=values["public_ipv4"] or None,
             public_ipv6=values["public_ipv6"] or None,
             bind_ip=values["bind_ip"] or None,
+            actor=actor_of(request),
         )
         obj.pk = made.pk
 
     def delete_model(self, request: HttpRequest, obj: AS) -> None:
-        infrastructure.infrastructure_as_delete(as_id=obj.pk)
+        infrastructure.infrastructure_as_delete(as_id=obj.pk, actor=actor_of(request))
 
     @admin.display(description="ISD-AS", ordering="as_id")
     def isd_as(self, obj: AS) -> str:
@@ -176,6 +193,10 @@ class ASAdmin(ServiceAdmin):
     @admin.display(description="hosts")
     def hosts(self, obj: AS) -> str:
         return format_html_join("", "{}<br>", ((link_to(host),) for host in obj.hosts.all())) or NOTHING
+
+    @admin.display(description="certificates")
+    def certificates(self, obj: AS) -> str:
+        return certificate_table(obj)
 
     @admin.display(description="Links", ordering="link_count")
     def links(self, obj: Any) -> str:
@@ -291,16 +312,29 @@ class VPNForm(ServiceForm):
 @admin.register(VPN)
 class VPNAdmin(ServiceAdmin):
     form = VPNForm
-    list_display = ["subnet", "host_link", "server_ip", "server_port", "client_count"]
+    list_display = ["subnet", "host_link", "server_ip", "server_port", "client_count", "keys_made"]
     list_display_links = ["subnet"]
     rule_field = "subnet"
     add_fields = ("host", "subnet", "server_port")
-    change_fields = ("host_link", "subnet", "server_ip", "server_port", "client_count")
-    note = "Addresses only: keys and the OpenVPN server are set up on the host itself."
+    change_fields = ("host_link", "subnet", "server_ip", "server_port", "client_count", "keys_made")
+    actions = ["make_keys"]
+    note = (
+        "The keys of the server and of its clients are made here and reach the hosts with their configurations. A VPN "
+        "without keys is from before: its operator set up OpenVPN, and gives keys to its clients."
+    )
+
+    @admin.action(description="Make new keys of the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
+    def make_keys(self, request: HttpRequest, queryset: QuerySet[VPN]) -> None:
+        def service(vpn: VPN) -> None:
+            vpn_keys_renew(vpn_id=vpn.pk, actor=actor_of(request))
+            self.log_change(request, vpn, "Made new keys.")
+
+        done = "{count} VPNs have new keys. Each is down until its hosts have installed them."
+        apply_to_each(self, request, queryset.order_by("pk"), service, done)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VPN]:
         rows: QuerySet[VPN] = super().get_queryset(request)
-        return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"))
+        return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"), made_at=F("keys__made_at"))
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.add_fields if obj is None else self.change_fields
@@ -331,3 +365,7 @@ class VPNAdmin(ServiceAdmin):
     @admin.display(description="clients", ordering="clients_here")
     def client_count(self, obj: Any) -> int:
         return int(obj.clients_here)
+
+    @admin.display(description="keys made", ordering="made_at")
+    def keys_made(self, obj: Any) -> str:
+        return "none" if obj.made_at is None else ago(obj.made_at)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from scionlab import selectors
 from scionlab.admin.base import link_to, link_to_list
-from scionlab.models import Link
+from scionlab.models import Host, Link
 from scionlab.services.address_owners import SharedAddress, shared_addresses
 from scionlab.services.signing import near_end_of_last_key, unreadable_keys
+from scionlab.services.trust_ends import endings
 
 _MOST_NAMED = 5
 
 
 def notices() -> list[str]:
-    """Sentences, each with its remedy; seven SQL statements at most."""
-    return [*_hosts_ahead(), *_keys(), *_shared_addresses()]
+    """Sentences, each with its remedy; twelve SQL statements at most."""
+    return [*_hosts_ahead(), *_hosts_of_others(), *_keys(), *_trust(), *_shared_addresses()]
 
 
 def _hosts_ahead() -> list[str]:
@@ -33,6 +35,24 @@ def _hosts_ahead() -> list[str]:
     return [format_html(text, have, named, " and others" if count > _MOST_NAMED else "")]
 
 
+def _hosts_of_others() -> list[str]:
+    hosts = list(selectors.hosts_of_others().select_related("AS__isd")[: _MOST_NAMED + 1])
+    if not hosts:
+        return []
+    count = len(hosts) if len(hosts) <= _MOST_NAMED else selectors.hosts_of_others().count()
+    have = "1 host has" if count == 1 else f"{count} hosts have"
+    named = format_html_join(", ", "{}", ((_files_of(host),) for host in hosts[:_MOST_NAMED]))
+    text = (
+        "{} SCION files of another coordination service and got no configuration from here: {}{}. Set it to limits "
+        "only, or take it over."
+    )
+    return [format_html(text, have, named, " and others" if count > _MOST_NAMED else "")]
+
+
+def _files_of(host: Host) -> str:
+    return format_html('<a href="{}">{}</a>', reverse("admin:scionlab_host_files", args=[host.pk]), host)
+
+
 def _keys() -> list[str]:
     told: list[str] = [
         format_html(
@@ -47,6 +67,18 @@ def _keys() -> list[str]:
         text = 'The last signing key ends on {}. Agents accept nothing afterwards: <a href="{}">make a new one</a> now.'
         told.append(format_html(text, f"{end:%Y-%m-%d}", reverse("admin:scionlab_signingkey_rotate")))
     return told
+
+
+def _trust() -> list[str]:
+    found = endings(timezone.now())
+    if not found:
+        return []
+    named = format_html_join(", ", "{}", ((one.text,) for one in found[:_MOST_NAMED]))
+    text = (
+        "SCION of the testbed will stop: {}{}. The worker renews it once an hour, and has not. Look for "
+        "<code>trust.</code> in its log."
+    )
+    return [format_html(text, named, " and others" if len(found) > _MOST_NAMED else "")]
 
 
 def _shared_addresses() -> list[str]:

@@ -15,6 +15,7 @@ from scionlab import selectors
 from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each, kbit, link_to, table
 from scionlab.admin.link import state_badge
 from scionlab.admin.search import search_query
+from scionlab.admin.trust import certificate_table
 from scionlab.enforcement.status import link_status
 from scionlab.models import UserAS
 from scionlab.services.user_as import user_as_delete, user_as_set_active
@@ -22,14 +23,24 @@ from scionlab.services.user_as import user_as_delete, user_as_set_active
 
 @admin.register(UserAS)
 class UserASAdmin(ServiceAdmin):
+    change_form_template = "admin/scionlab/as/change_form.html"
     list_display = ["isd_as", "label", "owner_link", "attachments", "installation_type", "created_at"]
     list_filter = ["isd", "installation_type", "created_at"]
     list_select_related = ["isd", "owner"]
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, label, IP address"
     actions = ["activate", "deactivate"]
-    fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "edit"]
-    readonly_fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "edit"]
+    fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "certificates", "edit"]
+    readonly_fields = [
+        "isd_as",
+        "label",
+        "owner_link",
+        "installation_type",
+        "created_at",
+        "links",
+        "certificates",
+        "edit",
+    ]
     note = "Label, attachments and addresses are edited on the user AS's own page, which checks every rule."
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
@@ -98,6 +109,10 @@ class UserASAdmin(ServiceAdmin):
             limits = (kbit(status.requested_kbit), kbit(status.maximum_kbit), kbit(status.enforced_kbit))
             rows.append((link_to(link), link_to(link.attachment_point), *limits, state_badge(status)))
         return table(["Link", "Attachment point", "Requested", "Maximum", "Enforced", "State"], rows)
+
+    @admin.display(description="certificates")
+    def certificates(self, obj: UserAS) -> str:
+        return certificate_table(obj)
 
     @admin.display(description="edit")
     def edit(self, obj: UserAS) -> str:

@@ -20,8 +20,8 @@ from scionlab.api.base import ApiView, HoldsSecret
 from scionlab.api.errors import RuleViolations
 from scionlab.api.queries import UserASQuery
 from scionlab.api.schema import BINARY, describe
-from scionlab.models import Link, UserAS
-from scionlab.selectors import with_relations
+from scionlab.models import Link, User, UserAS
+from scionlab.selectors import hosts_of, with_relations
 from scionlab.services.guards import lock_user_as
 from scionlab.services.render import user_download
 from scionlab.services.user_as import (
@@ -66,22 +66,23 @@ class UserASView(ApiView):
         return get_object_or_404(self.rows(), pk=pk)
 
     def documents(self, ases: list[UserAS]) -> Any:
-        """The ASes with their Links; two statements more, at any number."""
+        """The ASes with their Links; three statements more, at any number."""
         by_as: dict[int, list[Link]] = {}
         links = Link.objects.filter(type=Link.Type.PROVIDER, interface_b__AS__in=[one.pk for one in ases])
         for link in with_relations(links).order_by("interface_b__interface_id"):
             by_as.setdefault(link.interface_b.AS_id, []).append(link)
-        return documents.UserASDocument(ases, many=True, context={"links_by_as": by_as}).data
+        return documents.UserASDocument(ases, many=True, context={"links_by_as": by_as, "hosts": hosts_of(ases)}).data
 
     def document(self, pk: int) -> Any:
         return self.documents([self.user_as(pk)])[0]
 
 
-def _checked(request: Request, user_as: UserAS | None) -> bodies.UserASBody:
+def _checked(request: Request, user_as: UserAS | None, reader: User) -> bodies.UserASBody:
     """Raises `ValidationError` for values that are none, `RuleViolations` for every broken rule at once."""
     change = bodies.UserASBody(data=request.data)
     change.is_valid(raise_exception=True)
-    errors = check_attachments(change.specs(), user_as=user_as)
+    kind = change.validated_data["installation_type"]
+    errors = check_attachments(change.specs(), user_as=user_as, installation_type=kind, reader=reader)
     if errors:
         raise RuleViolations(errors)
     return change
@@ -107,7 +108,7 @@ class UserASListView(UserASView):
         return self.once(self._create)
 
     def _create(self) -> Response:
-        change = _checked(self.request, None)
+        change = _checked(self.request, None, self.person)
         made = user_as_create(
             owner=self.person,
             actor=self.person,
@@ -149,7 +150,7 @@ class UserASDetailView(UserASView):
     )
     def put(self, request: Request, pk: int) -> Response:
         user_as = self.user_as(pk)
-        change = _checked(request, user_as)
+        change = _checked(request, user_as, self.person)
         joins = {spec.attachment_point_id for spec in change.specs()}
         with self.changing(lambda: lock_user_as(pk, joins=joins), lambda: self.document(pk)):
             user_as_update(

@@ -12,7 +12,7 @@ from scionlab.api.fields import BandwidthField, Flag, LimitsField, StrictSeriali
 from scionlab.models import UserAS
 from scionlab.models.user import MailKind
 from scionlab.profiles import Profile, constant, outage, square_wave, stair
-from scionlab.services.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, AttachmentSpec
+from scionlab.services.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
 
 MAX_PASSWORD_CHARS = 4096
 MAX_NAME_CHARS = 100
@@ -70,7 +70,12 @@ class AttachmentBody(StrictSerializer):
     from_user_kbit = BandwidthField(
         required=False, allow_null=True, help_text="From the user AS. null: the same as towards it."
     )
-    bind_ip = Text(required=False, allow_null=True, max_length=60)
+    bind_ip = Text(
+        required=False,
+        allow_null=True,
+        max_length=60,
+        help_text=f"null: the public one, in a virtual machine {VM_ADDRESS} instead of an IPv4 one.",
+    )
     bind_port = Whole(required=False, allow_null=True)
     active = Flag(default=True)
 

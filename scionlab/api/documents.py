@@ -12,7 +12,8 @@ from rest_framework import serializers
 
 from scionlab.enforcement.judgement import Stage, State
 from scionlab.enforcement.status import link_status
-from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, TimedLimit, User, UserAS
+from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, TimedLimit, User, UserAS
+from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.models.user import MailKind
 
 
@@ -127,6 +128,13 @@ class LinkStatusDocument(serializers.Serializer[Any]):
     upcoming = TimedBriefDocument(many=True, help_text="Those that begin later.")
 
 
+_FILES_HELP = (
+    "Who coordinates its SCION files: this_service; limits_only: another service, by a setting; other: it showed "
+    "another service's, and is refused until an administrator takes it over; taken_over: that was done, and it has "
+    "not fetched yet."
+)
+
+
 class LinkDocument(serializers.Serializer[Any]):
     """A Link of a user AS to an attachment point."""
 
@@ -177,7 +185,13 @@ class UserASDocument(serializers.Serializer[Any]):
     installation_type = serializers.ChoiceField(choices=UserAS.Installation.choices)
     owner = serializers.EmailField(source="owner.email")
     created_at = serializers.DateTimeField()
+    scion_files = serializers.SerializerMethodField(help_text=f"Of its host. {_FILES_HELP}")
     links = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.ChoiceField(choices=list(FILES_WORDS)))
+    def get_scion_files(self, user_as: UserAS) -> str:
+        hosts: Mapping[int, Host] = self.context["hosts"]
+        return files_state(hosts[user_as.pk]) if user_as.pk in hosts else "this_service"
 
     @extend_schema_field(LinkDocument(many=True))
     def get_links(self, user_as: UserAS) -> list[dict[str, Any]]:
@@ -201,6 +215,7 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
         allow_null=True, help_text="What all Links here may carry together in each direction; null: no total."
     )
     observe_only = serializers.BooleanField(help_text="All Links here are measured, and nothing is to be limited.")
+    scion_files = serializers.SerializerMethodField(help_text=f"Of its host. {_FILES_HELP}")
     has_vpn = serializers.SerializerMethodField()
     has_ipv4 = serializers.SerializerMethodField()
     has_ipv6 = serializers.SerializerMethodField()
@@ -208,6 +223,10 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
     def get_default_bandwidth_kbit(self, ap: AttachmentPoint) -> int:
         policy: BandwidthPolicy = self.context["policy"]
         return ap.default_in_force(policy)
+
+    @extend_schema_field(serializers.ChoiceField(choices=list(FILES_WORDS)))
+    def get_scion_files(self, ap: AttachmentPoint) -> str:
+        return files_state(ap.host)
 
     def get_has_vpn(self, ap: AttachmentPoint) -> bool:
         return hasattr(ap.host, "vpn")

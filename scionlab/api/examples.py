@@ -83,6 +83,7 @@ USER_AS: dict[str, Any] = {
     "installation_type": "dedicated",
     "owner": "you@example.org",
     "created_at": "2026-11-20T09:00:00Z",
+    "scion_files": "this_service",
     "links": [LINK],
 }
 ATTACHMENT_POINT: dict[str, Any] = {
@@ -93,6 +94,7 @@ ATTACHMENT_POINT: dict[str, Any] = {
     "own_default_bandwidth_kbit": None,
     "total_kbit": 100_000,
     "observe_only": False,
+    "scion_files": "this_service",
     "has_vpn": True,
     "has_ipv4": True,
     "has_ipv6": False,

@@ -24,6 +24,7 @@ from django.views.decorators.csrf import csrf_exempt
 from scionlab.api.errors import error_response
 from scionlab.models import Host, IssuedLimits, ServiceState
 from scionlab.models.host import secret_fits
+from scionlab.services.deleted_host import was_deleted
 
 P = ParamSpec("P")
 HostView = Callable[Concatenate[HttpRequest, Host, P], HttpResponseBase]
@@ -32,8 +33,11 @@ UID = re.compile(r"[0-9A-Za-z_-]{1,32}", flags=re.ASCII)
 _NOBODY = "0" * 32  # compared with where there is no such host, so that an answer takes as long
 
 
-def host_endpoint(*methods: str) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
-    """Decorate `view(request, host, ...)`; the route has a `uid`. Answers 405 and 401 itself.
+def host_endpoint(
+    *methods: str, tells_deleted: bool = False
+) -> Callable[[HostView[P]], Callable[..., HttpResponseBase]]:
+    """Decorate `view(request, host, ...)`; the route has a `uid`. Answers 405 and 401 itself, and with `tells_deleted`
+    204 to a host that was deleted lately.
 
     The host comes with its AS and the annotations of `hosts_with_newest`, in one SQL statement.
     """
@@ -47,7 +51,9 @@ def host_endpoint(*methods: str) -> Callable[[HostView[P]], Callable[..., HttpRe
                 response["Allow"] = ", ".join(methods)
                 return response
             host = authenticated_host(request, uid)
-            return unauthorized() if host is None else view(request, host, *args, **kwargs)
+            if host is not None:
+                return view(request, host, *args, **kwargs)
+            return HttpResponse(status=204) if tells_deleted and _is_deleted(request, uid) else unauthorized()
 
         return checked
 
@@ -68,6 +74,18 @@ def authenticated_host(request: HttpRequest, uid: str) -> Host | None:
         now=timezone.now(),
     )
     return host if matches else None
+
+
+def _is_deleted(request: HttpRequest, uid: str) -> bool:
+    credentials = basic_credentials(request.headers.get("Authorization", ""))
+    if credentials is None or not hmac.compare_digest(credentials[0], uid.encode()) or not UID.fullmatch(uid):
+        return False
+    return was_deleted(uid, credentials[1])
+
+
+def is_agent(request: HttpRequest) -> bool:
+    """True for our agent, which installs nothing below /etc; the stock client calls itself Python-urllib."""
+    return request.headers.get("User-Agent", "").startswith("scionlab-bw-agent/")
 
 
 def hosts_with_newest() -> QuerySet[Host]:

@@ -54,6 +54,21 @@ _EVIDENCE = {
         },
     },
 }
+_INSTALLED = {
+    "type": "object",
+    "properties": {
+        "host_id": {"type": "string", "maxLength": 100},
+        "url": {"type": "string", "maxLength": 200},
+        "version": {"type": "string", "maxLength": 40},
+        "files": {"type": "object", "additionalProperties": {"type": "string"}},
+        "systemd_units": {"type": "array", "items": {"type": "string"}},
+    },
+}
+_INSTALLED_NOTED = {
+    "type": "object",
+    "required": ["installed"],
+    "properties": {"installed": {"enum": ["nothing", "noted"]}},
+}
 _RECEIPT = {
     "type": "object",
     "required": ["schema", "agent_version", "version", "limits_version", "observed_at", "writes", "links", "problems"],
@@ -174,6 +189,7 @@ def host_paths() -> dict[str, dict[str, Operation]]:
     return {
         "/api/v4/host/{uid}/config": {"get": _config()},
         "/api/v4/host/{uid}/deployed_config_version": {"post": _deployed()},
+        "/api/v4/host/{uid}/installed": {"post": _installed()},
         "/api/v4/host/{uid}/enforcement": {"post": _enforcement()},
         "/api/v4/host/{uid}/usage": {"post": _usage()},
         "/api/v4/enrol": {"post": _enrol()},
@@ -242,6 +258,26 @@ def _enforcement() -> Operation:
         body=("application/json", _RECEIPT, example),
         responses={"200": _json("What was done with it.", _RECEIPT_STORED, {"stored": True})},
         errors=(400, 413),
+    )
+
+
+def _installed() -> Operation:
+    example = {
+        "host_id": "b" * 32,
+        "url": "https://www.scionlab.org",
+        "version": "1.37",
+        "files": {"etc/scion/topology.json": "0" * 40, "etc/scion/keys/master0.key": "0" * 40},
+        "systemd_units": ["scion-daemon.service"],
+    }
+    return _operation(
+        "host_installed",
+        "Say what SCION files the host has",
+        "Its scionlab-config.json without `host_secret`, `{}` if it has none. 409 `other_coordinator`: they are those "
+        "of another coordination service, and an administrator must take the host over first. 409 `limits_only`: "
+        "another service coordinates the host.",
+        body=("application/json", _INSTALLED, example),
+        responses={"200": _json("The stock client may fetch.", _INSTALLED_NOTED, {"installed": "nothing"})},
+        errors=(400, 409, 413),
     )
 
 

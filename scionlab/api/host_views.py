@@ -13,11 +13,13 @@ from django.views.decorators.csrf import csrf_exempt
 
 from bandwidth_config import RuleError
 from scionlab.api.errors import error_response
-from scionlab.api.host_auth import host_endpoint
+from scionlab.api.host_auth import host_endpoint, is_agent
+from scionlab.api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
 from scionlab.api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, ReceiptError, parse_receipt
 from scionlab.api.versions import is_current, is_digest, is_number, is_version
 from scionlab.models import Host
 from scionlab.services.host import host_note_delivered, host_set_deployed_version
+from scionlab.services.installed import full_fetched, manifest_note, refusal
 from scionlab.services.receipt import receipt_store
 from scionlab.services.receipt_mails import deployment_note
 from scionlab.services.render import config_for
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_S = 60  # where somebody has to do something first
 
 
-@host_endpoint("GET", "HEAD")
+@host_endpoint("GET", "HEAD", tells_deleted=True)
 def config(request: HttpRequest, host: Host) -> HttpResponse:
     """The configuration, unless the host has it already. A poll that is answered 304 costs one SQL statement.
 
@@ -37,6 +39,17 @@ def config(request: HttpRequest, host: Host) -> HttpResponse:
     """
     HEARD.note([host.pk])
     version, limits, digest = (request.GET.get(name, "") for name in ("version", "limits", "digest"))
+    malformed = _malformed(version, limits, digest)
+    if malformed is not None:
+        return malformed
+    if host.AS_id is None:
+        return HttpResponse(status=204)
+    if version and _is_current(host, version, limits, digest):
+        return HttpResponse(status=304)
+    return _tarball(request, host) if is_agent(request) else _full(request, host, version)
+
+
+def _malformed(version: str, limits: str, digest: str) -> HttpResponse | None:
     if version and not is_version(version):
         return _version_invalid(version)
     if limits and not is_number(limits):
@@ -46,11 +59,28 @@ def config(request: HttpRequest, host: Host) -> HttpResponse:
     if digest and not is_digest(digest):
         text = f'digest "{digest[:80]}" is not 64 hexadecimal digits. Send the SHA-256 of the link_info.json in force.'
         return error_response("digest_invalid", text, 400)
-    if host.AS_id is None:
-        return HttpResponse(status=204)
-    if version and _is_current(host, version, limits, digest):
-        return HttpResponse(status=304)
-    return _tarball(request, host)
+    return None
+
+
+def _full(request: HttpRequest, host: Host, version: str) -> HttpResponse:
+    """The tarball for whoever installs SCION's files by it, where nothing is lost by that."""
+    generation = host.generation  # type: ignore[attr-defined]  # annotated by host_auth
+    refused = refusal(host, generation=generation, version=version)
+    if refused is not None:
+        answer = _refused(refused)
+        answer._has_been_logged = True  # type: ignore[attr-defined]  # Django would, as an error, every ten seconds
+        return answer
+    response = _tarball(request, host)
+    if request.method == "GET" and response.status_code == 200:
+        full_fetched(host_id=host.pk)
+    return response
+
+
+def _refused(exc: RuleError) -> HttpResponse:
+    """The stock client survives 503, and changes nothing; it goes on asking until somebody has corrected something."""
+    refused = error_response(exc.code, exc.message, 503)
+    refused["Retry-After"] = str(RETRY_AFTER_S)
+    return refused
 
 
 def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
@@ -58,9 +88,7 @@ def _tarball(request: HttpRequest, host: Host) -> HttpResponse:
         rendered = config_for(host)
     except RuleError as exc:  # an administrator must correct it; the host keeps what it has, and asks again
         logger.error("config.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
-        refused = error_response(exc.code, exc.message, 503)
-        refused["Retry-After"] = str(RETRY_AFTER_S)
-        return refused
+        return _refused(exc)
     response = HttpResponse(rendered.content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{rendered.file_name}"'
     response["Content-Length"] = str(len(rendered.content))
@@ -89,6 +117,22 @@ def deployed_config_version(request: HttpRequest, host: Host) -> HttpResponse:
             return HttpResponse(status=304)
         deployment_note(host_id=host.pk)
     return HttpResponse(status=200)
+
+
+@host_endpoint("POST")
+def installed(request: HttpRequest, host: Host) -> HttpResponse:
+    """What a host has installed of SCION, said before the stock client asks for the first time (docs/api.md)."""
+    content = request.read(MAX_MANIFEST_BYTES + 1)
+    if len(content) > MAX_MANIFEST_BYTES:
+        return error_response("too_large", f"What is installed is told in at most {MAX_MANIFEST_BYTES} bytes.", 413)
+    try:
+        manifest = parse_manifest(content)
+    except ManifestError as exc:
+        return error_response(exc.code, exc.message, 400)
+    refused = manifest_note(host_id=host.pk, manifest=manifest)
+    if refused is not None:
+        return error_response(refused.code, refused.message, 409)
+    return JsonResponse({"installed": "nothing" if manifest.is_empty else "noted"})
 
 
 @host_endpoint("POST")

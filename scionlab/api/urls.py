@@ -22,6 +22,7 @@ Patterns = list[URLPattern | URLResolver]
 host_patterns: Patterns = [
     path("<str:uid>/config", host_views.config, name="host_config"),
     path("<str:uid>/deployed_config_version", host_views.deployed_config_version, name="host_deployed_version"),
+    path("<str:uid>/installed", host_views.installed, name="host_installed"),
     path("<str:uid>/enforcement", host_views.enforcement, name="host_enforcement"),
     path("<str:uid>/usage", usage_views.usage, name="host_usage"),
 ]

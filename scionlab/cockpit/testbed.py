@@ -22,6 +22,7 @@ from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.total import total_status
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, UsageCounter
+from scionlab.models.installed import FILES_WORDS, FilesState, files_state
 from scionlab.usage.report import NOW, traffic_now
 
 SETTLED_AFTER = timedelta(seconds=60)  # a change takes a second; what waits longer is worth a look
@@ -160,6 +161,15 @@ class ApState:
             return "reports none"
         return f"reports configuration {self.receipt.config_version}, limits {self.receipt.limits_version}"
 
+    @property
+    def scion_files(self) -> FilesState:
+        return files_state(self.host)
+
+    @property
+    def scion_files_words(self) -> str:
+        """Empty where this service coordinates them."""
+        return FILES_WORDS[self.scion_files]
+
     # --- trouble ------------------------------------------------------------------------------------------
 
     @property
@@ -173,6 +183,8 @@ class ApState:
         return sum(trouble.weight for trouble in self.troubles)
 
     def _of_the_agent(self) -> Iterable[Trouble]:
+        if self.scion_files == "other":
+            yield Trouble(65, "bad", "its SCION files are another service's: limits only, or take over")
         if self.active_links:
             yield from self._of_contact()
         bad = [one for one in self.problems if not one.explanation.is_warning]

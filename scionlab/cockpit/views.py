@@ -45,6 +45,10 @@ SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
     "silent": ("no report, or never connected", lambda state: state.contact in {"no report", "never connected"}),
     "behind": ("behind", lambda state: state.is_behind),
     "problems": ("agent reports problems", lambda state: bool(state.problems)),
+    "other": (
+        "SCION files of another service",
+        lambda state: state.scion_files in {"limits_only", "other", "taken_over"},
+    ),
     "foreign": ("foreign qdiscs or filters", lambda state: any(one.is_foreign for one in state.problems)),
     "drift": ("drift in the kernel", lambda state: any(one.is_drift for one in state.problems)),
     "over": ("limits above the uplink", lambda state: (state.oversubscription or 0) > 1),

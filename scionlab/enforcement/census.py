@@ -80,7 +80,9 @@ class Census:
 
 def attachment_points() -> QuerySet[AttachmentPoint]:
     """With all that the census looks at."""
-    return AttachmentPoint.objects.select_related("AS__isd", "host__receipt").annotate(**selectors.GENERATION)
+    return AttachmentPoint.objects.select_related("AS__isd", "host__receipt", "host__installed_files").annotate(
+        **selectors.GENERATION
+    )
 
 
 def take_census(*, now: datetime, aps: Iterable[AttachmentPoint] | None = None, of: Q | None = None) -> Census:

@@ -1,4 +1,4 @@
-"""Figures that are read from the database when somebody asks: seven statements, shared for 5 s by all who ask."""
+"""Figures that are read from the database when somebody asks: ten statements, shared for 5 s by all who ask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, get_args
 
 from django.core.cache import cache
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Max, Min, Q
 from django.utils import timezone
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from redis.exceptions import RedisError
@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Stage, State
-from scionlab.models import Mail, SigningKey
+from scionlab.models import TRC, ASKeys, Certificate, Mail, SigningKey
 
 KEPT_S: Final = 5
 _KEY: Final = "scionlab.metrics.figures"
@@ -38,6 +38,10 @@ FIGURES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "scionlab_mails_failing": ("Of these, those that a mail server refused at least once.", ()),
     "scionlab_mail_oldest_timestamp_seconds": ("When the oldest mail that waits was written; 0: none waits.", ()),
     "scionlab_signing_key_end_timestamp_seconds": ("When the last valid signing key ends; 0: there is none.", ()),
+    "scionlab_trust_end_timestamp_seconds": (
+        "When the first of the testbed's TRCs, certificates of core ASes and of ASes ends; 0: there is none.",
+        ("what",),
+    ),
 }
 
 Values = list[tuple[str, tuple[str, ...], float]]
@@ -86,6 +90,19 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
     yield "scionlab_mail_oldest_timestamp_seconds", (), _seconds(mails["oldest"])
     keys = SigningKey.objects.filter(revoked_at=None, not_after__gt=now).order_by("-not_after")
     yield "scionlab_signing_key_end_timestamp_seconds", (), _seconds(keys.values_list("not_after", flat=True).first())
+    for what, end in _ends_of_trust().items():
+        yield "scionlab_trust_end_timestamp_seconds", (what,), _seconds(end)
+
+
+def _ends_of_trust() -> dict[str, datetime | None]:
+    """Of what is in use."""
+    newest = TRC.objects.order_by().values("isd").annotate(end=Max("not_after"))
+    core = Certificate.objects.filter(replaced_at=None)
+    return {
+        "trc": newest.aggregate(first=Min("end"))["first"],
+        "core": core.aggregate(first=Min("not_after"))["first"],
+        "as": ASKeys.objects.aggregate(first=Min("not_after"))["first"],
+    }
 
 
 def _host_state(agent: Agent, generation: int) -> str:

@@ -8,11 +8,13 @@ from scionlab.models.audit import BandwidthChange, Mail, ServiceState
 from scionlab.models.bulk_change import BulkChange
 from scionlab.models.enforcement import HostReceipt, IssuedLimits, LinkEnforcement
 from scionlab.models.host import BorderRouter, Host
+from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
 from scionlab.models.notice import Notice, NoticeWatch
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
+from scionlab.models.trust import TRC, ASKeys, Certificate
 from scionlab.models.usage import (
     UsageBatch,
     UsageCounter,
@@ -23,12 +25,14 @@ from scionlab.models.usage import (
     UsageSlot,
 )
 from scionlab.models.user import MailKind, User
-from scionlab.models.vpn import VPN, VPNClient
+from scionlab.models.vpn import VPN, VPNClient, VPNClientKeys, VPNServerKeys
 
 __all__ = [
     "AS",
     "ISD",
+    "TRC",
     "VPN",
+    "ASKeys",
     "AccountRequest",
     "ApiRequest",
     "ApiToken",
@@ -37,9 +41,12 @@ __all__ = [
     "BandwidthPolicy",
     "BorderRouter",
     "BulkChange",
+    "Certificate",
+    "DeletedHost",
     "EnrolmentToken",
     "Host",
     "HostReceipt",
+    "InstalledFiles",
     "Interface",
     "IssuedLimits",
     "Link",
@@ -61,4 +68,6 @@ __all__ = [
     "User",
     "UserAS",
     "VPNClient",
+    "VPNClientKeys",
+    "VPNServerKeys",
 ]

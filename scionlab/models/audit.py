@@ -27,6 +27,11 @@ class BandwidthChange(models.Model):
         AP_TOTAL = "ap_total", "total of an attachment point"
         AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
         LINK_OBSERVE = "link_observe", "observe only, of a Link"
+        HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
+        HOST_TAKE_OVER = "host_take_over", "take over of a host"
+        HOST_COMPLETE = "host_complete", "complete configuration of a host, or of all"
+        CERTIFICATE = "certificate", "certificate or keys of an AS"
+        TRC = "trc", "TRC of an ISD"
 
     at = models.DateTimeField(auto_now_add=True)
     kind = models.CharField(max_length=16, choices=Kind)
@@ -136,6 +141,11 @@ class ServiceState(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     generation = models.PositiveIntegerField(
         "generation (G)", default=1, help_text="Raised when every host must fetch anew (manage.py raise_generation)."
+    )
+    completing_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        help_text="When an administrator asked that all hosts get complete configurations. Empty: nobody did.",
     )
 
     class Meta:

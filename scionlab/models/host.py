@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from django.db import models
 
+from scion_files import COMPLETE, TOPOLOGY_ONLY
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -42,6 +44,10 @@ class Host(models.Model):
     `limits_version` (L) rises when only the enforcement changes: our agent alone looks at it.
     """
 
+    class ScionPackages(models.TextChoices):
+        SCIONLAB = "scionlab", "SCIONLab's packages"
+        UPSTREAM = "upstream", "upstream's packages (scionproto)"
+
     AS = models.ForeignKey(
         "scionlab.AS", on_delete=models.CASCADE, related_name="hosts", verbose_name="AS", null=True, blank=True
     )
@@ -58,6 +64,28 @@ class Host(models.Model):
         "bind IP", null=True, blank=True, help_text="Local address where the public one is translated (NAT)."
     )
 
+    limits_only = models.BooleanField(
+        "limits only",
+        default=False,
+        db_default=False,
+        help_text="Another service coordinates its SCION files: its tarball has link_info.json and nothing else.",
+    )
+    scion_packages = models.CharField(
+        "SCION packages",
+        max_length=8,
+        choices=ScionPackages,
+        default=ScionPackages.SCIONLAB,
+        db_default=ScionPackages.SCIONLAB.value,
+        help_text="Which ones are installed: their units have different names, and look for other files.",
+    )
+    # It rises with H alone (services.host.hosts_bump), so a host keeps its bytes until something of it changes. The
+    # database's own default is for rows that are older than this column, or of a service that does not know it.
+    configuration_format = models.PositiveSmallIntegerField(
+        choices=[(TOPOLOGY_ONLY, "topology.json alone"), (COMPLETE, "complete")],
+        default=COMPLETE,
+        db_default=TOPOLOGY_ONLY,
+        editable=False,
+    )
     config_version = models.PositiveIntegerField("config version (H)", default=1)
     limits_version = models.PositiveIntegerField("limits version (L)", default=1)
     config_version_deployed = models.PositiveIntegerField(
@@ -95,14 +123,29 @@ class Host(models.Model):
 
 
 class BorderRouter(models.Model):
-    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4)."""
+    """A SCION border router on a host. Its internal port is 30000 + its number (DOMAIN section 4).
+
+    One with a `vpn` has the Links over that VPN and no others: it ends at its start while the tun device is missing.
+    """
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="border_routers")
     number = models.PositiveSmallIntegerField(default=1)
+    vpn = models.ForeignKey(
+        "scionlab.VPN",
+        null=True,
+        blank=True,
+        editable=False,
+        on_delete=models.CASCADE,
+        related_name="border_routers",
+        verbose_name="VPN",
+    )
 
     class Meta:
         ordering = ["host", "number"]
-        constraints = [models.UniqueConstraint(fields=["host", "number"], name="border_router_number_once_per_host")]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "number"], name="border_router_number_once_per_host"),
+            models.UniqueConstraint(fields=["host", "vpn"], name="border_router_once_per_host_and_vpn"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} on {self.host}"

@@ -20,6 +20,7 @@ from bandwidth_config import (
     limits_at,
     requested_limits,
 )
+from scion_files import MTU_BYTES
 from scionlab.isd_as import format_isd_as
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host
@@ -29,7 +30,7 @@ from scionlab.models.vpn import VPNClient
 if TYPE_CHECKING:
     from scionlab.models.timed_limit import TimedLimit
 
-DEFAULT_MTU_BYTES = 1472
+DEFAULT_MTU_BYTES = MTU_BYTES
 
 
 class Interface(models.Model):
@@ -213,6 +214,7 @@ class LocalLinkEnd:
     local_ip: str
     local_port: int
     is_vpn: bool
+    public_port: int
     mtu: int
     link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
     border_router: int
@@ -273,6 +275,7 @@ def _end(row: dict[str, Any], timed: Mapping[int, tuple[TimedLimits, ...]], *, i
         local_ip=row["bind_ip"] or row["local_ip"],
         local_port=row["bind_port"] or row["local_port"],
         is_vpn=row["local_vpn_client"] is not None or row["remote_vpn_client"] is not None,
+        public_port=row["local_port"],
         mtu=row["mtu"],
         link_to={Link.Type.CORE: "CORE", Link.Type.PEER: "PEER"}.get(row["type"], provider_view),
         border_router=row["border_router"],

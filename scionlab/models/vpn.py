@@ -1,8 +1,9 @@
-"""OpenVPN of an attachment point: addresses only; keys and the OpenVPN server itself are not ours to make."""
+"""OpenVPN of an attachment point: addresses, and the keys of the server and its clients."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.utils import timezone
 
 from scionlab.models.host import Host
 
@@ -38,3 +39,38 @@ class VPNClient(models.Model):
 
     def __str__(self) -> str:
         return f"{self.ip} in {self.vpn.subnet}"
+
+
+# Apart from the two above, so that no list of VPNs reads keys. Private ones are encrypted as those of `SigningKey` are.
+
+
+class VPNServerKeys(models.Model):
+    """The CA of a VPN and its server's certificate. A VPN without them has an OpenVPN that its operator set up."""
+
+    vpn = models.OneToOneField(VPN, on_delete=models.CASCADE, related_name="keys")
+    ca_certificate = models.TextField(editable=False)
+    ca_key_encrypted = models.TextField(editable=False)
+    certificate = models.TextField(editable=False)
+    key_encrypted = models.TextField(editable=False)
+    made_at = models.DateTimeField("made", default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = "keys of a VPN server"
+
+    def __str__(self) -> str:
+        return f"keys of {self.vpn}"
+
+
+class VPNClientKeys(models.Model):
+    """A client's certificate. Its common name is never given again: the server admits clients by it."""
+
+    client = models.OneToOneField(VPNClient, on_delete=models.CASCADE, related_name="keys")
+    common_name = models.CharField(max_length=64, unique=True, editable=False)
+    certificate = models.TextField(editable=False)
+    key_encrypted = models.TextField(editable=False)
+
+    class Meta:
+        verbose_name = "keys of a VPN client"
+
+    def __str__(self) -> str:
+        return self.common_name

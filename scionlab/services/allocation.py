@@ -8,21 +8,26 @@ So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test
      3. BulkChange          which preview is carried out
      4. AccountRequest      whose link is used
      5. BandwidthPolicy     who changes the site's default
-     6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes keys or raises G
+     6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes signing keys or raises G
      7. User                who is counted against a quota; all administrators where one of them might be the last
-     8. AS                  whose hosts, routers or attachments change
-     9. AttachmentPoint     guards the default in force there, its interface ids, ports and VPN addresses, and its Links
-    10. Link                in any order where the attachment point's row is held
-    11. UserAS              who changed it last
-    12. Host                all hosts of each AS concerned, once, because every service ends by raising counters
-    13. HostReceipt
-    14. LinkEnforcement
-    15. UsageBatch, UsageSeries  and what is summed up of them
-    16. EnrolmentToken, Mail
+     8. ISD                 guards its TRCs, and the certificates of its core ASes
+     9. AS                  whose hosts, routers, attachments or own keys change
+    10. AttachmentPoint     guards the default in force there, its numbers (interface ids, ports, VPN addresses, border
+                            routers), and its Links
+    11. Link                in any order where the attachment point's row is held
+    12. UserAS              who changed it last
+    13. Host                all hosts of each AS concerned, once, because every service ends by raising counters
+    14. HostReceipt
+    15. LinkEnforcement
+    16. UsageBatch, UsageSeries  and what is summed up of them
+    17. EnrolmentToken, Mail
 
 A service locks the rows of a table at once, or later only rows that it holds already. Whoever reads a default in order
 to decide (is this number allowed?) holds the attachment point's row; whoever changes a default holds the rows of all
 the attachment points it counts for. Saves at two attachment points do not meet.
+
+Between the attachment points and the Links comes who uses which public address: no row stands for an address, so that
+lock is the database's own (`lock_addresses`).
 
 Where two meet all the same (a row that is deleted takes others along, in whichever order the database finds them), the
 database ends one of the two transactions, which is then run again (`scionlab.retry`).
@@ -33,10 +38,12 @@ SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions be
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, Final
 
+from django.db import connection
 from django.db.models import Q, QuerySet
 
 from bandwidth_config import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, RuleError, format_number
@@ -44,6 +51,7 @@ from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_AS_ID, format_as_id
 from scionlab.models import (
     AS,
+    ISD,
     VPN,
     AttachmentPoint,
     BandwidthPolicy,
@@ -54,12 +62,14 @@ from scionlab.models import (
     Link,
     ServiceState,
     User,
+    UserAS,
     VPNClient,
 )
 from scionlab.services.errors import FieldRuleError
 
 FIRST_PORT = 50_000  # where the field's underlay ports begin (DOMAIN section 4)
 LAST_BORDER_ROUTER = 253  # br-N has the internal port 30000 + N, and 30254 is the control service's
+_ADDRESSES: Final = 0x5C10  # the first half of each advisory lock of ours on an address
 
 
 # --- locks ------------------------------------------------------------------------------------------------
@@ -88,6 +98,16 @@ def lock_administrators(user_id: int) -> User:
     """
     _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
     return User.objects.get(pk=user_id)
+
+
+def lock_isd(isd_id: int) -> None:
+    """`isd_id` is its primary key."""
+    _lock(ISD.objects.filter(pk=isd_id))
+
+
+def lock_keys_of_ases(as_ids: Iterable[int]) -> None:
+    """The rows of the ASes, without their attachment points: no Link is touched."""
+    _lock(AS.objects.filter(pk__in=set(as_ids)))
 
 
 def lock_as(as_id: int) -> None:
@@ -121,6 +141,17 @@ def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
     _lock(AttachmentPoint.objects.filter(host_id__in=set(host_ids)))
 
 
+def lock_addresses(addresses: Iterable[str]) -> None:
+    """Until the transaction ends nobody else gives out sockets of these public addresses, at whichever attachment
+    point. On SQLite the transaction holds the database anyhow."""
+    if connection.vendor != "postgresql":
+        return
+    hashes = {hashlib.sha256(address.encode()).digest()[:4] for address in addresses}
+    with connection.cursor() as cursor:
+        for key in sorted(int.from_bytes(one, signed=True) for one in hashes):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_ADDRESSES, key])
+
+
 def lock_links(ids: Iterable[int]) -> None:
     _lock(Link.objects.filter(pk__in=set(ids)))
 
@@ -131,6 +162,14 @@ def lock_hosts(ids: Iterable[int]) -> dict[int, int | None]:
     siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
     rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
     return dict(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", "AS"))
+
+
+def lock_network() -> None:
+    """All ASes, attachment points, Links and hosts, and the default of the site: nobody else changes the network."""
+    lock_policy()
+    lock_as_ids()
+    for model in (AS, AttachmentPoint, Link, UserAS, Host):
+        _lock(model._default_manager.all())
 
 
 def lock_receipts() -> None:
@@ -162,6 +201,15 @@ def free_user_as_id() -> int:
 
 def checked_user_as_id(as_id: int) -> int:
     """A number chosen by somebody, if it may become a user AS's. Raises `FieldRuleError`."""
+    check_user_as_id(as_id)
+    if AS.objects.filter(as_id=as_id).exists():
+        text = f"{format_as_id(as_id)} is in use. Choose another id, or none: then the smallest free one is taken."
+        raise FieldRuleError("as_id_taken", text, "as_id")
+    return as_id
+
+
+def check_user_as_id(as_id: int) -> None:
+    """Raises `FieldRuleError` (`as_id_not_for_users`)."""
     if not FIRST_USER_AS_ID <= as_id <= LAST_USER_AS_ID:
         written = format_as_id(as_id) if 0 <= as_id <= MAX_AS_ID else str(as_id)
         text = (
@@ -169,10 +217,6 @@ def checked_user_as_id(as_id: int) -> int:
             f"{format_as_id(LAST_USER_AS_ID)}. Choose one of these."
         )
         raise FieldRuleError("as_id_not_for_users", text, "as_id")
-    if AS.objects.filter(as_id=as_id).exists():
-        text = f"{format_as_id(as_id)} is in use. Choose another id, or none: then the smallest free one is taken."
-        raise FieldRuleError("as_id_taken", text, "as_id")
-    return as_id
 
 
 def free_interface_id(as_: AS) -> int:
@@ -198,6 +242,17 @@ def free_border_router_number(as_id: int) -> int:
     return found
 
 
+def border_router_for(end: Interface, vpn: VPN | None) -> BorderRouter:
+    """The router on the end's host for Links over this VPN, for None of those over no VPN; made where there is none.
+
+    A router with a local address that is not there ends at its start (v0.15), so a tun that is down takes no other
+    Links along. Raises `RuleError` (`border_routers_exhausted`).
+    """
+    found = BorderRouter.objects.filter(host=end.host, vpn=vpn).order_by("number").first()
+    number = free_border_router_number
+    return found or BorderRouter.objects.create(host=end.host, vpn=vpn, number=number(end.AS_id))
+
+
 def free_port(host: Host, ip: str) -> int:
     """The smallest port from 50000 that no interface has at this address of the host.
 
@@ -216,20 +271,9 @@ def is_port_free(host: Host, ip: str, port: int) -> bool:
     return not Interface.objects.filter(host=host, public_ip=ip, public_port=port).exists()
 
 
-def vpn_client_for(vpn: VPN, host: Host) -> VPNClient | None:
-    """The host's client in this VPN, made with the smallest free address where there is none; None: the VPN is full.
-
-    Addresses that the host has in other VPNs are left out: two APs may use the same subnet.
-    """
-    client = VPNClient.objects.filter(vpn=vpn, host=host).first()
-    if client is not None:
-        return client
-    ip = free_vpn_address(vpn, host)
-    return None if ip is None else VPNClient.objects.create(vpn=vpn, host=host, ip=ip)
-
-
 def free_vpn_address(vpn: VPN, host: Host) -> str | None:
-    """The smallest address of the VPN that nobody has, None where it is full."""
+    """The smallest address of the VPN that nobody has, None where it is full. Those that the host has in other VPNs
+    are left out: subnets may overlap."""
     taken = {vpn.server_ip, *VPNClient.objects.filter(Q(vpn=vpn) | Q(host=host)).values_list("ip", flat=True)}
     free = (str(ip) for ip in ipaddress.ip_network(vpn.subnet).hosts() if str(ip) not in taken)
     return next(free, None)

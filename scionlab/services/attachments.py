@@ -22,13 +22,15 @@ from bandwidth_config import (
     requested_limits,
 )
 from scionlab import selectors
-from scionlab.models import AttachmentPoint, Host, Interface, Link, UserAS
+from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS
 from scionlab.services.address_owners import TestbedAddresses, testbed_addresses
 from scionlab.services.allocation import storable_ids
 from scionlab.services.errors import FieldRuleError, limit_errors
 
 MAX_ATTACHMENTS = 5  # DOMAIN section 1
 DEFAULT_PORT = 50_000
+# The first network card of each virtual machine behind VirtualBox's NAT has this address, so that of Vagrant's boxes.
+VM_ADDRESS = "10.0.2.15"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,8 @@ class AttachmentSpec:
     """One attachment as a person wants it.
 
     Over the VPN (`use_vpn`) the address is the client's, which is allocated: `public_ip` and the bind fields do not
-    count then. `bandwidth_kbit` (to the user AS) None: the default in force there, copied; `from_user_kbit` None: the
+    count then. `bind_ip` None: the machine has the public address itself, a virtual machine `VM_ADDRESS` instead of an
+    IPv4 one. `bandwidth_kbit` (to the user AS) None: the default in force there, copied; `from_user_kbit` None: the
     same as that. `link_id`: an attachment that exists and is edited; at another attachment point it is removed there
     and made anew.
     """
@@ -61,37 +64,50 @@ class _Facts:
     aps: dict[int, AttachmentPoint]
     default_kbit: dict[int, int]  # by attachment point
     links: dict[int, Link]  # of the user AS
-    taken: set[tuple[int, str, int]]  # (AP host, remote IP, remote port) of other ASes' Links
+    has: set[tuple[int, str, int]]  # (AP host, remote IP, remote port) of these
+    taken: dict[tuple[str, int], str]  # public sockets of other ASes, with what the reader may know of who has it
     served: set[tuple[str, int]]  # sockets of the user AS's host for ASes that are attached to it
     testbed: TestbedAddresses
 
 
-def check_attachments(specs: Sequence[AttachmentSpec], *, user_as: UserAS | None) -> list[FieldRuleError]:
-    """Every rule that the attachments of a user AS break; `user_as` None: of one that is about to be made."""
+def check_attachments(
+    specs: Sequence[AttachmentSpec], *, user_as: UserAS | None, installation_type: str, reader: User | None = None
+) -> list[FieldRuleError]:
+    """Every rule that the attachments of a user AS break; `user_as` None: of one that is about to be made.
+
+    `reader` is who reads the sentences: those ASes of others are named that this person may see.
+    """
     errors = list(_count(specs))
     if len(specs) > MAX_ATTACHMENTS:
         return errors
-    facts = _facts(specs, user_as)
+    facts = _facts(specs, user_as, reader)
     for index, spec in enumerate(specs):
         errors += _one(index, spec, facts)
-    errors += _together(specs, facts)
+    refused = {error.index for error in errors if error.field == "public_ip"}
+    errors += [error for error in _together(specs, facts, installation_type) if not _is_known(error, refused)]
     return sorted(errors, key=lambda error: -1 if error.index is None else error.index)
 
 
-def _facts(specs: Sequence[AttachmentSpec], user_as: UserAS | None) -> _Facts:
+def _is_known(error: FieldRuleError, refused: set[int | None]) -> bool:
+    """An address that somebody else has is refused as such: its ports say nothing new."""
+    return error.code == "endpoint_taken" and error.index in refused
+
+
+def _facts(specs: Sequence[AttachmentSpec], user_as: UserAS | None, reader: User | None) -> _Facts:
     ids = storable_ids(spec.attachment_point_id for spec in specs)
     rows = AttachmentPoint.objects.select_related("AS__isd", "AS__useras", "host__vpn").filter(pk__in=ids)
     aps = {ap.pk: ap for ap in rows}
     policy = selectors.policy()
     links = provider_links(user_as)
-    asked = {address for spec in specs if (address := _canonical(spec)) is not None}
+    asked = public_addresses(specs)
     served = Interface.objects.filter(link_as_a__type=Link.Type.PROVIDER, AS=None if user_as is None else user_as.pk)
     return _Facts(
         user_as=user_as,
         aps=aps,
         default_kbit={pk: ap.default_in_force(policy) for pk, ap in aps.items()},
         links={link.pk: link for link in links},
-        taken=_taken(specs, aps, user_as),
+        has={(link.interface_a.host_id, link.interface_b.public_ip, link.interface_b.public_port) for link in links},
+        taken=_taken(specs, user_as, reader),
         served=set() if user_as is None else set(served.values_list("public_ip", "public_port")),
         testbed=testbed_addresses(asked - {link.interface_b.public_ip for link in links}, user_as=user_as),
     )
@@ -105,22 +121,63 @@ def provider_links(user_as: UserAS | None) -> list[Link]:
     return list(links.select_related("interface_a__AS__attachment_point", "interface_b__vpn_client"))
 
 
-def _taken(
-    specs: Sequence[AttachmentSpec], aps: dict[int, AttachmentPoint], user_as: UserAS | None
-) -> set[tuple[int, str, int]]:
-    found: set[tuple[int, str, int]] = set()
-    # An AP's Links to user ASes end there as A; where it is a customer or peer itself, the other end is A.
-    for near, far in (("interface_a", "interface_b"), ("interface_b", "interface_a")):
-        wanted = Q()
-        for spec in specs:
-            address = _canonical(spec)
-            if address is not None and spec.attachment_point_id in aps:
-                ends = {f"{near}__host": aps[spec.attachment_point_id].host_id, f"{far}__public_ip": address}
-                wanted |= Q(**ends, **{f"{far}__public_port": spec.public_port})
-        if wanted:
-            links = Link.objects.filter(wanted).exclude(**{f"{far}__AS": None if user_as is None else user_as.pk})
-            found |= set(links.values_list(f"{near}__host_id", f"{far}__public_ip", f"{far}__public_port"))
-    return found
+def _taken(specs: Sequence[AttachmentSpec], user_as: UserAS | None, reader: User | None) -> dict[tuple[str, int], str]:
+    wanted = Q()
+    for spec in specs:
+        address = _canonical(spec)
+        if address is not None:
+            wanted |= Q(public_ip=address, public_port=spec.public_port)
+    if not wanted:
+        return {}
+    ends = Interface.objects.filter(wanted, vpn_client=None).exclude(AS=None if user_as is None else user_as.pk)
+    rows = ends.select_related("AS__isd", "AS__useras").order_by("-pk")
+    return {(end.public_ip, end.public_port): _who(end, reader) for end in rows}
+
+
+def _who(end: Interface, reader: User | None) -> str:
+    user_as: UserAS | None = getattr(end.AS, "useras", None)
+    is_hidden = user_as is not None and (reader is None or not (reader.is_staff or reader.pk == user_as.owner_id))
+    return "another AS" if is_hidden else str(end.AS)
+
+
+def public_addresses(specs: Sequence[AttachmentSpec]) -> set[str]:
+    """Those that the attachments ask for, as they are stored; none over the VPN, none that could not be stored."""
+    return {address for spec in specs if (address := _canonical(spec)) is not None}
+
+
+def spec_of(link: Link, installation_type: str) -> AttachmentSpec:
+    """What a person asked for who has this Link to a user AS of this installation type."""
+    end = link.interface_b
+    is_default = installation_type == UserAS.Installation.VM and end.bind_ip == VM_ADDRESS
+    return AttachmentSpec(
+        attachment_point_id=attachment_point_id(link) or 0,
+        use_vpn=end.vpn_client_id is not None,
+        public_ip=end.public_ip,
+        public_port=end.public_port,
+        bandwidth_kbit=link.bandwidth_kbit,
+        from_user_kbit=link.from_user_kbit,
+        bind_ip=None if is_default else end.bind_ip,
+        bind_port=end.bind_port,
+        link_id=link.pk,
+        active=link.active,
+    )
+
+
+def bind_ip_of(spec: AttachmentSpec, installation_type: str) -> str | None:
+    """Where the border router binds, as it is stored; None: at the public address, or at none that could be stored."""
+    if spec.bind_ip:
+        return _bind(spec)
+    address = _canonical(spec)
+    is_translated = installation_type == UserAS.Installation.VM and address is not None and ":" not in address
+    return VM_ADDRESS if is_translated else None
+
+
+def socket_of(spec: AttachmentSpec, installation_type: str) -> tuple[object, ...]:
+    """The user AS's end: as it was asked for, and where its border router binds. Equal for what makes no difference."""
+    if spec.use_vpn:
+        return (True, spec.public_port)
+    asked = (_canonical(spec), spec.public_port, _bind(spec), spec.bind_port)
+    return (False, *asked, bind_ip_of(spec, installation_type))
 
 
 def _canonical(spec: AttachmentSpec) -> str | None:
@@ -253,10 +310,10 @@ def _count(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
         yield FieldRuleError("attachments_too_many", text, "attachments")
 
 
-def _together(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRuleError]:
+def _together(specs: Sequence[AttachmentSpec], facts: _Facts, installation_type: str) -> Iterator[FieldRuleError]:
     yield from _one_isd(specs, facts)
     yield from _links_once(specs)
-    yield from _endpoints_once(specs, facts)
+    yield from _endpoints_once(specs, facts, installation_type)
 
 
 def _one_isd(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRuleError]:
@@ -286,8 +343,9 @@ def _links_once(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
             seen.add(spec.link_id)
 
 
-def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[FieldRuleError]:
-    """A socket belongs to one Link: on the user AS's host whatever the other end, and as the AP's host sees it."""
+def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts, installation_type: str) -> Iterator[FieldRuleError]:
+    """A socket belongs to one Link: on the user AS's host, and as others see it, for a NAT forwards a port to one
+    machine. What the Link has already stays, as addresses do (`services.address_owners`)."""
     public: set[tuple[str, int]] = set()
     local: set[tuple[str, int]] = set()
     for index, spec in enumerate(specs):
@@ -298,7 +356,8 @@ def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[
         if address is None:
             continue
         here = (address, spec.public_port)
-        behind = here if spec.use_vpn else (_bind(spec) or address, spec.bind_port or spec.public_port)
+        bind_ip = bind_ip_of(spec, installation_type)
+        behind = here if spec.use_vpn else (bind_ip or address, spec.bind_port or spec.public_port)
         if here in public:
             text = (
                 f"{address} port {spec.public_port} is given for two attachments of this AS. Choose another port for "
@@ -317,10 +376,10 @@ def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts) -> Iterator[
                 "Choose another port, or another address."
             )
             yield FieldRuleError("endpoint_own", text, "public_port", index)
-        elif (ap.host_id, address, spec.public_port) in facts.taken:
+        elif here in facts.taken and (ap.host_id, *here) not in facts.has:
             text = (
-                f"{address} port {spec.public_port} is in use at {ap.AS.isd_as} by another AS. Choose another port, or "
-                "another address."
+                f"{address} port {spec.public_port} is in use by {facts.taken[here]}, and leads to one machine only. "
+                "Choose another port, or another address."
             )
             yield FieldRuleError("endpoint_taken", text, "public_port", index)
         public.add(here)

@@ -1,13 +1,16 @@
-"""Writes the audit rows of bandwidths: who changed which number from what to what."""
+"""Writes the audit rows: who changed which bandwidth from what to what, and who coordinates a host."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from bandwidth_config import Limits
-from scionlab.models import AttachmentPoint, BandwidthChange, Link, User
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User
+
+ALL_HOSTS = "all hosts"  # subject of a row that is about them all
 
 # Where the request comes from that changes something; None in workers and commands. Set by the web tier, so that no
 # service has to hand it on.
@@ -100,6 +103,64 @@ def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: st
         detail="Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only",
         reason=reason[:200],
     )
+
+
+def host_subject(host: Host) -> str:
+    """Names the host in its rows; labels repeat, host ids do not."""
+    return f"{host}, host id {host.uid}"[-200:]
+
+
+def note_host(host: Host, *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what became of the host, in words. `kind` is one of those about a host."""
+    note_hosts([host], kind=kind, actor=actor, detail=detail, reason=reason)
+
+
+def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
+    """The same of many hosts, in one statement for each thousand."""
+    rows = [
+        BandwidthChange(
+            kind=BandwidthChange.Kind(kind),
+            subject=host_subject(host),
+            actor=actor,
+            **_origin(actor),
+            detail=detail[:200],
+            reason=reason[:200],
+        )
+        for host in hosts
+    ]
+    BandwidthChange.objects.bulk_create(rows, batch_size=1000)
+
+
+def note_all_hosts(*, kind: str, actor: User | None, detail: str) -> None:
+    """The same of all hosts at once."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind(kind), subject=ALL_HOSTS, actor=actor, **_origin(actor), detail=detail[:200]
+    )
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Something that was issued: `kind` is CERTIFICATE or TRC, `subject` names whose or which, `detail` what it is."""
+
+    kind: BandwidthChange.Kind
+    subject: str
+    detail: str
+
+
+def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = "") -> None:
+    """In one statement for each thousand."""
+    rows = [
+        BandwidthChange(
+            kind=one.kind,
+            subject=one.subject[:200],
+            actor=actor,
+            **_origin(actor),
+            detail=one.detail[:200],
+            reason=reason[:200],
+        )
+        for one in issues
+    ]
+    BandwidthChange.objects.bulk_create(rows, batch_size=1000)
 
 
 def _origin(actor: User | None) -> dict[str, str | None]:

@@ -97,6 +97,10 @@ class Changes:
         """Hosts whose configuration is another one although no Link of theirs wants anything new."""
         self._limits_ids |= set(host_ids)
 
+    def note_topologies(self, host_ids: Iterable[int]) -> None:
+        """Hosts whose SCION configuration is another one although no Link of theirs looks different."""
+        self._config_ids |= set(host_ids)
+
     def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
         """Raise the counters, except those of hosts that nobody fetches for (new, or about to be deleted).
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scion_files import COMPLETE, PACKAGES
 from scionlab import selectors
 from scionlab.models import AS, BorderRouter, Host, Interface, IssuedLimits, Link, User
 from scionlab.models.host import new_secret
@@ -43,17 +44,20 @@ def host_bump(*, host_ids: Iterable[int], config: bool = False, limits: bool = F
 
 
 @transaction.atomic
-def hosts_bump(*, config_ids: set[int], limits_ids: set[int]) -> None:
+def hosts_bump(*, config_ids: set[int], limits_ids: set[int], alone_ids: Collection[int] = ()) -> None:
     """Raise H of the ones and L of the others by one each.
 
-    H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS.
+    H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS. Not
+    so for `alone_ids`: files changed there that no other host has (keys of the control service). With H comes the
+    complete configuration, where a host had topology.json alone: SCION restarts there anyway.
     """
-    as_of = allocation.lock_hosts(config_ids | limits_ids)
+    as_of = allocation.lock_hosts({*config_ids, *limits_ids, *alone_ids})
     ases = {as_of[host_id] for host_id in config_ids & as_of.keys()} - {None}
-    config_ids = config_ids | {host_id for host_id, as_id in as_of.items() if as_id in ases}
+    config_ids = config_ids | {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
     all_ids = [host_id for host_id in as_of if host_id in config_ids | limits_ids]
     if config_ids:
-        Host.objects.filter(pk__in=config_ids).update(config_version=F("config_version") + 1)
+        hosts = Host.objects.filter(pk__in=config_ids)
+        hosts.update(config_version=F("config_version") + 1, configuration_format=COMPLETE)
     if limits_ids:
         Host.objects.filter(pk__in=limits_ids).update(limits_version=F("limits_version") + 1)
     for host_id in all_ids:
@@ -183,15 +187,16 @@ def host_set_addresses(
     bind_ip: str | None,
     internal_ip: str | None = None,
     label: str | None = None,
+    scion_packages: str | None = None,
     shown: Values | None = None,
 ) -> None:
-    """Move a host to other addresses, and the interfaces on it along; without `internal_ip` or `label` these stay.
+    """Move a host to other addresses, and the interfaces on it along; what is None of the last three stays.
 
     H rises once for the hosts of its AS, and for those of every AS at the other end of an active Link whose remote
-    address changed; for nobody when the values are those stored, or in no configuration.
+    address changed, or over this host's VPN; for nobody when the values are those stored, or in no configuration.
     `shown`: what the page showed of these values, see `services.stale`.
-    Raises `FieldRuleError` (the rules of addresses, `address_required`, `address_in_use`), `StalePageError`,
-    `Host.DoesNotExist`.
+    Raises `FieldRuleError` (the rules of addresses, `address_required`, `address_in_use`, `scion_packages_unknown`),
+    `StalePageError`, `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)
     new = checked_addresses(public_ipv4, public_ipv6, bind_ip)
@@ -201,6 +206,8 @@ def host_set_addresses(
         new["internal_ip"] = checked_internal_ip(internal_ip, old.AS, host_id=host_id)
     if label is not None:
         new["label"] = label
+    if scion_packages is not None:
+        new["scion_packages"] = _checked_packages(scion_packages)
     stored = values_of(old, tuple(new))
     refuse_stale(shown=shown, stored=stored, wanted=new, last=lambda: last_admin_change(old))
     _check_no_customer_is_there(old, new)
@@ -212,13 +219,25 @@ def host_set_addresses(
         if was is not None and was != becomes:
             moved[was] = (name, becomes)
     config_ids = _move_interfaces(old, moved, new["bind_ip"], remote_hosts)
+    if (new["public_ipv4"] or new["public_ipv6"]) != (old.public_ipv4 or old.public_ipv6):
+        clients = selectors.hosts_of_vpn_clients(host_id)  # each among the hosts locked above, by its Link
+        config_ids |= clients | ({host_id} if clients else set())
     if new.get("internal_ip", old.internal_ip) != old.internal_ip and _is_reached_inside(old, remote_hosts):
+        config_ids.add(host_id)
+    if new.get("scion_packages", old.scion_packages) != old.scion_packages and old.AS_id is not None:
         config_ids.add(host_id)
     for name, value in new.items():
         setattr(old, name, value)
     old.save(update_fields=list(new))
     hosts_bump(config_ids=config_ids, limits_ids=set())
     logger.info("host.addresses host=%s actor=%s", host_id, actor.pk)
+
+
+def _checked_packages(name: str) -> str:
+    if name not in PACKAGES:
+        text = f'"{name[:40]}" are no packages of SCION. Choose one of: {", ".join(PACKAGES)}.'
+        raise FieldRuleError("scion_packages_unknown", text, "scion_packages")
+    return name
 
 
 def _lock_with_peers(host_id: int) -> tuple[Host, dict[int, tuple[int, bool]]]:
@@ -245,7 +264,7 @@ def _is_reached_inside(host: Host, peers: Mapping[int, tuple[int, bool]]) -> boo
 def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> None:
     """The reverse of the rule that a user AS is not at its attachment point's own address."""
     for name, address in new.items():
-        if address is None or name in {"internal_ip", "label"}:
+        if address is None or name in {"internal_ip", "label", "scion_packages"}:
             continue
         there = Link.objects.filter(interface_a__host=host, interface_b__public_ip=address)
         found = there.select_related("interface_b__AS__isd").first()

@@ -12,19 +12,21 @@ from django.db import transaction
 from django.db.models import Q
 
 from bandwidth_config import MAX_PORT, RuleError, check_bandwidth
+from scion_files import link_mtu_bytes
 from scionlab import selectors
 from scionlab.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Interface, Link, User
 from scionlab.models.link import is_user_as
 from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes, read_links, view_of
+from scionlab.services.deleted_host import hosts_bury
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
 from scionlab.services.host_addresses import check_has_public_address, checked_addresses, checked_internal_ip
 from scionlab.services.link import check_infrastructure_bandwidth
 from scionlab.services.stale import Values, last_admin_change, refuse_stale
-
-IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+from scionlab.services.trust_chain import as_equip, as_role_changed, own_keys_make
+from scionlab.services.vpn import vpn_keys_make
 
 # Links between infrastructure ASes are not limited: this is what link_info.json says of them (DOMAIN section 3).
 INFRASTRUCTURE_BANDWIDTH_KBIT = 1_000_000
@@ -41,9 +43,14 @@ def isd_create(*, isd_id: int, label: str = "") -> ISD:
 
 def _isd(isd_id: int, label: str = "") -> tuple[ISD, bool]:
     """The ISD, and whether it was made just now. Raises `RuleError` (`isd_range`)."""
+    check_isd_id(isd_id)
+    return ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
+
+
+def check_isd_id(isd_id: int) -> None:
+    """Raises `RuleError` (`isd_range`)."""
     if not 1 <= isd_id <= MAX_ISD:
         raise RuleError("isd_range", f"ISD {isd_id} is outside 1 to {MAX_ISD}. Choose a number in that range.")
-    return ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
 
 
 def check_infrastructure_as_id(as_id: int) -> None:
@@ -68,11 +75,13 @@ def infrastructure_as_create(
     public_ipv6: str | None = None,
     bind_ip: str | None = None,
     internal_ip: str = "127.0.0.1",
+    actor: User | None = None,
 ) -> AS:
-    """An AS with one host and one border router on it; `as_text` like `ffaa:0:1107`. The ISD is made when it is new.
+    """An AS with one host and one border router on it, and its keys; `as_text` like `ffaa:0:1107`. The ISD is made when
+    it is new, and a core AS makes a TRC.
 
     Raises `RuleError`: `as_id_invalid`, `as_id_zero`, `as_id_for_users`, `as_id_taken`, `isd_range`,
-    `address_required`, and those of `check_underlay_address`.
+    `address_required`, and those of `check_underlay_address` and `isd_settle`.
     """
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
@@ -87,6 +96,7 @@ def infrastructure_as_create(
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host)
+    as_equip(as_, actor=actor)
     return as_
 
 
@@ -121,12 +131,13 @@ def attachment_point_create(
     return ap
 
 
-def check_subnet(subnet: str) -> IPNetwork:
-    """Raises `RuleError` (`subnet_invalid`, `subnet_too_small`)."""
+def check_subnet(subnet: str) -> ipaddress.IPv4Network:
+    """IPv4: what OpenVPN's `ifconfig-push` gives out. Raises `RuleError` (`subnet_invalid`, `subnet_too_small`)."""
     try:
-        network = ipaddress.ip_network(subnet)
+        network = ipaddress.IPv4Network(subnet)
     except ValueError as exc:
-        raise RuleError("subnet_invalid", f'"{subnet[:43]}" is not a network. Write one like 10.10.1.0/24.') from exc
+        text = f'"{subnet[:43]}" is not an IPv4 network. Write one like 10.10.1.0/24.'
+        raise RuleError("subnet_invalid", text) from exc
     if network.num_addresses < 4:  # the network, the server, one client, and IPv4's broadcast
         raise RuleError(
             "subnet_too_small", f"{subnet} has no room for a server and a client. Choose a subnet like 10.10.1.0/24."
@@ -134,25 +145,47 @@ def check_subnet(subnet: str) -> IPNetwork:
     return network
 
 
-@transaction.atomic
-def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
-    """The VPN server of an attachment point's host; it has the subnet's first address. Raises `RuleError`
-    (`subnet_invalid`, `subnet_too_small`, `vpn_port_range`, `vpn_exists`)."""
-    network = check_subnet(subnet)
+def check_vpn_port(server_port: int) -> None:
+    """Raises `FieldRuleError` (`vpn_port_range`)."""
     if not 1 <= server_port <= MAX_PORT:
         text = f"Port {server_port} is outside 1 to {MAX_PORT}. OpenVPN's own is 1194."
         raise FieldRuleError("vpn_port_range", text, "server_port")
-    allocation.lock_attachment_points_of_hosts([host.pk])
-    if VPN.objects.filter(host=host).exists():
-        raise RuleError("vpn_exists", f"{host} has a VPN server already. Delete that one first.")
-    return VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
 
 
 @transaction.atomic
-def infrastructure_as_update(*, as_id: int, label: str, is_core: bool, shown: Values | None = None) -> AS:
-    """Renames the AS (`as_id` is its primary key), or makes it core or not: its topology says so, hence H of its hosts
-    rises then. `shown`: what the page showed, see `services.stale`.
-    Raises `RuleError` (`core_link_needs_core_ases`), `StalePageError`, `AS.DoesNotExist`."""
+def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
+    """The VPN server of an attachment point's host, with its keys; it has the subnet's first address. Raises
+    `RuleError` (`subnet_invalid`, `subnet_too_small`, `subnet_taken`, `vpn_port_range`, `vpn_exists`)."""
+    network = check_subnet(subnet)
+    check_vpn_port(server_port)
+    allocation.lock_attachment_points_of_hosts([host.pk])
+    if VPN.objects.filter(host=host).exists():
+        raise RuleError("vpn_exists", f"{host} has a VPN server already. Delete that one first.")
+    _refuse_overlap(network)
+    vpn = VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
+    vpn_keys_make(vpn)
+    return vpn
+
+
+def _refuse_overlap(network: ipaddress.IPv4Network) -> None:
+    for other in VPN.objects.select_related("host__AS__isd").order_by("pk"):
+        theirs = ipaddress.ip_network(other.subnet)
+        if theirs.version == network.version and network.overlaps(theirs):
+            raise RuleError(
+                "subnet_taken",
+                f"{network} overlaps {other}: a host in both would not know through which to send. Choose another "
+                "subnet, like 10.10.7.0/24.",
+            )
+
+
+@transaction.atomic
+def infrastructure_as_update(
+    *, as_id: int, label: str, is_core: bool, shown: Values | None = None, actor: User | None = None
+) -> AS:
+    """Renames the AS (`as_id` is its primary key), or makes it core or not: a TRC and its topology say so, hence H of
+    its hosts rises then. `shown`: what the page showed, see `services.stale`.
+    Raises `RuleError` (`core_link_needs_core_ases`, those of `isd_settle`), `StalePageError`, `AS.DoesNotExist`."""
+    allocation.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
     allocation.lock_as(as_id)
     as_ = AS.objects.select_related("isd").get(pk=as_id)
     refuse_stale(
@@ -168,19 +201,26 @@ def infrastructure_as_update(*, as_id: int, label: str, is_core: bool, shown: Va
     as_.label, as_.is_core = label, is_core
     as_.save(update_fields=["label", "is_core"])
     if is_changed:
+        as_role_changed(as_, actor=actor)
+        own_keys_make([as_], actor=actor)
         host_bump(host_ids=list(as_.hosts.values_list("pk", flat=True)), config=True)
     return as_
 
 
 @transaction.atomic
-def infrastructure_as_delete(*, as_id: int) -> None:
-    """Deletes the AS with its hosts. Raises `RuleError` (`as_has_links`, `link_of_user_as`), `AS.DoesNotExist`."""
+def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
+    """Deletes the AS with its hosts and keys; a TRC without it follows a core AS. Raises `RuleError` (`as_has_links`,
+    `link_of_user_as`, those of `isd_settle`), `AS.DoesNotExist`."""
+    allocation.lock_isd(AS.objects.values_list("isd", flat=True).get(pk=as_id))
     allocation.lock_ases([as_id])  # nobody is attaching there
     as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)
     if is_user_as(as_):
         raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it among the user ASes.")
     _refuse_with_links(as_, "the AS")
+    hosts_bury(as_.pk)
     as_.delete()
+    if as_.is_core:
+        as_role_changed(as_, actor=actor)
 
 
 @transaction.atomic
@@ -242,7 +282,7 @@ def infrastructure_link_create(
     else IPv6. H of all hosts of both ASes rises.
     Raises `RuleError`, those about one end with its field (`router_a`, `router_b`): `link_to_itself`,
     `link_of_user_as`, `core_link_needs_core_ases`, `infrastructure_bandwidth`, `host_missing`, `router_elsewhere`,
-    `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
+    `router_of_vpn`, `address_family`, `interface_ids_exhausted`, `ports_exhausted`.
     """
     allocation.lock_ases({a.pk, b.pk})
     _check_infrastructure_link(a, b, type, bandwidth_kbit)
@@ -253,6 +293,7 @@ def infrastructure_link_create(
         interface_b=_interface_create(b, end_b, ip_b),
         type=type,
         bandwidth_kbit=bandwidth_kbit,
+        mtu=link_mtu_bytes(ip_a),
     )
     changes = Changes()
     changes.note(link.pk, None, view_of(link))
@@ -308,13 +349,16 @@ def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
 
 def _router_of(as_: AS, router: BorderRouter | None, field: str) -> BorderRouter:
     """The border router on which the Link ends, with its host as it is now that the AS is locked."""
-    routers = BorderRouter.objects.select_related("host").filter(host__AS=as_)
+    routers = BorderRouter.objects.select_related("host").filter(host__AS=as_, vpn=None)
     if router is None:
         host = _first_host(as_)
         found = routers.filter(host=host).order_by("number").first()
         number = allocation.free_border_router_number
         return found or BorderRouter.objects.create(host=host, number=number(as_.pk))
     chosen = routers.filter(pk=router.pk).first()
+    if router.vpn_id is not None:
+        text = f"{router} is for the Links over {router.vpn}. Choose another border router."
+        raise FieldRuleError("router_of_vpn", text, field)
     if chosen is None:
         raise FieldRuleError("router_elsewhere", f"{router} is not in {as_}. Choose a border router there.", field)
     return chosen

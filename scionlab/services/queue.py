@@ -24,6 +24,7 @@ RENDER_HOST: Final = "scionlab.tasks.render_host"
 FAN_OUT_DEFAULTS: Final = "scionlab.tasks.fan_out_defaults"
 SEND_MAIL: Final = "scionlab.tasks.send_mail"
 ANSWER_ACCOUNT_REQUEST: Final = "scionlab.tasks.answer_account_request"
+RENEW_KEYS: Final = "scionlab.tasks.renew_keys"
 
 # One more try at once, for a pooled connection that the broker closed; then the sweep is soon enough.
 _RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}

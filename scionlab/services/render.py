@@ -1,14 +1,15 @@
 """Hosts' configurations as bytes, rendered ahead of the poll and kept in the cache.
 
-A configuration is a function of (uid, G, H, L, secret, signing keys, address of this service). The cache holds the
-newest one of each host, with a hash of these beside it: one that does not fit any more is not found, and is replaced.
+A configuration is a function of (uid, G, H, L, secret, signing keys, address of this service): whatever else it has
+changes with H or L alone. The cache holds the newest one of each host, with a hash of these beside it: one that does
+not fit any more is not found, and is replaced. It is encrypted there, for it has private keys.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.conf import settings
 from django.core.cache import cache
@@ -16,18 +17,21 @@ from django.db import transaction
 from redis.exceptions import RedisError
 
 import config_tar
+from bandwidth_config import RuleError
 from config_tar import KeyRing
 from scionlab import selectors
 from scionlab.metrics.names import RENDERS
 from scionlab.models import Host, UserAS
+from scionlab.services.host_files import trust_files, vpn_files
 from scionlab.services.issued import digest_in, is_issued, issued_note
+from scionlab.services.secrets_box import opened, sealed
 from scionlab.services.signing import key_ring
 from scionlab.services.user_download import build_user_download
 
 logger = logging.getLogger(__name__)
 
 CACHE_TIMEOUT_S = 3600  # of hosts that are gone, or ask no more; a current one is rendered again when it fell out
-_FORMAT = "6"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "7"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,13 @@ def _render(host_id: int) -> Rendered:
 def _issue(host: Host, generation: int, keys: KeyRing) -> dict[str, bytes]:
     """The files of the host, which is locked, with a note of the limits that it is given by them."""
     members = config_tar.host_members(
-        host, generation=generation, site_url=settings.SITE_URL, keys=keys, as_hosts=_hosts_of_as(host)
+        host,
+        generation=generation,
+        site_url=settings.SITE_URL,
+        keys=keys,
+        as_hosts=_hosts_of_as(host),
+        trust_files=trust_files(host),
+        vpn_files=vpn_files(host),
     )
     digest = digest_in(members)
     if digest:
@@ -161,11 +171,15 @@ def _cached(host: Host, generation: int, keys: KeyRing) -> Rendered | None:
     version = (generation, host.config_version, host.limits_version)
     if found.limits_digest and not is_issued(host_id=host.pk, version=version, digest=found.limits_digest):
         return None
-    return found
+    try:
+        return replace(found, content=opened(found.content.decode("ascii"), "A cached configuration"))
+    except RuleError:  # SIGNING_SECRET was changed since: rendered again
+        return None
 
 
 def _store(host: Host, rendered: Rendered) -> None:
     try:
-        cache.set(_name(host), rendered, CACHE_TIMEOUT_S)
+        sealed_content = sealed(rendered.content).encode("ascii")
+        cache.set(_name(host), replace(rendered, content=sealed_content), CACHE_TIMEOUT_S)
     except RedisError as exc:
         logger.warning("render.cache_unreachable error=%r", exc)

@@ -16,8 +16,9 @@ from django.conf import settings
 from django.db.models import CharField, Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Cast, Concat
 
-from scionlab.models import AccountRequest, ApiRequest, ApiToken, BulkChange, EnrolmentToken, Link, Mail
+from scionlab.models import AccountRequest, ApiRequest, ApiToken, BulkChange, DeletedHost, EnrolmentToken, Link, Mail
 from scionlab.services.bulk import PREVIEW_KEPT
+from scionlab.services.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
 from scionlab.services.idempotency import KEPT_FOR
 
 REQUESTS_KEPT: Final = timedelta(days=7)  # they have addresses of people who never became users
@@ -43,6 +44,7 @@ def table() -> list[Kept]:
         Kept(EnrolmentToken, "expires_at", used),
         Kept(ApiToken, "expires_at", used),
         Kept(ApiRequest, "created_at", KEPT_FOR),
+        Kept(DeletedHost, "deleted_at", DELETED_HOST_KEPT),
         Kept(BulkChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
     ]
 

@@ -7,16 +7,12 @@ writes hold the row of `ServiceState`: two at once can neither make two first ke
 from __future__ import annotations
 
 import base64
-import functools
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -26,6 +22,7 @@ from bandwidth_config import RuleError
 from config_tar import CONTEXT, KeyRing, Signer, key_id_of
 from scionlab.models import EnrolmentToken, Host, ServiceState, SigningKey, User
 from scionlab.retry import retried
+from scionlab.services import secrets_box
 from scionlab.services.host import host_bump
 
 logger = logging.getLogger(__name__)
@@ -176,15 +173,15 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
     logger.warning("signing_key.revoked key_id=%s actor=%s", key_id, _name(actor))
 
 
+@retried
 @transaction.atomic
 def signing_keys_rewrap() -> int:
-    """Encrypt every private part with the newest SIGNING_SECRET. Returns how many; raises as `key_ring`."""
+    """Encrypt every secret of the service, those of the testbed's ASes too, with the newest SIGNING_SECRET.
+
+    Returns how many. Raises `RuleError` (`secret_unreadable`).
+    """
     _lock()
-    keys = list(SigningKey.objects.all())
-    for key in keys:
-        key.private_encrypted = _box().encrypt(_private_bytes(key)).decode("ascii")
-    SigningKey.objects.bulk_update(keys, ["private_encrypted"])
-    return len(keys)
+    return secrets_box.rewrap()
 
 
 def _is_last(key: SigningKey) -> bool:
@@ -204,7 +201,7 @@ def _make(actor: User | None) -> SigningKey:
     key = SigningKey.objects.create(
         key_id=key_id_of(public),
         public_key=base64.b64encode(public).decode("ascii"),
-        private_encrypted=_box().encrypt(private.private_bytes_raw()).decode("ascii"),
+        private_encrypted=secrets_box.sealed(private.private_bytes_raw()),
         created_at=now,
         not_after=end,
     )
@@ -236,13 +233,9 @@ def _signer(key: SigningKey) -> Signer:
 
 def _private_bytes(key: SigningKey) -> bytes:
     try:
-        return _box().decrypt(key.private_encrypted.encode("ascii"))
-    except InvalidToken as exc:
-        raise RuleError(
-            "signing_key_unreadable",
-            f"The signing key {key.key_id} cannot be decrypted: SIGNING_SECRET is not the one it was encrypted with. "
-            "Set that one again (beside a new one: SIGNING_SECRET_FALLBACKS).",
-        ) from exc
+        return secrets_box.opened(key.private_encrypted, f"The signing key {key.key_id}")
+    except RuleError as exc:
+        raise RuleError("signing_key_unreadable", exc.message) from exc
 
 
 def _is_readable(key: SigningKey) -> bool:
@@ -251,20 +244,3 @@ def _is_readable(key: SigningKey) -> bool:
     except RuleError:
         return False
     return True
-
-
-def _box() -> MultiFernet:
-    return _box_of((settings.SIGNING_SECRET, *settings.SIGNING_SECRET_FALLBACKS))
-
-
-@functools.lru_cache(maxsize=4)
-def _box_of(secrets: tuple[str, ...]) -> MultiFernet:
-    """Encrypts with the first secret, decrypts with any."""
-
-    def fernet(secret: str) -> Fernet:
-        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"scionlab signing keys/1").derive(
-            secret.encode()
-        )
-        return Fernet(base64.urlsafe_b64encode(derived))
-
-    return MultiFernet([fernet(secret) for secret in secrets])

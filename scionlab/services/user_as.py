@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from django.db import transaction
 
-from scionlab.models import AttachmentPoint, BorderRouter, Host, Link, User, UserAS
+from bandwidth_config import RuleError
+from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
 from scionlab.services import allocation, audit
 from scionlab.services.attachments import (
     DEFAULT_PORT,
@@ -17,14 +18,18 @@ from scionlab.services.attachments import (
     attachment_point_id,
     check_attachments,
     provider_links,
+    public_addresses,
     raise_first,
+    spec_of,
 )
 from scionlab.services.changes import Changes, read_links, view_of
+from scionlab.services.deleted_host import hosts_bury
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.policy import settle_default
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 from scionlab.services.stale import Value, Values, last_change_of_user_as, note_change, refuse_stale
 from scionlab.services.timed_limit import DEACTIVATED, timed_limits_end
+from scionlab.services.trust_chain import as_equip
 from scionlab.services.wiring import drop_unused_vpn_clients, link_add, link_remove, links_edit
 
 __all__ = [
@@ -68,17 +73,19 @@ def user_as_create(
     attachments: Sequence[AttachmentSpec],
     as_id: int | None = None,
 ) -> UserAS:
-    """Make a user AS with its host and border router and one provider Link per attachment.
+    """Make a user AS with its host, its border routers and keys, and one provider Link per attachment.
 
     `as_id` None: the smallest number that is free; another one is for seeds and laboratories, and must be free.
     H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an
-    attachment point or VPN that is full, an id that is not for user ASes or is taken).
+    attachment point or VPN that is full, an id that is not for user ASes or is taken) or `RuleError`
+    (`keys_unavailable`).
     """
     allocation.lock_as_ids()
     check_quota(allocation.lock_user(owner.pk))
     changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
+    allocation.lock_addresses(public_addresses(attachments))
     _check_fields(label, installation_type)
-    raise_first(check_attachments(attachments, user_as=None))
+    raise_first(check_attachments(attachments, user_as=None, installation_type=installation_type, reader=actor))
     user_as = UserAS.objects.create(
         isd=AttachmentPoint.objects.get(pk=attachments[0].attachment_point_id).AS.isd,
         as_id=allocation.free_user_as_id() if as_id is None else allocation.checked_user_as_id(as_id),
@@ -87,6 +94,7 @@ def user_as_create(
         installation_type=installation_type,
     )
     host = _host_of(user_as)
+    _equip(user_as, actor)
     _add(user_as, host, list(enumerate(attachments)), actor=actor, changes=changes)
     changes.carry_out(without_hosts=frozenset({host.pk}))  # nobody has fetched anything of a new host
     queue_after_commit(RENDER_HOST, host.pk)
@@ -113,15 +121,17 @@ def user_as_update(
     user_as, changes = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
     stored, wanted = values_of_user_as(user_as), _values(label, installation_type, attachments)
     refuse_stale(shown=shown, stored=stored, wanted=wanted, last=lambda: last_change_of_user_as(user_as.pk))
+    allocation.lock_addresses(public_addresses(attachments))
     _check_fields(label, installation_type)
-    raise_first(check_attachments(attachments, user_as=user_as))
+    raise_first(check_attachments(attachments, user_as=user_as, installation_type=installation_type, reader=actor))
+    was_installation_type = user_as.installation_type
     user_as.label, user_as.installation_type = label, installation_type
     user_as.save(update_fields=["label", "installation_type"])
     kept = _remove_others(user_as, attachments, actor, changes)
     host = _host_of(user_as)
     edits = [(index, spec, kept[spec.link_id]) for index, spec in enumerate(attachments) if spec.link_id in kept]
     were = [(link.requested, link.active, view_of(link)) for _, _, link in edits]
-    links_edit(edits)
+    links_edit(edits, installation_type=installation_type, was_installation_type=was_installation_type)
     for (_, _, link), (old, was_active, before) in zip(edits, were, strict=True):
         audit.note_link(link, actor=actor, old=old, new=link.requested)
         if was_active and not link.active:
@@ -184,6 +194,7 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     _remove_others(user_as, [], actor, changes)
     changes.carry_out(without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))
     name = user_as.isd_as
+    hosts_bury(user_as.pk)
     user_as.delete()
     logger.info("user_as.deleted as=%s actor=%s", name, actor and actor.pk)
 
@@ -196,8 +207,9 @@ def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> d
 
     A page gives the `links` that it shows: read once more, they might be newer than what stands there.
     """
-    specs = [_spec_of(link) for link in (provider_links(user_as) if links is None else links)]
-    return _values(user_as.label, user_as.installation_type, specs)
+    kind = user_as.installation_type
+    specs = [spec_of(link, kind) for link in (provider_links(user_as) if links is None else links)]
+    return _values(user_as.label, kind, specs)
 
 
 def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
@@ -205,22 +217,6 @@ def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
     so it decides nothing."""
     stored = values_of_user_as(UserAS.objects.get(pk=user_as.pk))
     refuse_stale(shown=shown, stored=stored, wanted={}, last=lambda: last_change_of_user_as(user_as.pk))
-
-
-def _spec_of(link: Link) -> AttachmentSpec:
-    end = link.interface_b
-    return AttachmentSpec(
-        attachment_point_id=attachment_point_id(link) or 0,
-        use_vpn=end.vpn_client_id is not None,
-        public_ip=end.public_ip,
-        public_port=end.public_port,
-        bandwidth_kbit=link.bandwidth_kbit,
-        from_user_kbit=link.from_user_kbit,
-        bind_ip=end.bind_ip,
-        bind_port=end.bind_port,
-        link_id=link.pk,
-        active=link.active,
-    )
 
 
 def _values(label: str, installation_type: str, specs: Sequence[AttachmentSpec]) -> dict[str, Value]:
@@ -289,11 +285,19 @@ def _links(user_as: UserAS) -> list[Link]:
 
 def _host_of(user_as: UserAS) -> Host:
     host = user_as.hosts.order_by("pk").first()
-    if host is None:
-        host = Host.objects.create(AS=user_as, label=user_as.label)
-    if not host.border_routers.exists():
-        BorderRouter.objects.create(host=host, number=1)
-    return host
+    return Host.objects.create(AS=user_as, label=user_as.label) if host is None else host
+
+
+def _equip(user_as: UserAS, actor: User | None) -> None:
+    """Raises `RuleError` (`keys_unavailable`): what is wrong is the administrators' business."""
+    try:
+        as_equip(user_as, actor=actor)
+    except RuleError as exc:
+        logger.error("user_as.not_equipped as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
+        text = (
+            "The keys of the testbed cannot be used now: an administrator has to correct something. Nothing was saved."
+        )
+        raise RuleError("keys_unavailable", text) from exc
 
 
 def _add(

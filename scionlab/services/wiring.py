@@ -10,53 +10,67 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 
 from bandwidth_config import MIN_PORT, RuleError
+from scion_files import MTU_BYTES, MTU_OVER_IPV6_BYTES, link_mtu_bytes
 from scionlab import selectors
 from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient
 from scionlab.services import allocation
-from scionlab.services.attachments import AttachmentSpec, limits_of
+from scionlab.services.attachments import AttachmentSpec, bind_ip_of, limits_of, socket_of, spec_of
+from scionlab.services.changes import view_of
 from scionlab.services.errors import FieldRuleError
+from scionlab.services.vpn import vpn_client_for
 
 
 def link_add(user_as: UserAS, host: Host, spec: AttachmentSpec, *, index: int) -> Link:
     """Attach the AS as `spec` says.
 
-    Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`, `vpn_full`).
+    Raises `FieldRuleError` (`interface_ids_exhausted`, `ports_exhausted`, `border_routers_exhausted`, `vpn_full`).
     """
     ap = _attachment_point(spec)
-    far = Interface(AS=user_as, host=host, border_router=_router(host))
-    near = Interface(AS=ap.AS, host=ap.host, border_router=_router(ap.host))
-    _set_user_side(far, ap, spec, index)
+    far, near = Interface(AS=user_as, host=host), Interface(AS=ap.AS, host=ap.host)
+    _set_user_side(far, ap, spec, index, user_as.installation_type)
     _set_ap_address(near, ap, far)
+    _set_routers(near, far, ap, index)
     with _told_of(index):
         far.interface_id = allocation.free_interface_id(user_as)
         near.interface_id = allocation.free_interface_id(ap.AS)
         near.public_port = allocation.free_port(ap.host, near.public_ip)
     near.save()
     far.save()
-    link = Link(interface_a=near, interface_b=far, type=Link.Type.PROVIDER, active=spec.active)
+    mtu = link_mtu_bytes(far.public_ip)
+    link = Link(interface_a=near, interface_b=far, type=Link.Type.PROVIDER, active=spec.active, mtu=mtu)
     _set_limits(link, ap, spec)
     link.save()
     return link
 
 
-def links_edit(edits: Sequence[tuple[int, AttachmentSpec, Link]]) -> None:
+def links_edit(
+    edits: Sequence[tuple[int, AttachmentSpec, Link]], *, installation_type: str, was_installation_type: str
+) -> None:
     """Make each Link what its spec says, at the attachment point where it is; with the index of the attachment.
 
     Interface ids stay, and so do ports of the attachment point, unless the Link goes to another of its addresses where
-    somebody has the port. Links may exchange their addresses and ports. Raises `FieldRuleError` (`ports_exhausted`,
-    `vpn_full`).
+    somebody has the port. Links may exchange their addresses and ports. One whose end is asked for as it was keeps its
+    addresses and border routers, though a new one would get others, and its MTU: so nobody's SCION restarts because
+    rules changed. Raises `FieldRuleError` (`ports_exhausted`, `border_routers_exhausted`, `vpn_full`).
     """
     moving: list[Interface] = []
     for index, spec, link in edits:
         near, far = link.interface_a, link.interface_b
         was_near, was_far = near.public_ip, (far.public_ip, far.public_port)
+        before = view_of(link)
         ap = _attachment_point(spec)
-        _set_user_side(far, ap, spec, index)
-        _set_ap_address(near, ap, far)
+        was = socket_of(spec_of(link, was_installation_type), was_installation_type)
+        if socket_of(spec, installation_type) != was:
+            _set_user_side(far, ap, spec, index, installation_type)
+            _set_ap_address(near, ap, far)
+            _set_routers(near, far, ap, index)
         moving += [far] if (far.public_ip, far.public_port) != was_far else []
         moving += [near] if near.public_ip != was_near else []
         _set_limits(link, ap, spec)
         link.active = spec.active
+        after = view_of(link)
+        if before is None or after is None or before.views != after.views:
+            link.mtu = _fitting_mtu_bytes(link)
     _park(moving)
     for index, _, link in edits:
         near, far = link.interface_a, link.interface_b
@@ -65,7 +79,7 @@ def links_edit(edits: Sequence[tuple[int, AttachmentSpec, Link]]) -> None:
                 near.public_port = allocation.free_port(near.host, near.public_ip)
         near.save()
         far.save()
-        link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit"])
+        link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit", "mtu"])
 
 
 def link_remove(link: Link) -> None:
@@ -74,8 +88,10 @@ def link_remove(link: Link) -> None:
 
 
 def drop_unused_vpn_clients(host: Host) -> None:
-    """To be called when all Links of the host are stored: a Link that is new may have the address of one that went."""
+    """With their border routers. To be called when all Links of the host are stored: a Link that is new may have the
+    address of one that went."""
     VPNClient.objects.filter(host=host, interfaces=None).delete()
+    BorderRouter.objects.filter(host=host, vpn__isnull=False, interfaces=None).exclude(vpn__host=host).delete()
 
 
 def _park(ends: Sequence[Interface]) -> None:
@@ -97,10 +113,12 @@ def _set_limits(link: Link, ap: AttachmentPoint, spec: AttachmentSpec) -> None:
     link.from_user_kbit = None if limits.is_symmetric else limits.from_user_kbit
 
 
-def _set_user_side(far: Interface, ap: AttachmentPoint, spec: AttachmentSpec, index: int) -> None:
+def _set_user_side(
+    far: Interface, ap: AttachmentPoint, spec: AttachmentSpec, index: int, installation_type: str
+) -> None:
     far.public_port = spec.public_port
     if spec.use_vpn:
-        client = allocation.vpn_client_for(ap.host.vpn, far.host)
+        client = vpn_client_for(ap.host.vpn, far.host)
         if client is None:
             text = (
                 f"All addresses of the VPN of {ap.AS.isd_as} ({ap.host.vpn.subnet}) are in use. Give a public IP, or "
@@ -110,13 +128,22 @@ def _set_user_side(far: Interface, ap: AttachmentPoint, spec: AttachmentSpec, in
         far.vpn_client, far.public_ip, far.bind_ip, far.bind_port = client, client.ip, None, None
     else:
         far.vpn_client, far.public_ip = None, str(ipaddress.ip_address(spec.public_ip or ""))
-        far.bind_ip = str(ipaddress.ip_address(spec.bind_ip)) if spec.bind_ip else None
+        far.bind_ip = bind_ip_of(spec, installation_type)
         far.bind_port = spec.bind_port
 
 
 def _set_ap_address(near: Interface, ap: AttachmentPoint, far: Interface) -> None:
     near.public_ip = _address_of(ap, far)
     near.bind_ip = None if far.vpn_client_id else allocation.bind_ip_for(near.public_ip, ap.host.bind_ip)
+
+
+def _set_routers(near: Interface, far: Interface, ap: AttachmentPoint, index: int) -> None:
+    """A router that fits stays: an AP may have several."""
+    vpn = ap.host.vpn if far.vpn_client_id else None
+    with _told_of(index):
+        for end in (near, far):
+            if end.border_router_id is None or end.border_router.vpn != vpn:
+                end.border_router = allocation.border_router_for(end, vpn)
 
 
 @contextlib.contextmanager
@@ -141,5 +168,7 @@ def _address_of(ap: AttachmentPoint, far: Interface) -> str:
     return address
 
 
-def _router(host: Host) -> BorderRouter:
-    return host.border_routers.order_by("number").first() or BorderRouter.objects.create(host=host, number=1)
+def _fitting_mtu_bytes(link: Link) -> int:
+    """One that is neither of ours was chosen by somebody, and is only lowered."""
+    fitting = link_mtu_bytes(link.interface_b.public_ip)
+    return fitting if link.mtu in {MTU_BYTES, MTU_OVER_IPV6_BYTES} else min(link.mtu, fitting)

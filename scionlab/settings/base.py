@@ -126,8 +126,10 @@ CELERY_BEAT_SCHEDULE = {
         "find_notices": 60,
         "forget_old_rows": 3600,
         "forget_sessions": 86_400,
+        "complete_configurations": 86_400,
         "retire_timed_limits": 3600,
         "rotate_signing_keys": 3600,
+        "renew_keys": 3600,
         "sweep": SWEEP_INTERVAL_S,
     }.items()
 }

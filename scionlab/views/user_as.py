@@ -13,14 +13,17 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
+from scion_files import COMPLETE
 from scionlab import selectors
 from scionlab.conflict import conflict_of
 from scionlab.consequences import snapshot
 from scionlab.editor import UserASEditor
 from scionlab.forms import AttachmentForm, Choice, Problem
 from scionlab.models import UserAS
+from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.presenters import LinkPanel, is_live, statuses_of
+from scionlab.services.installed import effect_of
 from scionlab.services.render import user_download
 from scionlab.services.stale import StalePageError
 from scionlab.services.user_as import (
@@ -60,10 +63,22 @@ def user_as_detail(request: PageRequest, pk: int) -> HttpResponse:
         "rows": [LinkPanel(status, now, spark=sparks.get(status.link.pk)) for status in statuses],
         "live": request.path,
         "every_s": 2 if is_live(statuses) else 10,
+        **_scion_files(user_as),
         "is_active": any(status.link.active for status in statuses),
         "now": now,
     }
     return render(request, "user_as/detail.html", context)
+
+
+def _scion_files(user_as: UserAS) -> dict[str, Any]:
+    """Who coordinates the SCION files of its host, and what would become of them."""
+    host = selectors.hosts_of([user_as]).get(user_as.pk)
+    if host is None:
+        return {}
+    state = files_state(host)
+    effect = effect_of(host, host.installed_files) if state in {"other", "taken_over"} else None
+    is_complete = host.limits_only or host.configuration_format >= COMPLETE
+    return {"files": state, "files_words": FILES_WORDS[state], "effect": effect, "lacks_files": not is_complete}
 
 
 # --- create and edit ------------------------------------------------------------------------------------------
@@ -76,7 +91,7 @@ def user_as_new(request: PageRequest) -> HttpResponse:
     if request.method != "POST":
         return _editor(request, _typed_before(request, choices, None) or UserASEditor.blank(choices))
     editor = _posted(request, choices, user_as=None)
-    if "save" in request.POST and editor.is_valid():
+    if "save" in request.POST and editor.is_valid(reader=request.user):
         try:
             user_as = user_as_create(owner=request.user, actor=request.user, **editor.values())
         except RuleError as exc:
@@ -101,7 +116,7 @@ def user_as_edit(request: PageRequest, pk: int) -> HttpResponse:
         return _editor(request, editor)
     before = snapshot(user_as)
     try:
-        if editor.is_valid():
+        if editor.is_valid(reader=request.user):
             user_as_update(user_as_id=user_as.pk, actor=request.user, shown=editor.shown_values(), **editor.values())
             say_saved(request, user_as, before)
             return redirect("user_as_detail", pk=user_as.pk)

@@ -12,6 +12,7 @@ from django.db import connection, models
 
 from scionlab.models import (
     AS,
+    ISD,
     AccountRequest,
     ApiRequest,
     AttachmentPoint,
@@ -40,6 +41,7 @@ ORDER: list[type[models.Model]] = [
     BandwidthPolicy,
     ServiceState,
     User,
+    ISD,
     AS,
     AttachmentPoint,
     Link,

@@ -35,8 +35,9 @@ def failures(results: list[Any]) -> list[Exception]:
 def test_two_creates_at_two_attachment_points_get_two_as_ids(
     owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
 ) -> None:
+    other = spec(ap_b, public_ip="198.51.100.8")
     meeting = meet_in(allocation, "free_user_as_id")
-    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, spec(ap_b)))
+    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, other))
     assert failures(made) == []
     assert not meeting.met, "the second waits for the lock before it looks"
     assert sorted(one.isd_as for one in made) == ["17-ffaa:1:1", "17-ffaa:1:2"]
@@ -52,8 +53,9 @@ def test_without_the_lock_on_as_ids_one_of_them_fails(
     without_lock: WithoutLock,
 ) -> None:
     without_lock(allocation, "lock_as_ids")
+    other = spec(ap_b, public_ip="198.51.100.8")
     meeting = meet_in(allocation, "free_user_as_id")
-    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, spec(ap_b)))
+    made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, other))
     assert meeting.met
     assert [type(one) for one in failures(made)] == [IntegrityError]
 
@@ -75,7 +77,7 @@ def _add(link_of: UserAS, ap: AttachmentPoint, port: int) -> UserAS:
     ]
     added = spec(ap, public_ip=kept[0].public_ip, public_port=port)
     return user_as_update(
-        user_as_id=link_of.pk, actor=None, label="", installation_type="vm", attachments=[*kept, added]
+        user_as_id=link_of.pk, actor=None, label="", installation_type="dedicated", attachments=[*kept, added]
     )
 
 
@@ -123,7 +125,7 @@ def _take_last(what: str, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch) 
 
     def move_into_the_vpn(one: UserAS) -> UserAS:
         into = [spec(ap, use_vpn=True, link_id=links_of(one)[0].pk)]
-        return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="vm", attachments=into)
+        return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="dedicated", attachments=into)
 
     return move_into_the_vpn
 
@@ -190,6 +192,7 @@ def test_without_the_lock_both_get_it(
     other numbers would hide that by chance, so these numbers are given out without looking."""
     first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
     without_lock(allocation, "lock_attachment_points")
+    without_lock(allocation, "lock_addresses")
     for name, start in (("free_interface_id", 100), ("free_port", 60_000)):
         numbers = itertools.count(start)
         monkeypatch.setattr(allocation, name, lambda *_args, numbers=numbers: next(numbers))
@@ -199,9 +202,47 @@ def test_without_the_lock_both_get_it(
     assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
 
 
+def _behind_one_nat(people: list[User], aps: list[AttachmentPoint]) -> list[Callable[[], UserAS]]:
+    """ASes of two people that exist move behind one NAT, each at an attachment point of its own."""
+    ases = [
+        attach(person, spec(ap, public_ip=f"198.51.100.{number}"))
+        for number, (person, ap) in enumerate(zip(people, aps, strict=True), start=10)
+    ]
+    return [partial(_move_to, one, ap) for one, ap in zip(ases, aps, strict=True)]
+
+
+def test_a_forwarded_port_is_given_once_at_two_attachment_points(
+    owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    moves = _behind_one_nat([owner, teammate], [ap, ap_b])
+    meeting = meet_in(attachments, "_taken")
+    (refused,) = failures(at_once(*moves))
+    assert isinstance(refused, FieldRuleError), repr(refused)
+    assert refused.code == "endpoint_taken"
+    assert not meeting.met
+    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 1
+
+
+def test_without_the_lock_on_addresses_both_get_the_forwarded_port(
+    owner: User,
+    teammate: User,
+    ap: AttachmentPoint,
+    ap_b: AttachmentPoint,
+    at_once: AtOnce,
+    meet_in: MeetIn,
+    without_lock: WithoutLock,
+) -> None:
+    moves = _behind_one_nat([owner, teammate], [ap, ap_b])
+    without_lock(allocation, "lock_addresses")
+    meeting = meet_in(attachments, "_taken")
+    assert failures(at_once(*moves)) == []
+    assert meeting.met
+    assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
+
+
 def _move_to(one: UserAS, ap: AttachmentPoint) -> UserAS:
     there = spec(ap, public_ip="198.51.100.77", public_port=50077)
-    return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="vm", attachments=[there])
+    return user_as_update(user_as_id=one.pk, actor=None, label="", installation_type="dedicated", attachments=[there])
 
 
 def test_eight_people_at_one_attachment_point(ap: AttachmentPoint, at_once: AtOnce) -> None:

@@ -67,7 +67,9 @@ class Person:
 
     def update(self) -> None:
         pk = self._some_as()
-        user_as_update(user_as_id=pk, actor=self._user, label="", installation_type="vm", attachments=self._specs())
+        user_as_update(
+            user_as_id=pk, actor=self._user, label="", installation_type="dedicated", attachments=self._specs()
+        )
 
     def switch(self) -> None:
         user_as_set_active(user_as_id=self._some_as(), actor=None, active=self._random.random() < 0.7)

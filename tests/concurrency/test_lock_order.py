@@ -19,6 +19,7 @@ from bandwidth_config import Limits
 from scionlab import profiles, selectors
 from scionlab.models import (
     AS,
+    TRC,
     AccountRequest,
     AttachmentPoint,
     BandwidthPolicy,
@@ -38,13 +39,16 @@ from scionlab.services import (
     api_token,
     bulk,
     bulk_defaults,
+    complete,
     enrolment,
     evidence,
     generation,
     guards,
     host,
     idempotency,
+    import_scionlab,
     infrastructure,
+    installed,
     link,
     mail_links,
     notices,
@@ -54,13 +58,19 @@ from scionlab.services import (
     render,
     signing,
     timed_limit,
+    trust_chain,
+    trust_isd,
+    trust_renewal,
     uplink,
     user_as,
+    vpn,
 )
 from scionlab.services.bulk_plan import Operation
 from scionlab.services.default_plan import DefaultOperation
+from scionlab.upstream.network import read_network
 from tests.concurrency.row_locks import ORDER, recorded
 from tests.factories import UserFactory, attach, spec
+from tests.upstream_dump import Dump, small
 
 
 @dataclass
@@ -129,7 +139,7 @@ Work = Callable[[], object]
 
 def _update(w: World) -> Work:
     w.lower_all()
-    values = {"label": "", "installation_type": "vm", "attachments": w.specs, "actor": w.owner}
+    values = {"label": "", "installation_type": "dedicated", "attachments": w.specs, "actor": w.owner}
     return lambda: user_as.user_as_update(user_as_id=w.first.pk, **values)
 
 
@@ -206,6 +216,16 @@ def _notices(w: World) -> Work:
     return lambda: notices.notices_find(now=now)
 
 
+def _complete(w: World) -> Work:
+    Host.objects.update(configuration_format=1)
+    return lambda: complete.host_complete(host_id=w.near.host_id, actor=w.boss)
+
+
+def _take_over(w: World) -> Work:
+    installed.other_note(host_id=w.near.host_id, version="1.37")
+    return lambda: installed.host_take_over(host_id=w.near.host_id, actor=w.boss)
+
+
 def _revoke(w: World) -> Work:
     enrolment.enrolment_token_create(host_id=w.near.host_id, actor=w.boss)
     old = SigningKey.objects.get()
@@ -227,6 +247,18 @@ def _delete_ap(w: World) -> Work:
 def _delete_as(w: World) -> Work:
     _without_users(w)
     return lambda: infrastructure.infrastructure_as_delete(as_id=w.far.AS_id)
+
+
+def _delete_core(w: World) -> Work:
+    infrastructure.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
+    return lambda: infrastructure.infrastructure_as_delete(as_id=w.core.pk)
+
+
+def _import(w: World) -> Work:
+    trust_chain.as_new_keys(as_id=w.core.pk, actor=w.boss, core=True)
+    lost = TRC.objects.get(serial=2)
+    TRC.objects.filter(pk=lost.pk).delete()
+    return lambda: trust_isd.trc_import(content=bytes(lost.content), actor=None)
 
 
 def _with_if_match(w: World) -> Work:
@@ -272,6 +304,27 @@ def _enrol(w: World) -> Work:
 
 def _quota(w: World, **values: Any) -> Work:
     return lambda: account.account_update(user_id=w.boss.pk, values=values)
+
+
+def _import(w: World) -> Work:
+    """A further run, of a newer dump: another port of a Link, another address of a host; and beside ASes made here."""
+
+    def imported(dump: Dump) -> None:
+        import_scionlab.import_scionlab(network=read_network(dump.content()), kbit=100)
+
+    dump = small()
+    for as_pk, number in enumerate(("1101", "1301", "1107", "1303", "1102"), start=1):
+        dump["as"][as_pk]["as_id"] = f"ffaa:0:2{number[1:]}"  # not those of the world
+    for as_pk in (6, 7, 8):
+        dump["as"][as_pk]["as_id"] = f"ffaa:1:10{as_pk}"
+    for pk, one in dump["host"].items():
+        one["public_ip"] = one["public_ip"] and f"203.0.113.{pk}"
+    dump["interface"][5]["public_ip"], dump["interface"][13]["public_ip"] = "203.0.113.50", "198.51.100.70"
+    imported(dump)
+    dump["interface"][11]["public_port"] = 50_009
+    dump["host"][3]["public_ip"] = "203.0.113.77"
+    w.lower_all()
+    return lambda: imported(dump)
 
 
 OF_ONE_LINK: dict[str, Any] = {"bandwidth_kbit": 100, "active": False, "observe_only": True}
@@ -338,11 +391,23 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
         lambda: infrastructure.infrastructure_as_update(as_id=w.core.pk, label="x", is_core=False)
     ),
     "infrastructure_as_delete": _delete_as,
+    "infrastructure_as_delete of a core AS": _delete_core,
+    "isd_settle": lambda w: (
+        lambda: trust_isd.isd_settle(isd_id=w.core.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
+    ),
+    "trc_import": _import,
+    "trc_reset": lambda w: lambda: trust_isd.trc_reset(isd_id=w.core.isd_id, base=9, actor=w.boss),
+    "as_new_keys": lambda w: lambda: trust_chain.as_new_keys(as_id=w.core.pk, actor=w.boss, master=True, core=True),
+    "_renew_locked": lambda _: lambda: trust_renewal.keys_renew(now=timezone.now() + timedelta(days=60)),
     "attachment_point_create": lambda w: (
         lambda: infrastructure.attachment_point_create(as_=w.core, default_bandwidth_kbit=10, vpn_subnet="10.10.9.0/24")
     ),
     "attachment_point_delete": _delete_ap,
     "vpn_create": lambda w: lambda: infrastructure.vpn_create(host=w.far.host, subnet="10.10.9.0/24"),
+    "vpn_keys_renew": lambda w: (
+        attach(w.owner, spec(w.near, use_vpn=True)),
+        lambda: vpn.vpn_keys_renew(vpn_id=w.near.host.vpn.pk, actor=w.boss),
+    )[1],
     "vpn_delete": lambda w: lambda: infrastructure.vpn_delete(vpn_id=w.near.host.vpn.pk),
     "infrastructure_link_create": lambda w: (
         lambda: infrastructure.infrastructure_link_create(a=w.far.AS, b=w.near.AS, type=Link.Type.PROVIDER)
@@ -350,11 +415,26 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "infrastructure_link_delete": lambda w: (
         lambda: infrastructure.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
     ),
+    "import_scionlab": _import,
     "notices_find": _notices,
     "_store": _receipt,
     "evidence_note": lambda w: (
         lambda: evidence.evidence_note(host_id=w.near.host_id, evidence=evidence.Evidence("", {}), now=timezone.now())
     ),
+    "full_fetched": lambda w: lambda: installed.full_fetched(host_id=w.near.host_id),
+    "manifest_note": lambda w: (
+        lambda: installed.manifest_note(host_id=w.near.host_id, manifest=installed.Manifest(host_id="other"))
+    ),
+    "other_note": lambda w: lambda: installed.other_note(host_id=w.near.host_id, version="1.37"),
+    "host_set_limits_only": lambda w: (
+        lambda: installed.host_set_limits_only(host_id=w.near.host_id, limits_only=True, actor=w.boss)
+    ),
+    "host_take_over": _take_over,
+    "host_take_over_undo": lambda w: (
+        _take_over(w)() or (lambda: installed.host_take_over_undo(host_id=w.near.host_id, actor=w.boss))
+    ),
+    "host_complete": _complete,
+    "completing_set": lambda w: lambda: complete.completing_set(wanted=True, actor=w.boss),
     "deployment_note": lambda w: lambda: receipt_mails.deployment_note(host_id=w.near.host_id),
     "generation_raise": _raise,
     "signing_key_ensure": lambda _: SigningKey.objects.all().delete() and signing.signing_key_ensure,

@@ -34,7 +34,8 @@ def link(owner: User) -> Link:
 
 def version_and_limit(content: bytes) -> tuple[int, int]:
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
-        files = {one.name: json.loads(tar.extractfile(one).read()) for one in tar.getmembers()}  # type: ignore[union-attr]
+        documents = [one for one in tar.getmembers() if one.name.endswith(".json")]
+        files = {one.name: json.loads(tar.extractfile(one).read()) for one in documents}  # type: ignore[union-attr]
     return files["scionlab-config.json"]["limits_version"], files["etc/scion/link_info.json"]["1"]["Bandwidth"]
 
 

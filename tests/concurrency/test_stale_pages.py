@@ -207,7 +207,7 @@ def test_an_attachment_removed_or_added_meanwhile_is_named(
 ) -> None:
     page_ = EditPage(owner, made)
     other = [spec(ap_b, public_port=50007)]
-    user_as_update(user_as_id=made.pk, actor=owner, label="Office", installation_type="vm", attachments=other)
+    user_as_update(user_as_id=made.pk, actor=owner, label="Office", installation_type="dedicated", attachments=other)
     told = page_.save(bandwidth_kbit="250")
     assert told.status_code == 409
     names = [row.text for row in Page(told).root.one("table").one("tbody").all("th")]
@@ -235,7 +235,7 @@ def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link
         user_as_id=made.pk,
         actor=owner,
         label="",
-        installation_type="vm",
+        installation_type="dedicated",
         attachments=[spec(one.attachment_point, public_port=50009)],  # type: ignore[arg-type]
     )
     answer = detail.post(f"/ases/{made.pk}/links/{one.pk}/bandwidth/", quick, follow=True)

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bandwidth_config import TimedLimits
 from config_tar import KeyRing, Signer
+from scion_files import TOPOLOGY_ONLY
 
 SITE_URL = "https://scionlab.example.org"
 
@@ -41,6 +42,7 @@ class SampleEnd:
     is_observed: bool = False
     mtu: int = 1472
     border_router: int = 1
+    public_port: int = 50_000
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class SampleHost:
     config_version: int = 18
     limits_version: int = 7
     internal_ip: str = "127.0.0.1"
+    configuration_format: int = TOPOLOGY_ONLY
+    scion_packages: str = "scionlab"
     attachment_point: object = field(default=None)
 
 
@@ -119,6 +123,19 @@ FULL_AP_HOST = replace(
         for n in range(1, 4095)
     ),
 )  # fmt: skip
+
+# What is made elsewhere for a host, with contents that everybody knows.
+TRUST_FILES = {
+    "etc/scion/certs/ISD17-B1-S1.trc": b"a trust root configuration",
+    "etc/scion/crypto/as/ISD17-ASffaa_0_1107.pem": b"a chain",
+    "etc/scion/crypto/as/cp-as.key": b"a private key",
+    "etc/scion/keys/master0.key": b"AAAAAAAAAAAAAAAAAAAAAA==",
+    "etc/scion/keys/master1.key": b"AQEBAQEBAQEBAQEBAQEBAQ==",
+}
+VPN_FILES = {
+    "etc/openvpn/ccd/17-ffaa_1_c0ff": b"ifconfig-push 10.10.1.2 255.255.255.0\n",
+    "etc/openvpn/server.conf": b"settings with a private key",
+}
 
 HOSTS = {
     "ap": AP_HOST,

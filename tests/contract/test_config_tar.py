@@ -399,10 +399,10 @@ def test_readme_has_the_commands_of_this_host() -> None:
 def test_readme_speaks_of_the_machine_that_was_chosen_and_of_the_vpn() -> None:
     vpn = replace(USER_HOST, link_ends=(replace(USER_HOST.link_ends[0], is_vpn=True),))
     in_vm = download_of(vpn, in_virtual_machine=True)["scionlab_17-ffaa_1_b6/README.md"].decode()
-    assert "Create a virtual machine" in in_vm
+    assert "makes a virtual machine" in in_vm
     assert "The OpenVPN unit needs the keys" in in_vm
     dedicated = download_of(USER_HOST)["scionlab_17-ffaa_1_b6/README.md"].decode()
-    assert "Create a virtual machine" not in dedicated
+    assert "a virtual machine" not in dedicated
 
 
 def test_readme_of_an_inactive_as_says_that_nothing_is_needed() -> None:

@@ -31,6 +31,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from scionlab.api.docs_views import description
 from tests.factories import api_token
 from tests.web.access import World, addresses, basic, build_world
+from tests.web.polling import AGENT
 
 pytestmark = pytest.mark.django_db
 
@@ -69,7 +70,7 @@ FOR_ADMINISTRATORS = tuple(
 
 def authorization(case: schemathesis.Case, world: World, tokens: dict[str, str]) -> dict[str, str]:
     if case.path.startswith("/api/v4/host/"):
-        return {"Authorization": basic(world.ap_host, world.ap_host.secret)}
+        return {"Authorization": basic(world.ap_host, world.ap_host.secret)} | AGENT
     if case.path in {"/api/v4/enrol"} or (case.path == "/api/v1/token/" and case.method == "POST"):
         return {}
     return {"Authorization": tokens["administrator" if case.path.startswith(FOR_ADMINISTRATORS) else "owner"]}

@@ -134,13 +134,13 @@ def try_exchange(
     links = list(Link.objects.filter(interface_b__AS=user_as.pk).order_by("pk"))
     before = {link.pk: (end_of(link.interface_a), end_of(link.interface_b)) for link in links}
     wanted = [replace(at_ap(one), link_id=None if at is NEW else links[at].pk) for at, one in rows]
-    assert check_attachments(wanted, user_as=user_as) == []
+    assert check_attachments(wanted, user_as=user_as, installation_type="dedicated") == []
     foreign, views = foreign_rows(user_as), seen_by_hosts(user_as)
     counters = {host.pk: (host.config_version, host.limits_version) for host in Host.objects.all()}
     clients = dict(VPNClient.objects.filter(host__AS=user_as.pk).values_list("vpn__host", "ip"))
     last_change = BandwidthChange.objects.count()
 
-    user_as_update(user_as_id=user_as.pk, actor=None, label="", installation_type="vm", attachments=wanted)
+    user_as_update(user_as_id=user_as.pk, actor=None, label="", installation_type="dedicated", attachments=wanted)
 
     # The rows of the user AS are those asked for; the ones that stay keep their ids.
     known = {link.pk for link in links}

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
     ("module", "ours"),
     [
         ("bandwidth_config.py", set()),  # both programs import it, so it imports neither
-        ("config_tar.py", {"bandwidth_config"}),  # takes a host by plain attributes and keys as values: needs no Django
+        ("scion_files.py", {"bandwidth_config"}),
+        # takes a host by plain attributes and keys as values: needs no Django
+        ("config_tar.py", {"bandwidth_config", "scion_files"}),
     ],
 )
 def test_top_module_imports_the_standard_library_only(module: str, ours: set[str]) -> None:

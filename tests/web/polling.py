@@ -24,9 +24,13 @@ from scionlab.polls.worker import PollServer, Worker
 WRONG = "0" * 32
 
 
+AGENT = {"User-Agent": "scionlab-bw-agent/0.9.0"}
+
+
 def basic(user: str, password: str) -> dict[str, str]:
+    """As our agent sends them: it gets its tarball whatever else is installed (test_beside_another_service.py)."""
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return {"Authorization": f"Basic {encoded}"}
+    return {"Authorization": f"Basic {encoded}"} | AGENT
 
 
 def credentials(host: Host) -> dict[str, str]:

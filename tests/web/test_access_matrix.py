@@ -53,6 +53,7 @@ from tests.web.access import (
     build_world,
     may_see,
 )
+from tests.web.polling import AGENT
 
 pytestmark = pytest.mark.django_db
 FROM_ANYWHERE = RequestFactory()
@@ -133,6 +134,7 @@ RULES: dict[str, Rule] = {
     "api_docs_section": Form(READ),
     "host_config": HostApi(READ, shows=SECRET),
     "host_deployed_version": HostApi({"POST": {200, 304}}),
+    "host_installed": HostApi({"POST": 200}, json=True),
     "host_enforcement": HostApi({"POST": 200}, json=True),
     "host_usage": HostApi({"POST": {200, 400}}, json=True),
     "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
@@ -165,7 +167,11 @@ RULES: dict[str, Rule] = {
     "admin:auth_user_password_change": Admin(READ | {"POST": DONE}),
     "admin:scionlab_host_agent": Admin({"GET": 200}, shows=SECRET),
     "admin:scionlab_host_config": Admin({"GET": 200}, shows=SECRET),
+    "admin:scionlab_host_files": Admin({"GET": 200}, shows=SECRET),
+    "admin:scionlab_host_files_change": Admin({"POST": DONE}),
+    "admin:scionlab_host_complete": Admin({"GET": 200, "POST": DONE}),
     "admin:scionlab_host_enrol": Admin({"POST": DONE}, shows=SECRET),
+    "admin:scionlab_as_keys": Admin(READ | {"POST": DONE}),
     "admin:scionlab_signingkey_rotate": Admin(READ | {"POST": DONE}),
     "admin:scionlab_signingkey_revoke": Admin(READ | {"POST": DONE}),
     "admin:scionlab_host_rotate": Admin({"POST": DONE}),
@@ -220,7 +226,7 @@ HARM_FORM = {
     "post": "yes",
     "active": "0",
     "label": "taken over",
-    "installation_type": "vm",
+    "installation_type": "dedicated",
     "action": "delete_selected",
     "version": "1.1",
     "bandwidth_kbit": "1",
@@ -249,6 +255,7 @@ HARM_JSON: dict[tuple[str, str], Any] = {
     ("api_bulk_apply", "POST"): {"reason": "taken over"},
     ("api_bulk_put_back", "POST"): {},
     ("api_token_list", "POST"): {"name": "another"},
+    ("host_installed", "POST"): {},
 }
 HARM_AS: dict[str, Any] = {"label": "taken over", "attachments": []}
 RECEIPT = {
@@ -356,7 +363,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
 def ask(
     site: BaseHandler, caller: Caller, method: str, url: str, name: str, rule: Rule, world: World
 ) -> HttpResponseBase:
-    sent = {"headers": {"Authorization": caller.authorization}} if caller.authorization else {}
+    sent = {"headers": {"Authorization": caller.authorization} | AGENT} if caller.authorization else {}
     if caller.cookie:
         sent.setdefault("headers", {})["Cookie"] = f"sessionid={caller.cookie}"
     if method in SAFE:

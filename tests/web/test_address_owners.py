@@ -22,11 +22,11 @@ OWN = "198.51.100.7"
 
 
 def save(user_as: UserAS, *specs: AttachmentSpec) -> None:
-    user_as_update(user_as_id=user_as.pk, actor=None, label="", installation_type="vm", attachments=specs)
+    user_as_update(user_as_id=user_as.pk, actor=None, label="", installation_type="dedicated", attachments=specs)
 
 
 def codes(user_as: UserAS | None, *specs: AttachmentSpec) -> list[str]:
-    return [error.code for error in check_attachments(specs, user_as=user_as)]
+    return [error.code for error in check_attachments(specs, user_as=user_as, installation_type="dedicated")]
 
 
 def kept(user_as: UserAS) -> AttachmentSpec:
@@ -59,7 +59,7 @@ def test_an_address_of_the_testbed_is_refused_at_every_door(
 
 
 def test_the_sentence_says_whose_address_it_is(ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
-    (error,) = check_attachments([spec(ap, public_ip="192.0.2.2")], user_as=None)
+    (error,) = check_attachments([spec(ap, public_ip="192.0.2.2")], user_as=None, installation_type="dedicated")
     assert error.message == (
         "192.0.2.2 is the address of a host of 17-ffaa:0:1108. Use the address of the user AS, as the attachment point "
         "sees it."
@@ -79,7 +79,7 @@ def test_its_attachments_do_not_take_a_socket_that_it_serves_others_on(
     one = kept(user_as)
     save(user_as, replace(one, public_port=50009))
     attach(teammate, spec(serving, public_ip="198.51.100.20"))  # gets 198.51.100.7 port 50000
-    (error,) = check_attachments([one], user_as=user_as)
+    (error,) = check_attachments([one], user_as=user_as, installation_type="dedicated")
     assert (error.code, error.field) == ("endpoint_own", "public_port")
     assert error.message == (
         "198.51.100.7 port 50000 is in use by this AS itself, for an AS that is attached to it. Choose another port, "
@@ -111,7 +111,7 @@ def test_owners_who_share_an_address_are_told_to_administrators(
     attach(owner, spec(ap_b, use_vpn=True))
     assert shared_addresses() == [], "one owner may have several ASes behind one address"
     attach(teammate, spec(ap_b, public_port=50002))
-    attach(teammate, spec(ap, public_ip="198.51.100.99"))
+    attach(teammate, spec(ap, public_ip="198.51.100.99", public_port=50003))
     assert shared_addresses() == [
         SharedAddress(OWN, ["owner@example.org", "teammate@example.org"], ""),
         SharedAddress("198.51.100.99", ["stranger@example.org", "teammate@example.org"], ""),

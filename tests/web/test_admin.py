@@ -327,7 +327,7 @@ def test_a_host_without_an_as_has_no_tarball_and_says_so(door: Client) -> None:
 
 
 def addresses(host: Host, **changed: str) -> dict[str, str]:
-    names = ("label", "public_ipv4", "public_ipv6", "bind_ip", "internal_ip")
+    names = ("label", "public_ipv4", "public_ipv6", "bind_ip", "internal_ip", "scion_packages")
     values = {name: getattr(host, name) or "" for name in names}
     return {**values, **changed}
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 from django.core.cache import cache
+from pytest_django import Settings
 
 from scionlab import redis_client
 from scionlab.models import Host
 from scionlab.services.render import config_for
+from scionlab.services.secrets_box import opened
+from scionlab.services.signing import signing_keys_rewrap
 from scionlab.signed_cache import ForgedValueError
 
 pytestmark = pytest.mark.skipif(not settings.REDIS_URL, reason="needs Redis (REDIS_URL)")
@@ -33,7 +37,32 @@ def test_a_pickle_of_somebody_else_is_not_read(host: Host, tmp_path: Path) -> No
     redis.set(stored, pickle.dumps(Harm(tmp_path / "harm")))
     assert config_for(host) == rendered
     assert not (tmp_path / "harm").exists()
-    assert redis.get(stored)[32:] == pickle.dumps(rendered, pickle.HIGHEST_PROTOCOL)  # rendered anew, and kept
+    kept = pickle.loads(redis.get(stored)[32:])  # noqa: S301  rendered anew, by us
+    assert opened(kept.content.decode(), "") == rendered.content
+
+
+def test_whoever_reads_the_cache_learns_no_key_and_no_secret(host: Host, settings: Settings) -> None:
+    cache.clear()
+    rendered = config_for(host)
+    (stored,) = list(redis_client.client().keys("*config:*"))
+    kept = pickle.loads(redis_client.client().get(stored)[32:])  # noqa: S301  ours
+    with pytest.raises(gzip.BadGzipFile):
+        gzip.decompress(kept.content)
+    assert host.secret.encode() in gzip.decompress(opened(kept.content.decode(), ""))
+    assert host.secret not in repr(kept)
+    assert config_for(host) == rendered
+
+
+def test_what_was_kept_with_another_signing_secret_is_rendered_anew(host: Host, settings: Settings) -> None:
+    cache.clear()
+    rendered = config_for(host)
+    kept = dict.fromkeys(redis_client.client().keys("*config:*"))
+    settings.SIGNING_SECRET_FALLBACKS = (settings.SIGNING_SECRET,)
+    settings.SIGNING_SECRET = "a new secret of the service, long enough"
+    signing_keys_rewrap()
+    settings.SIGNING_SECRET_FALLBACKS = ()
+    assert config_for(host) == rendered
+    assert list(redis_client.client().keys("*config:*")) == list(kept)
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"\x80\x04N.", b"0" * 5000])

@@ -56,7 +56,7 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
     """One link enforced and used, one failed, one in two directions, one above the maximum; a foreign qdisc; an
     uplink too small; and at the other attachment point an agent that is silent."""
     attach(owner, *[spec(ap, public_port=50_010 + number) for number in range(3)], label="Three")
-    attach(owner, spec(ap_b), label="Elsewhere")
+    attach(owner, spec(ap_b, public_port=50_013), label="Elsewhere")
     now = timezone.now()
     enforced, failed, two, above, elsewhere = Link.objects.order_by("pk")
     Link.objects.filter(pk=two.pk).update(from_user_kbit=64)

@@ -21,7 +21,7 @@ from scionlab.services.seen import HEARD
 from scionlab.tasks import flush_seen
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory
-from tests.web.polling import WRONG, basic, credentials
+from tests.web.polling import AGENT, WRONG, basic, credentials
 
 pytestmark = pytest.mark.django_db
 
@@ -188,7 +188,7 @@ def test_nul_in_the_uid_is_401(ap_host: Host) -> None:
 
 def test_scheme_is_read_in_any_case(ap_host: Host) -> None:
     header = credentials(ap_host)["Authorization"].replace("Basic", "basic")
-    assert poll(ap_host, headers={"Authorization": header}).status_code == 200
+    assert poll(ap_host, headers={"Authorization": header} | AGENT).status_code == 200
 
 
 def test_logged_in_people_have_no_say_here(ap_host: Host, staff: User) -> None:
@@ -276,9 +276,18 @@ def test_delivery_pleases_the_stock_client_and_has_this_link(ap_host: Host, link
     }
 
 
-def test_host_of_a_user_as_gets_its_topology_and_no_limits(user_as: UserAS) -> None:
+def test_host_of_a_user_as_gets_its_files_and_no_limits(user_as: UserAS) -> None:
     response = poll(user_as.hosts.get())
-    assert sorted(contents(response)) == ["etc/scion/topology.json", "scionlab-config.json"]
+    assert sorted(contents(response)) == [
+        "etc/scion/br-1.toml",
+        "etc/scion/cs-1.toml",
+        "etc/scion/disp.toml",
+        "etc/scion/keys/master0.key",
+        "etc/scion/keys/master1.key",
+        "etc/scion/sd.toml",
+        "etc/scion/topology.json",
+        "scionlab-config.json",
+    ]
     assert json.loads(contents(response)["etc/scion/topology.json"])["isd_as"] == "17-ffaa:1:1"
 
 

@@ -46,7 +46,7 @@ def harmful(link: Link) -> dict[str, str]:
     return {
         "save": "1",
         "label": "taken over",
-        "installation_type": "vm",
+        "installation_type": "dedicated",
         "active": "0",
         f"link-{link.pk}-bandwidth_kbit": "1",
         "attachments-0-link_id": str(link.pk),

@@ -44,7 +44,7 @@ def row(ap: AttachmentPoint, number: int = 0, **values: str) -> dict[str, str]:
 
 
 def form(*rows: dict[str, str], button: str = "save", value: str = "1", **general: str) -> dict[str, str]:
-    data = {"label": "Office", "installation_type": "vm", button: value, **general}
+    data = {"label": "Office", "installation_type": "dedicated", button: value, **general}
     for one in rows:
         data |= one
     return data
@@ -85,7 +85,7 @@ def test_every_attachment_points_own_maximum_is_readable_without_javascript(
 
 def test_a_new_as_is_stored_as_it_was_typed(client: Client, owner: User, ap: AttachmentPoint) -> None:
     typed = row(ap, bandwidth_kbit="640", bind_ip="10.0.0.5", bind_port="50007")
-    answer = client.post(NEW, form(typed, installation_type="dedicated"))
+    answer = client.post(NEW, form(typed, installation_type="vm"))
     made = UserAS.objects.get()
     assert answer.headers["Location"] == f"/ases/{made.pk}/"
     link = Link.objects.get(interface_b__AS=made)
@@ -93,7 +93,7 @@ def test_a_new_as_is_stored_as_it_was_typed(client: Client, owner: User, ap: Att
     assert (made.owner, made.label, made.installation_type, made.isd_as) == (
         owner,
         "Office",
-        "dedicated",
+        "vm",
         "17-ffaa:1:1",
     )
     assert (link.bandwidth_kbit, link.active, link.attachment_point) == (640, True, ap)
@@ -230,7 +230,8 @@ def test_two_attachments_on_one_socket_are_refused_beside_the_second(client: Cli
 
 def test_a_socket_of_another_as_is_refused(client: Client, user_as: UserAS, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(row(ap))))
-    assert "198.51.100.7 port 50000 is in use at 17-ffaa:0:1107 by another AS." in page.beside("Public port (UDP)")
+    says = page.beside("Public port (UDP)")
+    assert "198.51.100.7 port 50000 is in use by 17-ffaa:1:1 (Owner's AS), and leads to one machine only." in says
 
 
 def test_attachments_of_two_isds_are_refused(client: Client, ap: AttachmentPoint, ap_other: AttachmentPoint) -> None:
@@ -516,6 +517,28 @@ def test_the_form_says_while_one_types_what_it_understood(
     query = row(ap, 3, bandwidth_kbit=to_user, from_user_kbit=from_user) | {"row": "attachments-3"}
     page = Page(client.get("/ases/preview/", query))
     assert sentence in page.root.text
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({}, "On the wire, headers counted: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
+        ({"public_ip": "2001:db8::7"}, "500 kbit/s leave 479 kbit/s for SCION packets of 1452 bytes."),
+    ],
+)
+def test_the_form_says_what_a_limit_leaves_for_scion(
+    client: Client, ap: AttachmentPoint, values: dict[str, str], sentence: str
+) -> None:
+    query = row(ap, 3, **values) | {"row": "attachments-3"}
+    assert sentence in Page(client.get("/ases/preview/", query)).root.text
+
+
+@pytest.mark.parametrize("values", [{"public_ip": ""}, {"public_ip": "198.51"}, {"use_vpn": "on"}])
+def test_it_says_nothing_of_it_before_the_address_is_known(
+    client: Client, ap: AttachmentPoint, values: dict[str, str]
+) -> None:
+    query = row(ap, 3, **values) | {"row": "attachments-3"}
+    assert "leave" not in Page(client.get("/ases/preview/", query)).root.text
 
 
 def test_two_directions_are_stored_and_shown_again(client: Client, ap: AttachmentPoint) -> None:

@@ -15,15 +15,18 @@ from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
 from scionlab.models import (
+    VPN,
     AttachmentPoint,
     BandwidthChange,
     HostReceipt,
+    Interface,
     Link,
     TimedLimit,
     UsageSeries,
     UsageSlot,
     User,
     UserAS,
+    VPNClient,
 )
 from scionlab.profiles import constant, square_wave
 from scionlab.services.link import link_update
@@ -134,7 +137,8 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
 ) -> None:
     before = list(BandwidthChange.objects.values())
     assert preview(client, link, bandwidth_kbit="500") == (
-        "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts."
+        "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts. "
+        "On the wire, headers counted: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."
     )
     assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
@@ -144,6 +148,17 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
     assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
     assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
     assert list(BandwidthChange.objects.values()) == before
+
+
+def test_the_page_says_what_a_limit_counts(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
+    page = Page(client.get(url_of(link)))
+    said = "On the wire, headers counted: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1472 bytes."
+    assert said in page.root.text
+    vpn = VPN.objects.create(host=ap.host, subnet="10.10.1.0/24", server_ip="10.10.1.1")
+    in_vpn = VPNClient.objects.create(vpn=vpn, host=link.interface_b.host, ip="10.10.1.2")
+    Interface.objects.filter(pk=link.interface_b_id).update(vpn_client=in_vpn, public_ip=in_vpn.ip)
+    said = "Inside the VPN, headers counted: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1472 bytes."
+    assert said in Page(client.get(url_of(link))).root.text
 
 
 def silent(link: Link) -> None:

@@ -389,7 +389,7 @@ def test_the_pages_ask_few_questions_at_any_number_of_links(
     confirm(Link.objects.order_by("pk")[0])
     with django_assert_num_queries(5):  # session, user, ASes, links, timed limits
         client.get("/ases/")
-    with django_assert_num_queries(6):  # session, user, AS, links, timed limits, use
+    with django_assert_num_queries(7):  # session, user, AS, links, timed limits, use, host
         client.get(f"/ases/{made.pk}/")
     with django_assert_num_queries(5):  # session, user, AS, links, timed limits
         client.get(f"/ases/{made.pk}/delete/")

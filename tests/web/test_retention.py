@@ -17,6 +17,7 @@ from scionlab.models import (
     ApiToken,
     BandwidthChange,
     BulkChange,
+    DeletedHost,
     EnrolmentToken,
     Host,
     Link,
@@ -40,6 +41,7 @@ def old_and_young(owner: User, host: Host, at: datetime) -> dict[type[Any], tupl
     token = ApiToken.objects.create(user=owner, name=f"{at}", token_sha256=f"t{at}", expires_at=at)
     request = ApiRequest.objects.create(user=owner, key=f"{at}", fingerprint="f")
     preview = BulkChange.objects.create(what="w", chosen="c", operation={})
+    deleted = DeletedHost.objects.create(uid=f"{at:%s}", secret_sha256="d", deleted_at=at)
     made = {
         Mail: (mail, "sent_at", 90),
         AccountRequest: (asked, "expires_at", 7),
@@ -47,6 +49,7 @@ def old_and_young(owner: User, host: Host, at: datetime) -> dict[type[Any], tupl
         ApiToken: (token, "expires_at", 30),
         ApiRequest: (request, "created_at", 1),
         BulkChange: (preview, "created_at", 1),
+        DeletedHost: (deleted, "deleted_at", 30),
     }
     return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
 
@@ -62,6 +65,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, h
         "ApiToken": 1,
         "ApiRequest": 1,
         "BulkChange": 1,
+        "DeletedHost": 1,
     }
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
     assert sum(old_rows_forget(now=NOW).values()) == 0

@@ -46,7 +46,7 @@ def _answers_of_form(response: Any) -> Refused:
 
 
 def _form_data(specs: list[AttachmentSpec]) -> dict[str, str]:
-    data = {"label": "Lab", "installation_type": "vm", "save": "1"}
+    data = {"label": "Lab", "installation_type": "dedicated", "save": "1"}
     for index, one in enumerate(specs):
         row = {
             "attachment_point": one.attachment_point_id,
@@ -74,7 +74,7 @@ def through_api(person: User, specs: list[AttachmentSpec], user_as: UserAS | Non
     script = Client()
     script.force_login(person)
     rows = [{name: value for name, value in vars(one).items() if value is not None} for one in specs]
-    body = {"label": "Lab", "installation_type": "vm", "attachments": rows}
+    body = {"label": "Lab", "installation_type": "dedicated", "attachments": rows}
     if user_as is None:
         response = script.post("/api/v1/ases/", body, content_type="application/json")
     else:
@@ -92,14 +92,15 @@ def through_api(person: User, specs: list[AttachmentSpec], user_as: UserAS | Non
 
 def through_service(person: User, specs: list[AttachmentSpec], user_as: UserAS | None) -> Refused:
     """A service stops at the first; the whole list comes from `check_attachments`, which it calls."""
-    values: dict[str, Any] = {"actor": person, "label": "Lab", "installation_type": "vm", "attachments": specs}
+    values: dict[str, Any] = {"actor": person, "label": "Lab", "installation_type": "dedicated", "attachments": specs}
     try:
         if user_as is None:
             user_as_create(owner=person, **values)
         else:
             user_as_update(user_as_id=user_as.pk, **values)
     except FieldRuleError as exc:
-        listed = {(e.index, e.field, e.code) for e in check_attachments(specs, user_as=user_as)}
+        found = check_attachments(specs, user_as=user_as, installation_type="dedicated")
+        listed = {(e.index, e.field, e.code) for e in found}
         return listed | {(exc.index, exc.field, exc.code)}
     return set()
 
@@ -376,7 +377,7 @@ def test_a_chosen_as_id_must_be_one_of_user_ases_and_free(
     as_id: int, code: str, owner: User, ap: AttachmentPoint
 ) -> None:
     def make(chosen: int) -> UserAS:
-        values: dict[str, Any] = {"label": "", "installation_type": "vm", "attachments": [spec(ap)]}
+        values: dict[str, Any] = {"label": "", "installation_type": "dedicated", "attachments": [spec(ap)]}
         return user_as_create(owner=owner, actor=owner, as_id=chosen, **values)
 
     UserASFactory(as_id=parse_as_id("ffaa:1:b6"))
@@ -406,7 +407,7 @@ def test_interface_ids_and_ports_are_the_smallest_free_ones(owner: User, ap: Att
     ]
     specs = _stored(made)
     user_as_update(
-        user_as_id=made.pk, actor=owner, label="", installation_type="vm", attachments=[specs[0], *specs[2:]]
+        user_as_id=made.pk, actor=owner, label="", installation_type="dedicated", attachments=[specs[0], *specs[2:]]
     )
     again = attach(owner, spec(ap, public_port=50077))
     end = links_of(again)[0].interface_a
@@ -456,7 +457,7 @@ def test_vpn_addresses_are_given_out_kept_and_freed(owner: User, ap_b: Attachmen
 def test_leaving_the_vpn_frees_its_address(owner: User, ap_b: AttachmentPoint) -> None:
     made = attach(owner, spec(ap_b, use_vpn=True))
     one = AttachmentSpec(attachment_point_id=ap_b.pk, public_ip="198.51.100.7", link_id=links_of(made)[0].pk)
-    user_as_update(user_as_id=made.pk, actor=owner, label="", installation_type="vm", attachments=[one])
+    user_as_update(user_as_id=made.pk, actor=owner, label="", installation_type="dedicated", attachments=[one])
     link = links_of(made)[0]
     assert (link.interface_b.public_ip, link.interface_a.public_ip) == ("198.51.100.7", "192.0.2.2")
     assert not VPNClient.objects.exists()

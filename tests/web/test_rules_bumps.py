@@ -46,7 +46,7 @@ class World:
     def specs(self) -> list[AttachmentSpec]:
         return [_as_stored(link) for link in links_of(self.user_as)]
 
-    def update(self, *specs: AttachmentSpec, label: str = "Lab", installation_type: str = "vm") -> None:
+    def update(self, *specs: AttachmentSpec, label: str = "Lab", installation_type: str = "dedicated") -> None:
         user_as_update(
             user_as_id=self.user_as.pk,
             actor=self.owner,
@@ -132,10 +132,7 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
         lambda w: user_as_set_active(user_as_id=w.user_as.pk, actor=w.owner, active=True),
         {},
     ),
-    "the label and the installation type": (
-        lambda w: w.update(*w.specs, label="Other", installation_type="dedicated"),
-        {},
-    ),
+    "the label": (lambda w: w.update(*w.specs, label="Other"), {}),
     # structure: H of the hosts at both ends
     "a link deactivated": (
         lambda w: link_set_active(link_id=w.links[0].pk, actor=w.owner, active=False),
@@ -167,6 +164,10 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
     ),
     "a bind address, which the attachment point does not see": (
         lambda w: w.edit(0, bind_ip="10.0.0.5", bind_port=40000),
+        {"user": CONFIG},
+    ),
+    "the installation type, and with it where its border router binds": (
+        lambda w: w.update(*w.specs, installation_type="vm"),
         {"user": CONFIG},
     ),
     # each counter for what it counts
@@ -267,7 +268,9 @@ def test_each_save_raises_exactly_these_counters(name: str, world: World) -> Non
 
 def test_creating_raises_h_of_each_attachment_point_once(world: World) -> None:
     counters = Counters()
-    made = attach(world.owner, spec(world.a, public_port=1024), spec(world.a, public_port=1025), spec(world.b))
+    made = attach(
+        world.owner, spec(world.a, public_port=1024), spec(world.a, public_port=1025), spec(world.b, public_port=1026)
+    )
     assert counters.risen() == {world.a.host: CONFIG, world.b.host: CONFIG}
     host = made.hosts.get()
     assert (host.config_version, host.limits_version) == (1, 1)
@@ -371,7 +374,7 @@ def test_user_as_create_queues_its_own_host_too(
             owner=world.owner,
             actor=world.owner,
             label="",
-            installation_type="vm",
+            installation_type="dedicated",
             attachments=[spec(world.a, public_port=50007)],
         )
     hosts = {world.a.host.pk, made.hosts.get().pk}

@@ -191,7 +191,7 @@ def test_the_life_of_a_link_is_in_the_audit(owner: User, staff: User, ap: Attach
     link_set_active(link_id=link.pk, actor=owner, active=False)
     kept = AttachmentSpec(attachment_point_id=ap.pk, public_ip="198.51.100.7", bandwidth_kbit=400, link_id=link.pk)
     added = spec(ap, public_port=50001, bandwidth_kbit=7)
-    values: dict[str, Any] = {"user_as_id": user_as.pk, "actor": owner, "label": "", "installation_type": "vm"}
+    values: dict[str, Any] = {"user_as_id": user_as.pk, "actor": owner, "label": "", "installation_type": "dedicated"}
     user_as_update(**values, attachments=[kept, added])
     user_as_update(**values, attachments=[kept])
     user_as_delete(user_as_id=user_as.pk, actor=owner)

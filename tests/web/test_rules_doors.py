@@ -124,7 +124,8 @@ RULES: dict[str, Rule] = {
         {"public_ip": "198.51.100.99", "public_port": "50009"},
         "public_port",
         "endpoint_taken",
-        "198.51.100.99 port 50009 is in use at 17-ffaa:0:1107 by another AS. Choose another port, or another address.",
+        "198.51.100.99 port 50009 is in use by another AS, and leads to one machine only. Choose another port, or "
+        "another address.",
     ),
     # binding
     "a bind address that is none": Rule({"bind_ip": "eth0"}, "bind_ip", "address_invalid"),
@@ -177,7 +178,7 @@ def through_form(person: User, ap: AttachmentPoint, values: dict[str, str]) -> R
     browser.force_login(person)
     sent = {"attachment_point": str(ap.pk), **GOOD, **values}
     data = {f"attachments-0-{name}": value for name, value in sent.items()}
-    response = browser.post("/ases/new/", {"label": "", "installation_type": "vm", "save": "1", **data})
+    response = browser.post("/ases/new/", {"label": "", "installation_type": "dedicated", "save": "1", **data})
     if response.status_code == 302:
         return set()
     row = response.context["editor"].rows[0]
@@ -225,7 +226,7 @@ def through_service(person: User, ap: AttachmentPoint, values: dict[str, str]) -
             bind_ip=sent["bind_ip"] or None,
             bind_port=int(sent["bind_port"]) if sent["bind_port"] else None,
         )
-        user_as_create(owner=person, actor=person, label="", installation_type="vm", attachments=[wanted])
+        user_as_create(owner=person, actor=person, label="", installation_type="dedicated", attachments=[wanted])
     except FieldRuleError as exc:
         where = exc.field if exc.index == 0 else f"{exc.field} of attachment {exc.index}"
         return {(where, exc.code, exc.message)}

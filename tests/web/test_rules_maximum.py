@@ -71,7 +71,7 @@ class Place:
             from_user_kbit=None if new.is_symmetric else new.from_user_kbit,
             link_id=self.link.pk,
         )
-        values = {"label": "", "installation_type": "vm", "attachments": [attachment]}
+        values = {"label": "", "installation_type": "dedicated", "attachments": [attachment]}
         return refused_by(lambda: user_as_update(user_as_id=self.user_as.pk, actor=self.owner, **values))
 
     def page_of_the_link(self, new: Limits, **button: str) -> set[str]:
@@ -93,7 +93,9 @@ class Place:
             **typed(new),
         }
         data = {f"attachments-0-{name}": value for name, value in row.items()}
-        response = self.page.post(f"/ases/{self.user_as.pk}/edit/", {"installation_type": "vm", "save": "1", **data})
+        response = self.page.post(
+            f"/ases/{self.user_as.pk}/edit/", {"installation_type": "dedicated", "save": "1", **data}
+        )
         return set() if response.status_code == 302 else set(response.context["editor"].rows[0].errors)
 
     def patch(self, new: Limits) -> set[str]:
@@ -112,7 +114,7 @@ class Place:
             "bandwidth_kbit": new.to_user_kbit,
         }
         attachment |= {} if new.is_symmetric else {"from_user_kbit": new.from_user_kbit}
-        body = {"label": "", "installation_type": "vm", "attachments": [attachment]}
+        body = {"label": "", "installation_type": "dedicated", "attachments": [attachment]}
         response = self.page.put(f"/api/v1/ases/{self.user_as.pk}/", body, content_type="application/json")
         fields = set() if response.status_code == 200 else set(response.json()["fields"])
         return {name.removeprefix("attachments.0.") for name in fields}
@@ -223,7 +225,7 @@ def test_an_attachment_that_goes_to_another_attachment_point_brings_no_clamped_n
     moved = AttachmentSpec(
         attachment_point_id=ap_b.pk, public_ip="198.51.100.7", bandwidth_kbit=1000, link_id=place.link.pk
     )
-    values = {"label": "", "installation_type": "vm", "attachments": [moved]}
+    values = {"label": "", "installation_type": "dedicated", "attachments": [moved]}
     refused = refused_by(lambda: user_as_update(user_as_id=place.user_as.pk, actor=place.owner, **values))
     assert refused == {"bandwidth_kbit"}
     assert place.stored() == Limits(1000, 1000)

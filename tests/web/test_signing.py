@@ -300,7 +300,7 @@ def test_secret_is_changed_by_way_of_a_fallback(host: Host, settings: Any) -> No
     old, new = settings.SIGNING_SECRET, "a new one, of thirty-two characters or more"
     settings.SIGNING_SECRET, settings.SIGNING_SECRET_FALLBACKS = new, [old]
     assert private_part(SigningKey.objects.get()) == raw
-    assert signing_keys_rewrap() == 1
+    assert signing_keys_rewrap() == 3  # two master keys of the user AS
     settings.SIGNING_SECRET_FALLBACKS = []
     assert private_part(SigningKey.objects.get()) == raw
     assert len(signers(poll(host).content)) == 1
@@ -385,4 +385,4 @@ def test_command_lists_makes_and_revokes(host: Host) -> None:
     assert "would be revoked" in run("revoke", first.key_id, "--dry-run")
     run("revoke", first.key_id)
     assert [line.split()[1] for line in run("list").splitlines() if "until" in line] == ["revoked", "signs"]
-    assert "2 private parts" in run("rewrap")
+    assert "4 private parts" in run("rewrap")  # with the user AS's master keys

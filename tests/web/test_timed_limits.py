@@ -228,7 +228,9 @@ def test_link_that_is_deactivated_moved_or_deleted_has_none_left(
     user_as_set_active(user_as_id=user_as.pk, active=True, actor=owner)
     assert link_status(fresh(link), now=at(1)).running is None
     create(link)
-    user_as_update(user_as_id=user_as.pk, actor=owner, label="", installation_type="vm", attachments=[spec(ap_b)])
+    user_as_update(
+        user_as_id=user_as.pk, actor=owner, label="", installation_type="dedicated", attachments=[spec(ap_b)]
+    )
     assert not TimedLimit.objects.exists()
     details = list(BandwidthChange.objects.filter(kind="timed_limit").values_list("detail", flat=True))
     assert sum(one.startswith("cancelled (the link was deactivated)") for one in details) == 3
@@ -303,11 +305,11 @@ def test_attachment_may_be_asked_for_with_two_limits(owner: User, ap: Attachment
     one = links_of(made)[0]
     assert (one.bandwidth_kbit, one.from_user_kbit) == (700, 0)
     same = spec(ap, bandwidth_kbit=700, from_user_kbit=700, link_id=one.pk)
-    user_as_update(user_as_id=made.pk, actor=owner, label="", installation_type="vm", attachments=[same])
+    user_as_update(user_as_id=made.pk, actor=owner, label="", installation_type="dedicated", attachments=[same])
     assert links_of(made)[0].from_user_kbit is None
     high = spec(ap, bandwidth_kbit=700, from_user_kbit=1001, link_id=one.pk)
     with pytest.raises(FieldRuleError) as refused:
-        user_as_update(user_as_id=made.pk, actor=owner, label="", installation_type="vm", attachments=[high])
+        user_as_update(user_as_id=made.pk, actor=owner, label="", installation_type="dedicated", attachments=[high])
     assert (refused.value.code, refused.value.field) == ("bandwidth_too_high", "from_user_kbit")
 
 

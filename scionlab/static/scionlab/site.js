@@ -131,10 +131,12 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
 }
 
 for (const row of document.querySelectorAll("[data-attachment]")) {
-  const numbers = "[name$=_kbit], [name$=-attachment_point]";
+  const numbers = "[name$=_kbit], [name$=-attachment_point], [name$=-public_ip], [name$=-use_vpn]";
   preview(row, row.querySelector("[data-understood]"), numbers, () => {
     const query = new URLSearchParams({ row: row.dataset.attachment });
-    for (const field of row.querySelectorAll(`${numbers}, [name$=-link_id]`)) query.set(field.name, field.value);
+    for (const field of row.querySelectorAll(`${numbers}, [name$=-link_id]`)) {
+      if (field.type !== "checkbox" || field.checked) query.set(field.name, field.value);
+    }
     return query;
   });
 }

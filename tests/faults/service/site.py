@@ -213,7 +213,8 @@ class Site:
         query |= {"digest": digest} if digest else {}
         query |= {"wait": str(wait_s)} if wait_s else {}
         path = f"/api/v4/host/{uid}/config?{urlencode(query)}"
-        return self.request("GET", path, headers={"Authorization": f"Basic {credentials}"}, port=port)
+        headers = {"Authorization": f"Basic {credentials}", "User-Agent": "scionlab-bw-agent/0.9.0"}
+        return self.request("GET", path, headers=headers, port=port)
 
     def report(self, *, version: str, limits: int, links: dict[str, int], **values: Any) -> Answer:
         """The agent of the first attachment point sends a receipt: the kernel has `links`, kbit/s by interface id."""

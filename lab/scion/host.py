@@ -1,0 +1,160 @@
+"""One AS on one host of the lab: its files below etc/scion, and the real SCION programs that run on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.scion.programs import program
+from measuring.netns import LabError, Namespace
+from scion_files import CONFIG_DIR, FOLDER, METRICS_BASE_PORT, PACKAGES, STATE_DIR, TOPOLOGY_PATH
+
+DAEMON_ADDRESS = "127.0.0.1:30255"
+_LOOK_INTERVAL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Pings:
+    sent: int
+    received: int
+    average_ms: float
+
+
+class ScionHost:
+    """`members` is its tarball; it is the only host of its AS. All hosts of the lab share one file system, so each has
+    folders of its own instead of /etc/scion and /var/lib/scion, and that is all that is changed in what was
+    rendered."""
+
+    def __init__(self, namespace: Namespace, folder: Path, members: Mapping[str, bytes]) -> None:
+        self.namespace = namespace
+        topology = json.loads(members[TOPOLOGY_PATH])
+        self.isd_as: str = topology["isd_as"]
+        self.routers = sorted(topology["border_routers"])
+        self._internal_ip = topology["control_service"]["cs-1"]["addr"].rpartition(":")[0].strip("[]")
+        self.config, self.state, self.logs = folder / "etc", folder / "state", folder / "log"
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        for one in (self.config, self.state, self.logs):
+            one.mkdir(parents=True)
+        scion = {path: content for path, content in members.items() if path.startswith(FOLDER)}
+        self.install({path.removeprefix(f"{FOLDER}/"): self._moved(path, content) for path, content in scion.items()})
+        packages = next(one for one in PACKAGES.values() if f"{FOLDER}/{one.daemon_file}" in members)
+        self._settings = {router: ("router", f"{router}.toml") for router in self.routers} | {
+            "control": ("control", "cs-1.toml"),
+            "daemon": ("daemon", packages.daemon_file),
+            "dispatcher": ("dispatcher", packages.dispatcher_file),
+        }
+
+    @property
+    def address(self) -> str:
+        """As `scion ping` takes it."""
+        return f"{self.isd_as},{self._internal_ip}"
+
+    def _moved(self, path: str, content: bytes) -> bytes:
+        if not path.endswith(".toml"):
+            return content
+        text = content.decode().replace(CONFIG_DIR, str(self.config)).replace(STATE_DIR, str(self.state))
+        return text.encode()
+
+    def install(self, files: Mapping[str, bytes]) -> None:
+        """Put files below etc/scion, keys before what they belong to, each under another name first: a running control
+        service reads chains and TRCs, and ends on half of one."""
+        for name in sorted(files, key=lambda one: (not one.endswith(".key"), one)):
+            path = self.config / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f"{path.name}.new")
+            beside.write_bytes(files[name])
+            beside.chmod(0o600)
+            beside.rename(path)
+
+    # --- programs -----------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        """All, or the named ones: br-1, control, daemon, dispatcher. The lab ends them at the latest."""
+        for name in names or self._settings:
+            kind, settings = self._settings[name]
+            argv = [str(program(kind)), "--config", str(self.config / settings)]
+            with self._log(name).open("a", encoding="utf-8") as log:
+                self._running[name] = self.namespace.popen(argv, stdout=log, stderr=subprocess.STDOUT)
+
+    def stop(self, *names: str) -> None:
+        for name in names or tuple(self._running):
+            self.namespace.lab.stop(self._running.pop(name))
+
+    def pids(self) -> dict[str, int]:
+        """By name."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def forget_paths(self) -> None:
+        """Stop control service and daemon, and start them with nothing in their databases."""
+        self.stop("control", "daemon")
+        shutil.rmtree(self.state)
+        self.state.mkdir()
+        self.start("control", "daemon")
+
+    def check(self) -> None:
+        """Raises `LabError` when a program has ended."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise LabError(f"{name} of {self.isd_as} ended with {process.returncode}: {self.said(name)[-2000:]}")
+
+    def said(self, name: str) -> str:
+        """The log of a program, over all its starts."""
+        return self._log(name).read_text(encoding="utf-8", errors="replace")
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    # --- what SCION says ----------------------------------------------------------------------------------------
+
+    def paths(self, to: str, *, probe: bool = False) -> list[str]:
+        """The sequences of interfaces of the paths to an ISD-AS that the daemon has; with `probe` those that answer."""
+        flags = [] if probe else ["--no-probe"]
+        text = self._scion("showpaths", to, "--timeout", "4s", "--format", "json", *flags)
+        found = (json.loads(text).get("paths") or []) if text.strip() else []
+        return [one["sequence"] for one in found if not probe or one["status"] == "alive"]
+
+    def extended_paths(self, to: str) -> str:
+        """`scion showpaths --extended`, with the metadata of each hop."""
+        return self._scion("showpaths", to, "--extended", "--no-probe", "--no-color")
+
+    def ping(self, other: ScionHost, count: int = 5, *, interval_ms: int = 200, payload_bytes: int = 0) -> Pings:
+        """Echo requests to the other host and what came back within a second each. Raises `LabError` after a time."""
+        words = ["-c", str(count), "--interval", f"{interval_ms}ms", "-s", str(payload_bytes), "--format", "json"]
+        text = self._scion("ping", other.address, *words, timeout_s=30 + 3 * count * interval_ms / 1000)
+        if not text.strip():
+            return Pings(count, 0, 0.0)
+        said = json.loads(text)["statistics"]
+        return Pings(said["sent"], said["received"], said["avg_rtt"])
+
+    def state_changes(self) -> int:
+        """How often BFD of its routers took any link down or up since they began."""
+        return sum(self._state_changes(int(router.removeprefix("br-"))) for router in self.routers)
+
+    def _state_changes(self, number: int) -> int:
+        url = f"http://127.0.0.1:{METRICS_BASE_PORT + number}/metrics"
+        text = self.namespace.call(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
+        return sum(int(float(one)) for one in re.findall(r"^router_bfd_state_changes_total\{.*\} (\S+)$", text, re.M))
+
+    def time_until_path(self, to: str, deadline_s: float) -> float | None:
+        """Seconds from now until there is a path; None where there is none in time. Raises `LabError`."""
+        began = time.monotonic()
+        return self.until(lambda: self.paths(to), deadline_s, began=began)
+
+    def until(self, condition: Callable[[], object], deadline_s: float, *, began: float) -> float | None:
+        while not condition():
+            self.check()
+            if time.monotonic() - began > deadline_s:
+                return None
+            time.sleep(_LOOK_INTERVAL_S)
+        return time.monotonic() - began
+
+    def _scion(self, command: str, *words: str, timeout_s: float = 30.0) -> str:
+        argv = [str(program("scion")), command, "--sciond", DAEMON_ADDRESS, *words]
+        return self.namespace.run(*argv, timeout_s=timeout_s, check=False)

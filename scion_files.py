@@ -1,0 +1,241 @@
+"""SCION's own files of one host, as documents and text: topology.json, the settings of its programs, their units.
+
+Facts: doc/manuals of SCION v0.15.1, and the systemd units of the packages. tests/scion starts the real programs with
+these files. Keys, certificates and TRCs are made elsewhere (`scionlab.pki`); `config_tar` packs everything.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from bandwidth_config import LinkEnd, RuleError
+
+TOPOLOGY_ONLY: Final = 1  # topology.json alone: what every host got before there was anything else
+COMPLETE: Final = 2  # all that the AS needs
+
+FOLDER = "etc/scion"
+TOPOLOGY_PATH = f"{FOLDER}/topology.json"
+CONFIG_DIR = f"/{FOLDER}"
+STATE_DIR = "/var/lib/scion"  # SCION's user may write there; the packages make it
+
+# A SCION packet travels in UDP over IP, and 1500 bytes is what a line carries unfragmented.
+MTU_BYTES = 1472  # 1500 - 20 - 8
+MTU_OVER_IPV6_BYTES = 1452  # 1500 - 40 - 8
+
+DISPATCHED_PORTS = "30000-32767"
+BORDER_ROUTER_BASE_PORT = 30_000  # internal port of br-N: 30000 + N
+CONTROL_SERVICE_PORT = 30_254
+CONTROL_METRICS_PORT = 30_441  # at 127.0.0.1, as the routers' below: no number of a router leads here
+METRICS_BASE_PORT = 30_441  # br-N: 30441 + N
+CORE_ATTRIBUTES = ["authoritative", "core", "issuing", "voting"]  # "core" never comes without its companions
+
+
+@dataclass(frozen=True)
+class Packages:
+    """What Debian packages of SCION call their units, and below which names these look for their settings."""
+
+    router_unit: str
+    control_unit: str
+    daemon_file: str
+    dispatcher_file: str
+
+
+PACKAGES: Final = {
+    "scionlab": Packages("scion-border-router", "scion-control-service", "sd.toml", "disp.toml"),
+    "upstream": Packages("scion-router", "scion-control", "daemon.toml", "dispatcher.toml"),
+}
+
+
+class ConfigLinkEnd(LinkEnd, Protocol):
+    """A link end with what topology.json needs besides."""
+
+    @property
+    def mtu(self) -> int: ...
+    @property
+    def link_to(self) -> str:
+        """PARENT | CHILD | CORE | PEER, as seen from this host's AS."""
+
+    @property
+    def public_port(self) -> int:
+        """UDP port as the other end sees it; another one than `local_port` where it is translated (NAT)."""
+
+    @property
+    def border_router(self) -> int:
+        """Number of the border router on which the link ends."""
+
+
+class ConfigAS(Protocol):
+    @property
+    def isd_as(self) -> str: ...
+    @property
+    def is_core(self) -> bool: ...
+
+
+class ScionHost(Protocol):
+    """A host of an AS, read once."""
+
+    @property
+    def internal_ip(self) -> str: ...
+    @property
+    def AS(self) -> ConfigAS: ...  # noqa: N802  the model's name; Django forbids `as_`
+    @property
+    def link_ends(self) -> Sequence[ConfigLinkEnd]: ...
+    @property
+    def configuration_format(self) -> int:
+        """`TOPOLOGY_ONLY` | `COMPLETE`"""
+
+    @property
+    def scion_packages(self) -> str:
+        """One of `PACKAGES`; counts from `COMPLETE` on."""
+
+
+# --- topology.json ------------------------------------------------------------------------------------------
+
+
+def link_mtu_bytes(underlay_ip: str) -> int:
+    """The largest SCION packet that a link between such addresses carries in one IP packet."""
+    return MTU_BYTES if ipaddress.ip_address(underlay_ip).version == 4 else MTU_OVER_IPV6_BYTES
+
+
+def as_mtu_bytes(hosts: Iterable[ScionHost]) -> int:
+    """The `mtu` of an AS is that of its inner network, between its routers and hosts (doc/manuals/common.rst). SCION
+    takes the smallest of the ASes and links of a path itself, so the MTUs of the links do not belong here."""
+    return min(link_mtu_bytes(host.internal_ip) for host in hosts)
+
+
+def build_topology(as_: ConfigAS, hosts: Sequence[ScionHost], *, mtu_bytes: int = MTU_BYTES) -> dict[str, Any]:
+    """topology.json of an AS: the routers of all its hosts; the control service runs on the first.
+
+    Routers without an active link are left out. Raises `RuleError` (`border_router_twice`).
+    """
+    routers: dict[str, Any] = {}
+    for host in hosts:
+        own = _border_routers(host)
+        twice = sorted(routers.keys() & own.keys())
+        if twice:
+            raise RuleError(
+                "border_router_twice",
+                f"{as_.isd_as} has {twice[0]} on two hosts. Give the routers of one AS different numbers.",
+            )
+        routers |= own
+    control = {"addr": join_address(hosts[0].internal_ip, CONTROL_SERVICE_PORT)}
+    return {
+        "isd_as": as_.isd_as,
+        "mtu": mtu_bytes,
+        "attributes": CORE_ATTRIBUTES if as_.is_core else [],
+        "dispatched_ports": DISPATCHED_PORTS,
+        "border_routers": routers,
+        "control_service": {"cs-1": control},
+        "discovery_service": {"ds-1": control},  # the control service answers for it; SCION wants both entries
+    }
+
+
+def _border_routers(host: ScionHost) -> dict[str, Any]:
+    routers: dict[str, Any] = {}
+    for end in host.link_ends:
+        number = end.border_router
+        internal = join_address(host.internal_ip, BORDER_ROUTER_BASE_PORT + number)
+        router = routers.setdefault(f"br-{number}", {"internal_addr": internal, "interfaces": {}})
+        router["interfaces"][str(end.interface_id)] = {
+            "isd_as": end.remote_isd_as,
+            "link_to": end.link_to,
+            "mtu": end.mtu,
+            "underlay": {
+                "local": join_address(end.local_ip, end.local_port),
+                "remote": join_address(end.remote_ip, end.remote_port),
+            },
+        }
+    return routers
+
+
+def join_address(ip: str, port: int) -> str:
+    """`192.0.2.7:50000`, `[2001:db8::7]:50000`."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+# --- the settings of the programs ---------------------------------------------------------------------------
+
+
+def settings_files(host: ScionHost, *, runs_control_service: bool, is_ca: bool = False) -> dict[str, str]:
+    """Path from the root -> text, for the programs that run on the host; none before `COMPLETE`.
+
+    `is_ca`: its control service renews the chains of the ISD's ASes itself, with the key in crypto/ca.
+    """
+    if host.configuration_format < COMPLETE:
+        return {}
+    packages = PACKAGES[host.scion_packages]
+    files = {f"br-{number}.toml": router_toml(number) for number in _router_numbers(host)}
+    if runs_control_service:
+        files["cs-1.toml"] = control_toml(is_ca=is_ca)
+    files[packages.daemon_file] = daemon_toml()
+    control_ip = host.internal_ip if runs_control_service else None
+    files[packages.dispatcher_file] = dispatcher_toml(host.AS.isd_as, control_ip)
+    return {f"{FOLDER}/{name}": text for name, text in files.items()}
+
+
+def router_toml(number: int) -> str:
+    """br-N.toml"""
+    return _general(f"br-{number}") + _metrics(METRICS_BASE_PORT + number)
+
+
+def control_toml(*, is_ca: bool) -> str:
+    """cs-1.toml"""
+    text = _general("cs-1") + _metrics(CONTROL_METRICS_PORT)
+    text += "".join(_database(name, f"cs-1.{name}.db") for name in ("beacon", "path", "trust"))
+    return text + ('[ca]\nmode = "in-process"\n' if is_ca else "")
+
+
+def daemon_toml() -> str:
+    """Without an address: it answers at 127.0.0.1:30255, where SCION's programs look for it."""
+    return _general("sd") + "".join(_database(name, f"sd.{name}.db") for name in ("path", "trust"))
+
+
+def dispatcher_toml(isd_as: str, control_ip: str | None) -> str:
+    """`control_ip`: of the control service on this host, None where there is none. Only the dispatcher answers the echo
+    requests that `scion ping` sends to a host."""
+    text = '[dispatcher]\nid = "dispatcher"\n'
+    if control_ip is not None:
+        control = join_address(control_ip, CONTROL_SERVICE_PORT)
+        services = "".join(f'"{isd_as},{service}" = "{control}"\n' for service in ("CS", "DS"))
+        text += f"[dispatcher.service_addresses]\n{services}"
+    return text + '[log.console]\nlevel = "info"\n'
+
+
+def _general(name: str) -> str:
+    return f'[general]\nid = "{name}"\nconfig_dir = "{CONFIG_DIR}"\n[log.console]\nlevel = "info"\n'
+
+
+def _metrics(port: int) -> str:
+    return f'[metrics]\nprometheus = "127.0.0.1:{port}"\n'
+
+
+def _database(name: str, file: str) -> str:
+    return f'[{name}_db]\nconnection = "{STATE_DIR}/{file}"\n'
+
+
+# --- units --------------------------------------------------------------------------------------------------
+
+
+def systemd_units(host: ScionHost, *, runs_control_service: bool = True) -> list[str]:
+    """The units that run on this host, sorted; OpenVPN's among them. Before `COMPLETE` there is no dispatcher."""
+    is_complete = host.configuration_format >= COMPLETE
+    packages = PACKAGES[host.scion_packages if is_complete else "scionlab"]
+    units = {f"{packages.router_unit}@br-{number}.service" for number in _router_numbers(host)}
+    units.add("scion-daemon.service")
+    if is_complete:
+        units.add("scion-dispatcher.service")
+    if runs_control_service:
+        units.add(f"{packages.control_unit}@cs-1.service")
+    for end in host.link_ends:
+        if end.is_vpn:
+            client = f"client-scionlab-{end.remote_isd_as.replace(':', '_')}"
+            units.add(f"openvpn@{'server' if end.link_to == 'CHILD' else client}.service")
+    return sorted(units)
+
+
+def _router_numbers(host: ScionHost) -> list[int]:
+    """Of the routers on which an active link ends: the others are in no topology, and would not start."""
+    return sorted({end.border_router for end in host.link_ends})

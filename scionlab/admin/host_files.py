@@ -1,0 +1,164 @@
+"""Whose SCION files a host has, and which: limits only, take over, complete configurations. Part of the host's page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from bandwidth_config import RuleError
+from scion_files import COMPLETE
+from scionlab.admin.base import ServiceAdmin, actor_of, badge
+from scionlab.models import BandwidthChange, Host, User
+from scionlab.models.installed import FILES_WORDS, files_state
+from scionlab.services.audit import ALL_HOSTS, host_subject
+from scionlab.services.complete import (
+    ALL_WITHIN,
+    completing_set,
+    completing_since,
+    host_complete,
+    hosts_to_complete,
+)
+from scionlab.services.installed import (
+    USUAL_FILES,
+    Effect,
+    effect_of,
+    full_configuration,
+    host_set_limits_only,
+    host_take_over,
+    host_take_over_undo,
+)
+from scionlab.services.user_download import install_commands
+
+LAST_CHANGES = 10
+COMPLETE_URL = "scionlab_host_complete"
+KINDS = [
+    BandwidthChange.Kind.HOST_LIMITS_ONLY,
+    BandwidthChange.Kind.HOST_TAKE_OVER,
+    BandwidthChange.Kind.HOST_COMPLETE,
+]
+_BADGES = {
+    "limits_only": ("idle", "limits only"),
+    "other": ("bad", "refused: another service's files"),
+    "taken_over": ("wait", "taken over"),
+}
+
+
+def files_badge(host: Host) -> SafeString:
+    """Empty where this service coordinates its SCION files."""
+    state = files_state(host)
+    return badge(*_BADGES[state], f"{FILES_WORDS[state]}.") if state in _BADGES else SafeString()
+
+
+def _limits_only(value: bool) -> Callable[[Host, User, str], None]:
+    def change(host: Host, actor: User, reason: str) -> None:
+        host_set_limits_only(host_id=host.pk, limits_only=value, actor=actor, reason=reason)
+
+    return change
+
+
+def _complete(host: Host, actor: User, reason: str) -> None:
+    host_complete(host_id=host.pk, actor=actor, reason=reason)
+
+
+# What a button does: with whom it is done, and what is said and kept afterwards.
+CHANGES: dict[str, tuple[Callable[[Host, User, str], None], str]] = {
+    "limits_only": (_limits_only(True), "Set to limits only."),
+    "not_limits_only": (_limits_only(False), "No longer limits only."),
+    "take_over": (lambda host, actor, _: host_take_over(host_id=host.pk, actor=actor), "Taken over."),
+    "undo": (lambda host, actor, _: host_take_over_undo(host_id=host.pk, actor=actor), "Take over undone."),
+    "complete": (_complete, "It gets its complete configuration."),
+}
+
+
+class HostFiles(ServiceAdmin):
+    """The part of the host's administration that decides who coordinates its SCION files."""
+
+    def get_urls(self) -> list[URLPattern]:
+        def page(view: Any) -> Any:
+            return self.admin_site.admin_view(never_cache(view))
+
+        return [
+            path("<int:pk>/files/", page(require_GET(self.files_view)), name="scionlab_host_files"),
+            path("<int:pk>/files/change/", page(require_POST(self.files_change)), name="scionlab_host_files_change"),
+            path("complete/", page(require_http_methods(["GET", "POST"])(self.complete_view)), name=COMPLETE_URL),
+            *super().get_urls(),
+        ]
+
+    def files_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """What is known of the host's SCION files, what a take over would do to them, and the buttons."""
+        host = get_object_or_404(self.get_queryset(request), pk=pk)
+        state, known = files_state(host), getattr(host, "installed_files", None)
+        paths: set[str] = set()
+        units: list[str] = []
+        effect: Effect | None = None
+        try:
+            if host.AS is not None:
+                paths, units = full_configuration(host)
+            if known is not None and state in {"other", "taken_over"}:
+                effect = effect_of(host, known)
+        except RuleError as exc:  # a secret that cannot be read, for example
+            self.message_user(request, exc.message, messages.ERROR)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"SCION files of {host}",
+            "opts": self.opts,
+            "host": host,
+            "state": state,
+            "words": FILES_WORDS[state],
+            "known": known if known is not None and known.owner == "other" else None,
+            "effect": effect,
+            "usual_files": USUAL_FILES,
+            "is_complete": host.configuration_format >= COMPLETE,
+            "paths": sorted(paths),
+            "units": units,
+            "commands": install_commands(uid=host.uid, secret=host.secret, site_url=settings.SITE_URL),
+            "changes": BandwidthChange.objects.filter(kind__in=KINDS, subject=host_subject(host))[:LAST_CHANGES],
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/scionlab/host/files.html", context)
+
+    def files_change(self, request: HttpRequest, pk: int) -> HttpResponse:
+        host = get_object_or_404(Host, pk=pk)
+        change, done = CHANGES.get(request.POST.get("do", ""), (None, ""))
+        try:
+            if change is None:
+                raise RuleError("nothing_chosen", "Nothing was changed: use one of the buttons.")
+            change(host, actor_of(request), request.POST.get("reason", "").strip()[:200])
+        except RuleError as exc:
+            self.message_user(request, exc.message, messages.ERROR)
+        else:
+            self.log_change(request, host, done)
+            self.message_user(request, f"{host}: {done}", messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:scionlab_host_files", args=[pk]))
+
+    def complete_view(self, request: HttpRequest) -> HttpResponse:
+        """How many hosts lack a complete configuration, and the button that completes them all in time."""
+        if request.method == "POST":
+            wanted = request.POST.get("do") == "start"
+            completing_set(wanted=wanted, actor=actor_of(request))
+            done = f"All hosts are completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
+            self.message_user(request, done, messages.SUCCESS)
+            return HttpResponseRedirect(reverse(f"admin:{COMPLETE_URL}"))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Complete configurations",
+            "opts": self.opts,
+            "left": hosts_to_complete().count(),
+            "since": completing_since(),
+            "days": ALL_WITHIN.days,
+            "changes": BandwidthChange.objects.filter(kind=BandwidthChange.Kind.HOST_COMPLETE, subject=ALL_HOSTS)[
+                :LAST_CHANGES
+            ],
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/scionlab/host/complete.html", context)

@@ -1,0 +1,91 @@
+"""Keys of the testbed on the pages of an ISD and an AS: what there is and until when, and new ones. No key is shown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.views.decorators.cache import never_cache
+
+from bandwidth_config import RuleError
+from scionlab.admin.base import NOTHING, ServiceAdmin, actor_of, badge, table
+from scionlab.models import AS, ISD
+from scionlab.pki import trc as trcs
+from scionlab.pki.certificates import Kind, isd_as_of
+from scionlab.services.trust import in_use
+from scionlab.services.trust_chain import as_new_keys
+
+
+def trc_table(isd: ISD) -> str:
+    """The ISD's TRCs, the newest first, with who votes on its successor."""
+    found = list(isd.trcs.select_related("isd").reverse())
+    rows: list[tuple[object, ...]] = []
+    for row in found:
+        policy = trcs.read(bytes(row.content)).policy
+        voters = [isd_as_of(one) for one in policy.of_kind(Kind.SENSITIVE).values()]
+        decide = f"{', '.join(voters)}; {policy.quorum} of {len(voters)} decide"
+        state = _until(row.not_after) if row == found[0] else badge("idle", "replaced")
+        core = ", ".join(policy.core_ases)
+        rows.append((row, f"{row.not_before:%Y-%m-%d}", f"{row.not_after:%Y-%m-%d}", state, core, decide))
+    return table(["TRC", "From", "Until", "State", "Core ASes", "Voters"], rows)
+
+
+def certificate_table(as_: AS) -> str:
+    """Of its control service, and of a core AS those of voters, root and CA."""
+    rows: list[tuple[object, ...]] = []
+    keys = getattr(as_, "keys", None)
+    if keys is not None and keys.ca is not None and keys.not_after is not None:
+        by = keys.ca.isd_as
+        rows.append(("AS certificate", by, f"{keys.not_after:%Y-%m-%d}", _until(keys.not_after)))
+    for row in in_use(as_):
+        by = "itself" if row.issuer is None else "its root"
+        rows.append((row.get_kind_display(), by, f"{row.not_after:%Y-%m-%d}", _until(row.not_after)))
+    return table(["Certificate of", "Issued by", "Until", "State"], rows) if rows else NOTHING
+
+
+def _until(at: datetime) -> SafeString:
+    return badge("good", "valid") if at > timezone.now() else badge("bad", "ended")
+
+
+class KeysPages(ServiceAdmin):
+    """The part of an AS's administration that gives it new keys."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view: Any = self.admin_site.admin_view(never_cache(self.keys_view))
+        return [path("<int:pk>/keys/", view, name="scionlab_as_keys"), *super().get_urls()]
+
+    def keys_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Says what will happen, and on POST makes new keys."""
+        as_ = get_object_or_404(AS.objects.select_related("isd"), pk=pk)
+        if request.method != "POST":
+            context = {
+                **self.admin_site.each_context(request),
+                "title": f"New keys for {as_}?",
+                "opts": self.opts,
+                "as_": as_,
+                "media": self.media,
+            }
+            return TemplateResponse(request, "admin/scionlab/as/keys.html", context)
+        given = request.POST
+        try:
+            as_new_keys(
+                as_id=pk,
+                actor=actor_of(request),
+                reason=given.get("reason", "").strip()[:200],
+                master="master" in given,
+                core="core" in given,
+            )
+        except RuleError as exc:
+            self.message_user(request, exc.message, messages.ERROR)
+        else:
+            self.log_change(request, as_, "Made new keys.")
+            words = f"{as_} has new keys. Its host gets them when it next fetches."
+            self.message_user(request, words, messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:scionlab_as_change", args=[pk]))

@@ -1,0 +1,90 @@
+"""Secrets at rest: private keys are stored encrypted with SIGNING_SECRET, so a backup of the database gives nobody one.
+
+Which columns hold them stands in `COLUMNS`: a change of SIGNING_SECRET encrypts all of them anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+from typing import Any, Final
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django.conf import settings
+from django.db import models
+
+from bandwidth_config import RuleError
+from scionlab.models import ASKeys, Certificate, SigningKey, VPNClientKeys, VPNServerKeys
+
+COLUMNS: Final[dict[type[models.Model], tuple[str, ...]]] = {
+    SigningKey: ("private_encrypted",),
+    Certificate: ("private_encrypted",),
+    ASKeys: ("private_encrypted", "master0_encrypted", "master1_encrypted"),
+    VPNServerKeys: ("ca_key_encrypted", "key_encrypted"),
+    VPNClientKeys: ("key_encrypted",),
+}
+ROWS_AT_ONCE: Final = 500
+
+
+def sealed(content: bytes) -> str:
+    """Encrypted with the newest SIGNING_SECRET; ASCII."""
+    return _box().encrypt(content).decode("ascii")
+
+
+def opened(text: str, what: str) -> bytes:
+    """What `sealed` was given. `what` names the secret in the error. Raises `RuleError` (`secret_unreadable`)."""
+    try:
+        return _box().decrypt(text.encode("ascii"))
+    except InvalidToken as exc:
+        raise RuleError(
+            "secret_unreadable",
+            f"{what} cannot be decrypted: SIGNING_SECRET is not the one it was encrypted with. "
+            "Set that one again (beside a new one: SIGNING_SECRET_FALLBACKS).",
+        ) from exc
+
+
+def check_secret() -> None:
+    """To be called before somebody stores a new secret: sealed with a wrong SIGNING_SECRET, it would be lost when the
+    right one is set again. One statement. Raises `RuleError` (`secret_unreadable`)."""
+    key = SigningKey.objects.filter(revoked_at=None).order_by("pk").last()
+    if key is not None:
+        opened(key.private_encrypted, f"The signing key {key.key_id}")
+
+
+def rewrap() -> int:
+    """Encrypt everything in `COLUMNS` with the newest SIGNING_SECRET; to be called in a transaction. Returns how many
+    secrets. Raises `RuleError` (`secret_unreadable`)."""
+    return sum(_rewrap(model, columns) for model, columns in COLUMNS.items())
+
+
+def _rewrap(model: type[models.Model], columns: tuple[str, ...]) -> int:
+    count = 0
+    # Locked: a key that is replaced at this moment must not get its former secret back.
+    rows: list[Any] = list(model._default_manager.select_for_update(no_key=True).order_by("pk").only("pk", *columns))
+    for row in rows:
+        for column in columns:
+            text = getattr(row, column)
+            if text:  # empty: there is no key any more
+                setattr(row, column, sealed(opened(text, f"{model._meta.verbose_name} {row.pk}")))
+                count += 1
+    model._default_manager.bulk_update(rows, columns, batch_size=ROWS_AT_ONCE)
+    return count
+
+
+def _box() -> MultiFernet:
+    return _box_of((settings.SIGNING_SECRET, *settings.SIGNING_SECRET_FALLBACKS))
+
+
+@functools.lru_cache(maxsize=4)
+def _box_of(secrets: tuple[str, ...]) -> MultiFernet:
+    """Encrypts with the first secret, decrypts with any."""
+
+    def fernet(secret: str) -> Fernet:
+        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"scionlab signing keys/1").derive(
+            secret.encode()
+        )
+        return Fernet(base64.urlsafe_b64encode(derived))
+
+    return MultiFernet([fernet(secret) for secret in secrets])

@@ -1,0 +1,194 @@
+"""Reads the JSON of `dumpdata`: a list of entries, each with its model, its primary key and its fields.
+
+Only what is read is checked, field by field, so a version of upstream's with more fields is read as well. An error
+names the entry's place in the list (from 0), its model and key, and the field. It never has a value that may be secret.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from bandwidth_config import RuleError
+from scionlab.isd_as import parse_as_id
+
+MAX_DUMP_BYTES: Final = 256 * 1024 * 1024
+APP: Final = "scionlab."
+_MAX_KEY: Final = 2**63 - 1
+_MAX_INTEGER: Final = 2**31 - 1  # PositiveIntegerField
+_KINDS: Final = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    bool: "a truth value",
+    int: "a number",
+    float: "a number",
+}
+
+
+class DumpError(ValueError):
+    """The file is no dump that can be read; its text says where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of a table. Each method reads a field, and raises `DumpError` where it is missing or not as it says."""
+
+    index: int
+    model: str  # in lower case, e.g. scionlab.host
+    pk: int
+    fields: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"[{self.index}] {self.model} {self.pk}"
+
+    def fail(self, field: str, problem: str) -> NoReturn:
+        raise DumpError(f'{self}: "{field}" {problem}')
+
+    def _value(self, field: str) -> Any:
+        if field not in self.fields:
+            self.fail(field, "is missing. Dump the model with all of its fields.")
+        return self.fields[field]
+
+    def _wrong(self, field: str, wanted: str) -> NoReturn:
+        self.fail(field, f"is {_kind(self.fields[field])}, not {wanted}.")
+
+    def integer(self, field: str, *, high: int = _MAX_INTEGER) -> int:
+        value = self._value(field)
+        if type(value) is not int:
+            self._wrong(field, "a whole number")
+        if not 0 <= value <= high:
+            self.fail(field, f"is outside 0 to {high}.")
+        return value
+
+    def optional_integer(self, field: str) -> int | None:
+        """None also where the field is missing: some versions of upstream's do not have it."""
+        return None if self.fields.get(field) is None else self.integer(field)
+
+    def flag(self, field: str) -> bool:
+        value = self._value(field)
+        if type(value) is not bool:
+            self._wrong(field, "true or false")
+        return value
+
+    def text(self, field: str) -> str:
+        """Empty for null."""
+        value = self._value(field)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            self._wrong(field, "a text")
+        if "\0" in value or not _is_encodable(value):
+            self.fail(field, "has a character that no database stores.")
+        return value
+
+    def choice(self, field: str, *known: str) -> str:
+        value = self.text(field)
+        if value not in known:
+            self.fail(field, f"is not one of {', '.join(known)}.")
+        return value
+
+    def reference(self, field: str) -> int:
+        """A primary key. Natural keys are not read."""
+        value = self._value(field)
+        if type(value) is not int or not 0 < value <= _MAX_KEY:
+            self._wrong(field, "a primary key. Dump without --natural-foreign")
+        return value
+
+    def optional_reference(self, field: str) -> int | None:
+        return None if self._value(field) is None else self.reference(field)
+
+    def address(self, field: str) -> str:
+        value = self.optional_address(field)
+        if value is None:
+            self.fail(field, "is empty, not an IP address.")
+        return value
+
+    def optional_address(self, field: str) -> str | None:
+        """None for null and for an empty text."""
+        value = self.text(field)
+        if not value:
+            return None
+        try:
+            if "%" in value:
+                raise ValueError
+            return str(ipaddress.ip_address(value))
+        except ValueError:
+            self.fail(field, f'is "{value[:60]}", not an IP address.')
+
+    def as_id(self, field: str) -> int:
+        try:
+            return parse_as_id(self.text(field))
+        except RuleError as exc:
+            self.fail(field, f"is wrong. {exc.message}")
+
+
+def read_entries(content: bytes) -> dict[str, list[Entry]]:
+    """The entries by model, in the order of their keys. Raises `DumpError`."""
+    if len(content) > MAX_DUMP_BYTES:
+        raise DumpError(
+            f"A dump of {len(content)} bytes or more is above the limit of {MAX_DUMP_BYTES}. Leave out what is not "
+            "read: --exclude scionlab.key --exclude scionlab.certificate --exclude scionlab.trc."
+        )
+    found: dict[str, dict[int, Entry]] = {}
+    for entry in _entries(_parsed(content)):
+        rows = found.setdefault(entry.model, {})
+        if entry.pk in rows:
+            raise DumpError(f"{entry}: the same model and key are at [{rows[entry.pk].index}] already.")
+        rows[entry.pk] = entry
+    if not any(model.startswith(APP) for model in found):
+        raise DumpError("The file has no entry of the app scionlab. Make it with: manage.py dumpdata scionlab")
+    return {model: [rows[pk] for pk in sorted(rows)] for model, rows in found.items()}
+
+
+def _parsed(content: bytes) -> list[Any]:
+    try:
+        document = json.loads(content, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:  # a JSONDecodeError quotes nothing of the document
+        raise DumpError(f"The file is not JSON: {str(exc) or type(exc).__name__}.") from None
+    if not isinstance(document, list):
+        raise DumpError(f"The file holds {_kind(document)}, not the list of entries that dumpdata writes.")
+    return document
+
+
+def _entries(document: list[Any]) -> Iterator[Entry]:
+    for index, value in enumerate(document):
+        if not isinstance(value, dict):
+            raise DumpError(f"[{index}] is {_kind(value)}, not an object with model, pk and fields.")
+        model, pk, fields = (value.get(key) for key in ("model", "pk", "fields"))
+        if not isinstance(model, str) or not model.isascii() or not 0 < len(model) <= 100:
+            raise DumpError(f'[{index}]: "model" is {_kind(model)}, not the name of a model.')
+        if not isinstance(fields, dict):
+            raise DumpError(f'[{index}] {model}: "fields" is {_kind(fields)}, not an object.')
+        if model.lower().startswith(APP) and (type(pk) is not int or not 0 < pk <= _MAX_KEY):
+            raise DumpError(f'[{index}] {model}: "pk" is {_kind(pk)}, not a key. Dump without --natural-primary.')
+        # Other apps may have texts as keys; their entries are counted and not read.
+        yield Entry(index, model.lower(), pk if type(pk) is int else -index - 1, fields)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise ValueError(f'an object has "{twice[:60]}" twice')
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else _KINDS.get(type(value), type(value).__name__)

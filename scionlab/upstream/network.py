@@ -1,0 +1,200 @@
+"""Entries of a dump -> the network that they describe."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from scionlab.upstream import rows
+from scionlab.upstream.dump import APP, Entry, read_entries
+
+_Row = TypeVar("_Row")
+_INSTALLATION_TYPES = ("VM", "PKG", "SRC", "DEDICATED")
+
+
+def read_network(content: bytes) -> rows.Network:
+    """Raises `DumpError`, also for a reference to an entry that is not in the file."""
+    return _Reader(read_entries(content)).network()
+
+
+class _Reader:
+    def __init__(self, entries: dict[str, list[Entry]]) -> None:
+        self._entries = entries
+        self._users = self._table("user", _user)
+        self._isd_numbers = self._table("isd", lambda entry: entry.integer("isd_id"))
+        self._installation_types = self._table("useras", lambda e: e.choice("installation_type", *_INSTALLATION_TYPES))
+        self._ases = self._table("as", self._as)
+        self._hosts = self._table("host", self._host)
+        self._routers = self._read_routers()
+        self._vpns = self._table("vpn", self._vpn)
+        self._clients = self._table("vpnclient", self._client)
+        self._client_at = {(one.host, one.ip, self._vpns[one.vpn].host): one.pk for one in self._clients.values()}
+        self._attachment_points = self._table("attachmentpoint", self._attachment_point)
+        self._attached = {ap.as_pk for ap in self._attachment_points.values()}
+        self._interfaces = self._table("interface", self._end)
+
+    def network(self) -> rows.Network:
+        for entry in self._of("useras"):
+            _referred(entry, "pk", entry.pk, self._ases)
+        links = self._table("link", self._link)
+        linked = {end.pk for link in links.values() for end in link.ends}
+        return rows.Network(
+            users=self._users,
+            isds=self._isds(),
+            ases=self._ases,
+            hosts=self._hosts,
+            routers=self._routers,
+            vpns=self._vpns,
+            clients=self._clients,
+            attachment_points=self._attachment_points,
+            links=links,
+            entries={model: len(found) for model, found in self._entries.items()},
+            unlinked_interfaces=tuple(end.name for pk, end in self._interfaces.items() if pk not in linked),
+        )
+
+    # --- tables -----------------------------------------------------------------------------------------------
+
+    def _of(self, model: str) -> list[Entry]:
+        return self._entries.get(APP + model, [])
+
+    def _table(self, model: str, read: Callable[[Entry], _Row]) -> dict[int, _Row]:
+        return {entry.pk: read(entry) for entry in self._of(model)}
+
+    def _isds(self) -> dict[int, rows.Isd]:
+        found: dict[int, rows.Isd] = {}
+        for entry in self._of("isd"):
+            number, label = self._isd_numbers[entry.pk], entry.text("label")
+            known = found.get(number, rows.Isd(number, "", ()))
+            found[number] = rows.Isd(number, known.label or label, (*known.pks, entry.pk))
+        return dict(sorted(found.items()))
+
+    def _as(self, entry: Entry) -> rows.As:
+        owner = entry.optional_reference("owner")
+        if owner is not None:
+            _referred(entry, "owner", owner, self._users)
+        return rows.As(
+            pk=entry.pk,
+            isd=_referred(entry, "isd", entry.reference("isd"), self._isd_numbers),
+            as_id=entry.as_id("as_id"),
+            label=entry.text("label"),
+            is_core=entry.flag("is_core"),
+            owner=owner,
+            installation_type=self._installation_types.get(entry.pk),
+        )
+
+    def _host(self, entry: Entry) -> rows.Host:
+        as_pk = entry.optional_reference("AS")
+        if as_pk is not None:
+            _referred(entry, "AS", as_pk, self._ases)
+        return rows.Host(
+            pk=entry.pk,
+            as_pk=as_pk,
+            uid=entry.text("uid"),
+            secret=entry.text("secret"),
+            label=entry.text("label"),
+            internal_ip=entry.address("internal_ip"),
+            public_ip=entry.optional_address("public_ip"),
+            bind_ip=entry.optional_address("bind_ip"),
+        )
+
+    def _read_routers(self) -> dict[int, rows.BorderRouter]:
+        """Upstream numbers the routers of an AS in the order of their keys, whichever host they are on."""
+        found: dict[int, rows.BorderRouter] = {}
+        count: dict[int, int] = {}
+        for entry in self._of("borderrouter"):
+            as_pk, host = entry.reference("AS"), entry.reference("host")
+            _referred(entry, "AS", as_pk, self._ases)
+            _referred(entry, "host", host, self._hosts)
+            count[as_pk] = count.get(as_pk, 0) + 1
+            found[entry.pk] = rows.BorderRouter(entry.pk, as_pk, host, count[as_pk])
+        return found
+
+    def _vpn(self, entry: Entry) -> rows.Vpn:
+        host = entry.reference("server")
+        _referred(entry, "server", host, self._hosts)
+        subnet, port = entry.text("subnet"), entry.integer("server_port")
+        return rows.Vpn(entry.pk, host, subnet, entry.address("server_vpn_ip"), port)
+
+    def _client(self, entry: Entry) -> rows.VpnClient:
+        vpn, host = entry.reference("vpn"), entry.reference("host")
+        _referred(entry, "vpn", vpn, self._vpns)
+        _referred(entry, "host", host, self._hosts)
+        return rows.VpnClient(entry.pk, vpn, host, entry.address("ip"))
+
+    def _attachment_point(self, entry: Entry) -> rows.AttachmentPoint:
+        as_pk, vpn = entry.reference("AS"), entry.optional_reference("vpn")
+        name = _referred(entry, "AS", as_pk, self._ases).name
+        if vpn is not None:
+            host: int | None = _referred(entry, "vpn", vpn, self._vpns).host
+        else:
+            public = (one.pk for one in self._hosts.values() if one.as_pk == as_pk and one.public_ip)
+            host = next(public, None)
+        return rows.AttachmentPoint(entry.pk, as_pk, vpn, host, name)
+
+    # --- Links ------------------------------------------------------------------------------------------------
+
+    def _end(self, entry: Entry) -> rows.End:
+        as_pk, router = entry.reference("AS"), entry.reference("border_router")
+        as_ = _referred(entry, "AS", as_pk, self._ases)
+        host = _referred(entry, "host", entry.reference("host"), self._hosts)
+        _referred(entry, "border_router", router, self._routers)
+        own_ip, own_bind = entry.optional_address("public_ip"), entry.optional_address("bind_ip")
+        public_ip = own_ip or host.public_ip
+        interface_id = entry.integer("interface_id")
+        return rows.End(
+            pk=entry.pk,
+            as_pk=as_pk,
+            host=host.pk,
+            router=router,
+            interface_id=interface_id,
+            public_ip=public_ip,
+            public_port=entry.integer("public_port"),
+            # Upstream's rule: an interface with a public address of its own has its own bind address, or none.
+            bind_ip=own_bind if own_ip else _of_family(host.bind_ip, public_ip),
+            bind_port=entry.optional_integer("bind_port"),
+            vpn_client=None,
+            name=f"{as_.name}#{interface_id}",
+        )
+
+    def _link(self, entry: Entry) -> rows.Link:
+        a, b = (
+            _referred(entry, field, entry.reference(field), self._interfaces) for field in ("interfaceA", "interfaceB")
+        )
+        link_type = cast("rows.LinkType", entry.choice("type", "PROVIDER", "CORE", "PEER"))
+        is_attached = self._ases[b.as_pk].is_user_as and a.as_pk in self._attached
+        return rows.Link(
+            pk=entry.pk,
+            type=link_type,
+            active=entry.flag("active"),
+            mtu=entry.integer("mtu"),
+            a=a,
+            b=self._over_vpn(b, a),
+            is_limited=link_type == "PROVIDER" and is_attached,
+        )
+
+    def _over_vpn(self, end: rows.End, parent: rows.End) -> rows.End:
+        """Upstream does not store that a Link goes over the VPN: then the child has its client's address there."""
+        client = self._client_at.get((end.host, end.public_ip or "", parent.host))
+        return end if client is None else replace(end, vpn_client=client)
+
+
+def _user(entry: Entry) -> rows.User:
+    name = f"{entry.text('first_name')} {entry.text('last_name')}".strip()
+    return rows.User(entry.pk, entry.text("email"), name, entry.text("password"), entry.flag("is_active"))
+
+
+def _referred(entry: Entry, field: str, pk: int, table: dict[int, _Row]) -> _Row:
+    found = table.get(pk)
+    if found is None:
+        entry.fail(field, f"is {pk}, which is not in the file. Dump the whole app: manage.py dumpdata scionlab")
+    return found
+
+
+def _of_family(bind_ip: str | None, public_ip: str | None) -> str | None:
+    """A host's bind address counts for its addresses of the same family."""
+    if bind_ip is None or public_ip is None:
+        return None
+    is_same = ipaddress.ip_address(bind_ip).version == ipaddress.ip_address(public_ip).version
+    return bind_ip if is_same else None

@@ -1,0 +1,188 @@
+"""What the entries of a dump say, as plain values. `pk` is the primary key there; nothing here knows ours.
+
+Addresses are written as `ipaddress` writes them. Passwords and secrets are in no `repr`, which may reach a log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scionlab.isd_as import format_isd_as
+
+LinkType = Literal["PROVIDER", "CORE", "PEER"]
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    pk: int
+    email: str
+    full_name: str
+    password: str = field(repr=False)  # as Django stores it: algorithm, parameters, salt, hash
+    is_active: bool
+
+    @property
+    def name(self) -> str:
+        return self.email
+
+
+@dataclass(frozen=True, slots=True)
+class Isd:
+    """An isolation domain. There its number is not unique: `pks` are all rows that have it, the lowest first."""
+
+    number: int
+    label: str
+    pks: tuple[int, ...]
+
+    @property
+    def pk(self) -> int:
+        return self.pks[0]
+
+    @property
+    def name(self) -> str:
+        return f"ISD {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class As:
+    pk: int
+    isd: int  # its number
+    as_id: int
+    label: str
+    is_core: bool
+    owner: int | None  # a user; None: infrastructure
+    installation_type: str | None  # None: no user AS
+
+    @property
+    def name(self) -> str:
+        return format_isd_as(self.isd, self.as_id)
+
+    @property
+    def is_user_as(self) -> bool:
+        return self.installation_type is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    pk: int
+    as_pk: int | None  # None: its AS was deleted
+    uid: str
+    secret: str = field(repr=False)
+    label: str
+    internal_ip: str
+    public_ip: str | None
+    bind_ip: str | None
+
+    @property
+    def name(self) -> str:
+        return self.label or self.uid
+
+
+@dataclass(frozen=True, slots=True)
+class BorderRouter:
+    """`number` is its place among the routers of its AS, in the order of their keys: it is called br-<number>."""
+
+    pk: int
+    as_pk: int
+    host: int
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"br-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Vpn:
+    pk: int
+    host: int
+    subnet: str
+    server_ip: str
+    server_port: int
+
+    @property
+    def name(self) -> str:
+        return f"VPN {self.subnet}"
+
+
+@dataclass(frozen=True, slots=True)
+class VpnClient:
+    pk: int
+    vpn: int
+    host: int
+    ip: str
+
+    @property
+    def name(self) -> str:
+        return self.ip
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentPoint:
+    """`host` is where the Links of user ASes end: the VPN's server, else the first host with a public address."""
+
+    pk: int
+    as_pk: int
+    vpn: int | None
+    host: int | None
+    name: str  # of its AS
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An interface of a Link, with the addresses in force: its own, else its host's."""
+
+    pk: int
+    as_pk: int
+    host: int
+    router: int
+    interface_id: int
+    public_ip: str | None
+    public_port: int
+    bind_ip: str | None
+    bind_port: int | None
+    vpn_client: int | None
+    name: str  # like 17-ffaa:1:b6#3
+
+    @property
+    def local(self) -> tuple[str | None, int]:
+        """Where its host binds."""
+        return self.bind_ip or self.public_ip, self.bind_port or self.public_port
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Of a provider Link, `a` is the parent's end. `is_limited`: it attaches a user AS to an attachment point."""
+
+    pk: int
+    type: LinkType
+    active: bool
+    mtu: int
+    a: End
+    b: End
+    is_limited: bool
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        return self.a, self.b
+
+    @property
+    def name(self) -> str:
+        return f"{self.a.name} - {self.b.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """All of a dump that has a place here; by primary key there, in its order (ISDs by their numbers)."""
+
+    users: dict[int, User]
+    isds: dict[int, Isd]
+    ases: dict[int, As]
+    hosts: dict[int, Host]
+    routers: dict[int, BorderRouter]
+    vpns: dict[int, Vpn]
+    clients: dict[int, VpnClient]
+    attachment_points: dict[int, AttachmentPoint]
+    links: dict[int, Link]
+    entries: dict[str, int]  # how many of each model, whether it has a place here or not
+    unlinked_interfaces: tuple[str, ...]  # interfaces that no Link has

@@ -1,0 +1,104 @@
+"""The keys of the testbed by two at once: TRCs follow each other, and a renewal is done by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from cryptography import x509
+from django.db import IntegrityError
+from django.utils import timezone
+
+from scionlab.models import AS, TRC, ASKeys, Certificate, Host, SigningKey
+from scionlab.pki.keys import key_from_pem
+from scionlab.pki.updates import verify
+from scionlab.services import allocation, infrastructure, secrets_box, signing, trust_isd, trust_renewal
+from tests.concurrency.conftest import Meeting
+
+AtOnce = Callable[..., list[Any]]
+MeetIn = Callable[..., Meeting]
+WithoutLock = Callable[[Any, str], None]
+
+
+def make(number: int, *, is_core: bool) -> AS:
+    return infrastructure.infrastructure_as_create(
+        isd=17, as_text=f"ffaa:0:11{number:02}", label="", is_core=is_core, public_ipv4=f"192.0.2.{number}"
+    )
+
+
+def verified() -> list[str]:
+    """The TRCs in their order; each was made after the one before."""
+    before, names = None, []
+    for one in TRC.objects.all():
+        before = verify(bytes(one.content), before)
+        names.append(str(before.id))
+    return names
+
+
+@pytest.fixture
+def candidates(transactional_db: None) -> list[AS]:
+    """A core AS is there, and two more are to become some."""
+    make(1, is_core=True)
+    return [make(number, is_core=False) for number in (2, 3)]
+
+
+def promoted(candidates: list[AS], at_once: AtOnce) -> list[Any]:
+    promote = infrastructure.infrastructure_as_update
+    return at_once(*(partial(promote, as_id=one.pk, label="", is_core=True) for one in candidates))
+
+
+def test_two_core_ases_that_are_made_at_once_make_two_trcs(at_once: AtOnce, meet_in: MeetIn) -> None:
+    meeting = meet_in(trust_isd, "newest_trc")
+    made = at_once(*(partial(make, number, is_core=True) for number in (1, 2)))
+    assert not meeting.met
+    assert [type(one) for one in made] == [AS, AS]
+    assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2"]
+
+
+def test_two_ases_that_become_core_at_once_make_two_trcs(
+    candidates: list[AS], at_once: AtOnce, meet_in: MeetIn
+) -> None:
+    meeting = meet_in(trust_isd, "newest_trc")
+    assert [type(one) for one in promoted(candidates, at_once)] == [AS, AS]
+    assert not meeting.met
+    assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2", "ISD17-B1-S3"]
+
+
+def test_without_the_lock_on_the_isd_both_make_the_same_trc_and_one_fails(
+    candidates: list[AS], at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
+) -> None:
+    without_lock(allocation, "lock_isd")
+    meeting = meet_in(trust_isd, "newest_trc")
+    answers = promoted(candidates, at_once)
+    assert meeting.met
+    assert [isinstance(one, IntegrityError) for one in answers].count(True) == 1
+    assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2"]
+
+
+def test_two_workers_renew_a_chain_once(candidates: list[AS], at_once: AtOnce, meet_in: MeetIn) -> None:
+    hosts = Host.objects.order_by("pk").values_list("config_version", flat=True)
+    assert list(hosts) == [1, 1, 1]
+    meeting = meet_in(trust_renewal, "ases_due")
+    later = timezone.now() + timedelta(days=60)
+    made = at_once(*(partial(trust_renewal.keys_renew, now=later) for _ in range(2)))
+    assert meeting.met
+    assert sorted(made) == [0, 3]
+    assert list(hosts.all()) == [2, 2, 2]
+
+
+def test_a_key_that_is_renewed_while_all_are_encrypted_anew_stays_that_of_its_certificate(
+    candidates: list[AS], at_once: AtOnce, meet_in: MeetIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that encrypts has read the former key, and waits; the other one would replace it meanwhile."""
+    for other in (SigningKey, Certificate):
+        monkeypatch.delitem(secrets_box.COLUMNS, other)
+    meet_in(secrets_box, "opened")
+    renew = partial(trust_renewal.keys_renew, now=timezone.now() + timedelta(days=60))
+    answers = at_once(renew, signing.signing_keys_rewrap)
+    assert [type(one) for one in answers] == [int, int]
+    for keys in ASKeys.objects.all():
+        key = key_from_pem(secrets_box.opened(keys.private_encrypted, "a key"))
+        assert key.public_key() == x509.load_der_x509_certificate(bytes(keys.content)).public_key()
