@@ -1,6 +1,7 @@
 """How long does a user AS with an empty control service wait for its first path, at which limit?
 
     python -m evaluation.first_path [--kbit 32 64 ...] [--room 1 4] [--runs 5] [--deadline 120] [--out FOLDER]
+    python -m evaluation.first_path --of docs/evaluation/first_path.jsonl ...
 
 A real SCION network (`lab.scion.net`): core AS, attachment point, user AS. For each run the user AS's link is limited
 in both directions, its control service and daemon lose all they know, and the clock runs until its daemon has a path to
@@ -8,7 +9,8 @@ the core. Limits take turns, so that a slow minute of the machine is nobody's al
 often BFD changed the state of the link until then, and what was refused. `--room` tries deeper queues: multiples of the
 room that the limiter gives to each link.
 
-Prints one table (Markdown); each run is a line of JSON in FOLDER/first_path.jsonl. Needs root and ./dev scion.
+Prints one table (Markdown) and draws it in FOLDER/first-path.svg; each run is a line of JSON in
+FOLDER/first_path.jsonl. Needs root and ./dev scion; with `--of`, runs of before are shown and nothing is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bandwidth_config import check_link_info
+from bench import plots
 from bench.engines import Engine, EngineProcess
+from bench.plots import Plot
 from lab.scion.net import CORE, USER_LINK, ScionNet
 from lab.scion.programs import missing, version
 from measuring.netns import LabError, Namespace, available, cleanup_stale
@@ -108,6 +112,28 @@ def table(found: Sequence[Run], deadline_s: float) -> str:
     return "\n".join(lines)
 
 
+def plot(found: Sequence[Run], deadline_s: float) -> Plot:
+    """Median over the limit, a line for each room, with the shortest and the longest run; no path is the deadline."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    spread: dict[str, list[tuple[float, float]]] = {}
+    for kbit, room in sorted({(one.kbit, one.room) for one in found}):
+        times = [
+            deadline_s if one.seconds is None else one.seconds for one in found if (one.kbit, one.room) == (kbit, room)
+        ]
+        name = "queue as shipped" if room == 1 else f"queue {room} times as deep"
+        lines.setdefault(name, []).append((kbit, statistics.median(times)))
+        spread.setdefault(name, []).append((min(times), max(times)))
+    return Plot(
+        "first-path",
+        f"First path of a user AS with an empty control service, SCION {version()}",
+        f"seconds ({deadline_s:g}: none)",
+        "limit in both directions [kbit/s]",
+        lines=lines,
+        spread=spread,
+        program="",
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m evaluation.first_path", description=__doc__.partition("\n")[0])
     parser.add_argument("--kbit", type=int, nargs="+", default=list(LIMITS_KBIT), metavar="N")
@@ -115,19 +141,29 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=5, metavar="N")
     parser.add_argument("--deadline", type=float, default=120.0, metavar="S", help="for each run [s]")
     parser.add_argument("--out", type=Path, default=Path("evaluation/results"), metavar="FOLDER")
+    parser.add_argument("--of", type=Path, nargs="+", metavar="FILE", help="show these runs; measure nothing")
     given = parser.parse_args(arguments)
+    if given.of:
+        lines = [line for file in given.of for line in file.read_text(encoding="utf-8").splitlines()]
+        return show([Run(**json.loads(line)) for line in lines], given.deadline, given.out)
     reason = missing() or available()
     if reason is not None:
         print(reason, file=sys.stderr)
         return 2
     cleanup_stale(PREFIX)
-    given.out.mkdir(parents=True, exist_ok=True)
     found = []
+    given.out.mkdir(parents=True, exist_ok=True)
     with (given.out / "first_path.jsonl").open("w", encoding="utf-8") as lines:
         for one in runs(given.kbit, given.room, given.runs, given.deadline):
             lines.write(json.dumps(asdict(one)) + "\n")
             found.append(one)
-    print(f"SCION {version()}: time until the first path\n\n{table(found, given.deadline)}")
+    return show(found, given.deadline, given.out)
+
+
+def show(found: Sequence[Run], deadline_s: float, folder: Path) -> int:
+    print(f"SCION {version()}: time until the first path\n\n{table(found, deadline_s)}")
+    folder.mkdir(parents=True, exist_ok=True)
+    plots.draw([plot(found, deadline_s)], folder)
     return 0
 
 

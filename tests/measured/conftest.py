@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from measuring.netns import available, cleanup_stale
-from tests.measured.testbed import PREFIX, Testbed, WindowExceededError, report
+from tests.measured.testbed import (
+    PREFIX,
+    STOOD_STILL_S,
+    Testbed,
+    WindowExceededError,
+    longest_pauses,
+    report,
+)
 
 MEASURED_AGAIN = 2
 
@@ -42,14 +49,20 @@ def bed(_shared_bed: Testbed) -> Iterator[Testbed]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Measure again where only a window was exceeded; see `WindowExceededError`."""
+    """Measure again what failed while the machine stood still (`STOOD_STILL_S`), or where only a window was exceeded
+    (`WindowExceededError`). A limiter that is wrong is wrong each time."""
     names = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     for _ in range(MEASURED_AGAIN):
-        try:
-            pyfuncitem.obj(**arguments)
-        except WindowExceededError as exc:
-            report(measured_again=pyfuncitem.name, because=exc)
-        else:
-            return True
+        with longest_pauses() as pauses_s:
+            try:
+                pyfuncitem.obj(**arguments)
+                return True
+            except AssertionError as exc:
+                longest_s = max(pauses_s, default=0.0)
+                if not isinstance(exc, WindowExceededError) and longest_s <= STOOD_STILL_S:
+                    raise
+                report(measured_again=pyfuncitem.name, stood_still_s=f"{longest_s:.3f}", because=exc)
+        if isinstance(testbed := arguments.get("bed"), Testbed):
+            testbed.forget()
     return None  # pytest calls it once more, for good

@@ -12,10 +12,13 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
+
+import pytest
 
 from ap_agent.dataplane.engine import Outcome
 from ap_agent.dataplane.program import room_bytes
@@ -24,7 +27,7 @@ from lab import witness
 from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, Wire, bucket_bytes
 from measuring.netns import Lab, Namespace, Nic
 from measuring.tagged import PRIORITY_TAG, Tagged
-from measuring.traffic import Address, Endpoint, Results, Stream, data, ends
+from measuring.traffic import Address, Endpoint, Results, Stream, TrafficRun, data, ends
 from tests.engine_host import EngineHost, key, limited
 
 PREFIX = "sltest"
@@ -168,6 +171,28 @@ def allowed_excess_bytes(kbit: int, *, with_heartbeats: bool = False, largest_by
     if with_heartbeats:
         allowed += FRAME_BYTES + room_bytes(kbit)
     return allowed
+
+
+# A station that stands still this long sends what is due at once, more than queues and sockets are made for: a quiet
+# link's queue has room for 100 ms of its rate.
+STOOD_STILL_S = 0.05
+
+
+@contextmanager
+def longest_pauses() -> Iterator[list[float]]:
+    """The longest pause [s] of any station, one for each traffic run that finishes inside."""
+    longest: list[float] = []
+
+    def finish(run: TrafficRun) -> Results:
+        results = original(run)
+        pauses = [end - begin for spans in results.pauses_of.values() for begin, end in spans]
+        longest.append(max(pauses, default=0) / NS)
+        return results
+
+    with pytest.MonkeyPatch.context() as patch:
+        original = TrafficRun.finish
+        patch.setattr(TrafficRun, "finish", finish)
+        yield longest
 
 
 class WindowExceededError(AssertionError):

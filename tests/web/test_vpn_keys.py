@@ -1,6 +1,6 @@
 """OpenVPN's keys and files: who has which key, what each file says, and that OpenSSL believes the certificates.
 
-Not tried with OpenVPN itself, which is not among what these tests need.
+test_vpn_openvpn.py runs OpenVPN itself on these files.
 """
 
 from __future__ import annotations
