@@ -52,6 +52,24 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
     assert broken == []
 
 
+def test_every_page_is_in_the_index() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    front_page = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = [str(path.relative_to(docs)) for path in docs.glob("**/*.md")]
+    assert "adr/0029-two-processes.md" in pages
+    found = [page for page in pages if f"]({page})" in index or f"](docs/{page})" in front_page]
+    assert sorted(set(pages) - set(found)) == []
+
+
+def test_every_alert_is_in_the_administrators_guide() -> None:
+    rules = (ROOT / "packaging/prometheus/rules.yml").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    alerts = re.findall(r"alert: (\w+)", rules)
+    assert "ScionlabPartDown" in alerts
+    assert [alert for alert in alerts if f"`{alert}`" not in guide] == []
+
+
 def test_every_command_of_dev_that_is_mentioned_exists() -> None:
     offered = set(re.findall(r"^    ([a-z]+)\) [a-z_]+ \"\$@\" ;;", (ROOT / "dev").read_text(), flags=re.MULTILINE))
     offered |= set(re.findall(r"^    ([a-z]+)\) [a-z]+ ;;", (ROOT / "dev").read_text(), flags=re.MULTILINE))
