@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Conflict:
-    """`who` is "You" or an e-mail address; `at` None where nobody noted it."""
+    """`who` is "You" or an email address; `at` None where nobody noted it."""
 
     who: str
     at: datetime | None

@@ -38,18 +38,18 @@ _PORT_HINT = f"Write a whole number from {MIN_PORT} to {MAX_PORT}, for example {
 
 
 class LoginForm(AuthenticationForm):
-    """E-mail address and password."""
+    """Email address and password."""
 
     error_messages = {
-        "invalid_login": "No account has this e-mail address and password. Check both; the password is case-sensitive.",
+        "invalid_login": "No account has this email address and password. Check both; the password is case-sensitive.",
         "inactive": "This account is switched off. Ask the administrators.",
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["username"].label = "E-mail address"
+        self.fields["username"].label = "Email address"
         self.fields["username"].widget = forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
-        self.fields["username"].error_messages["required"] = "Write your e-mail address."
+        self.fields["username"].error_messages["required"] = "Write your email address."
         self.fields["password"].error_messages["required"] = "Write your password."
 
 

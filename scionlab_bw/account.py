@@ -24,7 +24,7 @@ def login(arguments: Namespace) -> int:
 
 
 def _token_for_password(url: str, email: str | None) -> str:
-    email = email or _line("E-mail address: ")
+    email = email or _line("Email address: ")
     body = {"email": email, "password": _secret("Password: "), "name": f"scionlab-bw on {socket.gethostname()}"[:100]}
     return str(Service(url).post("token/", body, is_repeatable=False)["token"])
 

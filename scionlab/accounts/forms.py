@@ -26,12 +26,12 @@ LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "unti
 
 def _email(**attrs: str) -> forms.EmailField:
     return forms.EmailField(
-        label="E-mail address",
+        label="Email address",
         max_length=254,
         widget=forms.EmailInput(attrs={"autocomplete": "email", **attrs}),
         error_messages={
-            "required": "Write your e-mail address.",
-            "invalid": "This is not an e-mail address. Write one like name@example.org.",
+            "required": "Write your email address.",
+            "invalid": "This is not an email address. Write one like name@example.org.",
         },
     )
 
@@ -90,7 +90,7 @@ class NewEmailForm(PasswordForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["email"].label = "New e-mail address"
+        self.fields["email"].label = "New email address"
 
 
 def _time_zones() -> list[Any]:

@@ -19,6 +19,7 @@ from django.utils.timesince import timesince
 
 from bandwidth_config import RuleError, format_kbit, parse_bandwidth
 from scionlab.conflict import conflict_of
+from scionlab.enforcement.words import Tone
 from scionlab.forms import RuleField
 from scionlab.models import User
 from scionlab.retry import retried
@@ -67,9 +68,9 @@ def kbit(value: int | None) -> str:
     return NOTHING if value is None else format_kbit(value)
 
 
-def badge(kind: str, text: str, title: str = "") -> SafeString:
-    """`kind` is one of good, wait, bad, idle; colours are in static/scionlab/admin.css, the words say the same."""
-    return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', kind, title, text)
+def badge(tone: Tone, text: str, title: str = "") -> SafeString:
+    """The colours are in static/scionlab/admin.css; the words say the same."""
+    return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', tone, title, text)
 
 
 def ago(at: datetime | None, *, now: datetime | None = None) -> str:

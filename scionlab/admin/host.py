@@ -37,6 +37,7 @@ from scionlab.enforcement.agents import SILENT_AFTER, agent_of
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.status import link_status
+from scionlab.enforcement.words import WORDS
 from scionlab.models import AS, Host, HostReceipt, Link
 from scionlab.services.host import host_create, host_set_addresses
 
@@ -56,20 +57,20 @@ def last_seen(host: Host, as_: AS | None, *, now: datetime) -> SafeString:
     agent = agent_of(host, "" if as_ is None else as_.isd_as, now=now)
     at = agent.reported_at or host.last_seen_at
     if at is None:
-        title = "This host has not asked for its configuration. A first poll shows here within two minutes."
-        return badge("idle", "never connected", title)
+        title = "The host has not fetched its configuration yet. Its first poll is shown within two minutes."
+        return badge("quiet", "never connected", title)
     if agent.removed_at is not None:
-        shown = badge("bad", "limits removed", "Its operator removed the limits.")
+        shown = badge("bad", "limits removed", "The operator of the host removed the limits.")
     elif agent.is_silent:
-        shown = badge("bad", "no report", f"{no_report_since(agent)}.")
+        shown = badge(WORDS["no_report"].tone, "no report", f"{no_report_since(agent)}.")
     elif now - at > SILENT_AFTER:
-        shown = badge("bad", "no contact", "It stopped fetching.")
+        shown = badge("warn", "no contact", "The host has stopped fetching its configuration.")
     elif agent.receipt is None and hasattr(host, "attachment_point"):
-        shown = badge("wait", "no agent", "It fetches, but no agent reports what is enforced.")
+        shown = badge("warn", "no agent", "The host fetches its configuration, but no agent reports what is enforced.")
     else:
         shown = badge("good", "connected")
     if agent.clock_off is not None:
-        shown = format_html("{} {}", shown, badge("wait", "clock off", f"{clock_words(agent)}."))
+        shown = format_html("{} {}", shown, badge("warn", "clock off", f"{clock_words(agent)}."))
     return format_html("{} {}", shown, ago(at, now=now))
 
 
@@ -78,7 +79,7 @@ class SeenFilter(admin.SimpleListFilter):
     parameter_name = "seen"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [("live", "lately"), ("silent", "no report"), ("never", "never")]
+        return [("live", "within 3 minutes"), ("silent", "no report"), ("never", "never")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
         since = timezone.now() - SILENT_AFTER
@@ -110,10 +111,10 @@ class StateFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
         return [
-            ("behind", "something newer to fetch"),
+            ("behind", "has not fetched the newest configuration"),
             ("problems", "reports problems"),
             ("limits_only", "limits only"),
-            ("other", "refused: another service's files"),
+            ("other", "refused: files of another service"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
@@ -139,7 +140,7 @@ class HostForm(ServiceForm):
         required=False,
         max_length=64,
         initial="127.0.0.1",
-        help_text="Where the other hosts of its AS reach this one; 127.0.0.1 will do for the only host of an AS.",
+        help_text="The address at which the other hosts of the AS reach this one; 127.0.0.1 will do for the only host of an AS.",
     )
     public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
     public_ipv6 = forms.CharField(label="Public IPv6", required=False, max_length=64)
@@ -163,7 +164,7 @@ class NewHostForm(HostForm):
         label="Internal IP",
         required=False,
         max_length=64,
-        help_text="Where the other hosts of the AS reach this one: an address in the AS's own network.",
+        help_text="The address at which the other hosts of the AS reach this one, in the AS's own network.",
     )
 
 
@@ -295,7 +296,7 @@ class HostAdmin(HostFiles, HostAccess):
         newest = (obj.config_version, obj.limits_version)
         if (obj.delivered_config_version, obj.delivered_limits_version) == newest:
             return shown
-        return format_html("{} {}", shown, badge("wait", "behind", "There is something newer to fetch."))
+        return format_html("{} {}", shown, badge("warn", "behind", "The host has not fetched its newest configuration."))
 
     @admin.display(description="deployed H", ordering="config_version_deployed")
     def deployed(self, obj: Host) -> str:

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from bandwidth_config import RuleError
 from scion_files import COMPLETE
 from scionlab.admin.base import ServiceAdmin, actor_of, badge
+from scionlab.enforcement.words import Tone
 from scionlab.models import BandwidthChange, Host, User
 from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.services.audit import ALL_HOSTS, host_subject
@@ -46,10 +47,10 @@ KINDS = [
     BandwidthChange.Kind.HOST_TAKE_OVER,
     BandwidthChange.Kind.HOST_COMPLETE,
 ]
-_BADGES = {
-    "limits_only": ("idle", "limits only"),
-    "other": ("bad", "refused: another service's files"),
-    "taken_over": ("wait", "taken over"),
+_BADGES: dict[str, tuple[Tone, str]] = {
+    "limits_only": ("quiet", "limits only"),
+    "other": ("bad", "refused: files of another service"),
+    "taken_over": ("info", "taken over"),
 }
 
 

@@ -30,8 +30,8 @@ from scionlab.admin.base import (
 )
 from scionlab.admin.search import search_query
 from scionlab.enforcement.census import take_census
-from scionlab.enforcement.judgement import STATE_WORDS, State
 from scionlab.enforcement.status import Counters, LinkStatus, link_status
+from scionlab.enforcement.words import WORDS
 from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
 from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_update
@@ -40,18 +40,6 @@ USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
 _MAXIMUM = F("interface_a__AS__attachment_point__maximum_kbit")
 CLAMPED = USER_LINKS & (Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM))
 
-_TONES: dict[State, str] = {
-    "enforced": "good",
-    "clamped": "good",
-    "blocked": "good",
-    "delivered": "wait",
-    "waiting": "wait",
-    "failed": "bad",
-    "no_report": "bad",
-    "observed": "wait",
-    "inactive": "idle",
-}
-
 
 def with_status_rows(queryset: QuerySet[Link]) -> QuerySet[Link]:
     """Fetches with the Links all that their rows on a page say, in two statements."""
@@ -59,11 +47,10 @@ def with_status_rows(queryset: QuerySet[Link]) -> QuerySet[Link]:
 
 
 def state_badge(status: LinkStatus) -> str:
-    tone, words = _TONES[status.state], STATE_WORDS[status.state].lower()
+    shown = badge(status.tone, status.word.lower(), status.text)
     remark = status.remark
     if remark is None or not remark.is_warning:
-        return badge(tone, words, status.text)
-    shown = badge("wait" if tone == "good" else tone, words, status.text)
+        return shown
     return format_html('{} <span class="slb-remark">{}</span>', shown, remark.text)
 
 
@@ -108,10 +95,10 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(state, words.lower()) for state, words in STATE_WORDS.items()]
+        return [(state, one.word.lower()) for state, one in WORDS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
-        state = next((state for state in STATE_WORDS if state == self.value()), None)
+        state = next((state for state in WORDS if state == self.value()), None)
         if state is None:
             return queryset
         return take_census(now=timezone.now()).only(queryset.filter(USER_LINKS), state=state)
@@ -190,7 +177,7 @@ class LinkAdmin(ServiceAdmin):
     list_filter = [KindFilter, AttachmentPointFilter, StateFilter, LimitFilter, "active"]
     list_per_page = 100
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
-    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, IP address, label"
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), email address, IP address, label"
     actions = ["activate", "deactivate"]
     rule_field = "bandwidth_kbit"
     compared = ("bandwidth_kbit", "active", "observe_only")
@@ -348,7 +335,7 @@ class LinkAdmin(ServiceAdmin):
         shown = kbit(status.maximum_kbit)
         if status.requested_kbit <= status.maximum_kbit:
             return shown
-        return format_html("{} {}", shown, badge("wait", "clamps", "More is requested; the maximum is enforced."))
+        return format_html("{} {}", shown, badge("warn", "clamps", "More is requested; the maximum is enforced."))
 
     @admin.display(description="enforced", ordering="enforcement__kbit")
     def enforced(self, obj: Link) -> str:

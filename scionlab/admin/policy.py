@@ -232,7 +232,7 @@ class AttachmentPointAdmin(ServiceAdmin):
         wanted = obj.wanted_kbit
         if wanted == obj.maximum_kbit:
             return format_kbit(wanted)
-        return badge("wait", f"{format_kbit(wanted)} (being carried out; {format_kbit(obj.maximum_kbit)} until then)")
+        return badge("info", f"{format_kbit(wanted)} (being applied; {format_kbit(obj.maximum_kbit)} until then)")
 
     @admin.display(description="Links to user ASes", ordering="links")
     def user_links(self, obj: Any) -> str:

@@ -55,7 +55,7 @@ class MailAdmin(ReadOnlyAdmin):
     def sent(self, obj: Mail) -> str:
         if obj.sent_at is not None:
             return ago(obj.sent_at)
-        return badge("bad", "not yet", obj.last_error) if obj.last_error else badge("wait", "not yet")
+        return badge("bad", "not yet", obj.last_error) if obj.last_error else badge("warn", "not yet")
 
 
 def problem_list(problems: object) -> str:

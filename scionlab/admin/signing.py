@@ -33,7 +33,7 @@ _REVOKE = (
 def key_state(key: SigningKey) -> SafeString:
     if key.revoked_at is not None:
         return badge("bad", "revoked")
-    return badge("good", "signs") if key.not_after > timezone.now() else badge("idle", "ended")
+    return badge("good", "signs") if key.not_after > timezone.now() else badge("quiet", "ended")
 
 
 @admin.register(SigningKey)
@@ -148,8 +148,8 @@ class EnrolmentTokenAdmin(ReadOnlyAdmin):
         if obj.used_at is not None:
             return badge("good", "used")
         if obj.voided_at is not None:
-            return badge("idle", "void")
-        return badge("wait", "not used yet") if obj.expires_at > timezone.now() else badge("idle", "expired")
+            return badge("quiet", "void")
+        return badge("warn", "not used yet") if obj.expires_at > timezone.now() else badge("quiet", "expired")
 
     @admin.display(description="used", ordering="used_at")
     def used(self, obj: EnrolmentToken) -> str:

@@ -31,7 +31,7 @@ def trc_table(isd: ISD) -> str:
         policy = trcs.read(bytes(row.content)).policy
         voters = [isd_as_of(one) for one in policy.of_kind(Kind.SENSITIVE).values()]
         decide = f"{', '.join(voters)}; {policy.quorum} of {len(voters)} decide"
-        state = _until(row.not_after) if row == found[0] else badge("idle", "replaced")
+        state = _until(row.not_after) if row == found[0] else badge("quiet", "replaced")
         core = ", ".join(policy.core_ases)
         rows.append((row, f"{row.not_before:%Y-%m-%d}", f"{row.not_after:%Y-%m-%d}", state, core, decide))
     return table(["TRC", "From", "Until", "State", "Core ASes", "Voters"], rows)

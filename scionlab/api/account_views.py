@@ -34,7 +34,7 @@ class TokenView(ApiView):
 
     @describe(
         "account",
-        "E-mail address and password for a token",
+        "Email address and password for a token",
         "The new token takes the place of an older one of the same name.",
         body=bodies.CredentialsBody,
         answer=documents.TokenDocument,
@@ -48,7 +48,7 @@ class TokenView(ApiView):
         # Django's request: the guard of log-ins marks it, and answers 429 in our place (scionlab.login_guard).
         user = authenticate(request._request, username=given["email"], password=given["password"])
         if user is None:
-            raise exceptions.AuthenticationFailed("This e-mail address and password do not go together.")
+            raise exceptions.AuthenticationFailed("This email address and password do not go together.")
         issued = api_token_create(user_id=user.pk, name=given["name"], replaces=True)
         return Response({"token": issued.text})
 
@@ -70,7 +70,7 @@ class ProfileView(ApiView):
     @describe(
         "account",
         "Change your account",
-        "E-mail address and password are changed on the pages.",
+        "Email address and password are changed on the pages.",
         body=bodies.ProfileBody,
         answer=documents.ProfileDocument,
         examples={"Zone and mails": {"time_zone": "Europe/Zurich", "mail_opt_outs": ["enforced"]}},

@@ -42,7 +42,7 @@ class BulkLimitsBody(OperationBody):
     direction = serializers.ChoiceField(choices=list(DIRECTIONS), default="both")
     attachment_point_id = Whole(required=False, min_value=1, help_text="Links there.")
     user_as = Text(required=False, max_length=100, help_text="An ISD-AS, an AS number or a part of the label.")
-    owner = Text(required=False, max_length=254, help_text="A part of the e-mail address.")
+    owner = Text(required=False, max_length=254, help_text="A part of the email address.")
     above_kbit = BandwidthField(required=False, help_text="Links that are allowed more in either direction.")
     link_ids = serializers.ListField(
         child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="These alone."

@@ -10,8 +10,9 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
+from scionlab.enforcement.words import State
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, TimedLimit, User, UserAS
 from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.models.user import MailKind
@@ -246,7 +247,7 @@ class ChangeDocument(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(
         choices=[BandwidthChange.Kind.LINK, BandwidthChange.Kind.TIMED_LIMIT, BandwidthChange.Kind.LINK_OBSERVE]
     )
-    actor = serializers.CharField(source="actor_email", help_text="E-mail address; empty: the service itself.")
+    actor = serializers.CharField(source="actor_email", help_text="Email address; empty: the service itself.")
     old = LimitsDocument(allow_null=True, help_text="null: there was none.")
     new = LimitsDocument(allow_null=True, help_text="null: there is none any more.")
     text = serializers.CharField(help_text="What changed, for people.")

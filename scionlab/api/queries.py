@@ -10,7 +10,8 @@ from django.http import QueryDict
 from rest_framework import serializers
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
-from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.judgement import Stage
+from scionlab.enforcement.words import State
 from scionlab.usage.series import Step
 
 MAX_ID = 2**63 - 1  # what a key of the database can be

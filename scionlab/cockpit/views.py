@@ -24,8 +24,8 @@ from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
 from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.enforcement.agents import Agent
-from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS, State
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.models import AttachmentPoint, Link
 from scionlab.own_pages import PageRequest, form_on, taken_back
 from scionlab.selectors import USER_LINKS
@@ -159,7 +159,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
         raise Http404("There is no such attachment point.")
     state = testbed.states[0]
     rates = load_talkers(state, now=now)
-    ranks = [*STATE_WORDS]
+    ranks = [*WORDS]
     links = testbed.census.judged(
         Link.objects.filter(USER_LINKS, interface_a__AS__attachment_point=pk),
         lambda verdict: str(ranks.index(verdict.state)),
@@ -232,7 +232,7 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
 # --- requested, but not enforced ------------------------------------------------------------------------------
 
 
-REASONS = {**{state: STATE_WORDS[state] for state in NOT_IN_FORCE}, "clamped": "Above a maximum"}
+REASONS = (*NOT_IN_FORCE, "clamped")
 
 
 @require_safe
@@ -271,7 +271,8 @@ def not_enforced(request: PageRequest) -> HttpResponse:
         "page": page,
         "ap": ap,
         "why": why,
-        "reasons": [(name, words, counts[name]) for name, words in REASONS.items() if counts[name]],
+        "reasons": [(state, counts[state]) for state in NOT_IN_FORCE if counts[state]],
+        "clamped": counts["clamped"],
     }
     return render(request, "cockpit/not_enforced.html", context)
 

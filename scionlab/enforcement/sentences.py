@@ -72,20 +72,20 @@ def _observed(status: LinkStatus, _agent: Agent) -> str:
 def _failed(status: LinkStatus, agent: Agent) -> str:
     row = status.row
     if agent.removed_at is not None:
-        return f"Not enforced: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
+        return f"Failed: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
     if row is None:
         return (
-            f"Not enforced: no agent of {agent.name} fetches limits. Its client fetches the SCION configuration alone."
+            f"Failed: no agent of {agent.name} fetches limits. Its client fetches the SCION configuration alone."
         )
     if agent.voided_by is not None:
-        return f"Not enforced: {agent.voided_by.in_words}."
+        return f"Failed: {agent.voided_by.in_words}."
     if row.state == LinkEnforcement.State.OBSERVED:
-        return f"Not enforced: {_who_observes(agent)}. Everything is measured, and nothing is limited."
+        return f"Failed: {_who_observes(agent)}. Everything is measured, and nothing is limited."
     if row.state != LinkEnforcement.State.ENFORCED:
-        return f"Not enforced: {row.problem or 'the agent gave no reason.'}"
+        return f"Failed: {row.problem or 'the agent gave no reason.'}"
     found = [row.to_user_rate_kbit, row.from_user_rate_kbit]
     to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
-    return f"Not enforced: the kernel has {to_user} to the user AS and {from_user} from it."
+    return f"Failed: the kernel has {to_user} to the user AS and {from_user} from it."
 
 
 def _who_observes(agent: Agent) -> str:

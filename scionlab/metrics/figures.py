@@ -16,7 +16,8 @@ from redis.exceptions import RedisError
 
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.census import take_census
-from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.judgement import Stage
+from scionlab.enforcement.words import State
 from scionlab.models import TRC, ASKeys, Certificate, Mail, SigningKey
 
 KEPT_S: Final = 5

@@ -1,4 +1,4 @@
-"""What somebody asked for by mail: an account, another e-mail address, a new password."""
+"""What somebody asked for by mail: an account, another email address, a new password."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class AccountRequest(models.Model):
 
     class Purpose(models.TextChoices):
         REGISTER = "register", "a new account"
-        EMAIL = "email", "another e-mail address"
+        EMAIL = "email", "another email address"
         PASSWORD = "password", "a new password"
 
     purpose = models.CharField(max_length=16, choices=Purpose)
-    email = models.EmailField("e-mail address", help_text="That proves itself.")
+    email = models.EmailField("email address", help_text="That proves itself.")
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, help_text="Whose address changes."
     )

@@ -77,7 +77,7 @@ class BandwidthChange(models.Model):
 
     @property
     def by(self) -> str:
-        """Who changed it; of an account that is gone, the e-mail address that the row holds."""
+        """Who changed it; of an account that is gone, the email address that the row holds."""
         if self.actor is not None:
             return str(self.actor)
         return f"{self.actor_email} (deleted)" if self.actor_email else "the service"

@@ -1,4 +1,4 @@
-"""A person with an account. Log-in is by e-mail address."""
+"""A person with an account. Log-in is by email address."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def validate_mail_kinds(kinds: object) -> None:
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
-        """E-mail addresses are kept in lower case: people do not remember how they once wrote theirs."""
+        """Email addresses are kept in lower case: people do not remember how they once wrote theirs."""
         user = self.model(email=self.normalize_email(email).lower(), **fields)
         user.set_password(password)
         user.full_clean(exclude=["password"])
@@ -68,7 +68,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractBaseUser, PermissionsMixin):
-    email = models.EmailField("e-mail address", unique=True)
+    email = models.EmailField("email address", unique=True)
     full_name = models.CharField(max_length=150, blank=True)
     is_staff = models.BooleanField("administrator", default=False, help_text="May use the admin pages.")
     is_active = models.BooleanField(default=True)

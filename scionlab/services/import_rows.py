@@ -1,6 +1,6 @@
 """Steps of `services.import_scionlab`: people, ISDs, ASes, hosts and border routers of a dump.
 
-Each step reads what is here in a statement or two, matches it by what stays the same (e-mail address, ISD and AS
+Each step reads what is here in a statement or two, matches it by what stays the same (email address, ISD and AS
 number, host id), and makes or changes the rest in bulk. A host that is not "limits only" any more is coordinated here:
 nothing of it is changed.
 """

@@ -147,7 +147,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 PASSWORD_RESET_TIMEOUT = 24 * 3600  # as long as the other links of mails (services.account)
 REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
-REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of e-mail addresses; none: all
+REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of email addresses; none: all
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
 
 LOGIN_URL = "login"

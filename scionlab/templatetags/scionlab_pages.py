@@ -12,7 +12,6 @@ from django.utils.safestring import SafeString
 
 from bandwidth_config import Limits, format_kbit, format_limits, format_number
 from scionlab.consequences import duration, in_words
-from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS
 from scionlab.enforcement.status import LinkStatus
 from scionlab.local_time import said_locally
 
@@ -22,8 +21,7 @@ register = template.Library()
 @register.inclusion_tag("parts/stage.html")
 def stage(status: LinkStatus) -> dict[str, object]:
     """The state: a word, a colour and a shape, none of which is needed to understand the others."""
-    is_warned = status.remark is not None and status.remark.is_warning and status.state not in NOT_IN_FORCE
-    return {"state": status.state, "words": STATE_WORDS[status.state], "is_warned": is_warned}
+    return {"status": status}
 
 
 @register.filter

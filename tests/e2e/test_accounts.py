@@ -66,14 +66,14 @@ def ask_for_mail(page: Page, link: str, name: str) -> None:
     page.goto("/login/")
     page.get_by_role("link", name=link).click()
     judge(page, name)
-    page.get_by_label("E-mail address").fill(ADDRESS)
+    page.get_by_label("Email address").fill(ADDRESS)
     page.get_by_role("button", name="Send me the mail").click()
     expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
     judge(page, f"{name}-sent")
 
 
 def log_in(page: Page, password: str) -> None:
-    page.get_by_label("E-mail address").fill(ADDRESS)
+    page.get_by_label("Email address").fill(ADDRESS)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()

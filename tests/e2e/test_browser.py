@@ -63,7 +63,7 @@ def in_browser(stack: Stack, name: str, visit: Callable[[Page], None], *, with_j
 
 def log_in(page: Page, email: str) -> None:
     page.goto("/login/")
-    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Email address").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()

@@ -153,7 +153,7 @@ def test_weak_and_unequal_passwords_are_refused_and_the_link_stays_good(settings
     browser = registered("somebody.long@example.org", settings)
     for one, two, said in [
         ("12345678", "12345678", "too common"),
-        ("somebody.long", "somebody.long", "too similar to the e-mail address"),
+        ("somebody.long", "somebody.long", "too similar to the email address"),
         (NEW_PASSWORD, "another phrase", "match."),
         ("", "", "This field is required."),
     ]:
@@ -242,7 +242,7 @@ def test_registration_can_be_closed_also_for_who_has_a_link(settings: Settings) 
 def test_registration_can_be_for_some_domains(settings: Settings) -> None:
     settings.REGISTRATION_DOMAINS = ["example.org"]
     page = Page(ask("register", "me@example.com"))
-    assert "Addresses of example.com cannot register here. Use one of example.org" in page.beside("E-mail address")
+    assert "Addresses of example.com cannot register here. Use one of example.org" in page.beside("Email address")
     assert ask("register", "me@Example.org").status_code == 302
 
 
@@ -371,7 +371,7 @@ def test_new_address_is_confirmed_there_and_the_old_one_is_told(
     assert browser.post("/account/email/", data)["Location"] == "/account/"
     told, asked = sorted(deliver(), key=lambda mail: mail.to != [owner.email])
     assert (told.to, "to new@example.org" in told.body) == (["owner@example.org"], True)
-    assert (asked.to, asked.subject) == (["new@example.org"], "Confirm your new e-mail address")
+    assert (asked.to, asked.subject) == (["new@example.org"], "Confirm your new email address")
     reader = opened(path_in(asked, settings))
     assert "owner@example.org" in Page(reader.get("/account/confirm/")).text
     owner.refresh_from_db()
@@ -388,7 +388,7 @@ def test_no_address_keeps_the_old_one_from_being_told(browser: Client, owner: Us
     browser.post("/account/email/", {"email": "{link}@example.org", "password": PASSWORD})
     asked = next(mail for mail in deliver() if mail.to != [owner.email])
     assert [mail.subject for mail in outbox.outbox if mail.to == [owner.email]] == [
-        "Another e-mail address for your account"
+        "Another email address for your account"
     ]
     opened(path_in(asked, settings)).post("/account/confirm/")
     (done,) = deliver()
@@ -408,7 +408,7 @@ def test_address_of_somebody_else_is_not_taken_and_not_told(
     answer = browser.post("/account/email/", {"email": teammate.email, "password": PASSWORD})
     assert answer["Location"] == "/account/"
     assert {(mail.to[0], mail.subject) for mail in deliver()} == {
-        (owner.email, "Another e-mail address for your account"),
+        (owner.email, "Another email address for your account"),
         (teammate.email, "You have an account already"),
     }
     browser.post("/account/email/", {"email": "free@example.org", "password": PASSWORD})

@@ -157,7 +157,7 @@ def test_the_list_of_links_tells_requested_maximum_enforced_and_stage(
     assert '<span class="slb-badge slb-good"' in text
     AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=300)
     text = door.get(page(Link, LIST)).content.decode()
-    assert '<td class="field-maximum">300\N{NO-BREAK SPACE}kbit/s <span class="slb-badge slb-wait"' in text
+    assert '<td class="field-maximum">300\N{NO-BREAK SPACE}kbit/s <span class="slb-badge slb-warn"' in text
     assert '<td class="field-requested">1\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s</td>' in text
 
 

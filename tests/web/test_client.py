@@ -81,7 +81,7 @@ def logged_in(url: str, owner: User) -> str:
 
 def test_log_in_keeps_a_token_that_only_its_owner_reads_until_log_out(run: Run, url: str, owner: User) -> None:
     code, out, err = run("login", url, typed=f"owner@example.org\n{PASSWORD}\n")
-    assert (code, err) == (0, "E-mail address: ")
+    assert (code, err) == (0, "Email address: ")
     assert out.startswith(f"Logged in at {url} as owner@example.org.")
     file = credentials.path()
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)

@@ -43,7 +43,7 @@ def admin_page(browser: Browser, live_server: LiveServer, db: None) -> Iterator[
     page = context.new_page()
     page.set_default_timeout(30_000)
     page.goto("/login/?next=/cockpit/")
-    page.get_by_label("E-mail address").fill(admin.email)
+    page.get_by_label("Email address").fill(admin.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="Cockpit")).to_be_visible()

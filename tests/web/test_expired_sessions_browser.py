@@ -25,7 +25,7 @@ def test_a_typed_limit_survives_an_expired_session_and_is_saved_by_a_second_clic
     page.set_default_timeout(30_000)
 
     def log_in() -> None:
-        page.get_by_label("E-mail address").fill(owner.email)
+        page.get_by_label("Email address").fill(owner.email)
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
 

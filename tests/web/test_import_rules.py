@@ -46,10 +46,10 @@ def _second_of_user_as(dump: Dump) -> None:
 
 
 RULES: dict[str, tuple[Callable[[Dump], object], str]] = {
-    "e-mail address": (_set("user", 1, email="anna"), "user 1 (anna): This is no e-mail address."),
-    "e-mail address twice": (
+    "email address": (_set("user", 1, email="anna"), "user 1 (anna): This is no email address."),
+    "email address twice": (
         _set("user", 2, email="ANNA@example.org"),
-        "user 2 (ANNA@example.org): Its e-mail address is taken by user 1 (anna@example.org).",
+        "user 2 (ANNA@example.org): Its email address is taken by user 1 (anna@example.org).",
     ),
     "ISD": (_set("isd", 3, isd_id=70_000), "isd 3 (ISD 70000): ISD 70000 is outside 1 to 65535."),
     "label": (

@@ -261,16 +261,16 @@ def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(owner: User
     answer = Client().post("/login/", {"username": email, "password": password})
     page = Page(answer)
     assert page.root.one(id="login-error").text == (
-        "No account has this e-mail address and password. Check both; the password is case-sensitive."
+        "No account has this email address and password. Check both; the password is case-sensitive."
     )
-    assert page.value("E-mail address") == email
+    assert page.value("Email address") == email
     assert page.value("Password") == ""
     assert "_auth_user_id" not in answer.wsgi_request.session
 
 
 def test_an_empty_login_says_what_is_missing_beside_the_fields(db: None) -> None:
     page = Page(Client().post("/login/", {"username": "", "password": ""}))
-    assert page.beside("E-mail address") == "Write your e-mail address."
+    assert page.beside("Email address") == "Write your email address."
     assert page.beside("Password") == "Write your password."
 
 

@@ -41,7 +41,7 @@ def page(browser: Browser, live_server: LiveServer, owner: User) -> Iterator[Pag
     page = context.new_page()
     page.set_default_timeout(30_000)
     page.goto("/login/")
-    page.get_by_label("E-mail address").fill(owner.email)
+    page.get_by_label("Email address").fill(owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()

@@ -466,7 +466,7 @@ def test_wrong_password_and_unknown_person_are_told_apart_by_nothing(owner: User
     assert response.status_code in {400, 401}
     if "\0" not in email:
         assert error_of(response) == (401, "authentication_failed")
-        assert response.json()["message"] == "This e-mail address and password do not go together."
+        assert response.json()["message"] == "This email address and password do not go together."
     assert not ApiToken.objects.exists()
 
 
