@@ -104,7 +104,7 @@ def _whole_kbit(bit: Decimal, written: str) -> int:
     ]  # 0 blocks: nobody means it by a fraction
     raise RuleError(
         "bandwidth_not_whole",
-        f'"{written}" is {kbit.normalize():f}\N{NO-BREAK SPACE}kbit/s, which is no whole number of kbit/s. Write '
+        f'"{written}" is {kbit.normalize():f}\N{NO-BREAK SPACE}kbit/s, which is not a whole number of kbit/s. Enter '
         f"{' or '.join(near)}.",
     )
 
@@ -119,7 +119,7 @@ def _refuse_ambiguous(written: str) -> None:
             readings = [f"{re.sub('[^0-9-]', '', whole)}{rest} {unit}"]
         raise RuleError(
             "bandwidth_ambiguous",
-            f'"{written}" has a comma, which some read as a decimal point and others as a thousands separator. Write '
+            f'"{written}" has a comma, which can be a decimal point or a thousands separator. Enter '
             f"{_usable(readings)}.",
         )
     match = _WRITTEN.fullmatch(written)
@@ -132,14 +132,14 @@ def _refuse_ambiguous(written: str) -> None:
         eight = f"{(Decimal(re.sub(r'[^0-9.-]', '', number)) * 8).normalize():f}"
         raise RuleError(
             "bandwidth_ambiguous",
-            f'"{written}" counts bytes, and a limit counts bits: 1 byte has 8. Write '
-            f"{_usable([f'{eight} {name}'])} for it, or {_usable([f'{number} {name}'])} if bits were meant.",
+            f'"{written}" is in bytes; limits are in bits (1 byte has 8 bits). Enter '
+            f"{_usable([f'{eight} {name}'])} instead, or {_usable([f'{number} {name}'])} if you meant bits.",
         )
     binary = _BINARY.fullmatch(unit.lower())
     if binary is not None:
         raise RuleError(
             "bandwidth_ambiguous",
-            f'"{written}" has a binary prefix, and a limit counts in powers of 1000. Write '
+            f'"{written}" has a binary prefix; limits use powers of 1000. Enter '
             f"{_usable([f'{number} {_NAMES[binary[1]]}'])}, or the exact number of kbit/s.",
         )
 

@@ -126,7 +126,7 @@ class ReasonForm(ServiceForm):
     reason = forms.CharField(
         max_length=200,
         required=False,
-        help_text="Kept with the change, for whoever asks later.",
+        help_text="Kept in the history of changes.",
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
 
@@ -166,7 +166,7 @@ class AdministratorsOnly(_ModelAdmin):
         except StalePageError as exc:
             conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
             if exc.is_untouched:
-                words = f"You had changed nothing, so nothing was saved. {conflict.sentence} That stays."
+                words = f"You had changed nothing, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
                 return HttpResponseRedirect(request.path)
             return self._shown_again(request, exc, object_id, form_url, {**(extra_context or {}), "conflict": conflict})

@@ -140,7 +140,7 @@ class HostForm(ServiceForm):
         required=False,
         max_length=64,
         initial="127.0.0.1",
-        help_text="The address at which the other hosts of the AS reach this one; 127.0.0.1 will do for the only host of an AS.",
+        help_text="Address for the other hosts of the AS. 127.0.0.1 is sufficient for the only host of an AS.",
     )
     public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
     public_ipv6 = forms.CharField(label="Public IPv6", required=False, max_length=64)
@@ -148,7 +148,7 @@ class HostForm(ServiceForm):
         label="Bind IP",
         required=False,
         max_length=64,
-        help_text="Local address where the public one is translated (NAT).",
+        help_text="Local address if the host is behind NAT.",
     )
 
     def clean(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class NewHostForm(HostForm):
         label="Internal IP",
         required=False,
         max_length=64,
-        help_text="The address at which the other hosts of the AS reach this one, in the AS's own network.",
+        help_text="Address for the other hosts of the AS, in the AS's own network.",
     )
 
 
@@ -183,10 +183,10 @@ class HostAdmin(HostFiles, HostAccess):
     rule_field = "public_ipv4"
     compared = ("label", *ADDRESSES, "internal_ip", "scion_packages")
     note = (
-        "A changed address moves the host's interfaces along; the hosts at the other ends of its Links get a new "
-        "configuration too. Other SCION packages have units and files of other names: all hosts of the AS get a new "
-        "configuration, and SCION restarts there. An AS comes with its first host; the others of an infrastructure AS "
-        "are added here, each with a border router."
+        "Changing an address also changes the interfaces of the host; the hosts at the other ends of its Links "
+        "get a new configuration. Changing the SCION packages changes the names of units and files: all hosts of "
+        "the AS get a new configuration, and SCION restarts. The first host of an AS is created with the AS; "
+        "further hosts of an infrastructure AS are added here, each with a border router."
     )
     add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip"]})]
     fieldsets = [
@@ -194,7 +194,7 @@ class HostAdmin(HostFiles, HostAccess):
         ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip"]}),
         ("SCION", {"fields": ["scion_packages", "configuration"]}),
         ("Identity", {"fields": ["as_link", "role", "uid", "routers"]}),
-        ("Links that end here", {"fields": ["links"]}),
+        ("Links of this host", {"fields": ["links"]}),
     ]
     readonly_fields = [
         "seen",
@@ -296,7 +296,7 @@ class HostAdmin(HostFiles, HostAccess):
         newest = (obj.config_version, obj.limits_version)
         if (obj.delivered_config_version, obj.delivered_limits_version) == newest:
             return shown
-        return format_html("{} {}", shown, badge("warn", "behind", "The host has not fetched its newest configuration."))
+        return format_html("{} {}", shown, badge("warn", "behind", "The newest configuration is not fetched."))
 
     @admin.display(description="deployed H", ordering="config_version_deployed")
     def deployed(self, obj: Host) -> str:
@@ -338,4 +338,4 @@ class HostAdmin(HostFiles, HostAccess):
         listed = table(["Interface", "Link", "Requested", "Enforced", "State"], sorted(rows, key=itemgetter(0)))
         if len(shown) <= MOST_LINKS or obj.AS is None:
             return listed
-        return format_html("{}{}", listed, link_to_list(Link, "all of them", kind="all", q=obj.AS.isd_as))
+        return format_html("{}{}", listed, link_to_list(Link, "all Links", kind="all", q=obj.AS.isd_as))

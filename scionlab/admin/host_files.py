@@ -76,8 +76,8 @@ CHANGES: dict[str, tuple[Callable[[Host, User, str], None], str]] = {
     "limits_only": (_limits_only(True), "Set to limits only."),
     "not_limits_only": (_limits_only(False), "No longer limits only."),
     "take_over": (lambda host, actor, _: host_take_over(host_id=host.pk, actor=actor), "Taken over."),
-    "undo": (lambda host, actor, _: host_take_over_undo(host_id=host.pk, actor=actor), "Take over undone."),
-    "complete": (_complete, "It gets its complete configuration."),
+    "undo": (lambda host, actor, _: host_take_over_undo(host_id=host.pk, actor=actor), "Takeover undone."),
+    "complete": (_complete, "The configuration will be completed."),
 }
 
 
@@ -147,7 +147,7 @@ class HostFiles(ServiceAdmin):
         if request.method == "POST":
             wanted = request.POST.get("do") == "start"
             completing_set(wanted=wanted, actor=actor_of(request))
-            done = f"All hosts are completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
+            done = f"All hosts will be completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
             self.message_user(request, done, messages.SUCCESS)
             return HttpResponseRedirect(reverse(f"admin:{COMPLETE_URL}"))
         context = {

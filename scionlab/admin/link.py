@@ -126,12 +126,10 @@ class LimitFilter(admin.SimpleListFilter):
 
 class LinkForm(ReasonForm):
     bandwidth_kbit = KbitField(
-        label="Bandwidth requested [kbit/s]", help_text="0 blocks a Link to a user AS in both directions."
+        label="Bandwidth requested [kbit/s]", help_text="0 blocks the Link of a user AS in both directions."
     )
     active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
-    observe_only = forms.BooleanField(
-        required=False, help_text="The Link to a user AS is measured and reported, and nothing of it is limited."
-    )
+    observe_only = forms.BooleanField(required=False, help_text="The Link of a user AS is measured but not limited.")
 
 
 class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the type checker only
@@ -149,12 +147,12 @@ class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic 
 class NewLinkForm(ServiceForm):
     """A Link between two infrastructure ASes; addresses, ports and interface ids are given by the service."""
 
-    router_a = RouterField(label="End A", help_text="Of a provider Link: the provider's border router.")
-    router_b = RouterField(label="End B", help_text="Of a provider Link: the customer's border router.")
+    router_a = RouterField(label="End A", help_text="For a provider Link: the border router of the provider.")
+    router_b = RouterField(label="End B", help_text="For a provider Link: the border router of the customer.")
     bandwidth_kbit = KbitField(
-        label="Bandwidth of the line [kbit/s]",
+        label="Bandwidth of the Link [kbit/s]",
         initial=infrastructure.INFRASTRUCTURE_BANDWIDTH_KBIT,
-        help_text="For information: nobody limits a Link between infrastructure ASes.",
+        help_text="For information only: Links between infrastructure ASes are not limited.",
     )
 
 
@@ -182,17 +180,17 @@ class LinkAdmin(ServiceAdmin):
     rule_field = "bandwidth_kbit"
     compared = ("bandwidth_kbit", "active", "observe_only")
     note = (
-        "A changed bandwidth gives the attachment point's agent new limits and restarts nothing. Activating or "
-        "deactivating changes the SCION configuration of both ends."
+        "Changing the bandwidth sends new limits to the attachment point and restarts nothing. Activating or "
+        "deactivating a Link changes the SCION configuration of both ends."
     )
     add_fieldsets = [(None, {"fields": ["type", "router_a", "router_b", "bandwidth_kbit"]})]
     add_note = (
-        "A Link between two infrastructure ASes. Both ends get a new configuration. User ASes are attached on their "
-        "own page."
+        "Creates a Link between two infrastructure ASes. Both ends get a new configuration. User ASes are attached on "
+        "their own page."
     )
     fieldsets = [
         (None, {"fields": ["bandwidth_kbit", "active", "observe_only", "reason"]}),
-        ("What is enforced", {"fields": ["requested", "maximum", "enforced", "state", "status_text", "since"]}),
+        ("Status", {"fields": ["requested", "maximum", "enforced", "state", "status_text", "since"]}),
         ("Ends", {"fields": ["provider", "customer", "owner", "underlay", "local_underlay", "mtu", "changes"]}),
         ("Counters of the newest receipt", {"fields": ["to_user", "from_user", "received"]}),
     ]
@@ -335,7 +333,7 @@ class LinkAdmin(ServiceAdmin):
         shown = kbit(status.maximum_kbit)
         if status.requested_kbit <= status.maximum_kbit:
             return shown
-        return format_html("{} {}", shown, badge("warn", "clamps", "More is requested; the maximum is enforced."))
+        return format_html("{} {}", shown, badge("warn", "clamped", "The requested limit is above the maximum."))
 
     @admin.display(description="enforced", ordering="enforcement__kbit")
     def enforced(self, obj: Link) -> str:
@@ -345,9 +343,9 @@ class LinkAdmin(ServiceAdmin):
     def state(self, obj: Link) -> str:
         return state_badge(self._status(obj)) if obj.is_limited else NOTHING
 
-    @admin.display(description="in words")
+    @admin.display(description="status")
     def status_text(self, obj: Link) -> str:
-        return self._status(obj).text if obj.is_limited else "Infrastructure; nobody limits this Link."
+        return self._status(obj).text if obj.is_limited else "Infrastructure: this Link is not limited."
 
     @admin.display(description="since", ordering="enforcement__since")
     def since(self, obj: Link) -> str:
@@ -360,7 +358,7 @@ class LinkAdmin(ServiceAdmin):
 
     @admin.display(description="changes")
     def changes(self, obj: Link) -> str:
-        return link_to_list(BandwidthChange, "who changed it, and why", link__id__exact=obj.pk)
+        return link_to_list(BandwidthChange, "history of changes", link__id__exact=obj.pk)
 
     @admin.display(description="to the user AS")
     def to_user(self, obj: Link) -> str:
@@ -389,5 +387,5 @@ def _counters(obj: Link, direction: str) -> str:
     if counters is None:
         return NOTHING
     parts = f" ({counters.parts})" if counters.parts else ""
-    counted = f"{counters.packets:,} packets, {counters.bytes:,} bytes; {counters.drops:,} did not pass{parts}"
+    counted = f"{counters.packets:,} packets, {counters.bytes:,} bytes; {counters.drops:,} dropped{parts}"
     return f"{kbit(rate)} in the kernel; {counted}"

@@ -1,6 +1,6 @@
-"""How a Link's state is said, in the same words on every page, in mails, over REST and in the CLI.
+"""Sentences on the state of a Link: the same on every page, in mails, in the REST API and in the CLI.
 
-Made when it is shown: to judge a Link formats nothing. Times are in the zone of whoever reads (`local_time`).
+Each begins with the word of the state (`words`). Built when they are shown; times are in the reader's zone.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def no_report_since(agent: Agent) -> str:
     """`No report since 2026-11-22 07:29:00 CET`; only of an agent that reported once."""
     assert agent.read_at is not None  # noqa: S101  for the type checker
     since = f"No report since {say_time(agent.read_at)}"
-    return f"{since}: the limiter there does not answer its agent" if agent.is_limiter_silent else since
+    return f"{since}: the limiter does not answer its agent" if agent.is_limiter_silent else since
 
 
 def _state(status: LinkStatus) -> str:
     if status.agent is None:
-        return "Not limited: no attachment point provides this link to a user AS."
+        return "Not limited: this is not the link of a user AS to an attachment point."
     return _SAID[status.stage](status, status.agent)
 
 
@@ -44,13 +44,13 @@ def _inactive(_status: LinkStatus, _agent: Agent) -> str:
 
 
 def _waiting(_status: LinkStatus, agent: Agent) -> str:
-    return f"Waiting until {agent.name} fetches its configuration."
+    return f"Waiting: {agent.name} has not fetched the new limit yet."
 
 
 def _delivered(status: LinkStatus, agent: Agent) -> str:
     if status.facts is not None and status.facts.is_step_open:
-        return f"Delivered to {agent.name}, which has not confirmed the newest step of the temporary limit yet."
-    return f"Delivered to {agent.name}, which has not confirmed it yet."
+        return f"Delivered: {agent.name} has not confirmed the newest step of the temporary limit yet."
+    return f"Delivered: {agent.name} has not confirmed the new limit yet."
 
 
 def _not_verified(_status: LinkStatus, agent: Agent) -> str:
@@ -60,8 +60,8 @@ def _not_verified(_status: LinkStatus, agent: Agent) -> str:
 def _silent(status: LinkStatus, agent: Agent) -> str:
     if status.row is not None and status.row.state == LinkEnforcement.State.OBSERVED:
         return f"{no_report_since(agent)}. At that time nothing was limited."
-    known = "is not known" if status.last_known is None else f"was {format_limits(status.last_known)}"
-    return f"{no_report_since(agent)}. The limit at that time {known}."
+    known = "none" if status.last_known is None else format_limits(status.last_known)
+    return f"{no_report_since(agent)}. Last known limit: {known}."
 
 
 def _observed(status: LinkStatus, _agent: Agent) -> str:
@@ -75,12 +75,12 @@ def _failed(status: LinkStatus, agent: Agent) -> str:
         return f"Failed: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
     if row is None:
         return (
-            f"Failed: no agent of {agent.name} fetches limits. Its client fetches the SCION configuration alone."
+            f"Failed: no agent at {agent.name} fetches limits. The client there fetches only the SCION configuration."
         )
     if agent.voided_by is not None:
         return f"Failed: {agent.voided_by.in_words}."
     if row.state == LinkEnforcement.State.OBSERVED:
-        return f"Failed: {_who_observes(agent)}. Everything is measured, and nothing is limited."
+        return f"Failed: {_who_observes(agent)}. The link is measured, not limited."
     if row.state != LinkEnforcement.State.ENFORCED:
         return f"Failed: {row.problem or 'the agent gave no reason.'}"
     found = [row.to_user_rate_kbit, row.from_user_rate_kbit]
@@ -91,7 +91,7 @@ def _failed(status: LinkStatus, agent: Agent) -> str:
 def _who_observes(agent: Agent) -> str:
     """Where the administrators want the limits enforced."""
     if agent.receipt is not None and agent.receipt.observe_only:
-        return f"the operator of {agent.name} chose to observe only"
+        return f"the operator of {agent.name} set it to observe only"
     return f"the agent of {agent.name} observes this link only"
 
 
@@ -104,8 +104,8 @@ def _enforced(status: LinkStatus, _agent: Agent) -> str:
 
 _ENFORCED_WORDS = {
     (False, False): "Enforced in both directions",
-    (True, False): "Blocked to the user AS, and enforced from it,",
-    (False, True): "Enforced to the user AS, and blocked from it,",
+    (True, False): "Enforced: blocked to the user AS, limited from it,",
+    (False, True): "Enforced: limited to the user AS, blocked from it,",
     (True, True): "Blocked in both directions",
 }
 

@@ -1,4 +1,4 @@
-"""The total of an attachment point: what all of its Links may carry together, and whether that is in force there."""
+"""The total of an attachment point: the maximum of all its Links together, and whether it is enforced."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class TotalStatus:
 
     @property
     def remark(self) -> str:
-        """`not in force there: agent too old`; empty where it is in force."""
-        return "" if self.is_in_force else f"not in force there: {self.why}"
+        """`not enforced: agent too old`; empty if it is enforced."""
+        return "" if self.is_in_force else f"not enforced: {self.why}"
 
     @property
     def text(self) -> str:
@@ -95,7 +95,7 @@ def _unconfirmed(ap: AttachmentPoint, agent: Agent, found: Limits | None, genera
     if receipt is None or not receipt.says_total:
         return "failed", "agent too old"
     if receipt.observe_only:
-        return "observed", "observed only" if ap.observe_only else "the operator chose to observe only"
+        return "observed", "observed only" if ap.observe_only else "the operator set it to observe only"
     if agent.is_behind(generation):
         state = _on_its_way(agent)
         return state, "not confirmed yet" if state == "delivered" else "not fetched yet"

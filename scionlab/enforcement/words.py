@@ -23,7 +23,7 @@ class Word(NamedTuple):
 WORDS: Final[dict[State, Word]] = {
     "failed": Word("Failed", "bad", "The attachment point does not enforce the limit. The reason is given beside it."),
     "no_report": Word(
-        "No report", "warn", "The attachment point has stopped reporting. The last known limit is shown; it stays set."
+        "No report", "warn", "The attachment point has stopped reporting. The last known limit is shown."
     ),
     "waiting": Word("Waiting", "info", "The limit is saved. The attachment point has not fetched it yet."),
     "delivered": Word("Delivered", "info", "The attachment point has fetched the limit and has not confirmed it."),

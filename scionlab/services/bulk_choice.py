@@ -58,7 +58,7 @@ class Choice:
         ]
         said = ", ".join(part for part in parts if part)
         if self.only is not None:
-            return f"links that were ticked{', ' + said if said else ''}"
+            return f"selected links{', ' + said if said else ''}"
         return f"all links {said}" if said else "all links"
 
 

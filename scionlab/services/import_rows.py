@@ -207,7 +207,7 @@ def _note_new_hosts(this: Import, made: Iterable[Host]) -> None:
     )
     # Where it was deleted here: it is back, and may be deleted again.
     DeletedHost.objects.filter(uid__in=Host.objects.values("uid")).delete()
-    detail = "Limits only: another service coordinates its SCION files"
+    detail = "Limits only: another service manages the SCION files"
     kind = BandwidthChange.Kind.HOST_LIMITS_ONLY
     audit.note_hosts(hosts, kind=kind, actor=None, detail=detail, reason=REASON)
 

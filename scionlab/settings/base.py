@@ -222,7 +222,7 @@ SPECTACULAR_SETTINGS = {
     "PATH_CONVERTER_OVERRIDES": {"key": {"type": "integer", "minimum": 1, "maximum": 2**59}},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "TITLE": "SCIONLab Bandwidth Service",
-    "DESCRIPTION": "Your ASes, their Links and what their attachment points really enforce.",
+    "DESCRIPTION": "Your ASes, their Links and what the attachment points enforce.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
 }
