@@ -12,20 +12,21 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from bandwidth_config import Limits, LinkStep, format_limits
+from bandwidth_config import Limits, LinkStep, format_kbit, format_limits
 from scionlab.counted import counted_sentence
 from scionlab.enforcement.agents import Agent, agent_of
+from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import Interface, Link, UserAS
 from scionlab.selectors import links_of
-from scionlab.units import format_bandwidth, limits_warning
+from scionlab.units import limits_warning
 
 NOTHING_RESTARTS = "nothing restarts"
 
 
 def in_words(limits: Limits) -> str:
     """`to the user AS 500 kbit/s, from it 500 kbit/s`."""
-    to_user, from_user = ("blocked" if kbit == 0 else format_bandwidth(kbit) for kbit in limits)
+    to_user, from_user = ("blocked" if kbit == 0 else format_kbit(kbit) for kbit in limits)
     return f"to the user AS {to_user}, from it {from_user}"
 
 
@@ -46,7 +47,8 @@ def _when_limited(agent: Agent) -> str:
     if agent.removed_at is not None:
         return "takes effect when the agent of the attachment point runs again (its operator removed the limits)"
     if agent.is_silent:
-        return f"takes effect when the attachment point reports again (no report since {local(agent.read_at)})"
+        since = no_report_since(agent)
+        return f"takes effect when the attachment point reports again ({since[0].lower()}{since[1:]})"
     return "takes effect in about a second"
 
 

@@ -25,6 +25,7 @@ from bandwidth_config import (
     RuleError,
     check_change,
     check_port,
+    format_exact_kbit,
     format_kbit,
     parse_ip,
 )
@@ -261,7 +262,7 @@ class AttachmentForm(forms.Form):
         """Names the attachment point, so that it stays true when another one is chosen without JavaScript."""
         if self.chosen is None:
             return "The list shows the maximum of each attachment point."
-        return f"Initial value and maximum at {self.chosen.name}: {format_kbit(self.chosen.maximum_kbit)}."
+        return f"Initial value and maximum at {self.chosen.name}: {format_exact_kbit(self.chosen.maximum_kbit)}."
 
     @property
     def chosen(self) -> Choice | None:

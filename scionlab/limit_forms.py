@@ -13,7 +13,15 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 
-from bandwidth_config import MAX_STEPS, MAX_TIMED_S, Limits, RuleError, check_change, format_kbit, requested_limits
+from bandwidth_config import (
+    MAX_STEPS,
+    MAX_TIMED_S,
+    Limits,
+    RuleError,
+    check_change,
+    format_exact_kbit,
+    requested_limits,
+)
 from scionlab.conflict import Conflict
 from scionlab.forms import RuleField, text_input
 from scionlab.local_time import parse_local_time, write_local_time
@@ -62,7 +70,7 @@ class LimitsForm(forms.Form):
         self.link = link
         self.conflict: Conflict | None = None
         self.maximum_kbit = maximum_of(link, policy)
-        hint = f"From 0 (blocked) to {format_kbit(self.maximum_kbit)}. {UNIT_HINT}"
+        hint = f"From 0 (blocked) to {format_exact_kbit(self.maximum_kbit)}. {UNIT_HINT}"
         self.fields["bandwidth_kbit"].help_text = hint
 
     @classmethod

@@ -59,16 +59,6 @@ def parse_bandwidth_text(text: object) -> int:
     return _whole_kbit(number * _BIT_PER_UNIT[prefix], written)
 
 
-def format_bandwidth(kbit: int) -> str:
-    """For people, with the larger unit where it says the same exactly: `1500` -> `1 500 kbit/s (1.5 Mbit/s)`."""
-    for prefix, factor in (("t", 10**9), ("g", 10**6), ("m", 10**3)):
-        if kbit >= factor:
-            number = f"{(Decimal(kbit) / factor).normalize():f}"
-            short = len(number.replace(".", "")) <= 4
-            return f"{format_kbit(kbit)} ({number}\N{NO-BREAK SPACE}{_NAMES[prefix]})" if short else format_kbit(kbit)
-    return format_kbit(kbit)
-
-
 def limits_warning(limits: Limits) -> str | None:
     """`bandwidth_warning`, also where one direction alone is surprising."""
     if limits.is_symmetric:

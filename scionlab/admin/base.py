@@ -17,7 +17,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
-from bandwidth_config import RuleError, format_kbit, parse_bandwidth
+from bandwidth_config import MBIT_FROM_KBIT, RuleError, format_exact_kbit, format_kbit, parse_bandwidth
 from scionlab.conflict import conflict_of
 from scionlab.enforcement.words import Tone
 from scionlab.forms import RuleField
@@ -65,7 +65,10 @@ def link_to_list(model: type[models.Model], text: object, **filters: object) -> 
 
 
 def kbit(value: int | None) -> str:
-    return NOTHING if value is None else format_kbit(value)
+    """`500 kbit/s`; in Mbit/s with the kbit/s in the title."""
+    if value is None or value < MBIT_FROM_KBIT:
+        return NOTHING if value is None else format_kbit(value)
+    return format_html('<span title="{}">{}</span>', format_exact_kbit(value), format_kbit(value))
 
 
 def badge(tone: Tone, text: str, title: str = "") -> SafeString:

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
+from bandwidth_config import format_kbit
 from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
@@ -388,4 +389,4 @@ def _counters(obj: Link, direction: str) -> str:
         return NOTHING
     parts = f" ({counters.parts})" if counters.parts else ""
     counted = f"{counters.packets:,} packets, {counters.bytes:,} bytes; {counters.drops:,} dropped{parts}"
-    return f"{kbit(rate)} in the kernel; {counted}"
+    return f"{NOTHING if rate is None else format_kbit(rate)} in the kernel; {counted}"

@@ -225,13 +225,13 @@ class AttachmentPointAdmin(ServiceAdmin):
 
     @admin.display(description="default here", ordering="default_bandwidth_kbit")
     def default_here(self, obj: AttachmentPoint) -> str:
-        return "(site default)" if obj.default_bandwidth_kbit is None else format_kbit(obj.default_bandwidth_kbit)
+        return "(site default)" if obj.default_bandwidth_kbit is None else kbit(obj.default_bandwidth_kbit)
 
     @admin.display(description="maximum in force", ordering="maximum_kbit")
     def in_force(self, obj: Any) -> str:
         wanted = obj.wanted_kbit
         if wanted == obj.maximum_kbit:
-            return format_kbit(wanted)
+            return kbit(wanted)
         return badge("info", f"{format_kbit(wanted)} (being applied; {format_kbit(obj.maximum_kbit)} until then)")
 
     @admin.display(description="Links to user ASes", ordering="links")

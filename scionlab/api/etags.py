@@ -27,7 +27,8 @@ class Stale(exceptions.APIException):
 
     def __init__(self, *, current: Any, etag: str) -> None:
         super().__init__(
-            'The object was changed since you read it. Your change was not saved. Check the current version, "current", '
+            "The object was changed since you read it. Your change was not saved. Check the current version, "
+            '"current", '
             "then send your change with its ETag.",
             "stale",
         )
