@@ -210,8 +210,7 @@ def set_limits(service: Service, arguments: Namespace) -> int:
         raise
     status = changed["status"]
     running = status["running"]
-    later = f"It takes effect when the temporary limit ends, at {tables.moment(running['ends_at'])}. "
-    "" if running else ""
+    later = f"It takes effect when the temporary limit ends, {tables.moment(running['ends_at'])}. " if running else ""
     return _said(arguments, changed, f"Saved. {tables.limits(status['requested'])}. {later}{status['text']}")
 
 

@@ -90,7 +90,7 @@ def words(value: Limits) -> str:
 
 @register.filter
 def rate(value: float | None) -> SafeString:
-    """A measured rate: `312 kbit/s`, `4 530 kbit/s`; from 10 000 kbit/s on in three digits of Mbit/s, with the kbit/s in
+    """A measured rate: `312 kbit/s`, `4 530 kbit/s`; from 10 000 kbit/s on in Mbit/s, three digits, with the kbit/s in
     the title. An en dash where nothing is known."""
     if value is None:
         return format_html("\N{EN DASH}")
