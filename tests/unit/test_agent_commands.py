@@ -110,7 +110,7 @@ def test_tell_sends_the_reason_of_a_reset_and_changes_nothing_on_the_disk(host: 
 
 def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
     assert host.agent("tell") == OK
-    assert host.out == "There is no service to tell.\n"
+    assert host.out == "No service is configured.\n"
 
 
 # --- show, status, usage ----------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
 
 def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host) -> None:
     assert host.agent("show") == NOT_DONE
-    assert "The limiter has written nothing since the boot" in host.err
+    assert "The limiter has not written a state since boot" in host.err
     host.store()
     limiter_says(host)
     assert host.agent("show") == NOT_DONE
@@ -138,7 +138,7 @@ def test_status_and_usage_of_an_agent_that_never_ran_say_so(host: Host) -> None:
     assert host.agent("status") == NOT_DONE
     assert "The agent has not reported yet" in host.err
     assert host.agent("usage") == NOT_DONE
-    assert "Nothing was counted yet" in host.err
+    assert "No traffic sample yet" in host.err
 
 
 # --- accept -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_accept_older_is_stored_for_both_programs_each_in_its_own_words(host: Ho
     save_trust(host.limiter_state, limiters)
 
     assert host.agent("accept-older", "1.16") == OK, host.err
-    assert "Configuration 1.16 will be taken once, in place of 1.18 with limits 7" in host.out
+    assert "Configuration 1.16 will be accepted once, in place of 1.18 with limits 7" in host.out
     for folder, instead_of in ((host.state, Version(1, 18, 7)), (host.limiter_state, Version(1, 17, 3))):
         stored = load_acceptance(folder)
         assert stored is not None
@@ -168,7 +168,7 @@ def test_accept_older_of_what_would_be_taken_anyway_stores_nothing(host: Host, v
 def test_accept_takes_what_is_held_back_and_nothing_else(host: Host) -> None:
     host.store()
     assert host.agent("accept") == NOT_DONE
-    assert "no configuration is held back here" in host.err
+    assert "no configuration is held back" in host.err
     bundle = read_bundle(V7, host_id=HOST_ID)
     Store(host.state).save_hold(Hold(bundle.name, "1.19", 9, 12, uptime()))
     assert host.agent("accept") == OK

@@ -130,7 +130,7 @@ def test_service_without_the_key_of_the_token_is_not_believed(
     ("given", "words"),
     [
         (reply(403, b'{"code": "token_invalid"}'), "refuses the token"),
-        (status(429, Retry_After="60"), "too often"),
+        (status(429, Retry_After="60"), "Too many attempts"),
         (status(503), "503"),
         (status(302, Location="https://elsewhere.example/"), "redirects"),
         (status(404), "404"),
@@ -209,7 +209,7 @@ def test_a_folder_in_the_place_of_the_credentials_costs_no_token_and_stays(perso
     (person.file / "x").mkdir(parents=True)
 
     assert person.enrols(service.url, "--replace") == commands.USAGE
-    assert f"{person.file} is no plain file, and is not replaced. Move it away" in person.err
+    assert f"{person.file} is not a regular file and is not replaced. Move it away" in person.err
     assert service.seen == []
     assert (person.file / "x").is_dir()
 

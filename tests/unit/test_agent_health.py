@@ -172,7 +172,7 @@ def test_status_tells_old_dead_and_broken_agents_apart(settings: Settings, clock
     assert described(health, running=False)[1] is False
     text, enforced, _ = described(health, age_s=3600)
     assert enforced is False
-    assert "but silent" in text
+    assert "but not reporting" in text
     assert "last report 1 h ago" in text
 
 
@@ -181,7 +181,7 @@ def test_status_names_links_that_are_not_enforced(settings: Settings, clock: Clo
 
     text, enforced, delivered = described(health)
     assert (enforced, delivered) == (False, True)
-    assert "Not enforced   link 1: The kernel refused it." in text
+    assert "Failed         link 1: The kernel refused it." in text
 
 
 def test_status_says_that_the_limiter_is_silent(settings: Settings, clock: Clock) -> None:

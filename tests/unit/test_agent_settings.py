@@ -256,7 +256,7 @@ def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602])
 def test_public_secret_file_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(SettingsError, match="everybody may read it"):
+    with pytest.raises(SettingsError, match="all users can read it"):
         load(tmp_path, f'host_secret_file = "{secret_file(tmp_path, mode=mode)}"')
 
 

@@ -172,9 +172,9 @@ def test_an_agent_is_behind_that_has_not_taken_a_change_within_a_minute(
 ) -> None:
     attach(owner, spec(ap, public_port=50_010))
     assert state_of(ap).is_behind
-    assert "behind: has not taken the newest limits" not in troubles(ap)
+    assert "behind: the agent does not have the newest limits" not in troubles(ap)
     Link.objects.update(changed_at=timezone.now() - timedelta(seconds=61))
-    assert "behind: has not taken the newest limits" in troubles(ap)
+    assert "behind: the agent does not have the newest limits" in troubles(ap)
 
 
 def test_reported_problems_are_explained_with_their_remedy(
@@ -186,18 +186,18 @@ def test_reported_problems_are_explained_with_their_remedy(
             {"code": "repeatedly_changed", "subject": "eth1", "message": "3 times in a minute"},
         ]
     )
-    assert troubles(ap) == ["the kernel rejects the limits", "something foreign is in the way"]
+    assert troubles(ap) == ["the kernel rejects the limits", "foreign traffic control is in the way"]
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     for words in (
-        "A foreign root qdisc is where ours belongs",
-        "Decide who owns the interface",
+        "A foreign root qdisc is in the place of ours",
+        "Decide which program owns the interface",
         "eth1 has <b>cake</b>",
     ):
         assert words in page.text
     for show in ("foreign", "drift", "problems", "trouble"):
         assert "17-ffaa:0:1107" in get(door, OVERVIEW, show=show).text
     for show in ("silent", "behind", "over"):
-        assert "No attachment point fits" in get(door, OVERVIEW, show=show).text
+        assert "No attachment point matches" in get(door, OVERVIEW, show=show).text
 
 
 # --- pages ------------------------------------------------------------------------------------------------------
@@ -218,14 +218,14 @@ def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
     door: Client, link: Link, receipt: HostReceipt, ap: AttachmentPoint
 ) -> None:
     url = reverse("cockpit_not_enforced")
-    assert "Everything that was asked for is enforced." in get(door, url).text
+    assert "All requested limits are enforced." in get(door, url).text
     LinkEnforcement.objects.update(state="error", problem="no_route: nothing leads to 198.51.100.7")
     text = get(door, url).text
     for words in (
         "1 link",
         "17-ffaa:1:1",
         "owner@example.org",
-        "Not enforced: no_route: nothing leads to 198.51.100.7",
+        "Failed: no_route: nothing leads to 198.51.100.7",
     ):
         assert words in text
     assert "Everything" in get(door, url, why="no_report").text

@@ -208,7 +208,7 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     failing(T0 + FAILED_AFTER)
     (mail,) = look(T0 + FAILED_AFTER)
     assert (mail.kind, mail.subject) == ("failed", "Your limit at 17-ffaa:0:1107 is not enforced")
-    assert "Not enforced: eth0 is gone." in mail.body
+    assert "Failed: eth0 is gone." in mail.body
     assert "since 2026-11-21 06:00 UTC" in mail.body
     failing(T0 + 2 * FAILED_AFTER)
     assert look(T0 + 2 * FAILED_AFTER) == []

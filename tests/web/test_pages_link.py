@@ -101,7 +101,7 @@ def test_an_empty_second_number_means_the_same(
     page = send(client, link, bandwidth_kbit="10 Mbit/s", from_user_kbit="")
     link.refresh_from_db()
     assert (link.bandwidth_kbit, link.from_user_kbit) == (10_000, None)
-    assert steps(page)[0].startswith("Requested 10 000 kbit/s since ")
+    assert steps(page)[0].startswith("Requested 10 Mbit/s since ")
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_an_empty_second_number_means_the_same(
     [
         ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Write 1.5 Mbit/s or 15 Mbit/s."),
         ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Write 8 Mbit/s for it"),
-        ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "limit of 10 000 kbit/s"),
-        ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "limit of 10 000 kbit/s"),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "maximum of 10 000 kbit/s"),
+        ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "maximum of 10 000 kbit/s"),
     ],
 )
 def test_what_is_wrong_is_said_beside_the_number_that_is(
@@ -143,7 +143,7 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
     assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
     )
-    assert "as it is already, so nothing changes" in preview(client, link, bandwidth_kbit="1000")
+    assert "no change" in preview(client, link, bandwidth_kbit="1000")
     assert "Write 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
     assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
     assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
@@ -217,7 +217,7 @@ def test_only_well_known_links_within_the_maximum_are_offered(client: Client, us
     offered = {button.attrs["value"] for button in page.root.all("button", name="preset")}
     assert {"modem", "edge", "satellite"} <= offered
     assert not {"adsl", "lte1", "ethernet"} & offered
-    assert "Above the maximum here:" in page.text
+    assert "Above the maximum of this attachment point:" in page.text
     assert "DSL (ADSL) (6 144 / 640)" in page.text
 
 
@@ -286,7 +286,7 @@ def test_every_figure_says_since_when(client: Client, wide: AttachmentPoint, use
     confirm(link)
     requested, maximum, _, enforced = steps(Page(client.get(url_of(link))))
     assert "since " in requested
-    assert maximum.startswith("Maximum 10 000 kbit/s set by the administrators, since ")
+    assert maximum.startswith("Maximum 10 Mbit/s set by the administrators, since ")
     assert "in both directions since" in enforced
 
 
@@ -416,7 +416,7 @@ def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap:
         assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
     rows = page.by_id("usage-table").one("tbody").all("tr")
     assert len(rows) == 24
-    assert cells(rows[0])[1] == "not known"
+    assert cells(rows[0])[1] == "no data"
     assert "kbit/s" in cells(rows[-2])[1]
     files = [one.attrs["href"] for one in page.by_id("usage").all("a")]
     assert [client.get(one).status_code for one in files] == [200, 200]

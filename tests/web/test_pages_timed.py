@@ -79,7 +79,7 @@ def test_each_kind_is_drawn_first_and_then_started(
     given = {"from_user": "", "then_from_user": "", "each_unit": "s", "begins_at": "", **values}
     drawn = send(client, link, kind, button="preview", **given)
     assert drawn.root.one("svg", class_="course").one("path", class_="line to-user").attrs["d"].startswith("M0 ")
-    assert "then back to 1 000 kbit/s by itself, even if this service is away" in drawn.text
+    assert "then back to 1 000 kbit/s automatically, even if this service is down" in drawn.text
     assert not TimedLimit.objects.exists()
     send(client, link, kind, **given)
     timed = TimedLimit.objects.get()
@@ -168,7 +168,7 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
         ("constant", {"begins_at": "2020-01-01 00:00"}, "Begins", "is over; it is"),
         ("constant", {"ends": "until", "until": ""}, "Until", "A time is missing."),
         ("constant", {"ends": "until", "until": "2020-01-01 00:00"}, "Until", "is not after the beginning"),
-        ("stair", {"count": "1"}, "Number of steps", "A stair of 1 steps is none."),
+        ("stair", {"count": "1"}, "Number of steps", "A staircase cannot have 1 steps."),
         ("stair", {"count": "201"}, "Number of steps", "Write a whole number from 1 to 200."),
         ("square", {"cycles": "0"}, "Number of cycles", "Write a whole number from 1 to 100."),
     ],
@@ -208,8 +208,8 @@ def test_a_timed_limit_is_cancelled_on_the_page_of_its_link(
     page = Page(client.post(url, follow=True))
     made.refresh_from_db()
     assert made.cancelled_at is not None
-    assert "Cancelled: the link's own limits return; this takes effect in about a second." in page.text
-    assert "Timed limit cancelled" in page.text
+    assert "Cancelled. The regular limits are restored; this takes effect in about a second." in page.text
+    assert "Temporary limit cancelled" in page.text
     assert client.post(url_of(link, "timed/4711/cancel/")).status_code == 404
 
 
@@ -227,7 +227,7 @@ def test_one_to_come_is_listed_with_its_beginning(client: Client, owner: User, u
     begins_at = timezone.now() + timedelta(hours=30, minutes=30)
     timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=begins_at, actor=owner)
     page = Page(client.get(url_of(link, "")))
-    assert "To come Constant: 9 kbit/s" in page.text
+    assert "Scheduled Constant: 9 kbit/s" in page.text
     assert "Begins in 1 d 6 h" in page.text
 
 
