@@ -1,7 +1,7 @@
 """What a page says when somebody saved something else while it was open: which values, by whom and when, and yours.
 
 `services.stale` finds it out; here it is put into words. Nothing is decided: the page is shown again with what was
-typed, and carries what is stored now, so that its Save button means "save mine all the same".
+typed, and carries what is stored now, so that its Save button means "overwrite with mine".
 """
 
 from __future__ import annotations

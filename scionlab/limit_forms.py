@@ -106,7 +106,7 @@ class LimitsForm(forms.Form):
         return shown_from_text(self.data.get(self.add_prefix("shown")))
 
     def meet(self, conflict: Conflict, stored: Values) -> None:
-        """Shows what was saved meanwhile; what was typed stays, and Save means "all the same" now."""
+        """Shows what was saved meanwhile; what was typed stays, and Save means "overwrite" now."""
         self.conflict = conflict
         typed = {name: self.data.get(name) for name in self.data}  # of a QueryDict the last value, as everywhere
         self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}

@@ -38,7 +38,7 @@ from ap_agent.common.errors import AgentError, FetchError
 _SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobody knows when in it the date was written
 _MAX_SKEW_MS = 2**31 - 1  # what a receipt can carry: 24 days
 _CHUNK_BYTES = 64 * 1024
-_MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour all the same
+_MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour anyway
 
 # tcp(7). NAT boxes forget what was silent for 30 to 60 s, so the first probe comes well before. Whoever answers none
 # in USER_TIMEOUT, counted from what it said last, is gone: then the poll ends, not when its wait would be over.

@@ -2,7 +2,7 @@
 
 The limiter writes its state when something changed and every `usage_interval_s`. A file that is missing, older than
 three of these intervals and 30 s, or whose writer is gone says nothing of now: `limiter_silent`. What it says is told
-all the same, with its own time.
+anyway, with its own time.
 """
 
 from __future__ import annotations

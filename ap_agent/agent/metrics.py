@@ -140,7 +140,7 @@ class Exporter:
         return self._next_file if self._agent.settings.metrics_file is not None else None
 
     def publish(self, now: float) -> None:
-        """What holds now, for the next scrape, and into the file if it is time."""
+        """The current values, for the next scrape, and into the file if it is time."""
         agent, usage = self._agent, self._usage
         bundle, newest = agent.configuration.bundle, usage.newest
         self.values.snapshot = Snapshot(

@@ -35,7 +35,7 @@ def run(
     broken: SettingsError | None = None,
 ) -> None:
     """Until SIGTERM. `load` reads the settings again; `broken` says why the credentials cannot be used, if they cannot:
-    then what is stored is handed over all the same, and where nothing is, it is raised. Raises `AgentError`."""
+    then what is stored is handed over anyway, and where nothing is, it is raised. Raises `AgentError`."""
     check_places(settings)
 
     def reload() -> tuple[Settings, Client | None]:

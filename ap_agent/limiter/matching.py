@@ -1,6 +1,6 @@
 """Which packets are each link's, on this host now: links of a document -> what the kernel should have. Pure.
 
-A link whose packets cannot be told is a named problem of that link; the others are enforced all the same.
+A link whose packets cannot be told is a named problem of that link; the others are enforced anyway.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from scionlab.services.api_token import api_token_of
 
 
 class ApiTokenAuthentication(BaseAuthentication):
-    """Unknown, withdrawn, expired, of an account that is switched off: one and the same 401.
+    """Unknown, revoked, expired, of a disabled account: one and the same 401.
 
     What only reads is refused here and not by a permission, which a view could forget.
     """

@@ -70,7 +70,7 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
     if network and counts["of_network"] >= settings.ACCOUNT_REQUESTS_PER_ADDRESS:
         logger.warning("account.requests_many network=%s", network)
         raise TooManyRequestsError
-    # Kept all the same: so both ways cost as much.
+    # Kept anyway: so both ways cost as much.
     is_ignored = counts["of_email"] >= REQUESTS_PER_EMAIL
     made = AccountRequest.objects.create(
         purpose=purpose,

@@ -29,7 +29,7 @@ the attachment points it counts for. Saves at two attachment points do not meet.
 Between the attachment points and the Links comes who uses which public address: no row stands for an address, so that
 lock is the database's own (`lock_addresses`).
 
-Where two meet all the same (a row that is deleted takes others along, in whichever order the database finds them), the
+Where two meet anyway (a row that is deleted takes others along, in whichever order the database finds them), the
 database ends one of the two transactions, which is then run again (`scionlab.retry`).
 
 SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,

@@ -28,7 +28,7 @@ SKIPPED: Final = {
 @dataclass(frozen=True)
 class DefaultOperation:
     """How a new default follows from the one in force. `value`: kbit/s, of "scale" per cent; "site" (the site's default
-    counts again) and "put_back" do not use it."""
+    applies again) and "put_back" do not use it."""
 
     kind: DefaultKind
     value: int = 0

@@ -1,5 +1,5 @@
 """What all set-ups share. Without DATABASE_URL and REDIS_URL everything is embedded: SQLite, cache in the database,
-and Celery on the file system in SCIONLAB_VAR, with real workers all the same (docs/adr/0005)."""
+and Celery on the file system in SCIONLAB_VAR, with real workers anyway (docs/adr/0005)."""
 
 from __future__ import annotations
 

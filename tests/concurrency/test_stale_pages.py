@@ -108,9 +108,7 @@ class EditPage:
 
     def again(self, response: Any) -> Any:
         """One click on what the page offers."""
-        assert Page(response).root.all("button", name="save", form="as-editor"), (
-            "the page offers to save it all the same"
-        )
+        assert Page(response).root.all("button", name="save", form="as-editor"), "the page offers to overwrite"
         return self.client.post(self.url, {**fields(response, "editor"), "save": "1"})
 
 

@@ -256,7 +256,7 @@ class Rule:
 
 
 class Form(Rule):
-    """A page for everybody, whose forms are protected all the same."""
+    """A page for everybody, whose forms are protected anyway."""
 
     def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
         if not caller.has_csrf_token and method not in SAFE:

@@ -84,7 +84,7 @@ def test_what_is_no_token_is_401_and_costs_one_look(
     )
 
 
-def test_token_that_is_over_withdrawn_or_of_nobody_is_refused_in_the_same_words(
+def test_token_that_is_over_revoked_or_of_nobody_is_refused_in_the_same_words(
     browser: Client, owner: User, link: Link
 ) -> None:
     texts = {name: token_in(make(browser, name)) for name in ("over", "gone", "stays")}

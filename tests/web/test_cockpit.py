@@ -204,7 +204,7 @@ def test_reported_problems_are_explained_with_their_remedy(
 
 
 def test_trouble_comes_first(door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, stranger: User) -> None:
-    """`ap_b` has a link and was never heard of; `ap` comes first by its name."""
+    """`ap_b` has a link and has never connected; `ap` comes first by its name."""
     for query, first in (
         ({}, "17-ffaa:0:1108"),
         ({"sort": "name"}, "17-ffaa:0:1107"),

@@ -240,7 +240,7 @@ CASES: dict[str, Case] = {
         to_observe(Link),
         "not_observed",
     ),
-    "to be observed, and enforced all the same": Case(
+    "to be observed, and enforced anyway": Case(
         "enforced",
         "enforced",
         f"This link is set to observe only, but the agent of {AP} enforces its limit.",
@@ -255,7 +255,7 @@ CASES: dict[str, Case] = {
         None,
         "failed",
     ),
-    "observed when it was last heard of": Case(
+    "observed at its last report": Case(
         "silent",
         "no_report",
         "UTC. At that time nothing was limited.",

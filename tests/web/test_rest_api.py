@@ -448,7 +448,7 @@ def test_attachment_points_tell_their_default(owner: User, ap: AttachmentPoint, 
 # --- tokens and throttles -----------------------------------------------------------------------------------
 
 
-def test_password_is_exchanged_for_a_token_that_works_until_it_is_withdrawn(owner: User, link: Link) -> None:
+def test_password_is_exchanged_for_a_token_that_works_until_it_is_revoked(owner: User, link: Link) -> None:
     client = APIClient()
     response = client.post("/api/v1/token/", {"email": "Owner@Example.org", "password": PASSWORD}, format="json")
     assert response.status_code == 200

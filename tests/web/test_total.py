@@ -64,7 +64,7 @@ def confirm(host: Host, **values: Any) -> None:
 
 @pytest.fixture
 def wanted(ap: AttachmentPoint, receipt: HostReceipt) -> AttachmentPoint:
-    """The agent reports, and has not heard of the total of 5000 kbit/s yet."""
+    """The agent reports, and does not know the total of 5000 kbit/s yet."""
     set_total(ap, WANTED)
     return ap
 
