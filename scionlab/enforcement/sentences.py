@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bandwidth_config import Limits, format_kbit, format_limits
+from scionlab.enforcement.words import WORDS
 from scionlab.local_time import say_time
 from scionlab.models import LinkEnforcement
 
@@ -29,7 +30,7 @@ def text_of(status: LinkStatus) -> str:
 def no_report_since(agent: Agent) -> str:
     """`No report since 2026-11-22 07:29:00 CET`; only of an agent that reported once."""
     assert agent.read_at is not None  # noqa: S101  for the type checker
-    since = f"No report since {say_time(agent.read_at)}"
+    since = f"{WORDS['no_report'].word} since {say_time(agent.read_at)}"
     return f"{since}: the limiter does not answer its agent" if agent.is_limiter_silent else since
 
 
@@ -39,22 +40,22 @@ def _state(status: LinkStatus) -> str:
     return _SAID[status.stage](status, status.agent)
 
 
-def _inactive(_status: LinkStatus, _agent: Agent) -> str:
-    return "Inactive: the link is in no configuration."
+def _inactive(status: LinkStatus, _agent: Agent) -> str:
+    return f"{status.word}: the link is in no configuration."
 
 
-def _waiting(_status: LinkStatus, agent: Agent) -> str:
-    return f"Waiting: {agent.name} has not fetched the new limit yet."
+def _waiting(status: LinkStatus, agent: Agent) -> str:
+    return f"{status.word}: {agent.name} has not fetched the new limit yet."
 
 
 def _delivered(status: LinkStatus, agent: Agent) -> str:
     if status.facts is not None and status.facts.is_step_open:
-        return f"Delivered: {agent.name} has not confirmed the newest step of the temporary limit yet."
-    return f"Delivered: {agent.name} has not confirmed the new limit yet."
+        return f"{status.word}: {agent.name} has not confirmed the newest step of the temporary limit yet."
+    return f"{status.word}: {agent.name} has not confirmed the new limit yet."
 
 
-def _not_verified(_status: LinkStatus, agent: Agent) -> str:
-    return f"Delivered, not verified: {agent.name} has no agent that reports what its kernel enforces."
+def _not_verified(status: LinkStatus, agent: Agent) -> str:
+    return f"{status.word}, not verified: {agent.name} has no agent that reports what its kernel enforces."
 
 
 def _silent(status: LinkStatus, agent: Agent) -> str:
@@ -66,26 +67,24 @@ def _silent(status: LinkStatus, agent: Agent) -> str:
 
 def _observed(status: LinkStatus, _agent: Agent) -> str:
     since = "" if status.since is None else f" (since {say_time(status.since)})"
-    return f"Observed: nothing is limited{since}."
+    return f"{status.word}: nothing is limited{since}."
 
 
 def _failed(status: LinkStatus, agent: Agent) -> str:
     row = status.row
     if agent.removed_at is not None:
-        return f"Failed: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
+        return f"{status.word}: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
     if row is None:
-        return (
-            f"Failed: no agent at {agent.name} fetches limits. The client there fetches only the SCION configuration."
-        )
+        return f"{status.word}: no agent at {agent.name} fetches limits. The client there fetches only the SCION configuration."
     if agent.voided_by is not None:
-        return f"Failed: {agent.voided_by.in_words}."
+        return f"{status.word}: {agent.voided_by.in_words}."
     if row.state == LinkEnforcement.State.OBSERVED:
-        return f"Failed: {_who_observes(agent)}. The link is measured, not limited."
+        return f"{status.word}: {_who_observes(agent)}. The link is measured, not limited."
     if row.state != LinkEnforcement.State.ENFORCED:
-        return f"Failed: {row.problem or 'the agent gave no reason.'}"
+        return f"{status.word}: {row.problem or 'the agent gave no reason.'}"
     found = [row.to_user_rate_kbit, row.from_user_rate_kbit]
     to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
-    return f"Failed: the kernel has {to_user} to the user AS and {from_user} from it."
+    return f"{status.word}: the kernel has {to_user} to the user AS and {from_user} from it."
 
 
 def _who_observes(agent: Agent) -> str:
@@ -98,15 +97,15 @@ def _who_observes(agent: Agent) -> str:
 def _enforced(status: LinkStatus, _agent: Agent) -> str:
     since = "" if status.since is None else f" since {say_time(status.since)}"
     if status.state == "clamped":
-        return f"Clamped: enforced at the maximum of {format_kbit(status.maximum_kbit)}{since}."
-    return f"{_ENFORCED_WORDS[_blocked(status.last_known or status.wanted)]}{since}."
+        return f"{status.word}: enforced at the maximum of {format_kbit(status.maximum_kbit)}{since}."
+    return f"{status.word}{_DIRECTIONS[_blocked(status.last_known or status.wanted)]}{since}."
 
 
-_ENFORCED_WORDS = {
-    (False, False): "Enforced in both directions",
-    (True, False): "Enforced: blocked to the user AS, limited from it,",
-    (False, True): "Enforced: limited to the user AS, blocked from it,",
-    (True, True): "Blocked in both directions",
+_DIRECTIONS = {
+    (False, False): " in both directions",
+    (True, False): ": blocked to the user AS, limited from it,",
+    (False, True): ": limited to the user AS, blocked from it,",
+    (True, True): " in both directions",
 }
 
 

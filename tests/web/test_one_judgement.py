@@ -397,6 +397,7 @@ def test_the_judgement_itself(case: Case, link: Link) -> None:
     remark = None if status.remark is None else status.remark.code
     assert (status.stage, status.state, remark) == (case.stage, case.state, case.remark)
     assert case.words in status.text
+    assert status.text.startswith(WORDS[case.state].word)
 
 
 def plain(text: str) -> str:
