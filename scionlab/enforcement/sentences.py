@@ -75,7 +75,10 @@ def _failed(status: LinkStatus, agent: Agent) -> str:
     if agent.removed_at is not None:
         return f"{status.word}: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
     if row is None:
-        return f"{status.word}: no agent at {agent.name} fetches limits. The client there fetches only the SCION configuration."
+        return (
+            f"{status.word}: no agent at {agent.name} fetches limits. The client there fetches only the SCION "
+            "configuration."
+        )
     if agent.voided_by is not None:
         return f"{status.word}: {agent.voided_by.in_words}."
     if row.state == LinkEnforcement.State.OBSERVED:
