@@ -177,7 +177,7 @@ class TimedForm(forms.Form):
     amount = _amount("Duration", "2")
     amount_unit = _unit("Unit of the duration", "h")
     until = RuleField(str, label="Until", widget=text_input(placeholder="2026-11-22 18:30"))
-    begins_at = RuleField(str, label="Begins", widget=text_input(placeholder="now"))
+    begins_at = RuleField(str, label="Start", widget=text_input(placeholder="now"))
 
     SECTIONS: Mapping[str, tuple[str, ...]] = {
         "constant": ("to_user", "from_user", "ends", "amount", "amount_unit", "until", "begins_at"),

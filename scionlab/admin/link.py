@@ -334,7 +334,7 @@ class LinkAdmin(ServiceAdmin):
         shown = kbit(status.maximum_kbit)
         if status.requested_kbit <= status.maximum_kbit:
             return shown
-        return format_html("{} {}", shown, badge("warn", "clamped", "The requested limit is above the maximum."))
+        return format_html("{} {}", shown, badge("warn", "below request", "The requested limit is above the maximum."))
 
     @admin.display(description="enforced", ordering="enforcement__kbit")
     def enforced(self, obj: Link) -> str:

@@ -23,11 +23,11 @@ class OperationForm(forms.Form):
     """What becomes of the chosen Links' limits."""
 
     kind = forms.ChoiceField(
-        label="Change",
+        label="Operation",
         choices=[("cap", "Cap at"), ("set", "Set to"), ("scale", "Scale to, in percent")],
         widget=forms.RadioSelect,
         initial="cap",
-        error_messages={"required": "Choose a change.", "invalid_choice": "Choose a change."},
+        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
     )
     value = forms.CharField(
         label="Limit, or percent",
@@ -58,7 +58,7 @@ class DefaultOperationForm(forms.Form):
     """What becomes of the chosen attachment points' defaults."""
 
     kind = forms.ChoiceField(
-        label="Change",
+        label="Operation",
         choices=[
             ("set", "Set to"),
             ("cap", "Cap at"),
@@ -67,7 +67,7 @@ class DefaultOperationForm(forms.Form):
         ],
         widget=forms.RadioSelect,
         initial="set",
-        error_messages={"required": "Choose a change.", "invalid_choice": "Choose a change."},
+        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
     )
     value = forms.CharField(
         label="Default, or percent",

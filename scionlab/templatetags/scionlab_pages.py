@@ -95,8 +95,7 @@ def rate(value: float | None) -> SafeString:
     if value is None:
         return format_html("\N{EN DASH}")
     if round(value) < MBIT_FROM_KBIT:
-        digits = 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
-        return format_html("{}", format_kbit(round(value)) if digits == 0 else f"{value:.{digits}f}{SPACE}kbit/s")
+        return format_html("{}", f"{value:.1f}{SPACE}kbit/s" if 0 < value < 10 else format_kbit(round(value)))
     mbit = value / 1000
     shown = f"{mbit:.1f}" if mbit < 100 else format_number(round(mbit))
     return _titled(f"{shown}{SPACE}Mbit/s", round(value))

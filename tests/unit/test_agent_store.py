@@ -344,7 +344,7 @@ def test_read_only_folder_is_an_error_in_words(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "mkdir", refuse)
-        with pytest.raises(StoreError, match=r"Read-only file system\. The former one stays\."):
+        with pytest.raises(StoreError, match=r"Read-only file system\. The previous one is kept\."):
             store.save(bundle(900, limits_version=8))
     assert loaded_kbit(store) == 500
 

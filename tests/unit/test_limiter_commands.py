@@ -71,7 +71,7 @@ def test_once_keeps_the_document_and_its_keys_as_the_daemon_does(host: Host) -> 
     assert kept[1].exists()
     host.hand_over(version="1.17")  # older than what it keeps
     assert host.limiter("once") == NOT_DONE
-    assert "nothing older is taken" in host.err
+    assert "nothing older is accepted" in host.err
 
 
 def test_show_without_a_limiter_reads_what_the_kernel_has_counted_since(host: Host) -> None:
@@ -192,4 +192,4 @@ def test_help_tells_a_stranger_what_the_program_is_and_where_to_begin(host: Host
     for code in range(6):
         assert f"  {code}  " in host.out
     assert host.limiter("reset", "--help") == OK
-    assert "Remove all limits from the kernel; what is stored stays." in host.out
+    assert "Remove all limits from the kernel; stored documents are kept." in host.out

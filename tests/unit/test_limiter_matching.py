@@ -91,7 +91,7 @@ def test_links_that_only_an_absent_local_address_tells_apart_keep_it_with_a_prob
     assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, ABSENT),)
     assert sorted(found.errors) == [7, 9]
     assert sorted(found.wanted.links) == [7, 8, 9]
-    assert "198.51.100.99 is none of this host; add the address, or correct the bind IP" in found.errors[7]
+    assert "198.51.100.99 is not an address of this host; add the address, or correct the bind IP" in found.errors[7]
 
 
 def test_own_address_is_an_error_of_that_link_alone() -> None:

@@ -57,7 +57,7 @@ def test_a_time_is_read_in_the_persons_zone(text: str, expected: str) -> None:
         (
             "2026-10-25 02:30",
             "time_ambiguous",
-            "Write 2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00 (the second, 01:30 UTC).",
+            "Enter 2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00 (the second, 01:30 UTC).",
         ),
         (
             "2026-03-29 02:30",

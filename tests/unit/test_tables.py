@@ -62,7 +62,7 @@ def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_t
         "   3  17-ffaa:1:b6  192.0.2.3:50000      80 kbit/s / 20 kbit/s  80 kbit/s / 20 kbit/s  unchanged\n"
         "   4  -             -                    9 kbit/s               none                   remove the limit\n"
         "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    set again\n"
-        "A limit is that of each direction, or: to the user AS / from it.\n"
+        "Limits apply per direction, or: to the user AS / from it.\n"
         "\n"
         "slbw0: add 1 device\n"
         "eth0: add 1 hook\n"
@@ -117,7 +117,7 @@ def test_a_link_that_cannot_be_had_and_one_that_is_observed_say_so() -> None:
 
 def test_the_limit_of_all_other_traffic_has_a_row_of_its_own() -> None:
     shown = planned(changed((LinkChange(0, None, Limits.both(5000)),), (), ("op",), {}), {})
-    assert "0  traffic of no link  any             none       5 000 kbit/s  limit" in shown
+    assert "0  other traffic  any             none       5 000 kbit/s  limit" in shown
 
 
 def test_a_plan_for_programs_has_both_directions_in_kbit() -> None:
@@ -209,8 +209,8 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
     assert plain(state_lines(found, {}, verbose=False)).splitlines() == [
         "No limited links.",
         "All links together: 10 Mbit/s requested; enforced: 10 Mbit/s to the users, none from them.",
-        "Traffic of no link, to them: 1 000 kbit/s, 5 000 B passed, 3 packets dropped",
-        "Traffic of no link, from them: nothing in the kernel",
+        "Traffic that belongs to no link, to them: 1 000 kbit/s, 5 000 B passed, 3 packets dropped",
+        "Traffic that belongs to no link, from them: nothing in the kernel",
         "Observe only: all links are measured, none is limited.",
         "The next temporary limit begins, steps or ends at 2026-11-22 12:00:00 UTC.",
         "Packets are looked at on eth0, tun0.",

@@ -188,7 +188,7 @@ def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[L
     [
         ({"value": ""}, "Write a whole number of kbit/s"),
         ({"kind": "scale", "value": "x"}, "is not a whole number of percent"),
-        ({"kind": ""}, "Choose a change."),
+        ({"kind": ""}, "Choose an operation."),
         ({"scope": "ticked"}, "No attachment point is chosen."),
     ],
 )

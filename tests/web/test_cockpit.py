@@ -347,7 +347,7 @@ def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: Attachme
     AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1550)
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     to_user, from_user = page.root.all("figure")
-    assert "at most 1.50 Mbit/s, as a mean of 5 minutes" in to_user.text
+    assert "peak 1 500 kbit/s (5-minute means)" in to_user.text
     assert "at most \N{EN DASH}" in from_user.text
     paths = {one.attrs["class"]: one.attrs["d"] for one in to_user.one("svg").all("path")}
     assert paths["at-limit"] == paths["used"] != ""  # 95 % of the uplink and more

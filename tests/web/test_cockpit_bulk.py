@@ -333,7 +333,7 @@ def test_only_ticked_links_are_taken_and_only_among_those_that_the_filter_finds(
         ({"value": "10 MB/s"}, "is in bytes"),
         ({"kind": "scale", "value": "1.5"}, "is not a whole number of percent"),
         ({"kind": "scale", "value": "20000"}, "is not between 0 and 10 000 %"),
-        ({"kind": "drop"}, "Choose a change."),
+        ({"kind": "drop"}, "Choose an operation."),
     ],
 )
 def test_what_cannot_be_meant_is_refused_beside_its_field(

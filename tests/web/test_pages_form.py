@@ -522,7 +522,7 @@ def test_the_form_says_while_one_types_what_it_understood(
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({}, "On the wire, headers counted: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
+        ({}, "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
         ({"public_ip": "2001:db8::7"}, "500 kbit/s leave 479 kbit/s for SCION packets of 1452 bytes."),
     ],
 )

@@ -164,8 +164,8 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
         ("constant", {"to_user": "1,5M"}, "To your AS [kbit/s]", "Write 1.5 Mbit/s or 15 Mbit/s."),
         ("constant", {"amount": "x"}, "Length", '"x" is not a number of seconds'),
         ("constant", {"amount": "31", "amount_unit": "d"}, "Length", "than the 30 days that a timed limit may last"),
-        ("constant", {"begins_at": "tomorrow"}, "Begins", '"tomorrow" is not a date and time.'),
-        ("constant", {"begins_at": "2020-01-01 00:00"}, "Begins", "is over; it is"),
+        ("constant", {"begins_at": "tomorrow"}, "Start", '"tomorrow" is not a date and time.'),
+        ("constant", {"begins_at": "2020-01-01 00:00"}, "Start", "is in the past; it is"),
         ("constant", {"ends": "until", "until": ""}, "Until", "A time is missing."),
         ("constant", {"ends": "until", "until": "2020-01-01 00:00"}, "Until", "is not after the beginning"),
         ("stair", {"count": "1"}, "Number of steps", "A staircase cannot have 1 steps."),
@@ -193,8 +193,8 @@ def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(
 def test_an_overlap_is_refused_with_the_others_times(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
     other = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=owner)
     page = send(client, link, to_user="56", from_user="", begins_at="", **FOR)
-    assert "overlaps with the timed limit that this link has already" in page.beside("Begins")
-    assert f"until {other.ends_at:%Y-%m-%d %H:%M:%S} UTC" in page.beside("Begins")
+    assert "overlaps with another temporary limit of this link" in page.beside("Start")
+    assert f"until {other.ends_at:%Y-%m-%d %H:%M:%S} UTC" in page.beside("Start")
     assert TimedLimit.objects.count() == 1
 
 
