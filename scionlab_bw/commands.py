@@ -118,7 +118,7 @@ def _described(link: dict[str, Any]) -> str:
     ]
     known = status.get("last_known", status["enforced"])  # an older service has only the second
     is_observed = status["stage"] == "observed"
-    kernel = "In kernel" if status["stage"] != "silent" else "Last known"
+    kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
     read = f", reported {tables.moment(status['read_at'])}" if status.get("read_at") else ""
     rows += [
         (kernel, ("no limit" if is_observed else tables.limits(known)) + read),

@@ -37,8 +37,8 @@ def test_inside_the_vpn_no_ethernet_header_is_counted() -> None:
 
 def test_directions_that_differ_are_both_named_and_blocked_ones_left_out() -> None:
     assert sentence(Limits(500, 100)) == (
-        "Limits include headers on the wire: to the user AS 500 kbit/s leave 486 kbit/s, from it 100 kbit/s leave 97 kbit/s "
-        "for SCION packets of 1472 bytes."
+        "Limits include headers on the wire: to the user AS 500 kbit/s leave 486 kbit/s, from it 100 kbit/s leave "
+        "97 kbit/s for SCION packets of 1472 bytes."
     )
     assert sentence(Limits(0, 100)) == (
         "Limits include headers on the wire: from it 100 kbit/s leave 97 kbit/s for SCION packets of 1472 bytes."

@@ -169,7 +169,7 @@ def test_a_silent_agent_is_seen_in_the_lists(door: Client, receipt: HostReceipt,
     assert rows(door.get(page(Link, LIST), {"state": "no_report"})) == [link]
     assert rows(door.get(page(Host, LIST), {"seen": "silent"})) == [host_a]
     text = door.get(page(AttachmentPoint, LIST)).content.decode()
-    assert '<span class="slb-badge slb-bad" title="No report since ' in text
+    assert '<span class="slb-badge slb-warn" title="No report since ' in text
 
 
 def test_a_host_that_polls_while_its_agent_is_silent_counts_as_silent(

@@ -160,7 +160,7 @@ def test_the_pages_lead_from_the_choice_over_the_preview_to_the_record_and_back(
     url = reverse("cockpit_defaults_change", args=[change.pk])
     assert answer["Location"] == url
     page = Page(door.get(url))
-    for words in ("Preview: Defaults: set to 700", "1 link of 1 owner", "1 of them below what was asked for"):
+    for words in ("Preview: Defaults: set to 700", "1 link of 1 owner", "1 of them clamped"):
         assert words in page.text
     apply = reverse("cockpit_defaults_apply", args=[change.pk])
     assert "A reason is missing." in Page(door.post(apply, {"reason": " "})).text
@@ -186,10 +186,10 @@ def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[L
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"value": ""}, "Write a whole number of kbit/s"),
+        ({"value": ""}, "Enter a whole number of kbit/s"),
         ({"kind": "scale", "value": "x"}, "is not a whole number of percent"),
         ({"kind": ""}, "Choose an operation."),
-        ({"scope": "ticked"}, "No attachment point is chosen."),
+        ({"scope": "ticked"}, "No attachment point is selected."),
     ],
 )
 def test_what_cannot_be_meant_is_said_beside_its_field(

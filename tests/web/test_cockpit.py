@@ -228,7 +228,7 @@ def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
         "Failed: no_route: nothing leads to 198.51.100.7",
     ):
         assert words in text
-    assert "Everything" in get(door, url, why="no_report").text
+    assert "All requested" in get(door, url, why="no_report").text
     assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
 
 
@@ -265,7 +265,7 @@ def test_uplink_and_cost_are_entered_with_units(door: Client, ap: AttachmentPoin
 
 def test_the_sites_cost_needs_a_currency(door: Client) -> None:
     url = reverse("cockpit_cost")
-    assert "Write three capital letters" in Page(door.post(url, {"cost_per_gb": "1", "currency": "franc"})).text
+    assert "Enter three capital letters" in Page(door.post(url, {"cost_per_gb": "1", "currency": "franc"})).text
     assert door.post(url, {"cost_per_gb": "0.1", "currency": "EUR"}).status_code == 302
     policy = BandwidthPolicy.objects.get()
     assert (policy.cost_per_gb, policy.currency) == (Decimal("0.1"), "EUR")

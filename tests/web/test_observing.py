@@ -238,9 +238,7 @@ def test_a_silent_limiter_is_no_report_since_it_was_read_last(host: Host, link: 
     status = status_of(link)
     assert (status.stage, status.since, status.read_at) == ("silent", read_at, read_at)
     assert (status.enforced, status.last_known) == (None, link.enforced)
-    assert (
-        f"No report since {read_at:%Y-%m-%d %H:%M:%S} UTC: the limiter there does not answer its agent" in status.text
-    )
+    assert f"No report since {read_at:%Y-%m-%d %H:%M:%S} UTC: the limiter does not answer its agent" in status.text
 
 
 def test_nobody_is_mailed_by_a_silent_limiter_and_everybody_when_it_answers(host: Host, link: Link) -> None:

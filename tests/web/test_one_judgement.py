@@ -29,7 +29,7 @@ from scionlab.models import (
 )
 from scionlab.selectors import with_relations
 from scionlab.services.notices import notices_find
-from scionlab_bw import commands, tables
+from scionlab_bw import commands
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -193,7 +193,7 @@ CASES: dict[str, Case] = {
     "no report": Case(
         "silent",
         "no_report",
-        f"UTC. The limit at that time was 1\N{NO-BREAK SPACE}000{KBIT}.",
+        f"UTC. Last known limit: 1\N{NO-BREAK SPACE}000{KBIT}.",
         heard(timedelta(hours=2)),
         None,
         "away",
@@ -266,7 +266,7 @@ CASES: dict[str, Case] = {
     "the limiter is silent": Case(
         "silent",
         "no_report",
-        "UTC: the limiter there does not answer its agent. The limit at that time was 1",
+        "UTC: the limiter does not answer its agent. Last known limit: 1",
         all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(hours=2))),
         None,
         "away",
@@ -274,7 +274,7 @@ CASES: dict[str, Case] = {
     "the limiter has been silent for a moment": Case(
         "silent",
         "no_report",
-        "UTC: the limiter there does not answer its agent.",
+        "UTC: the limiter does not answer its agent.",
         all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2))),
     ),
     **{
@@ -284,13 +284,13 @@ CASES: dict[str, Case] = {
         for code, words in {
             "no_bpf_right": "the limiter lacks CAP_BPF or CAP_NET_ADMIN",
             "kernel_too_old": "the host's kernel is too old for the limiter",
-            "program_refused": "the kernel refused the limiter's program",
+            "program_refused": "the kernel rejected the program of the limiter",
         }.items()
     },
     "the limiter refuses the document": Case(
         "enforced",
         "enforced",
-        f"The limiter of {AP} refuses the newest configuration.",
+        f"The limiter of {AP} rejects the newest configuration.",
         problem("document_refused", "document"),
         "document_refused",
     ),
@@ -370,7 +370,7 @@ CASES: dict[str, Case] = {
     "nobody there fetches limits": Case(
         "failed",
         "failed",
-        f"Failed: no agent of {AP} fetches limits.",
+        f"Failed: no agent at {AP} fetches limits.",
         all_of(
             without_agent(config_version_deployed=99),
             lambda now: update(Link, wanted_limits_version=99, changed_at=now - LONG_AGO),
@@ -437,7 +437,7 @@ def test_the_client_of_the_command_line_says_it(case: Case, link: Link, client: 
     client.force_login(owner)
     document = client.get(f"/api/v1/links/{link.pk}/").json()
     shown = plain(commands._described(document))
-    assert f"State       {tables.STATES[case.state]} since" in shown
+    assert f"State       {case.state.replace('_', ' ')} since" in shown
     assert plain(judged(link).text) in shown
 
 

@@ -129,7 +129,7 @@ def test_below_what_heartbeats_need_it_warns_and_saves(
 ) -> None:
     page = Page(client.post(NEW, form(row(ap, bandwidth_kbit=kbit)), follow=True))
     assert Link.objects.get().bandwidth_kbit == int(kbit)
-    assert ("Below 32 kbit/s SCION's heartbeats may not fit" in page.text) is warned
+    assert ("Below 32 kbit/s SCION heartbeats may not fit" in page.text) is warned
 
 
 def test_five_attachments_fit_and_a_sixth_is_refused_by_its_rule(client: Client, ap: AttachmentPoint) -> None:
@@ -171,10 +171,10 @@ MISTAKES = {
     "port out of range": ("Public port (UDP)", "public_port", "80", "Port 80 is outside 1024 to 65535. Choose a port"),
     "port too high": ("Public port (UDP)", "public_port", "65536", "Port 65536 is outside 1024 to 65535."),
     "no port": ("Public port (UDP)", "public_port", "", "A port is missing. Enter a whole number from 1024 to 65535"),
-    "no number": ("Public port (UDP)", "public_port", "5e4", '"5e4" is not a port number. Write a whole number'),
+    "no number": ("Public port (UDP)", "public_port", "5e4", '"5e4" is not a port number. Enter a whole number'),
     "bind port": ("Bind port (UDP)", "bind_port", "1", "Port 1 is outside 1024 to 65535."),
     "bind address": ("Bind IP address", "bind_ip", "home", '"home" is not an IP address.'),
-    "no such AP": ("Attachment point", "attachment_point", "4711", "There is no attachment point 4711."),
+    "no such AP": ("Attachment point", "attachment_point", "4711", "Attachment point 4711 does not exist."),
     "no VPN there": ("Use VPN", "use_vpn", "on", "17-ffaa:0:1107 has no VPN. Give a public IP, or choose"),
 }
 
@@ -261,7 +261,7 @@ def test_the_quota_is_enforced_with_its_number_and_the_remedy(
     owner.save(update_fields=["as_quota"])
     before = everything()
     page = Page(client.post(NEW, form(row(ap, public_port="50009"), label="One too many")))
-    assert "owner@example.org has 1 AS, and the quota is 1." in page.text
+    assert "owner@example.org has 1 AS; the quota is 1." in page.text
     assert page.value("Label") == "One too many"
     assert everything() == before
 
@@ -471,7 +471,7 @@ def test_an_attachment_of_somebody_else_cannot_be_taken_over(client: Client, use
     before = everything()
     data = Page(client.get(edit_url(user_as))).post_data()
     page = Page(client.post(edit_url(user_as), data | {"save": "1", "attachments-0-link_id": str(foreign.pk)}))
-    assert "This attachment is not one of this AS, or it was removed meanwhile." in page.text
+    assert "This AS has no such attachment, or it was removed." in page.text
     assert everything() == before
 
 
@@ -507,8 +507,8 @@ def test_the_forms_ask_few_questions(
         ("0.5M", "", "To the user AS 500 kbit/s, from it 500 kbit/s."),
         ("500", "64k", "To the user AS 500 kbit/s, from it 64 kbit/s."),
         ("0", "", "To the user AS blocked, from it blocked. 0 blocks the link"),
-        ("1,5M", "", "Write 1.5 Mbit/s or 15 Mbit/s."),
-        ("500", "2M", "limit of 1 000 kbit/s"),
+        ("1,5M", "", "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ("500", "2M", "maximum of 1 000 kbit/s"),
     ],
 )
 def test_the_form_says_while_one_types_what_it_understood(

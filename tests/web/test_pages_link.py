@@ -107,8 +107,8 @@ def test_an_empty_second_number_means_the_same(
 @pytest.mark.parametrize(
     ("values", "label", "sentence"),
     [
-        ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Write 1.5 Mbit/s or 15 Mbit/s."),
-        ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Write 8 Mbit/s for it"),
+        ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Enter 8 Mbit/s instead"),
         ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "maximum of 10 000 kbit/s"),
         ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "maximum of 10 000 kbit/s"),
     ],
@@ -144,7 +144,7 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
     )
     assert "no change" in preview(client, link, bandwidth_kbit="1000")
-    assert "Write 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
+    assert "Enter 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
     assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
     assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
     assert list(BandwidthChange.objects.values()) == before
@@ -181,9 +181,9 @@ def running(link: Link) -> None:
     ("make", "sentence"),
     [
         (silent, "takes effect when the attachment point reports again (no report since "),
-        (inactive, "counts once the link is activated; nothing restarts."),
+        (inactive, "takes effect when the link is activated; nothing restarts."),
         (no_agent, "takes effect when the attachment point next fetches its limits (no agent there has reported yet);"),
-        (running, "takes effect when the timed limit ends, at "),
+        (running, "takes effect when the temporary limit ends, at "),
     ],
 )
 def test_the_preview_promises_no_more_than_is_true(
@@ -208,7 +208,7 @@ def test_a_well_known_link_fills_the_numbers_in_and_saves_nothing(
     before = link.requested
     page = send(client, link, button="preset", value="adsl", bandwidth_kbit="1")
     assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("6144", "640")
-    assert "To the user AS 6 144 kbit/s (6.144 Mbit/s), from it 640 kbit/s" in page.text
+    assert "To the user AS 6 144 kbit/s, from it 640 kbit/s" in page.text
     assert Link.objects.get(pk=link.pk).requested == before
 
 
@@ -270,7 +270,7 @@ def test_each_time_on_a_page_is_that_of_the_readers_clock(
     typed = {"kind": "constant", "start": "1", "timed-to_user": "56", "timed-ends": "for", "timed-amount": "2"}
     typed |= {"timed-amount_unit": "d"}
     overlap = Page(client.post(url_of(link, "timed/"), typed))
-    assert f"has already: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
+    assert f"temporary limit of this link: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
     stale = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
     untouched = send(client, link, bandwidth_kbit="1000", from_user_kbit="", shown=shown)
     for one, expected in ((stale, "saved other values on "), (untouched, "saved something else at ")):

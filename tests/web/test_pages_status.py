@@ -311,7 +311,7 @@ def test_the_same_bandwidth_again_changes_nothing(client: Client, user_as: UserA
             "1001",
             "Bandwidth 1 001 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000",
         ),
-        (str(2**63), "Bandwidth 9 223 372 036 854 775 808 kbit/s is above this attachment point's limit"),
+        (str(2**63), "Bandwidth 9 223 372 036 854 775 808 kbit/s is above this attachment point's maximum"),
     ],
 )
 def test_a_wrong_bandwidth_is_explained_beside_it_and_kept_to_be_corrected(
@@ -354,7 +354,7 @@ def test_an_as_is_deactivated_and_activated(client: Client, user_as: UserAS, lin
 def test_deleting_asks_first_and_then_takes_the_as_away(client: Client, user_as: UserAS, link: Link) -> None:
     page = Page(client.get(f"/ases/{user_as.pk}/delete/"))
     assert page.root.one("h1").text == "Delete AS 17-ffaa:1:1 Owner's AS ?"
-    assert "This ends 1 link:" in page.text
+    assert "1 link will be removed:" in page.text
     assert UserAS.objects.filter(pk=user_as.pk).exists()
     page = Page(client.post(f"/ases/{user_as.pk}/delete/", follow=True))
     assert "17-ffaa:1:1 was deleted." in page.text

@@ -153,7 +153,7 @@ RULES: dict[str, Rule] = {
         {"attachment_point_id": "4711"},
         "attachment_point_id",
         "attachment_point_unknown",
-        "There is no attachment point 4711. Choose one from the list.",
+        "Attachment point 4711 does not exist. Choose one from the list.",
         {"api", "service"},  # the form's list says it in the same words, with a code of Django's
     ),
     "an attachment point beyond the database": Rule(

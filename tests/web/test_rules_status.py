@@ -147,7 +147,7 @@ def test_a_silent_agent_proves_nothing(link: Link, user_as: UserAS) -> None:
     assert found.since == NOW - timedelta(seconds=180)
     assert found.last_known == (1000, 1000)
     text = found.text.replace("\N{NO-BREAK SPACE}", " ")
-    assert text == "No report since 2026-11-21 11:57:00 UTC. The limit at that time was 1 000 kbit/s."
+    assert text == "No report since 2026-11-21 11:57:00 UTC. Last known limit: 1 000 kbit/s."
 
 
 def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link: Link, user_as: UserAS) -> None:
@@ -161,7 +161,7 @@ def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)
     found = status(user_as)
     assert found.stage == "failed", "the stock client looks at H alone: it does not know of this number"
-    assert found.text.startswith("Failed: no agent of 17-ffaa:0:1107 fetches limits.")
+    assert found.text.startswith("Failed: no agent at 17-ffaa:0:1107 fetches limits.")
 
 
 def test_an_inactive_link_says_so_whatever_the_receipt(link: Link, user_as: UserAS) -> None:

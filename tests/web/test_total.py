@@ -200,7 +200,7 @@ UNHEARD: dict[str, tuple[Callable[[], object], str, str]] = {
     "a limiter that does not answer": (
         lambda: HostReceipt.objects.update(problems=problems("limiter_silent")),
         "no_report",
-        "the limiter there does not answer its agent",
+        "the limiter does not answer its agent",
     ),
     "limits that were removed": (
         lambda: HostReceipt.objects.update(problems=problems("limits_removed")),
@@ -296,7 +296,7 @@ def test_users_of_links_there_see_what_they_share(
     urls = [reverse("link_detail", args=[as_id, link.pk]), reverse("user_as_detail", args=[as_id])]
     words = (
         f"All links at {AP} together carry at most 5 000 kbit/s in each direction. "
-        "They share it in proportion to their limits, and no link gets more than its own."
+        "They share it in proportion to their limits, and no link gets more than its own limit."
     )
     HostReceipt.objects.update(says_total=False)
     for url in urls:
