@@ -351,7 +351,7 @@ def test_the_preview_names_who_is_affected_and_wants_a_reason(
         "Links with new limits 3",
         "2; each gets one email",
         "New configuration for 17-ffaa:0:1107",
-        "1: already has",
+        "1: already has this limit",
     ):
         assert words in page.text
     assert "ffaa:0:1108" not in page.by_id("affected").text
