@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 MIN_BANDWIDTH_KBIT = 0
+MBIT_FROM_KBIT = 10_000  # people read larger bandwidths in Mbit/s
 MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; no administrator's maximum may be above this (DOMAIN section 2)
 INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, used until an administrator sets another
 
@@ -59,7 +60,7 @@ _MAX_STEP_NUMBER = 2**53  # longer numbers are no offsets and no bandwidths
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
 
-_BANDWIDTH_HINT = "Write a whole number of kbit/s, for example 500."
+_BANDWIDTH_HINT = "Enter a whole number of kbit/s, for example 500."
 
 
 class RuleError(ValueError):
@@ -87,9 +88,18 @@ def format_number(value: int) -> str:
     return f"{value:,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
-def format_kbit(bandwidth_kbit: int) -> str:
-    """For people: `500` -> `500 kbit/s`."""
+def format_exact_kbit(bandwidth_kbit: int) -> str:
+    """`120000` -> `120 000 kbit/s`: beside what people type, which counts kbit/s."""
     return f"{format_number(bandwidth_kbit)}\N{NO-BREAK SPACE}kbit/s"
+
+
+def format_kbit(bandwidth_kbit: int) -> str:
+    """For people: `500` -> `500 kbit/s`; from 10 000 kbit/s on in Mbit/s, not rounded: `12345` -> `12.345 Mbit/s`."""
+    if bandwidth_kbit < MBIT_FROM_KBIT:
+        return format_exact_kbit(bandwidth_kbit)
+    whole, rest = divmod(bandwidth_kbit, 1000)
+    decimals = f".{rest:03}".rstrip("0") if rest else ""
+    return f"{format_number(whole)}{decimals}\N{NO-BREAK SPACE}Mbit/s"
 
 
 def bytes_per_second(bandwidth_kbit: int) -> int:
@@ -118,7 +128,7 @@ def parse_bandwidth(text: object) -> int:
         raise RuleError(
             "bandwidth_too_high",
             f"A bandwidth of {len(written)} digits is above the greatest possible one of "
-            f"{format_kbit(MAX_BANDWIDTH_KBIT)}. {_BANDWIDTH_HINT}",
+            f"{format_exact_kbit(MAX_BANDWIDTH_KBIT)}. {_BANDWIDTH_HINT}",
         )
     return int(written)
 
@@ -131,18 +141,19 @@ def check_bandwidth(bandwidth_kbit: int, maximum_kbit: int = MAX_BANDWIDTH_KBIT)
     if bandwidth_kbit < MIN_BANDWIDTH_KBIT:
         raise RuleError(
             "bandwidth_negative",
-            f"Bandwidth {format_kbit(bandwidth_kbit)} is below 0. Choose 0 to block the link, or a number up to "
+            f"Bandwidth {format_exact_kbit(bandwidth_kbit)} is below 0. Choose 0 to block the link, or a number up to "
             f"{format_number(maximum_kbit)}.",
         )
     if bandwidth_kbit > maximum_kbit:
         if maximum_kbit >= MAX_BANDWIDTH_KBIT:
             limit, remedy = "the greatest possible bandwidth", f"Choose at most {format_number(maximum_kbit)}."
         else:
-            limit = "this attachment point's limit"
+            limit = "this attachment point's maximum"
             remedy = f"Choose at most {format_number(maximum_kbit)}, or ask the administrators to raise it."
         raise RuleError(
             "bandwidth_too_high",
-            f"Bandwidth {format_kbit(bandwidth_kbit)} is above {limit} of {format_kbit(maximum_kbit)}. {remedy}",
+            f"Bandwidth {format_exact_kbit(bandwidth_kbit)} is above {limit} of "
+            f"{format_exact_kbit(maximum_kbit)}. {remedy}",
         )
 
 
@@ -154,8 +165,8 @@ def check_total(total_kbit: int) -> None:
     if not MIN_TOTAL_KBIT <= total_kbit <= MAX_TOTAL_KBIT:
         raise RuleError(
             "total_range",
-            f"A total of {format_kbit(total_kbit)} is not between {format_kbit(MIN_TOTAL_KBIT)} and "
-            f"{format_kbit(MAX_TOTAL_KBIT)}. Write another number, or leave it empty for no total.",
+            f"A total of {format_exact_kbit(total_kbit)} is not between {format_exact_kbit(MIN_TOTAL_KBIT)} and "
+            f"{format_exact_kbit(MAX_TOTAL_KBIT)}. Enter another number, or leave it empty for no total.",
         )
 
 
@@ -175,8 +186,8 @@ def bandwidth_warning(bandwidth_kbit: int) -> str | None:
         return "0 blocks the link: nothing passes in either direction."
     if bandwidth_kbit < HEARTBEAT_MINIMUM_KBIT:
         return (
-            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)} SCION's heartbeats may not fit, and the border routers may "
-            "declare the link down."
+            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)} SCION heartbeats may not fit, and the border routers "
+            "may declare the link down."
         )
     return None
 
@@ -264,14 +275,13 @@ def check_steps(steps: Sequence[LinkStep], duration_s: int) -> None:
     if shortest < MIN_STEP_S:
         raise RuleError(
             "timed_step_short",
-            f"A step of {shortest} s is shorter than {MIN_STEP_S} s. Make every step, and so the whole, at least "
-            f"{MIN_STEP_S} s long.",
+            f"A step of {shortest} s is shorter than {MIN_STEP_S} s. Every step must last at least {MIN_STEP_S} s.",
         )
     if duration_s > MAX_TIMED_S:
         raise RuleError(
             "timed_long",
-            f"{format_number(duration_s)} s are longer than the {MAX_TIMED_S // 86400} days that a timed limit may "
-            "last. Choose an earlier end, or change the link's own limit.",
+            f"{format_number(duration_s)} s exceed the {MAX_TIMED_S // 86400} days that a temporary limit may "
+            "last. Choose an earlier end, or change the regular limit of the link.",
         )
 
 
@@ -347,7 +357,7 @@ def parse_ip(text: object) -> IPAddress:
             pass
     shown = str(text) if len(str(text)) <= 60 else str(text)[:57] + "..."
     raise RuleError(
-        "address_invalid", f'"{shown}" is not an IP address. Write one like 192.0.2.7 or 2001:db8::7, without a port.'
+        "address_invalid", f'"{shown}" is not an IP address. Enter one like 192.0.2.7 or 2001:db8::7, without a port.'
     )
 
 
@@ -381,14 +391,14 @@ def check_underlay_address(
     if what is not None:
         raise RuleError(
             "address_refused",
-            f"{address} is {what}; no packet can reach another host there. Use the address under which the "
-            "attachment point sees this AS.",
+            f"{address} is {what}; other hosts cannot reach it. Use the address of this AS as seen by the "
+            "attachment point.",
         )
     if any(address == ipaddress.ip_address(one) for one in own):
         raise RuleError(
             "address_own",
-            f"{address} is the attachment point's own address. Use the address of the user AS, as the attachment "
-            "point sees it.",
+            f"{address} is the attachment point's own address. Use the address of the user AS as seen by the "
+            "attachment point.",
         )
     if family is not None and address.version != family:
         raise RuleError(
@@ -415,8 +425,8 @@ def check_internal_address(text: object, *, alone: bool) -> IPAddress:
     if what is not None and not (alone and address.is_loopback):
         raise RuleError(
             "address_refused",
-            f"{address} is {what}; no other host of the AS reaches this one there. Use an address of this host in the "
-            "AS's own network.",
+            f"{address} is {what}; other hosts of the AS cannot reach it. Use an address of this host in the AS's "
+            "own network.",
         )
     return address
 
@@ -431,14 +441,14 @@ def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
     if what is not None:
         raise RuleError(
             "address_refused",
-            f"{address} is {what}; a socket there reaches nobody. Use an address of the host's own network card, or "
-            "leave the bind IP empty.",
+            f"{address} is {what}; a socket bound to it cannot reach other hosts. Use an address of a network "
+            "card of the host, or leave the bind IP empty.",
         )
     if family is not None and address.version != family:
         raise RuleError(
             "address_family",
-            f"{address} is an IPv{address.version} address, but it stands in for an IPv{family} one. "
-            f"Use an IPv{family} address.",
+            f"{address} is an IPv{address.version} address, but the public address is IPv{family}. Use an "
+            f"IPv{family} address.",
         )
     return address
 
@@ -649,7 +659,7 @@ def check_link_info(document: object, *, known: KnownEntries | None = None) -> d
     if not isinstance(document, Mapping):
         raise LinkInfoError(
             "not_an_object",
-            f"link_info.json holds {_kind(document)} at the top; an object keyed by interface ids is wanted.",
+            f"link_info.json holds {_kind(document)} at the top; expected an object keyed by interface ids.",
         )
     _check_keys(document)
     before = known if known is not None else {}
@@ -708,7 +718,7 @@ def _interface_id(key: object) -> int:
 def _link_info(interface_id: int, value: object) -> LinkInfo:
     where = f"link_info.json, interface {interface_id}"
     if not isinstance(value, Mapping):
-        raise LinkInfoError("entry", f"{where}: {_kind(value)} where an object is wanted.")
+        raise LinkInfoError("entry", f"{where}: {_kind(value)} instead of an object.")
 
     def integer(key: str, low: int, high: int) -> int:
         found = value.get(key)
@@ -795,7 +805,7 @@ def _timed(value: object, where: str) -> tuple[TimedLimits, ...]:
 
 def _one_timed(value: object, where: str) -> TimedLimits:
     if not isinstance(value, Mapping):
-        raise LinkInfoError("wrong_type", f"{where}: {_kind(value)} where an object is wanted.")
+        raise LinkInfoError("wrong_type", f"{where}: {_kind(value)} instead of an object.")
     begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
     steps = value.get("Steps")
     if not isinstance(steps, list):
@@ -834,9 +844,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise LinkInfoError(
-            "duplicate_key", f"link_info.json has the key {_shown(twice)} twice; which one counts is not known."
-        )
+        raise LinkInfoError("duplicate_key", f"link_info.json has the key {_shown(twice)} twice; it is ambiguous.")
     return found
 
 

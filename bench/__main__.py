@@ -3,7 +3,7 @@
     python -m bench [SUITE ...] [QUICK=1] [--publish] [--results FOLDER]
 
 Writes `<date>.json` with all samples, `<date>.md` with the tables and the plots as SVG into the results folder. Ends
-with 1 when a step failed (the other steps are measured all the same), with 2 when nothing can be measured here.
+with 1 when a step failed (the other steps are measured anyway), with 2 when nothing can be measured here.
 """
 
 from __future__ import annotations

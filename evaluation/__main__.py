@@ -3,7 +3,7 @@
     python -m evaluation [SUITE ...] [QUICK=1] [--out FOLDER]
 
 Writes evaluation.md, and below evaluation/ plots, samples and verdicts, into docs/ (a quick run: evaluation/results/).
-Ends with 1 when a claim does not hold or a step failed (the other steps are measured all the same), with 2 when nothing
+Ends with 1 when a claim does not hold or a step failed (the other steps are measured anyway), with 2 when nothing
 can be measured here.
 """
 

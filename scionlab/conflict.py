@@ -1,7 +1,7 @@
 """What a page says when somebody saved something else while it was open: which values, by whom and when, and yours.
 
 `services.stale` finds it out; here it is put into words. Nothing is decided: the page is shown again with what was
-typed, and carries what is stored now, so that its Save button means "save mine all the same".
+typed, and carries what is stored now, so that its Save button means "overwrite with mine".
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Conflict:
-    """`who` is "You" or an e-mail address; `at` None where nobody noted it."""
+    """`who` is "You" or an email address; `at` None where nobody noted it."""
 
     who: str
     at: datetime | None
@@ -54,7 +54,8 @@ class Conflict:
         """For a place where a table does not fit."""
         changes = "; ".join(f"{line.name} was {line.was}, is now {line.now}" for line in self.lines)
         when = "" if self.at is None else f" at {say_time(self.at)}"
-        return f"Meanwhile {self.who} saved something else{when}: {changes}."
+        text = f"{self.who} saved other values{when}: {changes}."
+        return text[0].upper() + text[1:]
 
 
 def conflict_of(error: StalePageError, *, reader: User, labels: Mapping[str, str] | None = None) -> Conflict:
@@ -70,7 +71,7 @@ def conflict_of(error: StalePageError, *, reader: User, labels: Mapping[str, str
 
 def _who(last: LastChange, reader: User) -> str:
     if last.actor is None:
-        return last.email or "somebody"
+        return last.email or "someone"
     return "you, in another window," if last.actor == reader else str(last.actor)
 
 
@@ -87,7 +88,7 @@ class _LinkNames:
         self._names = _ap_names(by_link)
 
     def of(self, link: str) -> str:
-        return self._names.get(link, "an attachment point that is gone")
+        return self._names.get(link, "a deleted attachment point")
 
 
 def _ap_names(by_link: Mapping[str, Value]) -> dict[str, str]:
@@ -103,10 +104,10 @@ def _ids(values: Iterable[int]) -> list[int]:
 
 def _line(difference: Difference, links: _LinkNames, labels: Mapping[str, str]) -> Line | None:
     if difference.name == UNKNOWN:
-        return Line("The page", "not readable", "newer", None)
+        return Line("The page", "unreadable", "newer", None)
     link, _, field = difference.name.rpartition(".")
     if link in links.added:
-        return Line(f"Attachment to {links.of(link)}", "not there", "added", None)
+        return Line(f"Attachment to {links.of(link)}", "none", "added", None)
     if link in links.removed:
         return Line(f"Attachment to {links.of(link)}", "there", "removed", None)
     name = labels.get(field) or NAMES.get(field, field)

@@ -12,29 +12,30 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from bandwidth_config import Limits, LinkStep, format_limits
+from bandwidth_config import Limits, LinkStep, format_kbit, format_limits
 from scionlab.counted import counted_sentence
 from scionlab.enforcement.agents import Agent, agent_of
+from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import Interface, Link, UserAS
 from scionlab.selectors import links_of
-from scionlab.units import format_bandwidth, limits_warning
+from scionlab.units import limits_warning
 
 NOTHING_RESTARTS = "nothing restarts"
 
 
 def in_words(limits: Limits) -> str:
     """`to the user AS 500 kbit/s, from it 500 kbit/s`."""
-    to_user, from_user = ("blocked" if kbit == 0 else format_bandwidth(kbit) for kbit in limits)
+    to_user, from_user = ("blocked" if kbit == 0 else format_kbit(kbit) for kbit in limits)
     return f"to the user AS {to_user}, from it {from_user}"
 
 
 def takes_effect(link: Link, *, now: datetime) -> str:
     """When the attachment point enforces what is saved now, other things staying as they are: `takes effect in …`."""
     if not link.active:
-        return "counts once the link is activated"
+        return "takes effect when the link is activated"
     if link.is_to_observe:
-        return "counts once the attachment point limits this link again (it is observed only)"
+        return "takes effect when the attachment point limits this link again (it is observed)"
     return _when_limited(agent_of(link.interface_a.host, link.interface_a.AS.isd_as, now=now))
 
 
@@ -44,9 +45,10 @@ def _when_limited(agent: Agent) -> str:
     if agent.read_at is None:
         return "takes effect when the attachment point next fetches its limits (no agent there has reported yet)"
     if agent.removed_at is not None:
-        return "takes effect when the attachment point's agent runs again (its operator removed the limits)"
+        return "takes effect when the agent of the attachment point runs again (its operator removed the limits)"
     if agent.is_silent:
-        return f"takes effect when the attachment point reports again (no report since {local(agent.read_at)})"
+        since = no_report_since(agent)
+        return f"takes effect when the attachment point reports again ({since[0].lower()}{since[1:]})"
     return "takes effect in about a second"
 
 
@@ -77,10 +79,10 @@ def preview_limits(status: LinkStatus, limits: Limits, *, now: datetime) -> Prev
     """Of standing limits."""
     warning, counted = limits_warning(limits), counted_on(status.link, limits)
     if limits == status.requested:
-        return Preview(_capital(in_words(limits)), "as it is already, so nothing changes", warning, counted)
+        return Preview(_capital(in_words(limits)), "no change", warning, counted)
     effect = takes_effect(status.link, now=now)
     if status.running is not None and status.link.active:
-        effect = f"takes effect when the timed limit ends, at {local(status.running.ends_at)}"
+        effect = f"takes effect when the temporary limit ends, at {local(status.running.ends_at)}"
     return Preview(_capital(in_words(limits)), f"{effect}; {NOTHING_RESTARTS}", warning, counted)
 
 
@@ -101,7 +103,7 @@ def preview_timed(
     lowest = Limits(*(min(values) for values in zip(*(step.limits for step in steps), strict=True)))
     return Preview(
         f"{_capital(begins)} until {local(ends_at)} ({duration(duration_s)}): {_course(steps)}",
-        f"{effect}{NOTHING_RESTARTS}; then back to {back} by itself, even if this service is away",
+        f"{effect}{NOTHING_RESTARTS}; then back to {back} automatically, even if this service is down",
         limits_warning(lowest),
     )
 
@@ -112,7 +114,7 @@ def _course(steps: Sequence[LinkStep]) -> str:
         return in_words(first)
     is_wave = len(steps) % 2 == 0 and all(step.limits == steps[number % 2].limits for number, step in enumerate(steps))
     if is_wave and len(steps) > 2:
-        return f"{in_words(first)}, and {in_words(last)}, by turns {len(steps) // 2} times"
+        return f"{in_words(first)} and {in_words(last)} in turn, {len(steps) // 2} times"
     return f"{len(steps)} steps, the first {in_words(first)}, the last {in_words(last)}"
 
 
@@ -173,7 +175,7 @@ def _values_of(link: Link, now: datetime) -> LinkValues:
         link.enforced,
         link.active,
         _end_of(link.interface_b),
-        f"when the timed limit ends, at {local(running.ends_at)}" if running else _when(link, now=now),
+        f"when the temporary limit ends, at {local(running.ends_at)}" if running else _when(link, now=now),
     )
 
 
@@ -188,15 +190,15 @@ def _end_of(end: Interface) -> tuple[object, ...]:
 def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
     """One sentence for each consequence of a save; `before` is None for a new AS."""
     if before is not None and _stored(before) == _stored(after):
-        return ["Nothing was different, so nothing changes."]
+        return ["No changes."]
     restarts = before is None or before.structure != after.structure
     sentences = [_enforced_next(link, restarts=restarts) for link in _with_new_limits(before, after)]
     if before is None:
-        sentences.append("Download the configuration and install it on your host; SCION starts with it.")
+        sentences.append("Download the configuration and install it on your host to start SCION.")
     elif restarts:
         sentences.append(
-            "The SCION configuration of this AS changed: its host fetches it by itself, or download it here. SCION "
-            "restarts there when it is installed."
+            "The SCION configuration of this AS changed. The host fetches it automatically, or you can download "
+            "it here. SCION restarts when it is installed."
         )
     return sentences
 
@@ -222,10 +224,10 @@ def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValue
 
 def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
     if not link.active:
-        return f"The link to {link.ap} is inactive: {format_limits(link.requested)} count once it is activated."
+        return f"The link to {link.ap} is inactive: {format_limits(link.requested)} takes effect when it is activated."
     what = "blocks the link" if max(link.enforced) == 0 else f"enforces {format_limits(link.enforced)}"
     if link.enforced != link.requested:
-        what += f" (you asked for {format_limits(link.requested)}, above its maximum)"
+        what += f" (clamped; you requested {format_limits(link.requested)})"
     return f"{link.ap} {what} {link.effect}" + ("." if restarts else f"; {NOTHING_RESTARTS}.")
 
 

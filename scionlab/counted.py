@@ -27,8 +27,8 @@ def counted_sentence(limits: Limits, *, underlay_ip: str, is_vpn: bool, mtu: int
     ]
     if not parts:
         return None
-    place = "Inside the VPN" if is_vpn else "On the wire"
-    return f"{place}, headers counted: {', '.join(parts)} for SCION packets of {packet} bytes."
+    place = "inside the VPN" if is_vpn else "on the wire"
+    return f"Limits include headers {place}: {', '.join(parts)} for SCION packets of {packet} bytes."
 
 
 def _by_direction(limits: Limits) -> list[tuple[int, str]]:

@@ -25,6 +25,7 @@ from bandwidth_config import (
     RuleError,
     check_change,
     check_port,
+    format_exact_kbit,
     format_kbit,
     parse_ip,
 )
@@ -34,23 +35,23 @@ from scionlab.models import AttachmentPoint, BandwidthPolicy, UserAS
 from scionlab.services.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec
 from scionlab.units import limits_warning, parse_bandwidth_text
 
-_PORT_HINT = f"Write a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
+_PORT_HINT = f"Enter a whole number from {MIN_PORT} to {MAX_PORT}, for example {DEFAULT_PORT}."
 
 
 class LoginForm(AuthenticationForm):
-    """E-mail address and password."""
+    """Email address and password."""
 
     error_messages = {
-        "invalid_login": "No account has this e-mail address and password. Check both; the password is case-sensitive.",
-        "inactive": "This account is switched off. Ask the administrators.",
+        "invalid_login": "The email address or the password is wrong. The password is case-sensitive.",
+        "inactive": "This account is disabled. Ask the administrators.",
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["username"].label = "E-mail address"
+        self.fields["username"].label = "Email address"
         self.fields["username"].widget = forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True})
-        self.fields["username"].error_messages["required"] = "Write your e-mail address."
-        self.fields["password"].error_messages["required"] = "Write your password."
+        self.fields["username"].error_messages["required"] = "Enter your email address."
+        self.fields["password"].error_messages["required"] = "Enter your password."
 
 
 # --- fields -------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class AttachmentPointField(forms.TypedChoiceField):
             help_text="This infrastructure AS will be the provider of your AS.",
             error_messages={
                 "required": "The attachment point is missing. Choose one from the list.",
-                "invalid_choice": "There is no attachment point %(value)s. Choose one from the list.",
+                "invalid_choice": "Attachment point %(value)s does not exist. Choose one from the list.",
             },
         )
 
@@ -198,7 +199,7 @@ class AttachmentForm(forms.Form):
 
     link_id = forms.IntegerField(required=False, widget=forms.HiddenInput)
     active = forms.BooleanField(
-        label="Active", required=False, initial=True, help_text="An inactive link is kept, but is in no configuration."
+        label="Active", required=False, initial=True, help_text="An inactive link is kept but is in no configuration."
     )
     attachment_point = forms.Field()  # an AttachmentPointField, made with the choices of the moment
     bandwidth_kbit = RuleField(
@@ -209,13 +210,14 @@ class AttachmentForm(forms.Form):
     from_user_kbit = RuleField(
         lambda text: None if text == "" else parse_bandwidth_text(text),
         label="Upper limit from your AS [kbit/s]",
-        help_text="Only if it differs: then the number above is the limit to your AS. Leave empty for the same.",
+        help_text="If set, the number above is the limit to your AS. Leave empty for the same limit in both "
+        "directions.",
         widget=text_input(),
     )
     use_vpn = forms.BooleanField(
         label="Use VPN",
         required=False,
-        help_text="Connect to the attachment point over its OpenVPN. Your address is then the one it gives you.",
+        help_text="Connect to the attachment point over its OpenVPN. The VPN assigns your address.",
     )
     public_ip = RuleField(
         _optional(_ip),
@@ -233,14 +235,14 @@ class AttachmentForm(forms.Form):
     bind_ip = RuleField(
         _optional(_ip),
         label="Bind IP address",
-        help_text=f"Your border router's own address, if it differs. Empty in a virtual machine: {VM_ADDRESS} for an "
-        "IPv4 link, its address behind VirtualBox's NAT.",
+        help_text=f"The address your border router binds to, if it differs. In a virtual machine leave it empty: "
+        f"an IPv4 link then uses {VM_ADDRESS}, the address behind the NAT of VirtualBox.",
         widget=text_input(),
     )
     bind_port = RuleField(
         _optional(parse_port),
         label="Bind port (UDP)",
-        help_text="Your border router's own port, if it differs.",
+        help_text="The port your border router binds to, if it differs.",
         widget=text_input(inputmode="numeric"),
     )
 
@@ -250,8 +252,8 @@ class AttachmentForm(forms.Form):
         self.by_value = {str(choice.id): choice for choice in choices}
         self.fields["attachment_point"] = AttachmentPointField(choices)
         self.fields["bandwidth_kbit"].help_text = format_html(
-            "<span data-limit>{}</span> Per direction; 1.5M or 10 Mbit/s are understood too. 0 blocks the link; below "
-            "{} SCION's heartbeats may not fit.",
+            "<span data-limit>{}</span> Per direction; you can also enter 1.5M or 10 Mbit/s. 0 blocks the link; "
+            "below {} SCION heartbeats may not fit.",
             self._limit_hint(),
             format_kbit(HEARTBEAT_MINIMUM_KBIT),
         )
@@ -259,8 +261,8 @@ class AttachmentForm(forms.Form):
     def _limit_hint(self) -> str:
         """Names the attachment point, so that it stays true when another one is chosen without JavaScript."""
         if self.chosen is None:
-            return "Each attachment point's maximum stands in its entry of the list."
-        return f"Initial value and maximum at {self.chosen.name}: {format_kbit(self.chosen.maximum_kbit)}."
+            return "The list shows the maximum of each attachment point."
+        return f"Initial value and maximum at {self.chosen.name}: {format_exact_kbit(self.chosen.maximum_kbit)}."
 
     @property
     def chosen(self) -> Choice | None:
@@ -316,8 +318,8 @@ class AttachmentForm(forms.Form):
             return None
         if self.is_stored and self.chosen is not None and max(limits) > self.chosen.maximum_kbit:
             return (
-                f"Above the maximum there, so {format_kbit(self.chosen.maximum_kbit)} are enforced. The choice is kept "
-                "and counts again when the maximum rises."
+                f"Above the maximum: clamped to {format_kbit(self.chosen.maximum_kbit)}. The requested limit is "
+                "kept and applies again when the maximum is raised."
             )
         return limits_warning(limits)
 

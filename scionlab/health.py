@@ -89,4 +89,4 @@ def _signing_keys() -> list[str]:
     found = unreadable_keys()
     if not found:
         return []
-    return [f"signing keys: {len(found)} cannot be decrypted; set the SIGNING_SECRET that they were made with"]
+    return [f"signing keys: {len(found)} cannot be decrypted; set the SIGNING_SECRET that they were encrypted with"]

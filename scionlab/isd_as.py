@@ -27,7 +27,7 @@ def parse_as_id(text: str) -> int:
     high, middle, low = (int(group, 16) for group in match.groups())
     as_id = high << 32 | middle << 16 | low
     if as_id == 0:
-        raise RuleError("as_id_zero", f"AS id 0:0:0 means any AS in SCION, so no AS has it. {_REMEDY}")
+        raise RuleError("as_id_zero", f"AS id 0:0:0 is reserved: it means any AS. {_REMEDY}")
     return as_id
 
 

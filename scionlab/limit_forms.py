@@ -13,7 +13,15 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 
-from bandwidth_config import MAX_STEPS, MAX_TIMED_S, Limits, RuleError, check_change, format_kbit, requested_limits
+from bandwidth_config import (
+    MAX_STEPS,
+    MAX_TIMED_S,
+    Limits,
+    RuleError,
+    check_change,
+    format_exact_kbit,
+    requested_limits,
+)
 from scionlab.conflict import Conflict
 from scionlab.forms import RuleField, text_input
 from scionlab.local_time import parse_local_time, write_local_time
@@ -25,8 +33,8 @@ from scionlab.services.link import limits_to_values
 from scionlab.services.stale import Value, Values, shown_from_text, shown_to_text
 from scionlab.units import parse_bandwidth_text
 
-UNIT_HINT = "A number alone is kbit/s; 1.5M or 10 Mbit/s are understood too."
-SAME = "Leave empty for the same."
+UNIT_HINT = "In kbit/s; you can also enter 1.5M or 10 Mbit/s."
+SAME = "Leave empty for the same in both directions."
 
 _UNITS = {"s": ("seconds", 1), "min": ("minutes", 60), "h": ("hours", 3600), "d": ("days", 86_400)}
 
@@ -50,7 +58,7 @@ class LimitsForm(forms.Form):
     bandwidth_kbit = _bandwidth("Bandwidth of this link [kbit/s]")
     from_user_kbit = _bandwidth(
         "Bandwidth from your AS [kbit/s]",
-        "The number above is then the bandwidth to your AS. Leave empty for the same in both directions.",
+        "If set, the number above is the bandwidth to your AS. Leave empty for the same in both directions.",
         optional=True,
     )
     shown = forms.CharField(required=False, widget=forms.HiddenInput)  # see services.stale
@@ -62,7 +70,7 @@ class LimitsForm(forms.Form):
         self.link = link
         self.conflict: Conflict | None = None
         self.maximum_kbit = maximum_of(link, policy)
-        hint = f"From 0, which blocks the link, to {format_kbit(self.maximum_kbit)}. {UNIT_HINT}"
+        hint = f"From 0 (blocked) to {format_exact_kbit(self.maximum_kbit)}. {UNIT_HINT}"
         self.fields["bandwidth_kbit"].help_text = hint
 
     @classmethod
@@ -98,7 +106,7 @@ class LimitsForm(forms.Form):
         return shown_from_text(self.data.get(self.add_prefix("shown")))
 
     def meet(self, conflict: Conflict, stored: Values) -> None:
-        """Shows what was saved meanwhile; what was typed stays, and Save means "all the same" now."""
+        """Shows what was saved meanwhile; what was typed stays, and Save means "overwrite" now."""
         self.conflict = conflict
         typed = {name: self.data.get(name) for name in self.data}  # of a QueryDict the last value, as everywhere
         self.data = {**typed, self.add_prefix("shown"): shown_to_text(stored)}
@@ -119,7 +127,7 @@ def _whole(name: str, high: int) -> Any:
         if not re.fullmatch(r"[0-9]{1,9}", text, flags=re.ASCII) or not 1 <= int(text) <= high:
             shown = text if len(text) <= 40 else text[:37] + "..."
             raise RuleError(
-                "number_invalid", f'"{shown}" is not a number of {name}. Write a whole number from 1 to {high}.'
+                "number_invalid", f'"{shown}" is not a number of {name}. Enter a whole number from 1 to {high}.'
             )
         return int(text)
 
@@ -159,17 +167,17 @@ class TimedForm(forms.Form):
         _whole("cycles", MAX_STEPS // 2), label="Number of cycles", initial="10", widget=text_input(inputmode="numeric")
     )
     each = _amount("Each step lasts", "1")
-    each_unit = _unit("Unit of the length of a step", "min")
+    each_unit = _unit("Unit of the duration of a step", "min")
     ends = forms.ChoiceField(
-        label="How long",
+        label="Duration",
         initial="for",
-        choices=[("for", "For a time"), ("until", "Until a time")],
+        choices=[("for", "For a duration"), ("until", "Until a time")],
         error_messages={"invalid_choice": "Choose one of the two.", "required": "Choose one of the two."},
     )
-    amount = _amount("How long", "2")
-    amount_unit = _unit("Unit of how long", "h")
+    amount = _amount("Duration", "2")
+    amount_unit = _unit("Unit of the duration", "h")
     until = RuleField(str, label="Until", widget=text_input(placeholder="2026-11-22 18:30"))
-    begins_at = RuleField(str, label="Begins", widget=text_input(placeholder="now"))
+    begins_at = RuleField(str, label="Start", widget=text_input(placeholder="now"))
 
     SECTIONS: Mapping[str, tuple[str, ...]] = {
         "constant": ("to_user", "from_user", "ends", "amount", "amount_unit", "until", "begins_at"),
@@ -202,8 +210,8 @@ class TimedForm(forms.Form):
         self.maximum_kbit = maximum_of(link, policy)
         for name in set(self.fields) - set(self.SECTIONS[kind]):
             del self.fields[name]
-        here = f"In {zone.key}, where it is {write_local_time(now.replace(second=0), zone)} now."
-        self.fields["begins_at"].help_text = f"Leave empty to begin now. {here}"
+        here = f"Time zone {zone.key}; it is {write_local_time(now.replace(second=0), zone)} now."
+        self.fields["begins_at"].help_text = f"Leave empty to start now. {here}"
         if "until" in self.fields:
             self.fields["until"].help_text = here
             self.initial["until"] = ""
@@ -274,7 +282,7 @@ class TimedForm(forms.Form):
             return int(data["amount"] * _UNITS[data["amount_unit"]][1])
         begins_at = data["begins_at"] or self.now.replace(microsecond=0)
         if data["until"] <= begins_at:
-            text = f"{write_local_time(data['until'], self.zone)} is not after the beginning. Choose a later end."
+            text = f"{write_local_time(data['until'], self.zone)} is not after the start. Choose a later end."
             raise RuleError("timed_past", text)
         return int((data["until"] - begins_at).total_seconds())
 

@@ -37,10 +37,10 @@ def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
     """
     written = str(text or "").strip()
     if not written:
-        raise RuleError("time_required", f"A time is missing. Write one like {_EXAMPLE}.")
+        raise RuleError("time_required", f"A time is missing. Enter one like {_EXAMPLE}.")
     match = _WRITTEN.fullmatch(written)
     shown = written if len(written) <= 40 else written[:37] + "..."
-    invalid = RuleError("time_invalid", f'"{shown}" is not a date and time. Write one like {_EXAMPLE}.')
+    invalid = RuleError("time_invalid", f'"{shown}" is not a date and time. Enter one like {_EXAMPLE}.')
     if match is None or not 1970 <= int(match[1]) < 9999:  # all that is shown of it lies in the calendar, in any zone
         raise invalid
     try:
@@ -119,7 +119,7 @@ def _ambiguous(naive: datetime, found: list[datetime], zone: ZoneInfo) -> RuleEr
     )
     return RuleError(
         "time_ambiguous",
-        f"{naive:%Y-%m-%d %H:%M} comes twice in {zone.key}, because the clocks are put back then. Write {choices}.",
+        f"{naive:%Y-%m-%d %H:%M} occurs twice in {zone.key}, because clocks are set back. Enter {choices}.",
     )
 
 
@@ -129,6 +129,6 @@ def _nonexistent(naive: datetime, zone: ZoneInfo) -> RuleError:
     before = naive.replace(tzinfo=zone, fold=1).astimezone(UTC).astimezone(zone)
     return RuleError(
         "time_nonexistent",
-        f"{naive:%Y-%m-%d %H:%M} does not exist in {zone.key}, because the clocks are put forward over it. Write "
+        f"{naive:%Y-%m-%d %H:%M} does not exist in {zone.key}, because clocks are set forward. Enter "
         f"{before:%Y-%m-%d %H:%M} or {after:%Y-%m-%d %H:%M}.",
     )

@@ -82,7 +82,7 @@ def locked_out(request: HttpRequest, _answer: HttpResponse, credentials: dict[st
     minutes = math.ceil(seconds / 60)
     again = f"{minutes} minute{'' if minutes == 1 else 's'}"
     if request.path.startswith("/api/"):
-        message = f"Too many failed attempts to log in from your address. Try again in {again}."
+        message = f"Too many failed login attempts from your address. Try again in {again}."
         response: HttpResponse = error_response("login_locked", message, 429)
     else:
         response = render(request, "registration/locked.html", {"again": again}, status=429)

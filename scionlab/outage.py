@@ -32,16 +32,11 @@ WARN_EVERY_S: Final = 10.0
 # What must be stored is one transaction, so there is no half of it. Whether a commit arrived whose answer got lost,
 # only a look tells; to save the same once more changes nothing (services.stale).
 SENTENCE: Final = (
-    "The database does not answer now. What was to be saved is stored as a whole or not at all: try again in a few "
-    "seconds, and look first whether it is there."
+    "The database is unavailable. The change was saved completely or not at all: check in a few seconds whether "
+    "it was saved, and retry if not."
 )
-CONFLICT: Final = (
-    "Somebody else changed the same things at this moment, and the database ended your change. Nothing of it was "
-    "saved: try again in a few seconds."
-)
-BUSY: Final = (
-    "Too many people are logging in at this moment. Nothing was changed. Try again after the seconds of Retry-After."
-)
+CONFLICT: Final = "A concurrent change won and yours was rolled back. Nothing was saved: try again in a few seconds."
+BUSY: Final = "Too many concurrent logins. Nothing was changed. Try again after the number of seconds in Retry-After."
 
 
 class OutageMiddleware(MiddlewareMixin):

@@ -86,9 +86,9 @@ def keep_typed(request: HttpRequest, page: str, typed: str) -> None:
     written = QueryDict(typed[:MAX_TYPED_BYTES])
     if written.get("person") == str(request.user.pk):
         request.session[_IN_SESSION] = {"page": page, "typed": written.urlencode()}
-        text = "Your session had expired, so nothing has been saved. Check what you typed and send it again."
+        text = "Your session had expired; nothing was saved. Check the form and submit it again."
     else:
-        text = "Nothing has been saved: the form was opened by another account. Check the page and fill it in again."
+        text = "The form was opened by another account; nothing was saved. Check the page and fill it in again."
     messages.warning(request, text)
 
 

@@ -11,22 +11,13 @@ from django.db.models import Q, QuerySet, Subquery
 from bandwidth_config import Limits
 from scionlab.consequences import counted_on, duration
 from scionlab.enforcement.status import Counters, LinkStatus, link_status
+from scionlab.enforcement.words import WORDS
 from scionlab.models import BandwidthChange, BandwidthPolicy, Interface, Link, LinkEnforcement, TimedLimit
 from scionlab.plots import ProfilePlot, UsagePlot, profile_plot
 from scionlab.selectors import policy
 from scionlab.units import limits_warning
 
 UNSETTLED = {"waiting", "delivered"}  # something is under way: such a page keeps itself up to date
-
-_TONES = {
-    "enforced": "good",
-    "clamped": "good",
-    "blocked": "good",
-    "failed": "bad",
-    "no_report": "warn",
-    "observed": "warn",
-    "inactive": "quiet",
-}
 
 
 @dataclass(frozen=True)
@@ -147,12 +138,6 @@ class LinkPanel:
         return [text] if text and text not in self.status.text else []
 
     @property
-    def tone(self) -> str:
-        remark, state = self.status.remark, self.status.state
-        is_warned = remark is not None and remark.is_warning and _TONES.get(state) == "good"
-        return "warn" if is_warned else _TONES.get(state, "info")
-
-    @property
     def is_plain(self) -> bool:
         """The figures say all that there is to say."""
         return self.status.stage == "enforced" and self.status.remark is None
@@ -172,14 +157,7 @@ class LinkPanel:
 
     @property
     def not_delivered(self) -> str:
-        return "Not to be delivered" if self.status.stage == "inactive" else "Not yet"
-
-    @property
-    def not_enforced(self) -> str:
-        if self.status.stage in UNSETTLED:
-            return "Not yet"
-        words = {"inactive": "Not to be enforced", "failed": "Not enforced", "observed": "Nothing is limited"}
-        return words.get(self.status.stage, "Not known")
+        return WORDS["inactive" if self.status.stage == "inactive" else "waiting"].word
 
     @property
     def delivered_class(self) -> str:
@@ -187,7 +165,7 @@ class LinkPanel:
 
     @property
     def enforced_class(self) -> str:
-        return {"good": "good", "warn": "warned", "bad": "bad"}.get(self.tone, "pending")
+        return {"good": "good", "warn": "warned", "bad": "bad"}.get(self.status.tone, "pending")
 
     @property
     def your_end(self) -> str:

@@ -42,7 +42,9 @@ def outage(duration_s: int) -> Profile:
 def stair(start: Limits, end: Limits, count: int, step_s: int) -> Profile:
     """`count` steps of `step_s` each, from `start` to `end` inclusive, as even as whole kbit/s allow."""
     if count < 2:
-        raise RuleError("timed_steps", f"A stair of {format_number(count)} steps is none. Choose 2 to {MAX_STEPS}.")
+        raise RuleError(
+            "timed_steps", f"A staircase cannot have {format_number(count)} steps. Choose 2 to {MAX_STEPS}."
+        )
     _check_count(count)
     last = count - 1
     levels = [
@@ -57,7 +59,8 @@ def square_wave(low: Limits, high: Limits, half_period_s: int, cycles: int) -> P
     if cycles < 1:
         raise RuleError(
             "timed_steps",
-            f"{format_number(cycles)} cycles are none. Choose 1 to {MAX_STEPS // 2}, of two steps each.",
+            f"A square wave cannot have {format_number(cycles)} cycles. Choose 1 to {MAX_STEPS // 2}, of two "
+            "steps each.",
         )
     _check_count(2 * cycles)
     return _profile("square", [low, high] * cycles, half_period_s)
@@ -68,7 +71,8 @@ def _check_count(count: int) -> None:
     if count > MAX_STEPS:
         raise RuleError(
             "timed_steps",
-            f"{format_number(count)} steps are more than the {MAX_STEPS} of one timed limit. Choose fewer, and longer.",
+            f"{format_number(count)} steps are above the limit of {MAX_STEPS} per temporary limit. Choose fewer, "
+            "longer steps.",
         )
 
 

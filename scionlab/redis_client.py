@@ -38,7 +38,7 @@ def client_of(url: str) -> Redis:
 
 
 class Rest:
-    """What this process last heard of a server that did not answer: one save has several things to send to it, and who
+    """The last failure of a server that did not answer this process: one save has several things to send to it, and who
     was just kept waiting does not try the next one."""
 
     def __init__(self) -> None:

@@ -154,7 +154,7 @@ def user_as_of(user: User | AnonymousUser, pk: int) -> UserAS:
         rows = rows.filter(owner_id=user.pk)
     found = rows.filter(pk=pk).first() if user.is_authenticated else None
     if found is None:
-        raise Http404("There is no such AS among yours.")
+        raise Http404("You have no such AS.")
     return found
 
 

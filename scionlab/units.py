@@ -59,16 +59,6 @@ def parse_bandwidth_text(text: object) -> int:
     return _whole_kbit(number * _BIT_PER_UNIT[prefix], written)
 
 
-def format_bandwidth(kbit: int) -> str:
-    """For people, with the larger unit where it says the same exactly: `1500` -> `1 500 kbit/s (1.5 Mbit/s)`."""
-    for prefix, factor in (("t", 10**9), ("g", 10**6), ("m", 10**3)):
-        if kbit >= factor:
-            number = f"{(Decimal(kbit) / factor).normalize():f}"
-            short = len(number.replace(".", "")) <= 4
-            return f"{format_kbit(kbit)} ({number}\N{NO-BREAK SPACE}{_NAMES[prefix]})" if short else format_kbit(kbit)
-    return format_kbit(kbit)
-
-
 def limits_warning(limits: Limits) -> str | None:
     """`bandwidth_warning`, also where one direction alone is surprising."""
     if limits.is_symmetric:
@@ -104,7 +94,7 @@ def _whole_kbit(bit: Decimal, written: str) -> int:
     ]  # 0 blocks: nobody means it by a fraction
     raise RuleError(
         "bandwidth_not_whole",
-        f'"{written}" is {kbit.normalize():f}\N{NO-BREAK SPACE}kbit/s, which is no whole number of kbit/s. Write '
+        f'"{written}" is {kbit.normalize():f}\N{NO-BREAK SPACE}kbit/s, which is not a whole number of kbit/s. Enter '
         f"{' or '.join(near)}.",
     )
 
@@ -119,7 +109,7 @@ def _refuse_ambiguous(written: str) -> None:
             readings = [f"{re.sub('[^0-9-]', '', whole)}{rest} {unit}"]
         raise RuleError(
             "bandwidth_ambiguous",
-            f'"{written}" has a comma, which some read as a decimal point and others as a thousands separator. Write '
+            f'"{written}" has a comma, which can be a decimal point or a thousands separator. Enter '
             f"{_usable(readings)}.",
         )
     match = _WRITTEN.fullmatch(written)
@@ -132,14 +122,14 @@ def _refuse_ambiguous(written: str) -> None:
         eight = f"{(Decimal(re.sub(r'[^0-9.-]', '', number)) * 8).normalize():f}"
         raise RuleError(
             "bandwidth_ambiguous",
-            f'"{written}" counts bytes, and a limit counts bits: 1 byte has 8. Write '
-            f"{_usable([f'{eight} {name}'])} for it, or {_usable([f'{number} {name}'])} if bits were meant.",
+            f'"{written}" is in bytes; limits are in bits (1 byte has 8 bits). Enter '
+            f"{_usable([f'{eight} {name}'])} instead, or {_usable([f'{number} {name}'])} if you meant bits.",
         )
     binary = _BINARY.fullmatch(unit.lower())
     if binary is not None:
         raise RuleError(
             "bandwidth_ambiguous",
-            f'"{written}" has a binary prefix, and a limit counts in powers of 1000. Write '
+            f'"{written}" has a binary prefix; limits use powers of 1000. Enter '
             f"{_usable([f'{number} {_NAMES[binary[1]]}'])}, or the exact number of kbit/s.",
         )
 

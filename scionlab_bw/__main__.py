@@ -16,7 +16,7 @@ EPILOG = """\
 LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one Link, or AS@ATTACHMENT-POINT.
 AS is a number (`scionlab-bw ases`), an ISD-AS or a label.
 Bandwidths: 500 (kbit/s), 1.5M, 10 Mbit/s. Durations: 90, 30s, 15m, 2h, 1d. Times: 18:30, 2026-11-22 18:30.
-Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not reachable, 4 not logged in or not allowed.
+Exit codes: 0 done, 1 refused, 2 usage error, 3 service not reachable, 4 not logged in or permission denied.
 """
 
 
@@ -30,55 +30,57 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"scionlab-bw {VERSION}")
     sub = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--json", action="store_true", help="print what the service sent")
+    shared.add_argument("--json", action="store_true", help="print the JSON of the service")
     of_link = argparse.ArgumentParser(add_help=False, parents=[shared])
     of_link.add_argument("link", metavar="LINK")
 
-    log_in = sub.add_parser("login", help="make or take a token, and keep it")
-    log_in.add_argument("url", nargs="?", default=os.environ.get(credentials.URL_VARIABLE), help="of the service")
-    log_in.add_argument("--email", help="instead of being asked for it")
-    log_in.add_argument("--token", action="store_true", help="ask for a token of your profile page, not for a password")
-    sub.add_parser("logout", help="withdraw the token and forget it").set_defaults(run=account.logout)
-    sub.add_parser("ases", help="your ASes", parents=[shared]).set_defaults(run=commands.ases)
-    name = sub.add_parser("rename", help="give an AS another label", parents=[shared])
+    log_in = sub.add_parser("login", help="log in and store an API token")
+    log_in.add_argument("url", nargs="?", default=os.environ.get(credentials.URL_VARIABLE), help="URL of the service")
+    log_in.add_argument("--email", help="email address (default: prompt)")
+    log_in.add_argument(
+        "--token", action="store_true", help="prompt for a token from your profile page instead of a password"
+    )
+    sub.add_parser("logout", help="revoke and delete the stored token").set_defaults(run=account.logout)
+    sub.add_parser("ases", help="list your ASes", parents=[shared]).set_defaults(run=commands.ases)
+    name = sub.add_parser("rename", help="change the label of an AS", parents=[shared])
     name.add_argument("as_", metavar="AS")
     name.add_argument("label", metavar="LABEL")
     name.set_defaults(run=commands.rename)
-    every = sub.add_parser("links", help="your Links", parents=[shared])
-    every.add_argument("--state", choices=list(STATES), help="only those in this state")
+    every = sub.add_parser("links", help="list your Links", parents=[shared])
+    every.add_argument("--state", choices=STATES, help="only Links in this state")
     every.set_defaults(run=commands.list_links)
-    sub.add_parser("show", help="one Link", parents=[of_link]).set_defaults(run=commands.show)
-    _add_set(sub.add_parser("set", help="limit a Link, for ever or for a time", parents=[of_link]))
-    _add_profile(sub.add_parser("profile", help="limit a Link by a profile"), shared)
-    every_timed = sub.add_parser("timed", help="timed limits of a Link", parents=[of_link])
-    every_timed.add_argument("--all", action="store_true", help="those that are over, too")
+    sub.add_parser("show", help="show a Link", parents=[of_link]).set_defaults(run=commands.show)
+    _add_set(sub.add_parser("set", help="set the limit of a Link, permanently or temporarily", parents=[of_link]))
+    _add_profile(sub.add_parser("profile", help="set a temporary limit with a profile"), shared)
+    every_timed = sub.add_parser("timed", help="list the temporary limits of a Link", parents=[of_link])
+    every_timed.add_argument("--all", action="store_true", help="include ended ones")
     every_timed.set_defaults(run=commands.timed)
-    cancel = sub.add_parser("cancel", help="cancel the timed limit that runs", parents=[of_link])
+    cancel = sub.add_parser("cancel", help="cancel the running temporary limit", parents=[of_link])
     which = cancel.add_mutually_exclusive_group()
-    which.add_argument("--id", type=int, help="this one")
-    which.add_argument("--all", action="store_true", help="those to come, too")
+    which.add_argument("--id", type=int, help="cancel this one")
+    which.add_argument("--all", action="store_true", help="cancel scheduled ones too")
     cancel.set_defaults(run=commands.cancel)
-    used = sub.add_parser("usage", help="what went through a Link", parents=[of_link])
-    used.add_argument("--last", default="1h", metavar="DURATION", help="until now (1h)")
-    used.add_argument("--step", choices=["10s", "5min", "day"], help="what fits, if left out")
-    used.add_argument("--csv", action="store_true", help="for spreadsheets")
+    used = sub.add_parser("usage", help="show the usage of a Link", parents=[of_link])
+    used.add_argument("--last", default="1h", metavar="DURATION", help="period until now (default 1h)")
+    used.add_argument("--step", choices=["10s", "5min", "day"], help="resolution (default: depends on the period)")
+    used.add_argument("--csv", action="store_true", help="print CSV")
     used.set_defaults(run=commands.usage)
-    past = sub.add_parser("history", help="what changed at a Link", parents=[of_link])
-    past.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many (20)")
+    past = sub.add_parser("history", help="show the history of a Link", parents=[of_link])
+    past.add_argument("--limit", type=int, default=20, metavar="N", help="maximum number of entries (default 20)")
     past.set_defaults(run=commands.history)
-    wait = sub.add_parser("wait", help="until the kernel has what is wanted", parents=[of_link])
-    wait.add_argument("--timeout", default="60s", metavar="DURATION", help="at most so long (60s)")
+    wait = sub.add_parser("wait", help="wait until the limit is enforced", parents=[of_link])
+    wait.add_argument("--timeout", default="60s", metavar="DURATION", help="maximum time to wait (default 60s)")
     wait.set_defaults(run=commands.wait)
-    watch = sub.add_parser("watch", help="a line for every change", parents=[of_link])
-    watch.add_argument("--once", action="store_true", help="the first line only")
+    watch = sub.add_parser("watch", help="print a line for every change of the state", parents=[of_link])
+    watch.add_argument("--once", action="store_true", help="print only the first line")
     watch.set_defaults(run=commands.watch)
     return top
 
 
 def _add_set(command: argparse.ArgumentParser) -> None:
-    command.add_argument("bandwidth", nargs="?", metavar="BANDWIDTH", help="in both directions")
-    command.add_argument("--to", metavar="BANDWIDTH", help="towards the user AS")
-    command.add_argument("--from", dest="from_", metavar="BANDWIDTH", help="from the user AS")
+    command.add_argument("bandwidth", nargs="?", metavar="BANDWIDTH", help="limit for both directions")
+    command.add_argument("--to", metavar="BANDWIDTH", help="limit to the user AS")
+    command.add_argument("--from", dest="from_", metavar="BANDWIDTH", help="limit from the user AS")
     state = command.add_mutually_exclusive_group()
     state.add_argument("--active", action="store_true", default=None)
     state.add_argument("--inactive", dest="active", action="store_false", default=None)
@@ -88,28 +90,30 @@ def _add_set(command: argparse.ArgumentParser) -> None:
 
 def _add_length(command: argparse.ArgumentParser, *, required: bool) -> None:
     length = command.add_mutually_exclusive_group(required=required)
-    length.add_argument("--for", dest="duration", metavar="DURATION", help="so long, then as before")
-    length.add_argument("--until", metavar="TIME", help="until then, then as before")
-    command.add_argument("--at", metavar="TIME", help="beginning then (now)")
+    length.add_argument(
+        "--for", dest="duration", metavar="DURATION", help="duration; then the regular limit is restored"
+    )
+    length.add_argument("--until", metavar="TIME", help="end; then the regular limit is restored")
+    command.add_argument("--at", metavar="TIME", help="start (default: now)")
 
 
 def _add_profile(command: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     command.add_argument("link", metavar="LINK")
     kinds = command.add_subparsers(dest="kind", required=True, metavar="KIND")
     limits = {"metavar": "BANDWIDTH[/BANDWIDTH]", "help": "to the user AS / from it", "required": True}
-    constant = kinds.add_parser("constant", help="the same all the time", parents=[shared])
+    constant = kinds.add_parser("constant", help="constant limit", parents=[shared])
     constant.add_argument("--limits", **limits)  # type: ignore[arg-type]  # argparse takes what it takes
     _add_length(constant, required=True)
     _add_length(kinds.add_parser("outage", help="nothing passes", parents=[shared]), required=True)
-    stair = kinds.add_parser("stair", help="equal steps from one bandwidth to another", parents=[shared])
-    square = kinds.add_parser("square", help="two bandwidths in turns", parents=[shared])
+    stair = kinds.add_parser("stair", help="equal steps from one limit to another", parents=[shared])
+    square = kinds.add_parser("square", help="two limits in turn", parents=[shared])
     for kind, names in ((stair, ("--start", "--end")), (square, ("--low", "--high"))):
         for name in names:
             kind.add_argument(name, **limits)  # type: ignore[arg-type]
-        kind.add_argument("--at", metavar="TIME", help="beginning then (now)")
+        kind.add_argument("--at", metavar="TIME", help="start (default: now)")
     stair.add_argument("--steps", type=int, required=True, metavar="N")
-    stair.add_argument("--step", required=True, metavar="DURATION", help="of each")
-    square.add_argument("--half-period", required=True, metavar="DURATION", help="of each of the two")
+    stair.add_argument("--step", required=True, metavar="DURATION", help="duration of each step")
+    square.add_argument("--half-period", required=True, metavar="DURATION", help="duration of each half")
     square.add_argument("--cycles", type=int, required=True, metavar="N")
     command.set_defaults(run=commands.profile)
 
@@ -119,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if asked.command == "login":
             if asked.url is None:
-                parser().error("login needs the address of the service, for example https://scionlab.example.org")
+                parser().error("login needs the URL of the service, for example https://scionlab.example.org")
             return account.login(asked)
         return int(asked.run(Service.of(credentials.load()), asked))
     except ClientError as exc:

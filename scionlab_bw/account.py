@@ -1,4 +1,4 @@
-"""Logging in and out: the token is made, kept and withdrawn."""
+"""Logging in and out: create, store and revoke the token."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def login(arguments: Namespace) -> int:
     token = _secret("API token: ") if arguments.token else _token_for_password(url, arguments.email)
     person = Service(url, token).get("profile/").content
     credentials.save(Credentials(url, token))
-    print(f"Logged in at {url} as {tables.clean(person['email'])}. The token is in {credentials.path()}.")
+    print(f"Logged in at {url} as {tables.clean(person['email'])}. The token is stored in {credentials.path()}.")
     return 0
 
 
 def _token_for_password(url: str, email: str | None) -> str:
-    email = email or _line("E-mail address: ")
+    email = email or _line("Email address: ")
     body = {"email": email, "password": _secret("Password: "), "name": f"scionlab-bw on {socket.gethostname()}"[:100]}
     return str(Service(url).post("token/", body, is_repeatable=False)["token"])
 
@@ -38,12 +38,12 @@ def _secret(question: str) -> str:
     """Not echoed on a terminal; the first line otherwise."""
     found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not found:
-        raise UsageError("Nothing was typed.")
+        raise UsageError("No input.")
     return found
 
 
 def logout(service: Service, _arguments: Namespace) -> int:
     service.delete("token/")
     credentials.forget()
-    print("The token was withdrawn and forgotten.")
+    print("The token was revoked and deleted.")
     return 0

@@ -127,7 +127,7 @@ class Service:
         except (requests.ConnectionError, requests.Timeout) as exc:
             return None, _short(exc)
         except requests.RequestException as exc:
-            raise Unreachable(f"{self.url} cannot be asked: {_short(exc)}") from exc
+            raise Unreachable(f"Request to {self.url} failed: {_short(exc)}") from exc
 
 
 class _Bearer(requests.auth.AuthBase):
@@ -146,11 +146,11 @@ def _checked(response: requests.Response) -> requests.Response:
     if status < HTTPStatus.BAD_REQUEST and not response.is_redirect:
         return response
     if response.is_redirect or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise Unreachable(f"{response.url} answers {status} {response.reason}. Is this the address of the service?")
+        raise Unreachable(f"{response.url} answers {status} {response.reason}. Is this the URL of the service?")
     document = _error(response)
     message, code = str(document.get("message", "")), str(document.get("code", ""))
     if not message:
-        raise Unreachable(f"{response.url} answers {status} {response.reason}, and not as the service would.")
+        raise Unreachable(f"{response.url} answers {status} {response.reason}, which is not a response of the service.")
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         raise NotAllowed(message)
     raise Refused(message, code=code, document=document)
@@ -168,9 +168,9 @@ def _json(response: requests.Response) -> dict[str, Any]:
     try:
         found = response.json()
     except ValueError as exc:
-        raise Unreachable(f"{response.url} does not answer with JSON. Is this the address of the service?") from exc
+        raise Unreachable(f"{response.url} does not answer with JSON. Is this the URL of the service?") from exc
     if not isinstance(found, dict):
-        raise Unreachable(f"{response.url} does not answer as the service would.")
+        raise Unreachable(f"{response.url} is not the API of the service.")
     return found
 
 
@@ -184,7 +184,7 @@ def _why(url: str, response: requests.Response | None, reason: str) -> str:
     if response is None:
         return f"{url} does not answer: {reason}"
     message = _error(response).get("message") or f"{response.status_code} {response.reason}"
-    return f"{url} does not serve this now: {message}"
+    return f"{url} is unavailable: {message}"
 
 
 def _short(error: Exception) -> str:

@@ -13,7 +13,15 @@ from typing import Any
 from scionlab_bw import links, tables
 from scionlab_bw.client import Document, Service
 from scionlab_bw.errors import ClientError, Refused, UsageError
-from scionlab_bw.units import format_bytes, format_kbit, format_seconds, parse_bandwidth, parse_duration, parse_moment
+from scionlab_bw.units import (
+    format_bandwidth,
+    format_bytes,
+    format_number,
+    format_seconds,
+    parse_bandwidth,
+    parse_duration,
+    parse_moment,
+)
 
 POLL_S = 1.0
 
@@ -45,7 +53,7 @@ def rename(service: Service, arguments: Namespace) -> int:
     found = links.find_as(service, arguments.as_)
     changed = service.patch(f"ases/{found.content['id']}/", {"label": arguments.label}, etag=found.etag)
     name = f'"{changed["label"]}"' if changed["label"] else "without a label"
-    return _said(arguments, changed, f"{changed['isd_as']} is {name} now.")
+    return _said(arguments, changed, f"{changed['isd_as']} is {name}.")
 
 
 def list_links(service: Service, arguments: Namespace) -> int:
@@ -58,20 +66,18 @@ def list_links(service: Service, arguments: Namespace) -> int:
             one["id"],
             one["isd_as"],
             one["attachment_point"],
-            format_kbit(one["to_user_kbit"]),
-            format_kbit(one["from_user_kbit"]),
+            format_number(one["to_user_kbit"]),
+            format_number(one["from_user_kbit"]),
             _enforced(one["status"]),
             tables.state(one["status"]),
             (one["status"].get("remark") or {}).get("text", ""),
         )
         for one in found
     ]
-    headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "KERNEL HAS", "STATE", "REMARK"]
-    print(tables.table(headers, rows, right=(0, 3, 4, 5)) if rows else "There is no Link.")
+    headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "ENFORCED", "STATE", "REMARK"]
+    print(tables.table(headers, rows, right=(0, 3, 4, 5)) if rows else "You have no Links.")
     if rows:
-        print(
-            "\nTO USER and FROM USER are what was asked for in kbit/s; KERNEL HAS what the attachment point enforces."
-        )
+        print("\nTO USER and FROM USER are the requested limits and ENFORCED is the enforced limit, in kbit/s.")
     return 0
 
 
@@ -79,7 +85,7 @@ def _enforced(status: dict[str, Any]) -> str:
     found = status["enforced"]
     if found is None:
         return "-"
-    both = (format_kbit(found["to_user_kbit"]), format_kbit(found["from_user_kbit"]))
+    both = (format_number(found["to_user_kbit"]), format_number(found["from_user_kbit"]))
     return both[0] if both[0] == both[1] else " / ".join(both)
 
 
@@ -99,7 +105,7 @@ def _described(link: dict[str, Any]) -> str:
         ("Link", f"{link['id']}: {link['isd_as']}{label} at {link['attachment_point']}"),
         ("Address", f"{link['public_ip']} port {link['public_port']}" + (", over the VPN" if link["use_vpn"] else "")),
         ("Requested", tables.limits(status["requested"])),
-        ("Maximum", f"{format_kbit(status['maximum_kbit'])} kbit/s"),
+        ("Maximum", format_bandwidth(status["maximum_kbit"])),
     ]
     running = status["running"]
     if running is not None:
@@ -113,7 +119,7 @@ def _described(link: dict[str, Any]) -> str:
     known = status.get("last_known", status["enforced"])  # an older service has only the second
     is_observed = status["stage"] == "observed"
     kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
-    read = f", read {tables.moment(status['read_at'])}" if status.get("read_at") else ""
+    read = f", reported {tables.moment(status['read_at'])}" if status.get("read_at") else ""
     rows += [
         (kernel, ("no limit" if is_observed else tables.limits(known)) + read),
         ("State", f"{tables.state(status)} since {tables.moment(status['since'])}"),
@@ -129,7 +135,7 @@ def history(service: Service, arguments: Namespace) -> int:
         _print_json(found)
         return 0
     rows = [(tables.moment(one["at"]), one["actor"] or "the service", one["text"], one["reason"]) for one in found]
-    print(tables.table(["WHEN", "WHO", "WHAT", "WHY"], rows))
+    print(tables.table(["TIME", "BY", "CHANGE", "REASON"], rows))
     return 0
 
 
@@ -157,20 +163,20 @@ def _used(found: dict[str, Any]) -> str:
         if point["to_user"] is not None or point["from_user"] is not None
     ]
     gaps = len(found["points"]) - len(rows)
-    headers = ["BEGINS", "TO USER", "OF LIMIT", "BYTES", "DROPS", "FROM USER", "OF LIMIT", "BYTES", "DROPS"]
-    text = tables.table(headers, rows, right=range(1, 9)) if rows else "Nothing is known of this time."
+    headers = ["START", "TO USER", "LIMIT", "BYTES", "DROPS", "FROM USER", "LIMIT", "BYTES", "DROPS"]
+    text = tables.table(headers, rows, right=range(1, 9)) if rows else "No data for this period."
     note = f"\n\nSteps of {format_seconds(found['step_s'])}; rates and limits in kbit/s." if rows else ""
-    return text + note + (f" Of {gaps} more steps nothing is known." if gaps and rows else "")
+    return text + note + (f" No data for {gaps} more steps." if gaps and rows else "")
 
 
 def _cells(used: dict[str, Any] | None) -> tuple[str, str, str, str]:
     if used is None:
         return "-", "-", "-", "-"
     return (
-        format_kbit(used["kbit"]),
-        format_kbit(used["limit_kbit"]),
+        format_number(used["kbit"]),
+        format_number(used["limit_kbit"]),
         format_bytes(used["bytes"]),
-        format_kbit(used["drops"]),
+        format_number(used["drops"]),
     )
 
 
@@ -195,28 +201,28 @@ def set_limits(service: Service, arguments: Namespace) -> int:
     body: dict[str, Any] = {"to_user_kbit": to_user, "from_user_kbit": from_user, "active": arguments.active}
     body = {name: value for name, value in body.items() if value is not None}
     if not body:
-        raise UsageError("What is to be set? Write a bandwidth, --to, --from, --active or --inactive.")
+        raise UsageError("Nothing to set. Give a bandwidth, --to, --from, --active or --inactive.")
     try:
         changed = service.patch(f"links/{link.content['id']}/", body, etag=link.etag)
     except Refused as exc:
         if exc.code == "stale":
-            raise Refused(f"Somebody changed this Link in this moment. {_now(exc.document)} Try again.") from exc
+            raise Refused(f"The Link was changed concurrently. {_now(exc.document)} Try again.") from exc
         raise
     status = changed["status"]
     running = status["running"]
-    later = f"It counts when the timed limit ends, at {tables.moment(running['ends_at'])}. " if running else ""
+    later = f"It takes effect when the temporary limit ends, {tables.moment(running['ends_at'])}. " if running else ""
     return _said(arguments, changed, f"Saved. {tables.limits(status['requested'])}. {later}{status['text']}")
 
 
 def _now(document: dict[str, Any]) -> str:
     current = document.get("current", {})
-    return f"It has {tables.limits(current)} now." if "to_user_kbit" in current else ""
+    return f"Its limit is now {tables.limits(current)}." if "to_user_kbit" in current else ""
 
 
 def _directions(arguments: Namespace) -> tuple[int | None, int | None]:
     if arguments.bandwidth is not None:
         if arguments.to is not None or arguments.from_ is not None:
-            raise UsageError("One bandwidth is for both directions. Write it alone, or --to and --from.")
+            raise UsageError("A single bandwidth sets both directions. Give it alone, or use --to and --from.")
         both = parse_bandwidth(arguments.bandwidth)
         return both, both
     given = (arguments.to, arguments.from_)
@@ -262,7 +268,7 @@ def _make_timed(service: Service, link: Document, body: dict[str, Any], argument
     requested = tables.limits(link.content["status"]["requested"])
     count = "1 step" if len(made["steps"]) == 1 else f"{len(made['steps'])} steps"
     text = (
-        f"Timed limit {made['id']} ({made['kind']}, {count}) from "
+        f"Temporary limit {made['id']} ({made['kind']}, {count}) from "
         f"{tables.moment(made['begins_at'])} until {tables.moment(made['ends_at'])}; then {requested} again."
     )
     return _said(arguments, made, text)
@@ -285,8 +291,8 @@ def timed(service: Service, arguments: Namespace) -> int:
         )
         for one in found
     ]
-    headers = ["ID", "KIND", "STATE", "BEGINS", "ENDS", "STEPS"]
-    print(tables.table(headers, rows, right=(0, 5)) if rows else "There is no timed limit.")
+    headers = ["ID", "KIND", "STATE", "START", "ENDS", "STEPS"]
+    print(tables.table(headers, rows, right=(0, 5)) if rows else "The Link has no temporary limits.")
     return 0
 
 
@@ -299,11 +305,11 @@ def cancel(service: Service, arguments: Namespace) -> int:
     else:
         wanted = found if arguments.all else [one for one in found if one["state"] == "running"]
     if not wanted:
-        raise Refused("There is no such timed limit that is not over. `scionlab-bw timed` lists them.")
+        raise Refused("No running or scheduled temporary limit matches. `scionlab-bw timed` lists them.")
     for one in wanted:
         service.delete(f"timed-limits/{one['id']}/")
     ids = ", ".join(str(one["id"]) for one in wanted)
-    return _said(arguments, wanted, f"Cancelled {ids}. {tables.limits(link['status']['requested'])} holds again.")
+    return _said(arguments, wanted, f"Cancelled {ids}. {tables.limits(link['status']['requested'])} applies again.")
 
 
 def _said(arguments: Namespace, found: Any, text: str) -> int:
@@ -324,7 +330,7 @@ def wait(service: Service, arguments: Namespace) -> int:
     for found in _versions(service, link["id"], until=lambda: time.monotonic() >= deadline):
         link = found
         if link["status"]["stage"] == "observed":
-            raise ClientError(f"Not enforced: {link['status']['text']}")
+            raise ClientError(link["status"]["text"])
         if _is_enforced(link):
             return _said(arguments, link, f"{tables.limits(link['status']['enforced'])}. {link['status']['text']}")
     raise ClientError(

@@ -35,7 +35,7 @@ def load() -> Credentials:
         found = json.loads(path().read_text())
         return Credentials(checked_url(str(found["url"])), str(found["token"]))
     except FileNotFoundError:
-        raise NotAllowed(f"Nobody is logged in. Run: scionlab-bw login {url or 'https://<service>'}") from None
+        raise NotAllowed(f"Not logged in. Run: scionlab-bw login {url or 'https://<service>'}") from None
     except (ValueError, KeyError, TypeError):
         raise NotAllowed(f"{path()} cannot be read. Log in again: scionlab-bw login https://<service>") from None
 
@@ -62,9 +62,9 @@ def checked_url(url: str) -> str:
     """Without a slash at its end. Raises `UsageError`: a token is not sent in the clear over a network."""
     parts = urlsplit(url if "//" in url else f"https://{url}")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise UsageError(f'"{url[:80]}" is not the address of a service. Write one like https://scionlab.example.org.')
+        raise UsageError(f'"{url[:80]}" is not the URL of a service. Use one like https://scionlab.example.org.')
     if parts.scheme == "http" and not _is_here(parts.hostname):
-        raise UsageError("Over http everybody on the way reads the token. Write https://.")
+        raise UsageError("http would send the token unencrypted. Use https://.")
     return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
@@ -78,4 +78,4 @@ def _is_here(host: str) -> bool:
 def _refuse_readable(file: Path) -> None:
     mode = file.stat().st_mode
     if mode & 0o077:
-        raise UsageError(f"Others can read the token in {file}. Run: chmod 600 {file}")
+        raise UsageError(f"Other users can read the token in {file}. Run: chmod 600 {file}")

@@ -19,7 +19,7 @@ def find(service: Service, written: str) -> Document:
         if as_name in {link["isd_as"], link["as_label"].lower()} and ap_name in {"", link["attachment_point"]}
     ]
     if not found:
-        raise UsageError(f'No Link of yours is called "{written[:60]}". `scionlab-bw links` lists them.')
+        raise UsageError(f'You have no Link "{written[:60]}". `scionlab-bw links` lists them.')
     if len(found) > 1:
         names = ", ".join(name_of(link) for link in found[:5])
         raise UsageError(f'"{written[:60]}" has {len(found)} Links. Write a number, or one of: {names}.')
@@ -37,8 +37,8 @@ def find_as(service: Service, written: str) -> Document:
     wanted = written.lower()
     found = [one for one in service.all_of("ases/") if wanted in {one["isd_as"], one["label"].lower()}]
     if not found:
-        raise UsageError(f'No AS of yours is called "{written[:60]}". `scionlab-bw ases` lists them.')
+        raise UsageError(f'You have no AS "{written[:60]}". `scionlab-bw ases` lists them.')
     if len(found) > 1:
         names = ", ".join(one["isd_as"] for one in found[:5])
-        raise UsageError(f'{len(found)} ASes are called "{written[:60]}". Write one of: {names}.')
+        raise UsageError(f'{len(found)} ASes match "{written[:60]}". Write one of: {names}.')
     return service.get(f"ases/{found[0]['id']}/")

@@ -1,4 +1,4 @@
-"""How things look on a terminal. Text of the service is shown without characters that would steer the terminal."""
+"""Output for a terminal. Text of the service is shown without control characters."""
 
 from __future__ import annotations
 
@@ -6,25 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from scionlab_bw.units import format_kbit
+from scionlab_bw.units import format_bandwidth
 
-STATES = {
-    "inactive": "inactive",
-    "waiting": "waiting",
-    "delivered": "delivered",
-    "enforced": "enforced",
-    "clamped": "clamped",
-    "blocked": "blocked",
-    "failed": "FAILED",
-    "no_report": "no report",
-    "observed": "observed",
-}
+STATES = ("failed", "no_report", "waiting", "delivered", "observed", "clamped", "blocked", "enforced", "inactive")
 
 
 def state(status: dict[str, Any]) -> str:
-    """The state, in one or two words; what is not known here as it was sent."""
+    """The word for the state: its code, as the service sent it, with spaces."""
     found = str(status.get("state") or status["stage"])  # an older service has only the stage
-    return STATES.get(found, found)
+    return found.replace("_", " ")
 
 
 def clean(value: Any) -> str:
@@ -63,5 +53,5 @@ def limits(found: dict[str, Any] | None) -> str:
         return "-"
     to_user, from_user = found["to_user_kbit"], found["from_user_kbit"]
     if to_user == from_user:
-        return f"{format_kbit(to_user)} kbit/s" + (" (blocked)" if to_user == 0 else "")
-    return f"{format_kbit(to_user)} kbit/s to the user AS, {format_kbit(from_user)} kbit/s from it"
+        return format_bandwidth(to_user) + (" (blocked)" if to_user == 0 else "")
+    return f"{format_bandwidth(to_user)} to the user AS, {format_bandwidth(from_user)} from it"

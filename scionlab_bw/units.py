@@ -1,4 +1,4 @@
-"""What people type: bandwidths, durations and moments. Exact, or refused with what to type instead."""
+"""Parse and format bandwidths, durations and times. Ambiguous input is rejected with a hint."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _DURATION = re.compile(
     r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m(?:in)?)?(?:([0-9]{1,8})s)?", flags=re.ASCII
 )
 _HINT = "Write 500 (kbit/s), 1.5M or 10 Mbit/s."
+MBIT_FROM_KBIT: Final = 10_000
 
 
 def parse_bandwidth(text: str) -> int:
@@ -38,14 +39,12 @@ def parse_bandwidth(text: str) -> int:
     written = text.strip()
     match = _BANDWIDTH.fullmatch(written)
     if match is None or _is_bytes(written, match):
-        raise UsageError(
-            f'"{written[:40]}" is not a bandwidth that has one reading. {_HINT} It counts bits, not bytes.'
-        )
+        raise UsageError(f'"{written[:40]}" is not a bandwidth, or is ambiguous. {_HINT} Units are bits, not bytes.')
     number = Decimal(re.sub(_SPACE, "", match["number"]))
     unit = written[match.end("number") :].strip()
     kbit = number * _FACTORS[(match["prefix"] or "").lower()] / 1000 if unit else number
     if kbit != kbit.to_integral_value():
-        raise UsageError(f'"{written}" is {kbit.normalize():f} kbit/s, which is no whole number of kbit/s. {_HINT}')
+        raise UsageError(f'"{written}" is {kbit.normalize():f} kbit/s, which is not a whole number of kbit/s. {_HINT}')
     return int(kbit)
 
 
@@ -65,7 +64,7 @@ def parse_duration(text: str) -> int:
         days, hours, minutes, rest = (int(one or 0) for one in match.groups())
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + rest
     if seconds < 1:
-        raise UsageError("A duration is at least one second.")
+        raise UsageError("The shortest duration is one second.")
     return seconds
 
 
@@ -96,10 +95,10 @@ def _aware(found: datetime, zone: tzinfo | None) -> datetime:
     early, late = (_local(found.replace(fold=fold), zone) for fold in (0, 1))
     back = early.astimezone(UTC).astimezone(early.tzinfo if zone is not None else None).replace(tzinfo=None, fold=0)
     if back != found.replace(fold=0):
-        raise UsageError(f"{found:%Y-%m-%d %H:%M} does not exist: clocks are put forward then. Choose another time.")
+        raise UsageError(f"{found:%Y-%m-%d %H:%M} does not exist: clocks are set forward. Choose another time.")
     if early.utcoffset() != late.utcoffset():
         readings = " or ".join(one.isoformat(timespec="minutes") for one in (early, late))
-        raise UsageError(f"{found:%Y-%m-%d %H:%M} comes twice, as clocks are put back then. Write {readings}.")
+        raise UsageError(f"{found:%Y-%m-%d %H:%M} occurs twice: clocks are set back. Write {readings}.")
     return early
 
 
@@ -107,9 +106,17 @@ def _local(naive: datetime, zone: tzinfo | None) -> datetime:
     return naive.replace(tzinfo=zone) if zone is not None else naive.astimezone()
 
 
-def format_kbit(kbit: int | None) -> str:
-    """`120000` -> `120 000`."""
-    return "-" if kbit is None else f"{kbit:,}".replace(",", " ")
+def format_number(value: int | None) -> str:
+    """`120000` -> `120 000`; `-` for None."""
+    return "-" if value is None else f"{value:,}".replace(",", " ")
+
+
+def format_bandwidth(kbit: int) -> str:
+    """`500` -> `500 kbit/s`; from 10 000 kbit/s on in Mbit/s, exactly: `12345` -> `12.345 Mbit/s`."""
+    if kbit < MBIT_FROM_KBIT:
+        return f"{format_number(kbit)} kbit/s"
+    whole, rest = divmod(kbit, 1000)
+    return f"{format_number(whole)}{f'.{rest:03}'.rstrip('0') if rest else ''} Mbit/s"
 
 
 def format_seconds(seconds: float) -> str:

@@ -75,7 +75,7 @@ class Background:
                 outcome.append(exc)
             self._wake()
 
-        lost = AgentError("A request ended without an outcome: no memory is left.", retryable=True)
+        lost = AgentError("A request ended without a result: out of memory.", retryable=True)
         try:
             thread = self._begin(run)
         except AgentError as exc:  # no thread to be had: the outcome of a request like any other

@@ -161,9 +161,9 @@ def _unzip(data: bytes, limits: Limits) -> bytes:
     if len(unpacked) > fair_bytes:
         raise BundleError(f"The bundle unpacks to more than {limits.ratio} times its size.", code="ratio")
     if not stream.eof:
-        raise BundleError(f"The bundle ends in the middle, after {len(data)} bytes.", code="truncated")
+        raise BundleError(f"The bundle is truncated after {len(data)} bytes.", code="truncated")
     if stream.unused_data:
-        raise BundleError(f"The bundle has {len(stream.unused_data)} bytes behind its end.", code="trailing_garbage")
+        raise BundleError(f"The bundle has {len(stream.unused_data)} bytes after its end.", code="trailing_garbage")
     return unpacked
 
 
@@ -173,7 +173,7 @@ def _members(archive: bytes, limits: Limits) -> dict[str, bytes]:
     while True:
         header = archive[at : at + _BLOCK_BYTES]
         if len(header) < _BLOCK_BYTES:
-            raise BundleError("The archive ends in the middle of a header.", code="truncated")
+            raise BundleError("The archive is truncated in a header.", code="truncated")
         if not any(header):
             break
         name, size = _header(header, limits)
@@ -183,11 +183,11 @@ def _members(archive: bytes, limits: Limits) -> dict[str, bytes]:
         if len(members) >= limits.members:
             raise BundleError(f"The archive has more than {limits.members} members.", code="too_many_members")
         if at + size > len(archive):
-            raise BundleError(f'The archive ends in the middle of "{name}".', code="truncated")
+            raise BundleError(f'The archive is truncated in "{name}".', code="truncated")
         members[name] = archive[at : at + size]
         at += -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
     if archive.count(0, at) != len(archive) - at:
-        raise BundleError("The archive goes on behind its end mark.", code="trailing_garbage")
+        raise BundleError("The archive has data after its end mark.", code="trailing_garbage")
     if len(archive) - at < 2 * _BLOCK_BYTES:
         raise BundleError("The archive lacks its end mark of two empty blocks.", code="truncated")
     return members
@@ -218,7 +218,7 @@ def _header(block: bytes, limits: Limits) -> tuple[str, int]:
     name = _name(block)
     kind = block[156:157]
     if kind not in {b"0", b"\0"}:
-        what = _KINDS.get(kind, "something unknown")
+        what = _KINDS.get(kind, "of an unknown type")
         raise BundleError(f'"{_shown(name)}" is {what}; only plain files are allowed.', code="member_kind")
     check_name(name, limits)
     size = _octal(block[124:136])
@@ -251,12 +251,13 @@ def check_name(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
     if len(name) > limits.name_chars:
         raise BundleError(f'The name "{shown}" is longer than {limits.name_chars} characters.', code="member_name")
     if not name or not name.isprintable() or "\\" in name:
-        raise BundleError(f'The name "{shown}" holds characters that no file of ours has.', code="member_name")
+        raise BundleError(f'The name "{shown}" contains characters that are not allowed.', code="member_name")
     if name.startswith("/") or any(part in {"", ".", ".."} for part in name.split("/")):
-        raise BundleError(f'The name "{shown}" leads out of the folder it belongs to.', code="member_name")
+        raise BundleError(f'The name "{shown}" points outside of its folder.', code="member_name")
     if name != MANIFEST and not name.startswith(ALLOWED_FOLDERS):
         raise BundleError(
-            f'"{shown}" lies outside of {" and ".join(ALLOWED_FOLDERS)}; an AP cannot install it.', code="member_name"
+            f'"{shown}" lies outside of {" and ".join(ALLOWED_FOLDERS)}; it cannot be installed on an AP.',
+            code="member_name",
         )
 
 
@@ -276,7 +277,7 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
         raise BundleError(f'The manifest has the version "{_shown(version)}", not G.H.', code="manifest_invalid")
     limits_version = manifest.get("limits_version")
     if limits_version is not None and (type(limits_version) is not int or not 0 <= limits_version < 1 << 63):
-        raise BundleError("The manifest's limits_version is no number of a version.", code="manifest_invalid")
+        raise BundleError("The manifest's limits_version is not a version number.", code="manifest_invalid")
     if signed is not None:
         _check_is_signed(manifest, signed)
     _check_tree(members)
@@ -305,7 +306,7 @@ def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
     try:
         check_secret(secret)  # it is sent in a header next; with allow_unsigned anybody may have written it
     except ValueError:
-        raise BundleError("The manifest's host_secret is none.", code="manifest_invalid") from None
+        raise BundleError("The manifest has no valid host_secret.", code="manifest_invalid") from None
     secret_hash = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
     generation, config_version, limits_version = signed.version
     said = {
@@ -324,7 +325,7 @@ def _check_is_signed(manifest: Mapping[str, Any], signed: Signed) -> None:
 def _links(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
     if LINK_INFO_PATH not in members:
         raise BundleError(
-            f"The bundle has no {LINK_INFO_PATH}: the service does not know this host as one of an attachment point.",
+            f"The bundle has no {LINK_INFO_PATH}: this host is not an attachment point in the service.",
             code="no_link_info",
         )
     try:
@@ -355,7 +356,7 @@ def _check_tree(members: Mapping[str, bytes]) -> None:
         parts = name.split("/")
         for length in range(1, len(parts)):
             if "/".join(parts[:length]) in members:
-                raise BundleError(f'"{name}" lies in a file.', code="member_name")
+                raise BundleError(f'"{name}" is below a file.', code="member_name")
 
 
 def _check_hashes(members: Mapping[str, bytes], manifest: Mapping[str, Any], signed: Signed | None) -> None:
@@ -378,7 +379,7 @@ def _compare(
 ) -> None:
     for name in sorted(wanted):
         if not isinstance(wanted[name], str) or wanted[name].lower() != new(members[name]).hexdigest():
-            raise BundleError(f'"{name}" has another {algorithm} than the manifest says.', code="wrong_hash")
+            raise BundleError(f'"{name}" does not match its {algorithm} in the manifest.', code="wrong_hash")
 
 
 def _shown(text: str) -> str:

@@ -29,7 +29,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.trust import Trust, is_accepted, trust_now
 
 _NO_AS = (
-    "The service has no AS for this host (204). The limits that are in force stay; to remove them, stop the limiter "
+    "The service has no AS for this host (204). The enforced limits stay; to remove them, stop the limiter "
     "and run `scionlab-bw-limiter reset`."
 )
 

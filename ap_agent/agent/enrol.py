@@ -54,8 +54,8 @@ def parse_token(text: str) -> Token:
     match = _TOKEN.fullmatch(text.strip())
     if match is None:
         raise SettingsError(
-            "That is no enrolment token: it has the form slbw1.<random>.<key id>. Copy it whole from the host's page "
-            "in the service's admin.",
+            "This is not an enrolment token; a token has the form slbw1.<random>.<key id>. Copy the whole token "
+            "from the host's page in the admin.",
             key="token",
         )
     return Token(match[1], match[2])
@@ -84,8 +84,8 @@ def words(enrolled: Enrolled) -> list[str]:
         f"This host is enrolled at {found.url} as {found.host_id}.",
         *(f"Pinned key: {one.key_id}, valid until {time_text(one.not_after)}." for one in found.keys),
         f"Credentials: {enrolled.path} (only its owner may read it).",
-        "An agent that runs follows them within poll_interval_s (10 s); start it with `systemctl enable --now "
-        "scionlab-bw-agent` if it does not. Look with `scionlab-bw-agent status`.",
+        "A running agent uses them within poll_interval_s (10 s); otherwise start it with `systemctl enable --now "
+        "scionlab-bw-agent`. Check with `scionlab-bw-agent status`.",
     ]
 
 
@@ -96,7 +96,7 @@ def _checked_url(url: str, settings: Settings) -> str:
     try:
         checked = check_url(url)
     except ValueError as exc:
-        raise SettingsError(f"The address cannot be used: {exc}.", key="url") from None
+        raise SettingsError(f"The URL is invalid: {exc}.", key="url") from None
     check_transport(checked, allow_plain_http=settings.allow_plain_http, ca_file=settings.ca_file)
     return checked
 
@@ -105,13 +105,13 @@ def _refuse_to_overwrite(path: Path, settings: Settings, *, replaces: bool) -> N
     by_hand = set_by_hand(settings)
     if by_hand:
         raise SettingsError(
-            f"The configuration sets {', '.join(by_hand)} by hand; an enrolment beside it would be ambiguous. Remove "
-            "that from agent.toml first.",
+            f"The configuration sets {', '.join(by_hand)} by hand, which conflicts with an enrolment. Remove it "
+            "from agent.toml first.",
             key=by_hand[0],
         )
     if os.path.lexists(path) and not path.is_file():
         raise SettingsError(
-            f"{path} is no plain file, and is not replaced. Move it away, or name a file with --credentials.",
+            f"{path} is not a regular file and is not replaced. Move it away, or name a file with --credentials.",
             key="credentials_file",
         )
     if replaces or not os.path.lexists(path):
@@ -120,7 +120,7 @@ def _refuse_to_overwrite(path: Path, settings: Settings, *, replaces: bool) -> N
         there = read_credentials(path)
         whose = f"the credentials of host {there.host_id} at {there.url}"
     except SettingsError:
-        whose = "something already"
+        whose = "other data"
     raise SettingsError(f"{path} holds {whose}. To replace it, run `enrol` with --replace.", key="credentials_file")
 
 
@@ -150,7 +150,7 @@ def _reserved(path: Path) -> Iterator[Path]:
             yield new
         except OSError as exc:
             raise AgentError(
-                f"{path} could not be written after all: {exc.strerror}. The token is used up; make another one on the "
+                f"{path} could not be written: {exc.strerror}. The token was consumed; create another one on the "
                 "host's page in the admin."
             ) from exc
     finally:
@@ -168,18 +168,18 @@ def _ask(url: str, token: Token, settings: Settings) -> Credentials:
         with client.request("POST", PATH, json={"token": token.secret}) as answer:
             if answer.status_code == 403:
                 raise AgentError(
-                    "The service refuses the token: it is unknown, used up or too old. Make another one on the host's "
+                    "The service rejects the token: it is unknown, used or expired. Create another one on the host's "
                     "page in the admin."
                 )
             if answer.status_code == 429:
-                raise AgentError("The service was asked too often from here; wait some minutes, and try again.")
+                raise AgentError("Too many attempts from this address; wait some minutes and try again.")
             if answer.status_code != 200:
                 raise error_of(answer, address=f"{url}{PATH}", check="the address")
             body = read_body(answer, _MAX_ANSWER_BYTES, limit="an enrolment")
     except FetchError as exc:
         raise FetchError(
-            f"{exc.message} Nothing was written. Try again; if the token is refused then, it was used up: make another "
-            "one on the host's page in the admin.",
+            f"{exc.message} Nothing was written. Try again; if the token is rejected, it was consumed: create "
+            "another one on the host's page in the admin.",
             retryable=False,
         ) from exc
     finally:
@@ -187,17 +187,17 @@ def _ask(url: str, token: Token, settings: Settings) -> Credentials:
     try:
         document = parse_json(body)
         if not isinstance(document, Mapping):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         found = parse_credentials(document, url)
     except ValueError as exc:
         raise FetchError(
-            f"{url} answered with something that is no enrolment ({exc}). Nothing was written.", retryable=False
+            f"{url} did not answer with an enrolment ({exc}). Nothing was written.", retryable=False
         ) from exc
     pinned = tuple(one for one in found.keys if one.key_id == token.key_id)
     revoked = document.get("revoked")
     if not pinned or (isinstance(revoked, list) and token.key_id in revoked):
         raise AgentError(
-            f"{url} does not have the key {token.key_id} that the token names: somebody else may answer there. Nothing "
-            "was written; the token is used up if it was the right service. Check the address, and make another token."
+            f"{url} does not have the key {token.key_id} of the token: this may be another server. Nothing was "
+            "written; the token was consumed if it was the right service. Check the URL, and create another token."
         )
     return replace(found, keys=pinned)

@@ -23,7 +23,7 @@ from ap_agent.common.log import Logger
 
 # While limits change by the clock, every second perhaps, the service is told no more often what the kernel has.
 STEP_RECEIPT_S = 10.0
-_BUG = "The agent has a bug; the log has its traceback."
+_BUG = "This is a bug in the agent; see the log for the traceback."
 
 T = TypeVar("T")
 

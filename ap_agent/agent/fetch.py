@@ -151,7 +151,7 @@ class ServiceClient:
         with self._request(self._reports, "POST", "/enforcement", json=receipt) as answer:
             if answer.status_code != 200:
                 raise self._error_of(answer)
-            return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball"))
+            return _receipt_answer(read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball"))
 
     def confirm_config(self, version: str) -> None:
         """Tell the service that `version` (G.H) is installed here. 304 means it knew. Raises as above."""
@@ -168,13 +168,13 @@ class ServiceClient:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         with self._request(self._reports, "POST", "/usage", data=data, headers=headers) as answer:
             if answer.status_code == 200:
-                read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
+                read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball")
                 return
             if answer.status_code in {400, 413}:
-                said = read_body(answer, _MAX_ANSWER_BYTES, limit="an answer that is no tarball")
-                raise UsageRefusedError(f"The service refused it ({answer.status_code}): {_message_of(said)}")
+                said = read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball")
+                raise UsageRefusedError(f"The service rejected the request ({answer.status_code}): {_message_of(said)}")
             if answer.status_code in {404, 405}:
-                raise UsageUnknownError("The service does not take usage; it is older than this agent.")
+                raise UsageUnknownError("The service does not accept usage; it is older than this agent.")
             raise self._error_of(answer)
 
     @contextmanager
@@ -194,7 +194,8 @@ class ServiceClient:
     def _error_of(self, answer: requests.Response) -> AgentError:
         if answer.status_code in {401, 403}:
             return AuthError(
-                f"The service refuses this host's credentials ({answer.status_code}); compare host_id {self._host_id} "
+                f"The service rejects the credentials of this host ({answer.status_code}); compare host_id "
+                f"{self._host_id} "
                 "and the host secret with the host's page in the admin."
             )
         return error_of(answer, address=f"{self._settings.url}{self._path}", check="url and host_id")
@@ -204,7 +205,7 @@ def _receipt_answer(body: bytes) -> ReceiptAnswer:
     try:
         said = parse_json(body, allows_fractions=True)
         if not isinstance(said, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
     except ValueError as exc:
         raise FetchError(
             f"The answer to the receipt cannot be read ({exc}); something else than the Coordination Service answers "
@@ -218,17 +219,17 @@ def _message_of(body: bytes) -> str:
     try:
         return shown(str(parse_json(body, allows_fractions=True)["message"]))
     except (ValueError, KeyError, TypeError):
-        return "without saying why."
+        return "without a reason."
 
 
 def _check_is_gzip(answer: requests.Response) -> None:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind not in GZIP_TYPES:
-        hint = "; something else than the Coordination Service answers there, check url" if kind == "text/html" else ""
+        hint = "; this is not the Coordination Service; check url" if kind == "text/html" else ""
         raise FetchError(f"The service answered with {shown(kind) or 'no content type'} instead of a tarball{hint}.")
     encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise FetchError(f"The service answered with the content encoding {shown(encoding)}, which was not asked for.")
+        raise FetchError(f"The service answered with the content encoding {shown(encoding)}, which was not requested.")
 
 
 def make_client(settings: Settings) -> ServiceClient | None:

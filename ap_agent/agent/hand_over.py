@@ -53,7 +53,9 @@ class HandOver:
                 with as_owner_of(self.path.parent):
                     write_document(self.path, data)
             except OSError as exc:
-                raise StoreError(f"{self.path} cannot be written: {exc.strerror}. The limiter keeps its own.") from exc
+                raise StoreError(
+                    f"{self.path} cannot be written: {exc.strerror}. The limiter keeps its previous document."
+                ) from exc
         self._written = (bundle.name, _identity(self.path))
         return is_new
 

@@ -120,7 +120,7 @@ def read_health(run_dir: Path) -> dict[str, Any] | None:
         return None
     document = parse_json(data[:_MAX_HEALTH_BYTES], allows_fractions=True)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError("it is no health file of this agent")
+        raise ValueError("it is not a health file of this agent")
     return document
 
 
@@ -138,15 +138,15 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     links, service, cycle = health["links"], health["service"], health["last_cycle"]
     lines = [f"Agent          {_running_words(health, running, fresh)}; last report {ago(now - written)}"]
     if health["version"] is None:
-        lines.append("Configuration  none yet: nothing was handed over to the limiter")
+        lines.append("Configuration  none yet")
     else:
         limits = f", limits {health['limits_version']}" if health["limits_version"] is not None else ""
         lines.append(f"Configuration  {health['version']}{limits}")
     codes = {one["code"] for one in health["problems"]}
     if cycle is not None:
         seen = ago(now - datetime.fromisoformat(cycle["observed_at"]))
-        observed = f" ({links['observed']} only observed)" if links["observed"] else ""
-        silent = "; the limiter is silent" if SILENT in codes else ""
+        observed = f" ({links['observed']} observed)" if links["observed"] else ""
+        silent = "; the limiter does not answer" if SILENT in codes else ""
         words = f"{links['enforced']} of {links['total']} links enforced{observed}, read back {seen}{silent}"
         lines.append(f"Kernel         {words}")
     lines += _timed_words(health.get("timed_limits", {}), now)
@@ -154,7 +154,7 @@ def describe(health: Mapping[str, Any], *, running: bool, now: datetime) -> tupl
     if service["url"] is not None:
         lines.append(f"Trusted keys   {_keys_words(health.get('keys', []))}")
     lines += [f"Problem        {one['code']} ({one['subject']}): {one['message']}" for one in health["problems"]]
-    lines += [f"Not enforced   link {key}: {why}" for key, why in links["not_enforced"].items()]
+    lines += [f"Failed         link {key}: {why}" for key, why in links["not_enforced"].items()]
     enforced = cycle is not None and cycle["ok"] and not codes & (AGENT_CODES | {SILENT, "limits_removed"})
     delivered = not codes & (DELIVERY_CODES | {"receipt_failed"})
     return lines, enforced and running and fresh, delivered
@@ -165,7 +165,7 @@ def _timed_words(timed: Mapping[str, Any], now: datetime) -> list[str]:
         return []
     following = datetime.fromisoformat(timed["next_change_at"])
     return [
-        f"Timed limits   {timed['running']} running, {timed['upcoming']} to come; the next change is in "
+        f"Temporary      {timed['running']} running, {timed['upcoming']} scheduled; the next change is in "
         f"{duration_words(following - now)}, at {time_words(following)}"
     ]
 
@@ -176,15 +176,15 @@ def _keys_words(keys: Iterable[Mapping[str, str]]) -> str:
 
 def _running_words(health: Mapping[str, Any], running: bool, fresh: bool) -> str:
     if not running:
-        return "not running (the limits that it set stay in the kernel)"
-    return f"running (pid {health['pid']})" if fresh else f"running (pid {health['pid']}), but silent"
+        return "not running (the limits stay in the kernel)"
+    return f"running (pid {health['pid']})" if fresh else f"running (pid {health['pid']}), but not reporting"
 
 
 def _service_words(service: Mapping[str, Any], now: datetime) -> str:
     if service["url"] is None:
         return "none configured"
     if service["last_contact_at"] is None:
-        return f"{service['url']} has not answered yet"
+        return f"{service['url']} has not answered"
     seen = ago(now - datetime.fromisoformat(service["last_contact_at"]))
     failures = service["failures_in_a_row"]
     failed = f", then {failures} failed request{'s' if failures != 1 else ''}" if failures else ""

@@ -48,8 +48,8 @@ class Hold:
     def error(self) -> TrustError:
         return TrustError(
             f"The service offers configuration {self.offered}, which lacks {self.missing} of the {self.limited} "
-            "limited links in force. The limits stay. If this is intended, run `scionlab-bw-agent accept`; otherwise "
-            f"the agent takes it when the service has offered it for {HOLD_S // 60} min.",
+            f"limited links in force. The limits stay. If this is intended, run `scionlab-bw-agent accept`; the "
+            f"agent accepts it anyway when the service has offered it for {HOLD_S // 60} min.",
             code="links_vanished",
         )
 
@@ -58,7 +58,7 @@ def hold_of(document: object) -> Hold:
     """The inverse of `Hold.to_json`. Raises `ValueError`."""
     kinds = {"in_force": str, "offered": str, "missing": int, "limited": int, "since_s": int}
     if not isinstance(document, dict) or {key: type(value) for key, value in document.items()} != kinds:
-        raise ValueError("it is no hold")
+        raise ValueError("it is not a hold")
     return Hold(**document)
 
 

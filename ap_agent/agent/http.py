@@ -38,7 +38,7 @@ from ap_agent.common.errors import AgentError, FetchError
 _SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobody knows when in it the date was written
 _MAX_SKEW_MS = 2**31 - 1  # what a receipt can carry: 24 days
 _CHUNK_BYTES = 64 * 1024
-_MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour all the same
+_MAX_RETRY_AFTER_S = 3600.0  # a service that asks for more is asked again after an hour anyway
 
 # tcp(7). NAT boxes forget what was silent for 30 to 60 s, so the first probe comes well before. Whoever answers none
 # in USER_TIMEOUT, counted from what it said last, is gone: then the poll ends, not when its wait would be over.
@@ -149,7 +149,7 @@ class WebClient:
 
     def _overdue(self, allowed: Bounds) -> FetchError:
         if self._connections.is_closed:
-            return FetchError(f"The request to {self._url} was given up by this agent.")
+            return FetchError(f"The request to {self._url} was cancelled by this agent.")
         return FetchError(f"{self._url} did not finish its answer within {allowed.deadline_s:g} s.")
 
 
@@ -274,17 +274,17 @@ def error_of(answer: requests.Response, *, address: str, check: str) -> FetchErr
     if 300 <= status < 400 and status != 304:
         target = shown(answer.headers.get("Location", "nowhere"))
         return FetchError(
-            f"The service redirects ({status}) to {target}; redirects are not followed, because a secret would go "
-            "there. Set url to the service's real address.",
+            f"The service redirects ({status}) to {target}; redirects are not followed, because they would "
+            "receive the secret. Set url to the final URL of the service.",
             retryable=False,
         )
     if status >= 500 or status in {408, 429}:
         retry_after_s = parse_retry_after(answer.headers.get("Retry-After"), _parse_date(answer.headers.get("Date")))
         return FetchError(f"The service answered {status}; trying again later.", retry_after_s=retry_after_s)
     if status == 404:
-        return FetchError(f"The service has no such address (404): {address}. Check {check}.", retryable=False)
+        return FetchError(f"The service has no such URL (404): {address}. Check {check}.", retryable=False)
     return FetchError(
-        f"The service gave the answer {status}, which the host API v4 does not have here. Check url.", retryable=False
+        f"The service answered {status}, which is unexpected for the host API v4. Check url.", retryable=False
     )
 
 
@@ -328,8 +328,8 @@ def _network_error(exc: Exception, url: str, allowed: Bounds) -> FetchError:
         return FetchError(f"{url} did not accept a connection within {allowed.connect_timeout_s:g} s.")
     if isinstance(exc, requests.exceptions.Timeout | urllib3.exceptions.TimeoutError) or _has_cause(exc, TimeoutError):
         if any(isinstance(one, OSError) and one.errno == errno.ETIMEDOUT for one in _chain(exc)):
-            return FetchError(f"{url} does not answer the kernel's probes any longer; the connection is dead.")
-        return FetchError(f"{url} was silent for {allowed.read_timeout_s:g} s.")
+            return FetchError(f"{url} does not answer TCP keepalive probes; the connection is dead.")
+        return FetchError(f"{url} sent no data for {allowed.read_timeout_s:g} s.")
     if _has_cause(exc, urllib3.exceptions.IncompleteRead):
         return FetchError(f"{url} closed the connection before the end of its answer.")
     return FetchError(f"{url} cannot be reached: {_reason(exc)}.")

@@ -2,7 +2,7 @@
 
 The limiter writes its state when something changed and every `usage_interval_s`. A file that is missing, older than
 three of these intervals and 30 s, or whose writer is gone says nothing of now: `limiter_silent`. What it says is told
-all the same, with its own time.
+anyway, with its own time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from ap_agent.document.state import FILE_NAME, MAX_BYTES, LimiterState, parse_st
 SILENT = "limiter_silent"
 _INTERVALS, _GRACE_S = 3, 30.0
 _SLOWEST_S = 10.0  # its interval where usage is not sampled
-_REMEDY = (
-    "The limits that were set stay in the kernel. `systemctl start scionlab-bw-limiter`; its log says why it ended."
-)
+_REMEDY = "The limits stay in the kernel. Run `systemctl start scionlab-bw-limiter`; see its log for the cause."
 
 
 def state_path(settings: Settings) -> Path:
@@ -59,10 +57,12 @@ class LimiterView:
             return False
         except OSError as exc:
             code = "not_permitted" if isinstance(exc, PermissionError) else "state_unusable"
-            self._error = Problem(code, str(path), f"{path} cannot be read: {exc.strerror}. Let the agent read it.")
+            self._error = Problem(
+                code, str(path), f"{path} cannot be read: {exc.strerror}. Make it readable for the agent."
+            )
             return False
         except ValueError as exc:
-            text = f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, which writes it anew."
+            text = f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter to write it again."
             self._error = Problem("state_unusable", str(path), text)
             return False
         before, self.state, self._error = self.state, state, None
@@ -99,11 +99,11 @@ class LimiterView:
     def _silence(self) -> Problem | None:
         folder, state = self.settings.limiter_run_dir, self.state
         if state is None:
-            said = f"The limiter has written no state in {folder}, so nothing is known of the kernel."
+            said = f"The limiter has not written a state to {folder}, so the state of the kernel is not known."
         elif not state.is_running or holder(lock_path(folder, "limiter")) is None:
-            said = f"The limiter is not running; its last state is of {time_text(state.written_at)}."
+            said = f"The limiter is not running; its last state is from {time_text(state.written_at)}."
         elif self.silent_in_s() is None:
-            said = f"The limiter runs, but has written nothing since {time_text(state.written_at)}."
+            said = f"The limiter is running but has not updated its state since {time_text(state.written_at)}."
         else:
             return None
         return Problem(SILENT, "limiter", f"{said} {_REMEDY}")

@@ -66,7 +66,7 @@ class Values(Collector):
         self.writes = Counter("scionlab_bw_agent_kernel_writes", "Changes made in the kernel.", registry=self.registry)
         self.cycles = Counter(
             "scionlab_bw_agent_cycles",
-            "States of the limiter that were read, by what it said: ok, incomplete, failed.",
+            "States read from the limiter, by result: ok, incomplete, failed.",
             ["result"],
             registry=self.registry,
         )
@@ -74,7 +74,7 @@ class Values(Collector):
             self.cycles.labels(result)
         self.lag_seconds = Histogram(
             "scionlab_bw_agent_apply_lag_seconds",
-            "From the arrival of a new configuration to its limits read back from the kernel.",
+            "Time from a new configuration until its limits are read back from the kernel.",
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
         )
@@ -140,7 +140,7 @@ class Exporter:
         return self._next_file if self._agent.settings.metrics_file is not None else None
 
     def publish(self, now: float) -> None:
-        """What holds now, for the next scrape, and into the file if it is time."""
+        """The current values, for the next scrape, and into the file if it is time."""
         agent, usage = self._agent, self._usage
         bundle, newest = agent.configuration.bundle, usage.newest
         self.values.snapshot = Snapshot(
@@ -167,8 +167,8 @@ class Exporter:
             agent.extra.pop(_FILE, None)
         except OSError as exc:
             text = (
-                f"Metrics cannot be written to {path}: {exc.strerror}. Let the agent write there, or choose another "
-                "file."
+                f"Metrics cannot be written to {path}: {exc.strerror}. Make it writable for the agent, or choose "
+                "another file."
             )
             agent.extra[_FILE] = Problem("metrics_unavailable", str(path), text)
 
@@ -240,36 +240,34 @@ def _of_agent(snapshot: Snapshot) -> Iterator[Metric]:
     for name in ("enforced", "observed", "error"):
         states.add_metric([name], found[name])
     yield states
-    problems = GaugeMetricFamily("scionlab_bw_agent_problems", "What is wrong now, by code.", labels=["code"])
+    problems = GaugeMetricFamily("scionlab_bw_agent_problems", "Current problems, by code.", labels=["code"])
     for code, number in sorted(Tally(one.code for one in snapshot.problems).items()):
         problems.add_metric([code], number)
     yield problems
     order = state.order if state is not None else None
     if order is not None:
-        yield from _gauge("config_generation", "G of the configuration that is enforced.", order.generation)
-        yield from _gauge("config_version", "H of the configuration that is enforced.", order.config_version)
-        yield from _gauge("limits_version", "L of the configuration that is enforced.", order.limits_version)
-    contact = "When the service last gave a sensible answer, in Unix time."
+        yield from _gauge("config_generation", "Generation of the enforced configuration.", order.generation)
+        yield from _gauge("config_version", "Configuration version (H) that is enforced.", order.config_version)
+        yield from _gauge("limits_version", "Limits version (L) that is enforced.", order.limits_version)
+    contact = "Time of the last valid response of the service, in Unix time."
     yield from _gauge("service_last_contact_timestamp_seconds", contact, snapshot.last_contact_at)
-    yield from _gauge("service_failures", "Questions to the service that failed in a row.", snapshot.failures)
-    yield from _gauge("limiter_up", "1 while the limiter tells what the kernel has.", not snapshot.is_silent)
+    yield from _gauge("service_failures", "Consecutive failed requests to the service.", snapshot.failures)
+    yield from _gauge("limiter_up", "1 while the limiter reports the state of the kernel.", not snapshot.is_silent)
 
 
 def _of_usage(snapshot: Snapshot) -> Iterator[Metric]:
     samples = CounterMetricFamily(
-        "scionlab_bw_agent_usage_samples", "Samples of the limiter's counters, by how they went.", labels=["result"]
+        "scionlab_bw_agent_usage_samples", "Samples of the counters of the limiter, by result.", labels=["result"]
     )
     samples.add_metric(["ok"], snapshot.samples)
     samples.add_metric(["missed"], snapshot.missed_samples)
     yield samples
-    taken = "When the counters were read, in Unix time."
+    taken = "Time of the newest sample, in Unix time."
     yield from _gauge("usage_last_sample_timestamp_seconds", taken, snapshot.sampled_at)
-    yield from _gauge("usage_sample_seconds", "How long the newest sample took.", snapshot.sample_seconds)
-    yield from _gauge("usage_spool_bytes", "What is on the disk and the service does not have.", snapshot.spool_bytes)
-    yield from _gauge("usage_spool_batches", "Batches that wait to be sent.", snapshot.spool_batches)
-    uploads = CounterMetricFamily(
-        "scionlab_bw_agent_usage_uploads", "Batches offered to the service, by how that went.", labels=["result"]
-    )
+    yield from _gauge("usage_sample_seconds", "Duration of the newest sample.", snapshot.sample_seconds)
+    yield from _gauge("usage_spool_bytes", "Usage on disk that was not uploaded.", snapshot.spool_bytes)
+    yield from _gauge("usage_spool_batches", "Batches waiting to be uploaded.", snapshot.spool_batches)
+    uploads = CounterMetricFamily("scionlab_bw_agent_usage_uploads", "Uploaded batches, by result.", labels=["result"])
     for result, number in snapshot.uploads.items():
         uploads.add_metric([result], number)
     yield uploads
@@ -278,12 +276,14 @@ def _of_usage(snapshot: Snapshot) -> Iterator[Metric]:
 def _of_links(snapshot: Snapshot) -> Iterator[Metric]:
     """Counters are those of a segment: they begin again at 0 with another one, as Prometheus expects of counters."""
     labels = list(_PER_LINK)
-    limit = GaugeMetricFamily("scionlab_bw_link_limit_bits_per_second", "The rate in the kernel.", labels=labels)
-    size = CounterMetricFamily("scionlab_bw_link_bytes", "What passed, as the kernel charges it.", labels=labels)
-    packets = CounterMetricFamily("scionlab_bw_link_packets", "What passed.", labels=labels)
-    drops = CounterMetricFamily("scionlab_bw_link_drops", "Packets beyond the limit.", labels=labels)
-    refused = CounterMetricFamily("scionlab_bw_link_refused", "Of these, those refused in front.", labels=labels)
-    backlog = GaugeMetricFamily("scionlab_bw_link_backlog_bytes", "What waited in the queues.", labels=labels)
+    limit = GaugeMetricFamily("scionlab_bw_link_limit_bits_per_second", "Rate limit in the kernel.", labels=labels)
+    size = CounterMetricFamily("scionlab_bw_link_bytes", "Passed bytes, as charged by the kernel.", labels=labels)
+    packets = CounterMetricFamily("scionlab_bw_link_packets", "Passed packets.", labels=labels)
+    drops = CounterMetricFamily("scionlab_bw_link_drops", "Packets above the limit.", labels=labels)
+    refused = CounterMetricFamily(
+        "scionlab_bw_link_refused", "Packets above the limit that were dropped before the queue.", labels=labels
+    )
+    backlog = GaugeMetricFamily("scionlab_bw_link_backlog_bytes", "Queue backlog.", labels=labels)
     state = snapshot.state
     for number, one in sorted(state.links.items() if state is not None else ()):
         link = snapshot.links.get(number)

@@ -82,9 +82,8 @@ def missing_enrolment(settings: Settings, trust: Trust, *, has_bundle: bool) -> 
     return Problem(
         "not_enrolled",
         trust.host_id or "",
-        "This host was enrolled, and has no credentials now that can be used: the limits stay, and nobody is asked for "
-        "newer ones. Enrol it again (`scionlab-bw-agent enrol URL`); if it shall have no service any longer, delete "
-        "trust.json.",
+        "This host was enrolled but has no usable credentials: the limits stay, and no newer ones are fetched. "
+        "Enrol it again (`scionlab-bw-agent enrol URL`); if it should no longer use a service, delete trust.json.",
     )
 
 
@@ -96,13 +95,13 @@ def key_problem(settings: Settings, trust: Trust, now: datetime) -> Problem | No
     when = f"The last key of the service that this host trusts, {last.key_id}, "
     if now >= last.not_after:
         text = (
-            f"{when}expired at {time_text(last.not_after)}: nothing new is taken. Correct this host's clock if it is "
-            "wrong; else enrol this host again."
+            f"{when}expired at {time_text(last.not_after)}: no new configuration is accepted. Correct the clock "
+            "of this host if it is wrong; otherwise enrol this host again."
         )
     else:
         text = (
-            f"{when}expires at {time_text(last.not_after)}. The service must make its next key before "
-            "(`manage.py signing_key rotate`); then this host follows by itself."
+            f"{when}expires at {time_text(last.not_after)}. The service must create its next key before "
+            "(`manage.py signing_key rotate`); this host then follows automatically."
         )
     return Problem("key_expires_soon", settings.url, text)
 
@@ -116,7 +115,7 @@ def contained(found: dict[str, Problem], logger: Logger, step: str) -> Iterator[
         found.pop(key, None)
     except Exception as exc:
         logger.exception("agent.bug", step=step)
-        text = f"{type(exc).__name__}: {exc}. This is a bug of the agent; the log has its traceback."
+        text = f"{type(exc).__name__}: {exc}. This is a bug in the agent; see the log for the traceback."
         if isinstance(exc, MemoryError):
-            text = "No memory is left for the agent. Free some, or raise the limit of its unit."
+            text = "The agent is out of memory. Free some, or raise the limit of its unit."
         found[key] = Problem("internal_error", f"agent: {step}", text)

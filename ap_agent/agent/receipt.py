@@ -138,8 +138,8 @@ def sending(client: Client, receipt: Receipt) -> Callable[[], ReceiptAnswer]:
 def _not_stored(receipt: Receipt) -> AgentError:
     return AgentError(
         f"The service did not store the receipt of {receipt.document['observed_at']}, because it has a newer one of "
-        "this host. If this host's clock was set back, correct it; if another host uses these credentials, enrol that "
-        "one with a token of its own.",
+        "this host. If this host's clock was set back, correct it; if another host uses these credentials, enrol "
+        "that host with its own token.",
         retryable=True,
     )
 

@@ -35,7 +35,7 @@ def run(
     broken: SettingsError | None = None,
 ) -> None:
     """Until SIGTERM. `load` reads the settings again; `broken` says why the credentials cannot be used, if they cannot:
-    then what is stored is handed over all the same, and where nothing is, it is raised. Raises `AgentError`."""
+    then what is stored is handed over anyway, and where nothing is, it is raised. Raises `AgentError`."""
     check_places(settings)
 
     def reload() -> tuple[Settings, Client | None]:
@@ -127,7 +127,7 @@ def check_places(settings: Settings) -> None:
         return
     if path == health_path(settings.run_dir) or path.is_relative_to(settings.state_dir):
         raise SettingsError(
-            f"metrics_file = {path} is a place that the agent needs for something else. Name another file.",
+            f"metrics_file = {path} is used by the agent for another purpose. Choose another file.",
             key="metrics_file",
         )
     remedy = "Name a file of its own, for example /run/scionlab-bw-agent/metrics.prom"
@@ -146,7 +146,7 @@ def _refuse_foreign(path: Path, key: str, mark: bytes, remedy: str) -> None:
         raise SettingsError(f"{key}: {path} cannot be used: {exc.strerror}. {remedy}.", key=key) from exc
     if data and mark not in data:
         raise SettingsError(
-            f"{key}: {path} was not written by the agent, and would be overwritten. {remedy}, or delete that file if "
-            "nobody needs it.",
+            f"{key}: {path} was not written by the agent and would be overwritten. {remedy}, or delete that file "
+            "if it is not needed.",
             key=key,
         )

@@ -37,7 +37,7 @@ def load_settings(
 def _with_secret(settings: Settings) -> Settings:
     if settings.host_secret is not None and settings.host_secret_file is not None:
         raise SettingsError(
-            "Both host_secret and host_secret_file are set; which one counts is not known. Remove one.",
+            "Both host_secret and host_secret_file are set; which is ambiguous. Remove one.",
             key="host_secret_file",
         )
     if settings.host_secret_file is not None:
@@ -49,7 +49,7 @@ def _check_together(settings: Settings) -> None:
     _check_metrics(settings)
     if settings.allow_unsigned and settings.service_keys:
         raise SettingsError(
-            "allow_unsigned = true, but keys of the service are pinned: it signs. Remove allow_unsigned.",
+            "allow_unsigned = true, but keys of the service are pinned. Remove allow_unsigned.",
             key="allow_unsigned",
         )
     if settings.url is None:
@@ -70,8 +70,8 @@ def _check_metrics(settings: Settings) -> None:
     address, _ = settings.metrics_listen
     if not ipaddress.ip_address(address).is_loopback:
         raise SettingsError(
-            f"metrics_listen has the address {address}, where other machines can read which ASes are attached and what "
-            "they send. Listen on 127.0.0.1, or set allow_remote_metrics = true if a firewall stands in front.",
+            f"metrics_listen has the address {address}, which exposes the attached ASes and their traffic to "
+            "other machines. Listen on 127.0.0.1, or set allow_remote_metrics = true if a firewall stands in front.",
             key="metrics_listen",
         )
 
@@ -87,7 +87,7 @@ def _read_secret(path: Path) -> str:
         ) from exc
     if mode & 0o007:
         raise SettingsError(
-            f"host_secret_file = {path}: everybody may read it (mode {mode:04o}); run `chmod o-rwx {path}`.",
+            f"host_secret_file = {path}: all users can read it (mode {mode:04o}); run `chmod o-rwx {path}`.",
             key="host_secret_file",
         )
     try:

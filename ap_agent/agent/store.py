@@ -100,7 +100,7 @@ class Store:
                 self._switch(bundle.name)
             except OSError as exc:
                 text = f"The bundle {bundle.version} cannot be stored in {self.folder}: {_said(exc)}."
-                raise StoreError(f"{text} The former one stays.") from exc
+                raise StoreError(f"{text} The previous one is kept.") from exc
             with contextlib.suppress(OSError):  # what cannot be pruned now is pruned tomorrow; the bundle is stored
                 self._prune(bundle.name)
 
@@ -122,16 +122,16 @@ class Store:
         if foreign and not self._is_marked():
             shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
             raise StoreError(
-                f"state_dir = {self.folder} holds what is not the agent's ({shown}). Choose a folder that does not "
-                "exist yet; the agent makes it.",
+                f"state_dir = {self.folder} contains files of other programs ({shown}). Choose a folder that does "
+                "not exist; the agent creates it.",
                 retryable=False,
             )
         mode = stat.S_IMODE(self.folder.stat().st_mode)
         if not names and mode & ~_MODE:
             raise StoreError(
-                f"state_dir = {self.folder} is empty and open to other users (mode {mode:04o}), so it may be "
-                f"somebody's. If it is the agent's, run `chmod 750 {self.folder}`; else choose a folder that does not "
-                "exist yet.",
+                f"state_dir = {self.folder} is empty and open to other users (mode {mode:04o}), so it may belong "
+                f"to another program. If it belongs to the agent, run `chmod 750 {self.folder}`; otherwise choose "
+                "a folder that does not exist.",
                 retryable=False,
             )
 
@@ -281,7 +281,7 @@ def _read_tree(folder: Path) -> dict[str, bytes]:
 def _files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise BundleError(f'"{path.name}" is no plain file.', code="member_kind")
+            raise BundleError(f'"{path.name}" is not a regular file.', code="member_kind")
         if path.is_file():
             yield path
 

@@ -170,9 +170,9 @@ class Usage:
     def _note_dropped(self, batches: int) -> None:
         where = str(self.settings.state_dir / FILE_NAME)
         text = (
-            f"{batches} batches of usage in {where} were given up: they waited for more than {KEPT_MS // 86_400_000} "
-            f"days, there were more than {MAX_BYTES >> 20} MiB, or the disk is full. The sums stay right, but for the "
-            "times when they were counted."
+            f"{batches} batches of usage in {where} were discarded: they waited for more than {KEPT_MS // 86_400_000} "
+            f"days, there were more than {MAX_BYTES >> 20} MiB, or the disk is full. The totals stay correct; the "
+            "times within them are lost."
         )
         self._log.warning("usage.dropped", batches=batches, spool=where)
         self._tell_for_a_while(_DROPPED, Problem("usage_dropped", where, text))
@@ -233,7 +233,7 @@ class Usage:
             self._failed(outcome)
             return
         if isinstance(outcome, Exception) and not isinstance(outcome, UsageUnknownError):
-            bug = AgentError("The agent has a bug; the log has its traceback.")
+            bug = AgentError("This is a bug in the agent; see the log for the traceback.")
             error = outcome if isinstance(outcome, AgentError) else bug
             self.failed += 1
             self._next_upload = now + self._backoff.end(Pulled("none", error), now)

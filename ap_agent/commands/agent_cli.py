@@ -36,19 +36,19 @@ from ap_agent.usage.table import read_report, table
 from bandwidth_config import LinkInfo
 
 COMMANDS = {
-    "run": "run as a daemon: follow the service, hand over what it says, report what the limiter does",
-    "once": "one cycle: ask the service, hand over, wait for the limiter, tell the service",
-    "show": "print the limit, the traffic and the drops of each link and direction, as the limiter says",
-    "usage": "print what each link used lately, against its limit",
+    "run": "run as a daemon: follow the service, hand its configuration to the limiter, report the result",
+    "once": "run one cycle: fetch, hand over to the limiter, wait for it, report",
+    "show": "print the limit, the traffic and the drops of each link and direction, as reported by the limiter",
+    "usage": "print the recent traffic of each link and its limit",
     "status": "show the status of the running agent",
-    "tell": "send the service one report of what the limiter said last, within 5 s or not at all",
-    "enrol": "fetch this host's credentials with a one-time token, which is asked for (or read from stdin)",
-    "accept": "take the configuration that is held back because links vanished; also while the agent runs",
-    "accept-older": "take the given version once, although a newer one is installed; also while the agent runs",
+    "tell": "send one report of the last state of the limiter to the service, within 5 s or not at all",
+    "enrol": "fetch the credentials of this host with a one-time token (prompted for, or read from stdin)",
+    "accept": "accept the configuration that is held back because links vanished; also while the agent runs",
+    "accept-older": "accept the given version once, although a newer one is installed; also while the agent runs",
 }
 _MAX_TOKEN_CHARS = 1024
 _LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too
-_RELOAD = "`systemctl reload scionlab-bw-agent` asks at once"
+_RELOAD = "`systemctl reload scionlab-bw-agent` fetches immediately"
 
 
 def main(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
@@ -63,18 +63,18 @@ def parser() -> argparse.ArgumentParser:
     whole, each = parser_of(
         "scionlab-bw-agent",
         "Follows the Coordination Service for a SCIONLab attachment point: hands its bandwidth limits\n"
-        "to scionlab-bw-limiter, which sets them in the kernel, and reports what the kernel has.",
+        "to scionlab-bw-limiter, which sets them in the kernel, and reports the state of the kernel.",
         COMMANDS,
     )
     for name in ("show", "usage", "status"):
-        each[name].add_argument("--json", action="store_true", help="for programs")
-    each["show"].add_argument("-v", "--verbose", action="store_true", help="the parts of the drops, and packets")
-    each["enrol"].add_argument("url", metavar="URL", help="address of the Coordination Service")
-    each["enrol"].add_argument("--replace", action="store_true", help="replace the credentials that are there")
+        each[name].add_argument("--json", action="store_true", help="print JSON")
+    each["show"].add_argument("-v", "--verbose", action="store_true", help="also print packets and the kinds of drops")
+    each["enrol"].add_argument("url", metavar="URL", help="URL of the Coordination Service")
+    each["enrol"].add_argument("--replace", action="store_true", help="replace existing credentials")
     each["enrol"].add_argument(
         "--credentials", type=Path, metavar="FILE", help=f"where to write them (default {DEFAULT_CREDENTIALS})"
     )
-    each["accept-older"].add_argument("version", metavar="G.H", help="the version that the problem names, like 1.18")
+    each["accept-older"].add_argument("version", metavar="G.H", help="the version named in the problem, like 1.18")
     return whole
 
 
@@ -112,7 +112,7 @@ def _ask_for_token() -> str:
     """Never an argument: those are in the list of processes and in the shell's history."""
     if sys.stdin.isatty():
         try:
-            return getpass.getpass("Enrolment token (from the host's page in the admin; not shown): ")
+            return getpass.getpass("Enrolment token (from the host's page in the admin; input is hidden): ")
         except EOFError:
             return ""
     return sys.stdin.readline(_MAX_TOKEN_CHARS)
@@ -124,12 +124,12 @@ def _accept(settings: Settings, _given: argparse.Namespace) -> Outcome:
     bundle, hold = store.load(host_id=settings.host_id), store.load_hold()
     newest = _trust(settings, store).newest
     if bundle is None or newest is None or hold is None or hold.in_force != bundle.name:
-        return Outcome(NOT_DONE, err="There is nothing to accept: no configuration is held back here.")
+        return Outcome(NOT_DONE, err="Nothing to accept: no configuration is held back.")
     _save_acceptance(settings.state_dir, Acceptance(hold.offered, newest))
     return Outcome(
         OK,
-        f"Configuration {hold.offered}, which lacks {hold.missing} of the {hold.limited} limited links in force, will "
-        f"be taken when the service offers it next (within {settings.backoff_max_s:g} s; {_RELOAD}).",
+        f"Configuration {hold.offered}, which lacks {hold.missing} of the {hold.limited} limited links in force, "
+        f"will be accepted when the service offers it next (within {settings.backoff_max_s:g} s; {_RELOAD}).",
     )
 
 
@@ -138,20 +138,22 @@ def _accept_older(settings: Settings, given: argparse.Namespace) -> Outcome:
     version = given.version
     match = re.fullmatch(r"([0-9]{1,18})\.([0-9]{1,18})", version, flags=re.ASCII)
     if match is None:
-        raise SettingsError(f'"{version}" is no version; write it as the problem shows it, for example 1.18.', key="")
+        raise SettingsError(
+            f'"{version}" is not a version; write it as shown in the problem, for example 1.18.', key=""
+        )
     newest = _trust(settings, Store(settings.state_dir)).newest
     limiters = _stored_trust(settings.limiter_state_dir)
     # With the same G.H it may be the limits that are older, and only the bundle will tell.
     if newest is None or (int(match[1]), int(match[2])) > newest[:2]:
         installed = f"{newest} is installed here" if newest is not None else "no configuration is installed here"
-        return Outcome(NOT_DONE, err=f"Nothing to accept: {installed}, so {version} would be taken anyway.")
+        return Outcome(NOT_DONE, err=f"Nothing to accept: {installed}, so {version} is accepted anyway.")
     version = f"{int(match[1])}.{int(match[2])}"
     _save_acceptance(settings.state_dir, Acceptance(version, newest))
     if limiters is not None and limiters.newest is not None:
         _save_acceptance(settings.limiter_state_dir, Acceptance(version, limiters.newest))
     return Outcome(
         OK,
-        f"Configuration {version} will be taken once, in place of {newest}, when the service offers it next (at the "
+        f"Configuration {version} will be accepted once, in place of {newest}, when the service offers it next (at the "
         f"latest in {settings.backoff_max_s:g} s; {_RELOAD}).",
     )
 
@@ -197,10 +199,13 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
             agent.hang_up()
     problems = agent.problems
     if bundle is None:
-        lines = [*problem_lines(problems), "There is no configuration to hand over; nothing was changed."]
+        lines = [*problem_lines(problems), "No configuration to hand over; nothing was changed."]
         return Outcome(NOT_DONE, err="\n".join(lines))
     if not heard:
-        said = f"The limiter has not answered within {_LIMITER_ANSWERS_S:g} s; configuration {bundle.version} is there."
+        said = (
+            f"The limiter has not answered within {_LIMITER_ANSWERS_S:g} s; configuration {bundle.version} was "
+            "handed over."
+        )
         return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), said]))
     shown = show(settings, _stored_links(settings))
     code = shown.exit_code
@@ -213,11 +218,11 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
 def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
     """Send one receipt of what the limiter said last, within seconds or not at all: after `reset`, and at a removal."""
     if settings.url is None:
-        return Outcome(OK, "There is no service to tell.")
+        return Outcome(OK, "No service is configured.")
     untold = tell(settings, make_client, get_logger())
     if untold is not None:
-        return Outcome(NOT_DONE, err=f"The service was not told: {untold}")
-    return Outcome(OK, "The service was told what the limiter says.")
+        return Outcome(NOT_DONE, err=f"The report was not sent: {untold}")
+    return Outcome(OK, "The report was sent.")
 
 
 # --- commands that only look ----------------------------------------------------------------------------------------
@@ -241,7 +246,7 @@ def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:
     """What each link used lately, as the running agent last counted it."""
     report = read_report(settings.state_dir / SPOOL)
     if report is None:
-        text = f"Nothing was counted yet: there is no sample in {settings.state_dir} (the agent must run, with links)."
+        text = f"No traffic sample yet in {settings.state_dir} (the agent must be running, with links)."
         return Outcome(NOT_DONE, err=text)
     if given.json:
         return Outcome(OK, json.dumps(report.to_json(), indent=1))
@@ -263,7 +268,7 @@ def _status(settings: Settings, given: argparse.Namespace) -> Outcome:
         why = exc.strerror if isinstance(exc, OSError) else exc
         return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {why}.")
     except (KeyError, TypeError):
-        text = "it is no health file of this agent"
+        text = "it is not a health file of this agent"
         return Outcome(NOT_DONE, err=f"The health file in {settings.run_dir} cannot be used: {text}.")
     code = NOT_DONE if not enforced else OK if delivered else NOTHING_NEW
     if given.json:

@@ -66,18 +66,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("-l", dest="enforce", action="store_true", help="enforce the limits of link_info.json")
-    what.add_argument("-r", dest="reset", action="store_true", help="remove everything that we set")
-    what.add_argument("-s", dest="show", action="store_true", help="show what the kernel has now")
+    what.add_argument("-r", dest="reset", action="store_true", help="remove all limits")
+    what.add_argument("-s", dest="show", action="store_true", help="show the limits in the kernel")
     parser.add_argument(
         "-b",
         metavar="KBPS",
-        help="store the bandwidth that all traffic of no link shares, in kbit/s (implies unmatched = default)",
+        help="store the bandwidth shared by all traffic that belongs to no link, in kbit/s (implies unmatched = "
+        "default)",
     )
     parser.add_argument(
         "-p",
         metavar="FILE",
         type=Path,
-        help=f"store the path of link_info.json (default: what the agent handed over, else {STOCK_LINK_INFO})",
+        help=f"store the path of link_info.json (default: the document of the agent, else {STOCK_LINK_INFO})",
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="the configuration file")
     return parser
@@ -107,12 +108,12 @@ def _store(given: argparse.Namespace, settings: Settings, default_kbit: int | No
     if given.p is not None:
         limiter.source_of_file(given.p)  # a path that cannot be used is not worth keeping
         choice = replace(choice, link_info=given.p.absolute())
-        said.append(f"Stored: link_info.json is read from {choice.link_info}.")
+        said.append(f"Stored: link_info.json will be read from {choice.link_info}.")
     if default_kbit is not None:
         choice = replace(choice, default_bandwidth_kbit=default_kbit)
         said.append(
-            f"Stored: all traffic that belongs to no link shares {format_kbit(default_kbit)} in each direction (this "
-            f"wins over the configuration file; to undo it, delete {settings.limiter_state_dir / FILE_NAME})."
+            f"Stored: all traffic that belongs to no link shares {format_kbit(default_kbit)} in each direction "
+            f"(this overrides the configuration file; to undo it, delete {settings.limiter_state_dir / FILE_NAME})."
         )
     if said:
         save_choice(settings.limiter_state_dir, choice)
@@ -129,7 +130,7 @@ def _without_lock(
     """-s, and -b or -p alone: nothing that touches the kernel."""
     _store(given, settings, default_kbit)
     if not given.show:
-        print(f"In force from the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
+        print(f"Takes effect with the next `{_COMMAND} -l`, or after `systemctl reload {unit_of('limiter')}`.")
         return OK
     source: limiter.Source | None = None
     with contextlib.suppress(AgentError):  # it limits without that file as well, and has no names for its links then

@@ -42,17 +42,17 @@ from ap_agent.limiter.documents import Documents
 from bandwidth_config import LinkInfoError, parse_link_info
 
 COMMANDS = {
-    "run": "run as a daemon: enforce the document that was accepted last, then follow what the agent hands over",
-    "plan": "print what `once` would change, and touch nothing",
-    "once": "enforce what the agent handed over, once; with --link-info FILE enforce that file, without an agent",
+    "run": "run as a daemon: enforce the last accepted document, then follow the agent",
+    "plan": "print what `once` would change, without changing it",
+    "once": "enforce the last document of the agent once; with --link-info FILE enforce that file, without an agent",
     "show": "print the limit, the traffic and the drops of each link and direction",
-    "reset": "remove all limits from the kernel; what is stored stays",
-    "selftest": "measure in throw-away networks whether this kernel keeps limits; touches nothing of this host",
+    "reset": "remove all limits from the kernel; stored documents are kept",
+    "selftest": "test in temporary network namespaces whether this kernel enforces limits; does not touch this host",
 }
 OPERATOR = "The operator of this host removed the limits."
 NOTHING_TO_ENFORCE = (
-    "There is no configuration to enforce: the agent has handed none over (`scionlab-bw-agent status` says why). Give "
-    "--link-info FILE to take the links from a file."
+    "No configuration to enforce: the agent has not handed one over (see `scionlab-bw-agent status`). Use "
+    "--link-info FILE to read the links from a file."
 )
 _MAX_LINK_INFO_BYTES = 16 * 1024 * 1024
 _STATUS = Path("/proc/self/status")
@@ -78,13 +78,15 @@ def parser() -> argparse.ArgumentParser:
         COMMANDS,
     )
     for name in ("plan", "once"):
-        each[name].add_argument("--link-info", type=Path, metavar="FILE", help="take the links from this file")
+        each[name].add_argument("--link-info", type=Path, metavar="FILE", help="read the links from this file")
     for name in ("plan", "once", "show", "selftest"):
-        each[name].add_argument("--json", action="store_true", help="for programs")
+        each[name].add_argument("--json", action="store_true", help="print JSON")
     for name in ("plan", "once", "reset"):
-        each[name].add_argument("-v", "--verbose", action="store_true", help="each operation, and each unchanged link")
-    each["show"].add_argument("-v", "--verbose", action="store_true", help="the parts of the drops, and packets")
-    each["reset"].add_argument("--reason", metavar="TEXT", help="what the service is told as the reason")
+        each[name].add_argument(
+            "-v", "--verbose", action="store_true", help="also print each operation and each unchanged link"
+        )
+    each["show"].add_argument("-v", "--verbose", action="store_true", help="also print packets and the kinds of drops")
+    each["reset"].add_argument("--reason", metavar="TEXT", help="the reason, reported to the service")
     return whole
 
 
@@ -259,7 +261,7 @@ def reset_locked(settings: Settings, engine: Engine, *, reason: str = OPERATOR, 
     """Remove everything of ours from the kernel and say so in the state file; what is stored stays. For a caller who
     holds the lock."""
     state, done = oneshot.reset(settings, engine, reason, datetime.now(UTC))
-    lines = ["There was nothing of ours in the kernel."]
+    lines = ["No objects of the limiter in the kernel."]
     if not done.plan.is_empty:
         lines = tables.plan_lines(done, {}, datetime.now(UTC), is_done=True, is_observe_only=False, verbose=verbose)
     return Outcome(OK if state.is_ok else NOT_DONE, "\n".join(lines), "\n".join(problem_lines(state.problems)))

@@ -27,7 +27,7 @@ def show(
     state = read_state(settings.limiter_run_dir)
     if state is None:
         missing = f"there is no state.json in {settings.limiter_run_dir}"
-        text = f"The limiter has written nothing since the boot: {missing}. Start scionlab-bw-limiter."
+        text = f"The limiter has not written a state since boot: {missing}. Start scionlab-bw-limiter."
         return Outcome(NOT_DONE, err=text)
     is_running = state.is_running and holder(lock_path(settings.limiter_run_dir, "limiter")) is not None
     if not is_running:

@@ -43,23 +43,23 @@ def plan_lines(
     if shown:
         headings = ("LINK", "USER AS", "REMOTE ADDRESS", "LIMIT BEFORE" if is_done else "LIMIT NOW", "THEN", "ACTION")
         lines.append(table(headings, shown, right=frozenset({"LINK"})))
-        lines.append("A limit is that of each direction, or: to the user AS / from it.")
+        lines.append("Limits apply per direction, or: to the user AS / from it.")
     if is_short:
-        lines.append(f"{len(unchanged)} {'more ' if shown else ''}links stay as they are (-v lists them).")
+        lines.append(f"{len(unchanged)} {'more ' if shown else ''}links unchanged (-v lists them).")
     if not rows:
-        lines.append("There are no limited links, neither in the configuration nor in the kernel.")
+        lines.append("No limited links in the configuration or in the kernel.")
     if is_observe_only:
-        lines.append("Observe only: everything is measured, nothing is refused.")
+        lines.append("Observe only: all links are measured, none is limited.")
     return [*lines, "", *_device_lines(done, is_done=is_done, verbose=verbose)]
 
 
 def _device_lines(done: Outcome, *, is_done: bool, verbose: bool) -> list[str]:
     many = len(done.plan.operations)
     if not many:
-        return ["Nothing had to change in the kernel." if is_done else "Nothing would change in the kernel."]
+        return ["The kernel was up to date." if is_done else "The kernel is up to date."]
     lines = [f"{one.name}: {one.what}" for one in done.plan.devices]
     what = f"{many} operation{'s' if many > 1 else ''} in the kernel"
-    lines.append(f"{what}{'' if verbose else ' (-v lists them)'}; touches no foreign object.")
+    lines.append(f"{what}{'' if verbose else ' (-v lists them)'}; no foreign object is touched.")
     return lines + ([f"  {one}" for one in done.plan.operations] if verbose else [])
 
 
@@ -114,7 +114,7 @@ def _action(change: LinkChange, *, is_observed: bool) -> str:
 def _who(number: int, links: Mapping[int, LinkInfo]) -> tuple[str, str]:
     link = links.get(number)
     if link is None:
-        return ("traffic of no link", "any") if number == 0 else ("-", "-")
+        return ("other traffic", "any") if number == 0 else ("-", "-")
     return (link.isd_as or "-", remote_of(link))
 
 
@@ -124,11 +124,11 @@ def _who(number: int, links: Mapping[int, LinkInfo]) -> tuple[str, str]:
 def age_lines(state: LimiterState, now: datetime, *, is_running: bool, fresh_for_s: float) -> tuple[list[str], bool]:
     """How old the state is, in words, and whether what it says may be taken for what is so now."""
     age = now - state.written_at
-    said = f"Counted {ago(age)}; the limits were read back from the kernel {ago(now - state.observed_at)}"
+    said = f"Counters read {ago(age)}; limits read back from the kernel {ago(now - state.observed_at)}"
     if not is_running:
         return [f"{said}. The limiter is not running; the limits that it set stay in the kernel."], False
     if age > timedelta(seconds=fresh_for_s):
-        return [f"OLD: {said}. The limiter runs and has written nothing since."], False
+        return [f"STALE: {said}. The limiter is running but has not updated the state since."], False
     return [f"{said}."], True
 
 
@@ -141,22 +141,22 @@ def state_lines(state: LimiterState, links: Mapping[int, LinkInfo], *, verbose: 
         who = (str(number), *_who(number, links), _state_words(one))
         rows.append((*who, "to the user AS", *_direction(one.to_user, verbose=verbose)))
         rows.append((*[""] * len(who), "from the user AS", *_direction(one.from_user, verbose=verbose)))
-    lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["There are no limited links."]
+    lines = [table((*heading, "HEARTBEATS"), rows, right=_STATE_RIGHT)] if rows else ["No limited links."]
     if any(one.state == "observed" for one in state.links.values()):
-        lines.append("DROPS of an observed link have passed: with its limit they would not.")
+        lines.append("DROPS of an observed link counts packets that passed and that its limit would have dropped.")
     if state.total is not None:
         have = [format_kbit(one) if one is not None else "none" for one in state.total[1:]]
         wanted = format_kbit(state.total.wanted_kbit)
-        lines.append(f"All links together: {wanted} wanted; in force: {have[0]} to the users, {have[1]} from them.")
+        lines.append(f"All links together: {wanted} requested; enforced: {have[0]} to the users, {have[1]} from them.")
     if state.unmatched is not None:
         for words, direction in zip(("to", "from"), state.unmatched, strict=True):
-            lines.append(f"Traffic of no link, {words} them: {_unmatched_words(direction)}")
+            lines.append(f"Traffic that belongs to no link, {words} them: {_unmatched_words(direction)}")
     if state.is_observe_only:
-        lines.append("Observe only: everything is measured, nothing is refused.")
+        lines.append("Observe only: all links are measured, none is limited.")
     if state.next_step_at is not None:
         lines.append(f"The next temporary limit begins, steps or ends at {time_words(state.next_step_at)}.")
     if state.devices:
-        lines.append(f"Packets are looked at on {', '.join(state.devices)}.")
+        lines.append(f"Packets are classified on {', '.join(state.devices)}.")
     return lines
 
 
@@ -184,7 +184,7 @@ def _direction(one: DirectionState | None, *, verbose: bool) -> tuple[str, ...]:
 
 def _unmatched_words(one: DirectionState | None) -> str:
     if one is None:
-        return "nothing in the kernel"
+        return "not in the kernel"
     return (
         f"{limit_words(one.rate_kbit)}, {format_number(one.counters.passed_bytes)} B passed, "
         f"{format_number(one.drops)} packets dropped"

@@ -79,9 +79,9 @@ def read_credentials(path: Path) -> Credentials:
         raise _refused(f"{path} cannot be read: {exc.strerror}. Run as root, or enrol this host again.") from exc
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o007:
-        raise _refused(f"{path}: everybody may read it (mode {mode:04o}); run `chmod 600 {path}`.")
+        raise _refused(f"{path}: all users can read it (mode {mode:04o}); run `chmod 600 {path}`.")
     if mode & 0o020:
-        raise _refused(f"{path}: its group may write other keys into it (mode {mode:04o}); run `chmod 600 {path}`.")
+        raise _refused(f"{path}: its group can write to it (mode {mode:04o}); run `chmod 600 {path}`.")
     if found.st_uid not in {0, os.geteuid()}:
         raise _refused(f"{path} belongs to user {found.st_uid}, who could replace it; run `chown root {path}`.")
     try:
@@ -99,7 +99,7 @@ def _parse(data: bytes) -> Credentials:
         raise ValueError(f"it is larger than {_MAX_FILE_BYTES} bytes")
     document = parse_json(data)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ValueError(f"it is no credentials file of schema {SCHEMA}")
+        raise ValueError(f"it is not a credentials file of schema {SCHEMA}")
     return parse_credentials(document, check_url(document.get("url")))
 
 
@@ -135,9 +135,9 @@ def check_secret(value: object) -> str:
 def check_url(value: object) -> str:
     """The address without a slash at its end. Raises `ValueError` with the remedy."""
     if not isinstance(value, str) or not value:
-        raise ValueError("write a text in quotes")
+        raise ValueError("write a string in quotes")
     text = value.rstrip("/")
-    remedy = "write the address of the Coordination Service, for example https://www.scionlab.org"
+    remedy = "write the URL of the Coordination Service, for example https://www.scionlab.org"
     try:
         parts = urlsplit(text)
         _ = parts.port  # raises ValueError where it is no number
@@ -146,7 +146,7 @@ def check_url(value: object) -> str:
     if parts.scheme not in {"https", "http"} or not parts.hostname or re.search(r"[\s\x00-\x1f]", text):
         raise ValueError(remedy)
     if "@" in parts.netloc:
-        raise ValueError("leave user and password out of it; they are host_id and host_secret")
+        raise ValueError("omit user and password; use host_id and host_secret")
     if parts.query or parts.fragment or text.endswith(("?", "#")):
         raise ValueError(f"{remedy}, without ? and #")
     return text

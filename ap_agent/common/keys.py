@@ -42,13 +42,13 @@ def parse_keys(listed: object) -> tuple[TrustedKey, ...]:
         raise ValueError(f'"keys" are missing, or not a list of 1 to {MAX_KEYS}')
     keys = [_key(one) for one in listed]
     if len({one.key_id for one in keys}) != len(keys):
-        raise ValueError('"keys" hold one twice')
+        raise ValueError('"keys" contain a duplicate')
     return tuple(sorted(keys, key=lambda one: one.key_id))
 
 
 def _key(entry: object) -> TrustedKey:
     if not isinstance(entry, dict):
-        raise ValueError('"keys" hold something that is none')
+        raise ValueError('"keys" contain an invalid entry')
     public_key = decoded(entry.get("public_key"), _PUBLIC_KEY_BYTES)
     if public_key is None:
         raise ValueError(f'"keys" hold a public_key that is not the base64 of {_PUBLIC_KEY_BYTES} bytes')
@@ -61,11 +61,11 @@ def _key(entry: object) -> TrustedKey:
 def parse_time(text: object) -> datetime:
     """`2028-11-21T00:00:00Z`. Raises `ValueError` with the reason."""
     if not isinstance(text, str) or not _TIME.fullmatch(text):
-        raise ValueError("a not_after is no time of the form 2028-11-21T00:00:00Z")
+        raise ValueError("a not_after is not a time of the form 2028-11-21T00:00:00Z")
     try:
         return datetime.fromisoformat(text)
     except ValueError as exc:
-        raise ValueError("a not_after is no time of the calendar") from exc
+        raise ValueError("a not_after is not a valid date") from exc
 
 
 def decoded(text: object, size: int) -> bytes | None:

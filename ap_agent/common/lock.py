@@ -146,4 +146,4 @@ def _refusal(found: Holder | None, path: Path, program: Program) -> str:
             f"The {program}'s service is running (pid {found.pid}). To work by hand, stop it first: "
             f"`systemctl stop {unit}` (or end process {found.pid}){after}."
         )
-    return f"`{found.command}` is at work (pid {found.pid}); try again when it has ended."
+    return f"`{found.command}` is running (pid {found.pid}); try again when it has ended."

@@ -24,8 +24,8 @@ from ap_agent.common.settings import DEFAULT_CONFIG
 
 OK, NOT_DONE, USAGE, NOT_PERMITTED, LOCKED, NOTHING_NEW = range(6)
 EXIT_CODES = """exit codes:
-  0  done, everything is as asked for      3  not permitted: run as root
-  1  something is not done or enforced     4  another process of this program is at work
+  0  done                                  3  not permitted: run as root
+  1  something was not done or enforced    4  another process of this program is running
   2  wrong command line or configuration   5  nothing new from the service; last good state enforced"""
 
 

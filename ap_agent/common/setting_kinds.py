@@ -18,7 +18,7 @@ from bandwidth_config import RuleError, check_bandwidth
 
 def a_text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("write a text in quotes")
+        raise ValueError("write a string in quotes")
     return value
 
 
@@ -128,9 +128,9 @@ def interface_names(value: object) -> tuple[str, ...]:
     for name in value:
         # The kernel's own rule, dev_valid_name(): 1 to 15 bytes, no slash, no colon, no space, not "." or "..".
         if not re.fullmatch(r"[^\s/:]{1,15}", name) or name in {".", ".."} or len(name.encode()) > 15:
-            raise ValueError(f'"{name}" is no interface name; `ip link` lists the names of this host')
+            raise ValueError(f'"{name}" is not an interface name; `ip link` lists the names of this host')
     if len(set(value)) != len(value):
-        raise ValueError("an interface is named twice")
+        raise ValueError("an interface is listed twice")
     return tuple(value)
 
 

@@ -70,7 +70,7 @@ _Names = Key("a list of interfaces", interface_names, lambda text: [one.strip() 
 class Settings:
     """Everything that an operator can choose; docs/agent.md describes each key. Intervals are seconds."""
 
-    url: Annotated[str | None, Key("the address of the Coordination Service", check_url)] = None
+    url: Annotated[str | None, Key("the URL of the Coordination Service", check_url)] = None
     host_id: Annotated[str | None, Key("the id of this host", check_host_id)] = None
     host_secret: Annotated[str | None, Key("the secret of this host", check_secret)] = field(default=None, repr=False)
     host_secret_file: Annotated[Path | None, Key("a file with the secret of this host", an_absolute_path)] = None
@@ -184,7 +184,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
         values[name] = _checked(name, key, value, f"{file}") if key is not None else value
     if "host_secret" in values and mode & 0o007:
         raise SettingsError(
-            f"{file} holds host_secret and everybody may read it (mode {mode:04o}); run `chmod o-rwx {file}`.",
+            f"{file} contains host_secret and all users can read it (mode {mode:04o}); run `chmod o-rwx {file}`.",
             key="host_secret",
         )
     return values
@@ -215,7 +215,7 @@ def _known(name: str, where: str) -> Key | None:
         return KEYS.get(name)
     close = difflib.get_close_matches(name, KEYS, n=1)
     meant = f' Did you mean "{close[0]}"?' if close else f" The keys are: {', '.join(KEYS)}."
-    raise SettingsError(f'{where}: there is no key "{name}".{meant}', key=name)
+    raise SettingsError(f'{where}: unknown key "{name}".{meant}', key=name)
 
 
 def _checked(name: str, key: Key, value: object, where: str) -> Any:
@@ -239,7 +239,7 @@ def with_credentials(settings: Settings, file: Path) -> Settings:
     if by_hand:
         raise SettingsError(
             f"This host is enrolled ({file}), and {', '.join(by_hand)} {'is' if len(by_hand) == 1 else 'are'} set in "
-            "the configuration too; which one counts is not known. Remove the one or the other.",
+            "the configuration too; which is ambiguous. Remove one of them.",
             key=by_hand[0],
         )
     found = read_credentials(file)

@@ -34,8 +34,8 @@ def timed_lines(links: Mapping[int, LinkInfo], now: datetime) -> list[str]:
             lines.append(f"Link {number}: {_running_words(link, running, now)}")
     if upcoming:
         first = min(one.begins_at for one in upcoming)
-        many = f"{len(upcoming)} timed limits are" if len(upcoming) > 1 else "1 timed limit is"
-        lines.append(f"{many} still to come, the first at {time_words(first)} (in {duration_words(first - now)}).")
+        many = f"{len(upcoming)} temporary limits are" if len(upcoming) > 1 else "1 temporary limit is"
+        lines.append(f"{many} scheduled, the first at {time_words(first)} (in {duration_words(first - now)}).")
     return lines
 
 
@@ -45,7 +45,7 @@ def _running_words(link: LinkInfo, running: TimedLimits, now: datetime) -> str:
     if following is not None and following < running.ends_at:
         step = f"; {limits_words(link.limits_at(following))} in {duration_words(following - now)}"
     return (
-        f"{limits_words(link.limits_at(now))} now{step}; the timed limit ends at {time_words(running.ends_at)} "
+        f"{limits_words(link.limits_at(now))} now{step}; the temporary limit ends at {time_words(running.ends_at)} "
         f"(in {duration_words(running.ends_at - now)}), then {limits_words(link.limits_at(running.ends_at))}."
     )
 

@@ -43,7 +43,7 @@ def start(name: str, run: Callable[[], None]) -> weakref.ref[Beside]:
     except RuntimeError as exc:
         _alive.discard(beside)
         raise AgentError(
-            "This host has no room for another thread; free memory, or raise the limits of the agent's unit.",
+            "No more threads can be created; free memory, or raise the limits of the agent's unit.",
             retryable=True,
         ) from exc
     return weakref.ref(beside)

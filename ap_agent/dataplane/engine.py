@@ -191,7 +191,7 @@ class Engine:
         devices, missing = looked_at(seen.devices, done.wanted.interfaces, seen.hooked) if done.is_needed else ((), ())
         fatal = list(obstacles.of_names(seen)) if done.is_needed else []
         notes = [
-            Problem("interface_missing", one, f"There is no interface {one}; correct `interfaces`, or wait for it.")
+            Problem("interface_missing", one, f"Interface {one} does not exist; correct `interfaces`, or wait for it.")
             for one in missing
         ]
         now, hooks, clsacts = seen.tree, {}, {}
@@ -213,7 +213,7 @@ class Engine:
             notes += obstacles.of_others(seen, device)
         reasons = [one.message for one in fatal]
         if done.is_needed and not devices:
-            reasons.append("None of the interfaces that are to be limited is there.")
+            reasons.append("None of the configured interfaces exists.")
         done.devices = tuple(one.name for one in devices)
         done.problems = [*(one for one in done.problems if one.code == "no_bpf_right"), *fatal, *notes]
         done.failed = {one: " ".join(reasons) for one in done.wanted.links} if reasons else {}
@@ -245,7 +245,7 @@ def _add_refusals(done: _Pass, left: Sequence[Operation]) -> None:
     for one in left:
         said = done.refused.get(one)
         code = "verify_failed" if said is None else "apply_failed"
-        end = "the kernel does not show it" if said is None else f"the kernel refused it with {said}"
+        end = "the kernel does not show it" if said is None else f"the kernel rejected it with {said}"
         message = f"Not done: {one}; {end}."
         for link in one.links or done.wanted.links:
             if link in done.wanted.links or link == UNMATCHED:

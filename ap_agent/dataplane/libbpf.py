@@ -63,9 +63,9 @@ def _library() -> ctypes.CDLL:
 
 def _failure(what: str) -> AgentError:
     number = ctypes.get_errno()
-    refused = f"The kernel refuses {what} ({os.strerror(number)})."
+    refused = f"The kernel rejects {what} ({os.strerror(number)})."
     if number == errno.EPERM:
-        message = f"{refused} Give the limiter CAP_BPF and CAP_NET_ADMIN, and let its system call filter pass bpf(2)."
+        message = f"{refused} Give the limiter CAP_BPF and CAP_NET_ADMIN, and allow bpf(2) in its system call filter."
         return NotPermittedError(message, code="no_bpf_right")
     if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.E2BIG):
         return ProgramError(f"{refused} Free some memory, or raise the limits of the limiter's unit.")
@@ -85,7 +85,9 @@ class LoadedObject:
         self._library = _library()
         self._object = self._library.bpf_object__open_file(os.fsencode(path), None)
         if not self._object:
-            raise ProgramError(f"{path} is no BPF object file ({os.strerror(ctypes.get_errno())}). Install it again.")
+            raise ProgramError(
+                f"{path} is not a BPF object file ({os.strerror(ctypes.get_errno())}). Install it again."
+            )
         for name, where in pins.items():
             self._library.bpf_map__set_pin_path(self._map(name), os.fsencode(where))
         if self._library.bpf_object__load(self._object) < 0:

@@ -21,7 +21,7 @@ _SHOWN: Final = {TO_USER: "to the user ASes", FROM_USER: "from the user ASes"}
 
 def of_names(seen: Observed) -> Iterator[Problem]:
     for name in seen.taken_names:
-        message = f"A device {name} is there that is not ours. Rename it, the limiter needs this name."
+        message = f"A foreign device is named {name}. Rename it: the limiter needs this name."
         yield Problem("foreign_device", name, message)
 
 
@@ -29,10 +29,10 @@ def of_hook(seen: Observed, device: Device, direction: Direction) -> Problem | N
     """Why our filters cannot sit there."""
     why = None
     if direction == TO_USER and seen.ingress.get(device.ifindex) == "ingress":
-        why = 'it has an "ingress" qdisc of somebody else, which excludes clsact; let its owner use clsact'
+        why = 'it has a foreign "ingress" qdisc, which excludes clsact; use clsact there instead'
     for one in seen.foreign.get((device.ifindex, direction), ()):
         if one.chain == 0 and one.pref in (tc.PROGRAM_PREF, tc.ADMITTED_PREF):
-            why = f"a filter of somebody else has preference {one.pref}; let its owner move it"
+            why = f"a foreign filter has preference {one.pref}; move it"
     if why is None:
         return None
     message = f"Packets {_SHOWN[direction]} on {device.name} cannot be limited: {why}."
@@ -50,7 +50,7 @@ def of_others(seen: Observed, device: Device) -> Iterator[Problem]:
             in_front.append(f"{programs} tcx program{'s' if programs > 1 else ''} at {hook}")
         for one in in_front:
             message = (
-                f"On {device.name} {one} is in front of ours, and what it takes is not limited. Let its owner move it."
+                f"On {device.name} {one} is in front of the limiter; packets that it takes are not limited. Move it."
             )
             yield Problem("hook_obstructed", device.name, message)
         # At egress their programs do see them: packets come again, from the IFB. Other chains are of who leads there.

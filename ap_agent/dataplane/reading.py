@@ -73,7 +73,7 @@ class Reader:
         try:
             return self._observe(program)
         except RefusedError as exc:
-            raise AgentError(f"The kernel does not say what it has ({exc}); try again.", retryable=True) from exc
+            raise AgentError(f"The state of the kernel cannot be read ({exc}); try again.", retryable=True) from exc
 
     def _observe(self, program: Program | None) -> Observed:
         seen = Observed(read_devices())

@@ -150,7 +150,7 @@ def read_document(
 def _named(document: Mapping[str, Any], *, allow_unsigned: bool) -> Signed:
     """What an unsigned document says of itself, with no hashes and no keys."""
     if not allow_unsigned:
-        raise TrustError("The handed document is not signed; this host takes only signed ones.", code="not_signed")
+        raise TrustError("The handed document is not signed; this host accepts only signed ones.", code="not_signed")
     said = document.get("unsigned")
     if not isinstance(said, dict) or not isinstance(said.get("host_id"), str):
         raise _invalid('has neither "signed" nor a well-made "unsigned"')

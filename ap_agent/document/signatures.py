@@ -61,13 +61,13 @@ def verify(manifest: Mapping[str, Any], keyring: Keyring, now: datetime) -> Sign
         )
     evidence = evidence_of(manifest)
     if evidence is None:
-        raise TrustError("The configuration is not signed; this host takes only signed ones.", code="not_signed")
+        raise TrustError("The configuration is not signed; this host accepts only signed ones.", code="not_signed")
     _require_right_signature(*evidence, keyring, now)
     signed = read_text(evidence.text)
     # Else this very bundle could not be taken again after a crash, and perhaps no later one either.
     if not _right(*evidence, keyring.follow(signed), now):
         raise BundleError(
-            "The configuration is signed by none of the keys that it names for the future.", code="manifest_invalid"
+            "The configuration is not signed by any of the keys that it announces.", code="manifest_invalid"
         )
     return signed
 
@@ -87,7 +87,7 @@ def read_stored(manifest: Mapping[str, Any]) -> Signed | None:
         return None
     signed = read_text(evidence.text)
     if not _right(*evidence, Keyring.of(signed.keys, signed.revoked), None):
-        raise BundleError("The stored document has another content than was accepted.", code="wrong_signature")
+        raise BundleError("The stored document differs from the accepted one.", code="wrong_signature")
     return signed
 
 
@@ -99,26 +99,26 @@ def _require_right_signature(text: str, signatures: Mapping[str, bytes], keyring
         key = keyring.keys[expired[0]]
         raise TrustError(
             f"The configuration is signed with the key {key.key_id}, which expired at {time_text(key.not_after)}; this "
-            f"host's clock says {time_text(now)}. Correct the clock if it is wrong; else enrol this host again.",
+            f"host's clock says {time_text(now)}. Correct the clock if it is wrong; otherwise enrol this host again.",
             code="key_expired",
         )
     known = sorted(signatures.keys() & keyring.keys.keys())
     if known:
         raise TrustError(
-            f"The signature of the configuration by the key {known[0]} is wrong: somebody changed it on the way, "
-            "or the service is broken.",
+            f"The signature of the configuration by the key {known[0]} is wrong: it was changed in transit, or "
+            "the service is broken.",
             code="wrong_signature",
         )
     revoked = sorted(signatures.keys() & keyring.revoked)
     if revoked:
         raise TrustError(
-            f"The configuration is signed with the key {revoked[0]}, which the service revoked. Somebody has a stolen "
-            "key, or the service was restored from a backup: `manage.py signing_key list` there shows its keys.",
+            f"The configuration is signed with the key {revoked[0]}, which the service revoked. A key was stolen, "
+            "or the service was restored from a backup: `manage.py signing_key list` there shows its keys.",
             code="key_revoked",
         )
     raise TrustError(
-        f"The configuration is signed with the key {_some(signatures)}; this host trusts {_some(keyring.keys)}. If the "
-        "service is the right one and was set up anew, enrol this host again.",
+        f"The configuration is signed with the key {_some(signatures)}; this host trusts {_some(keyring.keys)}. "
+        "If the service was reinstalled, enrol this host again.",
         code="unknown_key",
     )
 

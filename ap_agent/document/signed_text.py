@@ -118,9 +118,9 @@ def evidence_of(manifest: Mapping[str, Any]) -> Evidence | None:
         key_id = one.get("key_id") if isinstance(one, dict) else None
         signature = decoded(one.get("signature"), _SIGNATURE_BYTES) if isinstance(one, dict) else None
         if not isinstance(key_id, str) or not _HEX_32.fullmatch(key_id) or signature is None:
-            _invalid('"signatures" hold something that is none')
+            _invalid('"signatures" contain an invalid entry')
         if key_id in found:
-            _invalid(f'"signatures" hold two by the key {key_id}')
+            _invalid(f'"signatures" contain two by the key {key_id}')
         found[key_id] = signature
     return Evidence(text, found)
 
@@ -132,7 +132,7 @@ def read_text(text: str) -> Signed:
     except ValueError as exc:
         raise BundleError(f"The manifest's signed text cannot be read: {exc}.", code="manifest_invalid") from exc
     if not isinstance(document, dict) or document.get("type") != SIGNED_TYPE:
-        _invalid(f'signed text is none of type "{SIGNED_TYPE}"')
+        _invalid(f'signed text is not of type "{SIGNED_TYPE}"')
     schema = document.get("schema")
     if type(schema) is not int:
         _invalid("signed text has no schema")
@@ -150,7 +150,7 @@ def read_text(text: str) -> Signed:
         _invalid("signed text has no host_secret_sha256")
     link_info_schema = document.get("link_info_schema")
     if link_info_schema is not None and type(link_info_schema) is not int:
-        _invalid("signed text has a link_info_schema that is no number")
+        _invalid("signed text has a link_info_schema that is not a number")
     try:
         version = Version.of(document)
         keys, revoked = parse_keys(document.get("keys")), parse_revoked(document.get("revoked"))
@@ -173,7 +173,7 @@ def total_of(document: Mapping[str, Any]) -> int | None:
     """Its `total_kbit`; None where it has none. Raises `BundleError`."""
     total_kbit = document.get("total_kbit")
     if total_kbit is not None and (type(total_kbit) is not int or not 1 <= total_kbit <= MAX_TOTAL_KBIT):
-        _invalid(f"signed text has a total_kbit that is no number from 1 to {MAX_TOTAL_KBIT}")
+        _invalid(f"signed text has a total_kbit that is not a number from 1 to {MAX_TOTAL_KBIT}")
     return total_kbit
 
 
@@ -189,7 +189,7 @@ def _hashes(listed: object) -> dict[str, str]:
     if not isinstance(listed, dict) or len(listed) > _MAX_FILES:
         _invalid(f"signed text has no sha256, or more than {_MAX_FILES}")
     if not all(isinstance(value, str) and _HEX_64.fullmatch(value) for value in listed.values()):
-        _invalid("signed text has a sha256 that is none")
+        _invalid("signed text has an invalid sha256")
     return listed
 
 
@@ -198,5 +198,5 @@ def parse_revoked(listed: object) -> frozenset[str]:
     if not isinstance(listed, list) or len(listed) > MAX_REVOKED:
         raise ValueError(f'"revoked" is missing, or not a list of at most {MAX_REVOKED}')
     if not all(isinstance(one, str) and _HEX_32.fullmatch(one) for one in listed):
-        raise ValueError('"revoked" holds something that is no key_id')
+        raise ValueError('"revoked" contains an invalid key_id')
     return frozenset(listed)

@@ -155,7 +155,7 @@ def read_state(folder: Path) -> LimiterState | None:
     try:
         return parse_state(data)
     except ValueError as exc:
-        raise StoreError(f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, which writes it anew.") from exc
+        raise StoreError(f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, to write it again.") from exc
 
 
 def state_bytes(state: LimiterState) -> bytes:

@@ -144,9 +144,9 @@ def refuse_older(offered: Version, trust: Trust, accepted: Callable[[], Acceptan
         return
     version = f"{offered.generation}.{offered.config_version}"
     raise TrustError(
-        f"The service offers configuration {offered}; {newest} is installed here, and nothing older is taken. If "
-        "the service was restored from a backup, run `manage.py raise_generation` there. To take this one all the "
-        f"same, run `scionlab-bw-agent accept-older {version}` here.",
+        f"The service offers configuration {offered}; {newest} is installed here, and nothing older is accepted. If "
+        "the service was restored from a backup, run `manage.py raise_generation` there. To accept this one "
+        f"anyway, run `scionlab-bw-agent accept-older {version}` here.",
         code="version_older",
     )
 

@@ -157,7 +157,7 @@ class Enforcer:
 
     def _failed(self, exc: AgentError | RefusedError) -> Outcome:
         """Nothing can be said of the kernel: what it had before is told, and that it may not be so."""
-        message = exc.message if isinstance(exc, AgentError) else f"The kernel does not say what it has: {exc}."
+        message = exc.message if isinstance(exc, AgentError) else f"The state of the kernel cannot be read: {exc}."
         problem = Problem(getattr(exc, "code", "kernel_unreadable"), "kernel", message)
         failed = {number: message for number, link in self.links.items() if link.is_user_as}
         return replace(self.outcome, plan=Plan(), writes=0, problems=(problem,), failed=failed, closed=(), is_ok=False)

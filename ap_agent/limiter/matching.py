@@ -1,6 +1,6 @@
 """Which packets are each link's, on this host now: links of a document -> what the kernel should have. Pure.
 
-A link whose packets cannot be told is a named problem of that link; the others are enforced all the same.
+A link whose packets cannot be told is a named problem of that link; the others are enforced anyway.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ class _Result:
             found[number] = tuple(key._replace(local=link.local_ip) for key in found[number])
             message = (
                 f"Link {number} to {link.remote_ip} cannot be told from another link because its local "
-                f"address {link.local_ip} is none of this host; add the address, or correct the bind IP in the service."
+                f"address {link.local_ip} is not an address of this host; add the address, or correct the bind IP "
+                "in the service."
             )
             self._add("local_address_missing", link, message, [number])
         return found
@@ -149,7 +150,7 @@ class _Result:
         for later in group[1:]:
             port = "every port" if later.remote_port is None else f"UDP port {later.remote_port}"
             message = (
-                f"Links {first.interface_id} and {later.interface_id} both match exactly the packets of "
+                f"Links {first.interface_id} and {later.interface_id} match the same packets of "
                 f"{later.remote_ip}, {port}; the stricter limit of {limits} (link {winner.interface_id}) is enforced "
                 f"for both. Give one of them another port."
             )
@@ -207,7 +208,7 @@ def _link_local_devices(link: LinkInfo, host: Host, settings: Settings) -> tuple
     if devices:
         return devices
     message = (
-        f"Link {link.interface_id} has the link-local address {link.remote_ip}, and nothing says on which interface; "
+        f"Link {link.interface_id} has the link-local address {link.remote_ip}, and its interface is ambiguous; "
         f"give the link a local address of this host, or configure exactly one interface."
     )
     raise _NoKeyError("ambiguous_interface", message)

@@ -44,7 +44,7 @@ def look(settings: Settings, engine: Engine, configuration: Configuration, now: 
         if problem.code == "no_bpf_right":
             raise NotPermittedError(problem.message, code=problem.code)
     outcome = enforcer.outcome
-    differs = "The kernel does not have exactly what is wanted of this link; start the limiter."
+    differs = "The limits in the kernel differ from the requested ones; start the limiter."
     missing = {one.interface_id: differs for one in outcome.plan.links if one.interface_id}
     enforcer.outcome = replace(outcome, failed={**missing, **outcome.failed})
     return replace(state_of(enforcer, Extras(total=not_in_force(configuration)), now), is_running=False)

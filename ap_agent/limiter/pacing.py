@@ -100,5 +100,5 @@ def _problem(subject: str, repairs: _Repairs) -> Problem:
         "repeatedly_changed",
         subject,
         f"{changed} changed {repairs.times} times, never a minute after the time before, and had to be repaired each "
-        f"time; repairs now wait up to {LONGEST_REST_S:g} s. Find the other program that does it.",
+        f"time; repairs now wait up to {LONGEST_REST_S:g} s. Find the program that changes it.",
     )

@@ -76,7 +76,7 @@ def replace_by(
     if not first.is_ok:
         previous.close()
         subject = ", ".join(sorted(previous.names[one] for one in previous.roots)) or "limiter"
-        message = "Limits of the first engine stay as they were until ours hold; other problems say what is in the way."
+        message = "The limits of the first engine stay until ours are set; see the other problems for the cause."
         return replace(first, problems=(*first.problems, Problem(CODE, subject, message))), None
     keep(first.closed)
     removed = previous.remove(engine.counters, keep)
@@ -104,7 +104,7 @@ def find() -> PreviousEngine | None:
         found.close()
         return None
     if ifb is not None and ifb not in roots and ifb in root_of:
-        found.kept[ifb] = f"The first engine's IFB has somebody's root qdisc; delete it (ip link del {PARKED_NAME})."
+        found.kept[ifb] = f"The first engine's IFB has a foreign root qdisc; delete it (ip link del {PARKED_NAME})."
     return found
 
 
@@ -278,8 +278,8 @@ class PreviousEngine:
         what = " and ".join(name for name, is_there in found.items() if is_there)
         remedy = f"ip link del {name}" if ifindex == self.ifb else f"tc qdisc del dev {name} root"
         message = (
-            f"The root {root >> 16:x}: of the first engine stays on {name}, because it has {what} of somebody else; "
-            f"move those and remove it ({remedy}). It limits no link any more."
+            f"The root {root >> 16:x}: of the first engine stays on {name}, because it has foreign {what}; move "
+            f"those and remove it ({remedy}). It no longer limits any link."
         )
         return message if what else None
 

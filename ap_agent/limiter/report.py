@@ -36,7 +36,7 @@ Readbacks = Mapping[int, tuple[Readback | None, Readback | None]]
 
 MOST_CLOSED = 8192
 CLOSED_FOR = timedelta(days=1)
-_NOT_THERE = "The kernel does not have the limits of this link."
+_NOT_THERE = "The limits of this link are not in the kernel."
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ def selftest(*, as_json: bool, progress: TextIO | None = None) -> Outcome:
         return _outcome(Report((*found, refused, *others), kernel=_kernel()), as_json=as_json)
     step = f"at the step {said['step']!r}" if said else "before its first step"
     raise SelfTestError(
-        f"The self-test itself broke or was ended {step}, and says nothing about the limits. Run it again; if that "
-        f"does not help, report this: {complaints or 'no words'}"
+        f"The self-test failed or was aborted {step}; it has no result. Run it again; if it fails again, report "
+        f"this: {complaints or 'no output'}"
     )
 
 

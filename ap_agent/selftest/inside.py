@@ -46,11 +46,11 @@ class Course:
         self._left = list(rounds)  # to be measured
         self._cases = all_cases(rounds)
         self._needs: list[Need] = []
-        say("two throw-away hosts", self._left_s() + _PREPARING_S)  # a sign of life: there are namespaces
+        say("two temporary hosts", self._left_s() + _PREPARING_S)  # a sign of life: there are namespaces
 
     def run(self, lab: Lab) -> Report:
         """Raises `LabError` where two hosts cannot be made."""
-        self._say("what the limiter needs", self._left_s() + _PREPARING_S)
+        self._say("requirements of the limiter", self._left_s() + _PREPARING_S)
         self._needs = [*of_this_process(), *try_all(lab.namespace("probe").run)]
         if any(one.is_in_the_way for one in self._needs):
             return self._report()
@@ -78,9 +78,7 @@ class Course:
         stopped: list[str] = []
         for one in tuple(self._left):
             if self._elapsed_s() + one.seconds > self._longest_s:
-                stopped.append(
-                    f"{one.title} and what follows was not measured: this machine took too long before that."
-                )
+                stopped.append(f"{one.title} and the following cases were not measured: this machine is too slow.")
                 break
             self._say(one.title, self._left_s())
             self._left.remove(one)
@@ -156,7 +154,7 @@ def enforce(engine: Engine, cases: Sequence[Case]) -> list[str]:
         return [exc.message]
     faults = [*(one.message for one in first.problems), *first.failed.values()]
     if not faults and second.writes:
-        faults.append("The engine was told the same again and changed the kernel again.")
+        faults.append("The engine changed the kernel again for the same limits.")
     return faults
 
 
@@ -177,7 +175,7 @@ def remove_again(engine: Engine) -> list[str]:
         return [exc.message]
     faults = [one.message for one in result.problems]
     if not left.plan.is_empty:
-        faults.append(f"The limits could not be taken off again: {'; '.join(map(str, left.plan.operations))}")
+        faults.append(f"The limits could not be removed: {'; '.join(map(str, left.plan.operations))}")
     return faults
 
 

@@ -58,15 +58,15 @@ _CLASS = "htb rate 500kbit burst 4000 cburst 4000"
 _ON_IFB = "add dev probeifb parent"
 # Each needs what stands above it.
 FEATURES = (
-    Feature("veth", "veth", "the wire between the two throw-away hosts", "ip link add probe0 type veth peer probe1"),
-    Feature("ifb", "ifb", "the devices where admitted packets wait for their turn", "ip link add probeifb type ifb"),
+    Feature("veth", "veth", "the link between the two temporary hosts", "ip link add probe0 type veth peer probe1"),
+    Feature("ifb", "ifb", "the devices where admitted packets are queued", "ip link add probeifb type ifb"),
     Feature("htb", "sch_htb", "the root of those devices", "tc qdisc add dev probeifb root handle 51b0: htb default 0"),
     Feature("class", "sch_htb", "the rate of each link", f"tc class {_ON_IFB} 51b0: classid 51b0:1 {_CLASS}"),
     Feature("bfifo", "sch_fifo", "bounded queues", f"tc qdisc {_ON_IFB} 51b0:1 handle 1: bfifo limit 160000"),
-    Feature("clsact", "sch_ingress", "where packets of a network card are looked at", "tc qdisc add dev probe0 clsact"),
-    Feature("cls_bpf", "cls_bpf", "the program that looks", f"tc filter add dev probe0 egress pref 1 {_YES} da"),
+    Feature("clsact", "sch_ingress", "the hook on a network card", "tc qdisc add dev probe0 clsact"),
+    Feature("cls_bpf", "cls_bpf", "the classifier", f"tc filter add dev probe0 egress pref 1 {_YES} da"),
     Feature(
-        "mirred", "act_mirred", "the way to the IFB", f"tc filter add dev probe0 ingress pref 2 {_YES} {_REDIRECT}"
+        "mirred", "act_mirred", "the redirect to the IFB", f"tc filter add dev probe0 ingress pref 2 {_YES} {_REDIRECT}"
     ),
 )
 # The programs that are needed, with the package of Debian that has each.
@@ -74,9 +74,9 @@ PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpri
 _CAPABILITIES = (  # <linux/capability.h>
     ("CAP_NET_ADMIN", 12, "changing the kernel's traffic control"),
     ("CAP_BPF", 39, "loading the limiter's program"),
-    ("CAP_SYS_ADMIN", 21, "making the throw-away hosts of this test; the running limiter does not have it"),
+    ("CAP_SYS_ADMIN", 21, "creating the temporary hosts of this test; the running limiter does not have it"),
 )
-_NAMESPACES = ("network namespaces", "two throw-away hosts, apart from everything of this one")
+_NAMESPACES = ("network namespaces", "two temporary hosts, isolated from this one")
 _NO_NAMESPACES = (
     "Run it on the host itself and not in a container, or give the container CAP_SYS_ADMIN; "
     "the kernel needs CONFIG_NET_NS, CONFIG_PID_NS."

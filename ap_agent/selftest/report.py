@@ -19,7 +19,7 @@ SCHEMA = 2
 
 
 class Result(StrEnum):
-    """Of the whole self-test. `NOT_POSSIBLE`: nothing was measured, because something is missing."""
+    """Of the whole self-test. `NOT_POSSIBLE`: nothing was measured, because a requirement is missing."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
@@ -73,7 +73,7 @@ class Report:
 def text(report: Report) -> str:
     """Tables first, then the result and what to do next."""
     rows = [(one.name, _MARKS[one.state], one.purpose, one.detail) for one in report.needs]
-    parts = ["What the limiter needs:\n\n" + table(("NAME", "THERE", "WHAT IT IS FOR", ""), rows)]
+    parts = ["Requirements of the limiter:\n\n" + table(("NAME", "THERE", "PURPOSE", ""), rows)]
     if report.judged:
         parts.append(_link_lines(report.judged))
     return "\n\n".join([*parts, _result_lines(report)])
@@ -85,7 +85,7 @@ _RIGHT = frozenset({"LIMIT", "MEASURED", "OFF", "BURST", "ALLOWED", "HEARTBEATS"
 _LEGEND = """\
 LIMIT and MEASURED in kbit/s of Ethernet frames (L2, headers included), at the receiver, from the second second on.
 blocked: a limit of 0, nothing may arrive. observed: nothing is refused, and the limiter counts what would be.
-bystander: another port of an address that has a blocked link; nothing of it may be lost. control: no limit, or 5 % more
+bystander: another port of an address that has a blocked link; it must not lose packets. control: no limit, or 5 % more
 than LIMIT is set; the judge must find it wrong, and `pass` says that it did.
 OFF is the difference of the mean rate. ALLOWED: up to what limit x time + BURST makes of it, at most 2 % either way.
 BURST is the most that any stretch of time, however short, carried above limit x time. ALLOWED: 4 ms of the limit, at
@@ -104,7 +104,7 @@ def _link_lines(judged: Sequence[Judged]) -> str:
             what = f"{_limit_words(case)}, IPv{case.family}, {case.form}, {one.measured.direction}"
             remarks.append(f"{_WORDS[one.verdict]}: {what}: {'; '.join(one.reasons)}.")
     lines = [
-        "Links that the limiter's engine set up between two throw-away hosts, each overloaded in both directions:",
+        "Links set up by the engine of the limiter between two temporary hosts, each overloaded in both directions:",
         "",
     ]
     lines += [table(_HEADINGS, map(_row, judged), right=_RIGHT), "", _LEGEND]
@@ -141,8 +141,8 @@ def _row(one: Judged) -> tuple[str, ...]:
 _HEADLINES = {
     Result.PASS: "pass. This kernel limits what the limiter tells it to, in both directions.",
     Result.FAIL: "FAIL. Do not rely on the limits of this host.",
-    Result.INCONCLUSIVE: "inconclusive. Nothing was found wrong, but this machine was too busy or too slow to be sure.",
-    Result.NOT_POSSIBLE: "nothing was measured, because something is missing.",
+    Result.INCONCLUSIVE: "inconclusive. No failure, but this machine was too busy or too slow for a reliable result.",
+    Result.NOT_POSSIBLE: "nothing was measured, because a requirement is missing.",
 }
 
 
@@ -153,7 +153,7 @@ def _result_lines(report: Report) -> str:
     if report.result is Result.FAIL:
         lines.append("Run it once more; if it fails again, report it with the output of `selftest --json`.")
     if report.result is Result.INCONCLUSIVE:
-        lines.append("Try again when this machine has less to do. The rows that say pass are certain.")
+        lines.append("Try again when this machine is less busy. Rows with the result pass are reliable.")
     return "\n".join(lines)
 
 

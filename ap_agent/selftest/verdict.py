@@ -60,7 +60,7 @@ class Strain:
         if self.stolen_share > STOLEN_SHARE:
             found.append(f"the hypervisor took {self.stolen_share:.0%} of the processors' time")
         if self.longest_pause_s > LONG_PAUSE_S or self.paused_share > 0:
-            found.append(f"the machine stood still for up to {self.longest_pause_s * 1000:.0f} ms")
+            found.append(f"the machine paused for up to {self.longest_pause_s * 1000:.0f} ms")
         return found
 
 
@@ -147,7 +147,7 @@ def judge(measured: Measured) -> Judged:
         return _of_control(found, is_too_fast=bool(faults)) if case.is_control else found
     if case.state is State.BLOCKED:
         faults = [f"{measured.arrived} packets of a blocked link arrived"] if measured.arrived else []
-        return _judged(measured, None, faults, [], [] if measured.refused else ["nothing was there to be refused"])
+        return _judged(measured, None, faults, [], [] if measured.refused else ["no packets were offered"])
     is_uncounted = case.state is State.OBSERVED and not measured.refused
     faults = ["the engine counted no packet above the limit"] if is_uncounted else []
     doubts = [f"{measured.lost} packets were lost"] if measured.lost else []
@@ -172,7 +172,7 @@ def _of_control(found: Judged, *, is_too_fast: bool) -> Judged:
         return replace(found, verdict=Verdict.HOLDS, reasons=())
     if found.verdict is Verdict.INCONCLUSIVE or found.measured.strain.reasons():
         return replace(found, verdict=Verdict.INCONCLUSIVE)
-    return replace(found, verdict=Verdict.WRONG, reasons=("it was not found wrong: no figure here can be trusted",))
+    return replace(found, verdict=Verdict.WRONG, reasons=("a negative control passed: no result here is reliable",))
 
 
 def _doubts(measured: Measured, bounds: Allowed, off: float) -> list[str]:
@@ -188,14 +188,14 @@ def _doubts(measured: Measured, bounds: Allowed, off: float) -> list[str]:
     if beats is not None and beats.lost:
         found.append(f"{beats.lost} of {beats.sent} heartbeats were lost")
     if beats is not None and beats.downs:
-        found.append(f"SCION would have taken the link down {beats.downs} times")
+        found.append(f"SCION would have declared the link down {beats.downs} times")
     return found
 
 
 def _untested(measured: Measured) -> list[str]:
     if measured.is_put_to_the_test:
         return []
-    return [f"this machine manages only {measured.offered_kbit:,.0f} kbit/s, too little to see this limit at work"]
+    return [f"this machine manages only {measured.offered_kbit:,.0f} kbit/s, too little to test this limit"]
 
 
 def total(judged: Sequence[Judged]) -> Verdict:

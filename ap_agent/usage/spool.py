@@ -67,7 +67,7 @@ class Spool:
         """What happens inside is kept as a whole, durably, or not at all."""
         with _told(self.path):
             if _lacking(self.path.parent) > 0:
-                raise OSError(errno.ENOSPC, "what is left on this file system is kept for configurations")
+                raise OSError(errno.ENOSPC, "the remaining space on this file system is reserved for configurations")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -261,5 +261,5 @@ def _told(path: Path) -> Iterator[None]:
     except (sqlite3.Error, OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
         raise StoreError(
-            f"Usage cannot be stored in {path}: {reason}. Make room there, or repair that folder."
+            f"Usage cannot be stored in {path}: {reason}. Free disk space, or repair that folder."
         ) from exc

@@ -1,7 +1,7 @@
 """How long it takes until the kernel has what it should have (installing, one limit changed, nothing to do); memory.
 
 `ours` is a cycle of the engine as its limiter runs it: observe, difference, apply, observe, verify. One limit is
-changed by an engine that heard of no other change, so that it dumps nothing. `kernel only` is the same rtnetlink
+changed by an engine that was told of no other change, so that it dumps nothing. `kernel only` is the same rtnetlink
 messages for classes, leaves and devices, packed beforehand and sent in pieces of 64 kB without looking at anything (for
 reading: the same questions with answers that nobody parses): what no program can do without. `first engine` is commit
 b597d0d in a process of its own, `whole datagrams` its option. `tc -batch` makes the same classes and leaves from a

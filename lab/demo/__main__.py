@@ -269,7 +269,7 @@ def _progress() -> Iterator[Step]:
     def step(text: str) -> None:
         print(f"\n[{time.monotonic() - started:5.1f} s] {text}", flush=True)
 
-    # A lab turns SIGTERM into SystemExit by itself; without one (no root) the folder is to be removed all the same.
+    # A lab turns SIGTERM into SystemExit by itself; without one (no root) the folder is to be removed anyway.
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     yield step

@@ -26,12 +26,12 @@ LIFETIMES = [("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "unti
 
 def _email(**attrs: str) -> forms.EmailField:
     return forms.EmailField(
-        label="E-mail address",
+        label="Email address",
         max_length=254,
         widget=forms.EmailInput(attrs={"autocomplete": "email", **attrs}),
         error_messages={
-            "required": "Write your e-mail address.",
-            "invalid": "This is not an e-mail address. Write one like name@example.org.",
+            "required": "Enter your email address.",
+            "invalid": "This is not an email address. Enter one like name@example.org.",
         },
     )
 
@@ -57,10 +57,10 @@ class NewAccountForm(_SetPasswordMixin, RulesForm):
         required=False,
         max_length=150,
         label="Name",
-        help_text="Optional. The administrators see it.",
+        help_text="Optional. Visible to administrators.",
         widget=forms.TextInput(attrs={"autocomplete": "name"}),
     )
-    password1, password2 = SetPasswordMixin.create_password_fields(label1="Password", label2="The same once more")
+    password1, password2 = SetPasswordMixin.create_password_fields(label1="Password", label2="Repeat password")
 
     def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -77,10 +77,10 @@ class PasswordForm(RulesForm):
     """Asks for one's own password again, before something that a borrowed session is not to do."""
 
     password = forms.CharField(
-        label="Your password",
+        label="Current password",
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
-        error_messages={"required": "Write your password."},
+        error_messages={"required": "Enter your password."},
     )
 
 
@@ -90,7 +90,7 @@ class NewEmailForm(PasswordForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["email"].label = "New e-mail address"
+        self.fields["email"].label = "New email address"
 
 
 def _time_zones() -> list[Any]:
@@ -105,16 +105,16 @@ class ProfileForm(RulesForm):
     )
     time_zone = forms.CharField(
         label="Time zone",
-        help_text="Of the times on pages and in mails.",
+        help_text="Used for times on pages and in emails.",
         validators=[validate_time_zone],
         widget=forms.Select,
     )
     mails = forms.MultipleChoiceField(
-        label="Mail me when",
+        label="Email me when",
         required=False,
         choices=MailKind.choices,
         widget=forms.CheckboxSelectMultiple,
-        help_text="Mails about your account itself, such as a new password, are always sent.",
+        help_text="Emails about your account, such as a new password, are always sent.",
     )
 
     def __init__(self, data: Mapping[str, Any] | None, *, user: User) -> None:
@@ -138,16 +138,16 @@ class TokenForm(RulesForm):
     name = forms.CharField(
         label="Name",
         max_length=100,
-        help_text="After the program or machine that will have it, for example “laptop”.",
+        help_text="Name of the program or machine that will use the token, for example “laptop”.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        error_messages={"required": "Name the token after the program or machine that will have it."},
+        error_messages={"required": "Enter a name, such as the program or machine that will use the token."},
     )
     may = forms.ChoiceField(
         label="Access",
-        choices=[("read", "read-only"), ("write", "read and change")],
+        choices=[("read", "read-only"), ("write", "read and write")],
         initial="read",
         widget=forms.RadioSelect,
-        error_messages={"required": "Choose what the token can do."},
+        error_messages={"required": "Choose the access of the token."},
     )
     days = forms.ChoiceField(label="Valid for", choices=LIFETIMES, initial="90", required=False)
 

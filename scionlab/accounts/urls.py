@@ -18,6 +18,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("mails/<str:token>/", views.mail_unsubscribe, name="mail_unsubscribe"),
     path("email/", views.email_change_page, name="email_change"),
     path("tokens/", views.api_tokens, name="api_tokens"),
-    path("tokens/<key:pk>/withdraw/", views.api_token_revoke_page, name="api_token_revoke"),
+    path("tokens/<key:pk>/revoke/", views.api_token_revoke_page, name="api_token_revoke"),
     path("delete/", views.account_delete_page, name="account_delete"),
 ]

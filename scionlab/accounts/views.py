@@ -119,7 +119,7 @@ class NewPasswordView(PasswordResetConfirmView):
         if self.user is not None:
             forget_failures(username=self.user.email)  # whoever reads the mail was not the one who guessed
         logout(self.request)
-        messages.success(self.request, "You have a new password. Log in with it.")
+        messages.success(self.request, "Your password was changed. Log in with it.")
         return answer
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
@@ -164,7 +164,7 @@ def account_confirm(request: HttpRequest) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            return _confirmed(request, "Your account is ready. Log in with it.")
+            return _confirmed(request, "Your account was created. Log in.")
     return _show(request, "new_account", form=form, email=asked.email)
 
 
@@ -176,7 +176,7 @@ def _confirm_email(request: HttpRequest, token: str, asked: AccountRequest) -> H
         except RuleError as exc:
             problem = exc.message
         else:
-            return _confirmed(request, f"The address of your account is {asked.email} now.")
+            return _confirmed(request, f"The email address of your account was changed to {asked.email}.")
     return _show(request, "confirm_email", asked=asked, problem=problem)
 
 
@@ -237,7 +237,9 @@ def email_change_page(request: PageRequest) -> HttpResponse:
         except RuleError as exc:
             form.refuse(exc)
         else:
-            messages.success(request, f"A mail with a link went to {email}. Your address changes when you open it.")
+            messages.success(
+                request, f"We emailed a confirmation link to {email}. Your email address changes when you open it."
+            )
             return redirect("profile")
     return _show(request, "email", "profile", form=form)
 
@@ -248,7 +250,7 @@ def _is_own_password(request: PageRequest, form: PasswordForm) -> bool:
     password = form.cleaned_data["password"]
     if authenticate(request, username=request.user.email, password=password) is not None:
         return True
-    form.add_error("password", "This is not your password.")
+    form.add_error("password", "The password is wrong.")
     return False
 
 
@@ -301,7 +303,7 @@ def account_delete_page(request: PageRequest) -> HttpResponse:
             form.refuse(exc)
         else:
             logout(request)
-            messages.success(request, "Your account was deleted.")
+            messages.success(request, "Your account was closed.")
             return redirect("login")
     ases = UserAS.objects.filter(owner=request.user).select_related("isd").order_by("as_id")
     return _show(request, "delete", "profile", form=form, ases=ases)

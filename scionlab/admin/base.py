@@ -17,8 +17,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
-from bandwidth_config import RuleError, format_kbit, parse_bandwidth
+from bandwidth_config import MBIT_FROM_KBIT, RuleError, format_exact_kbit, format_kbit, parse_bandwidth
 from scionlab.conflict import conflict_of
+from scionlab.enforcement.words import Tone
 from scionlab.forms import RuleField
 from scionlab.models import User
 from scionlab.retry import retried
@@ -64,12 +65,15 @@ def link_to_list(model: type[models.Model], text: object, **filters: object) -> 
 
 
 def kbit(value: int | None) -> str:
-    return NOTHING if value is None else format_kbit(value)
+    """`500 kbit/s`; in Mbit/s with the kbit/s in the title."""
+    if value is None or value < MBIT_FROM_KBIT:
+        return NOTHING if value is None else format_kbit(value)
+    return format_html('<span title="{}">{}</span>', format_exact_kbit(value), format_kbit(value))
 
 
-def badge(kind: str, text: str, title: str = "") -> SafeString:
-    """`kind` is one of good, wait, bad, idle; colours are in static/scionlab/admin.css, the words say the same."""
-    return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', kind, title, text)
+def badge(tone: Tone, text: str, title: str = "") -> SafeString:
+    """The colours are in static/scionlab/admin.css; the words say the same."""
+    return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', tone, title, text)
 
 
 def ago(at: datetime | None, *, now: datetime | None = None) -> str:
@@ -125,7 +129,7 @@ class ReasonForm(ServiceForm):
     reason = forms.CharField(
         max_length=200,
         required=False,
-        help_text="Kept with the change, for whoever asks later.",
+        help_text="Kept in the history of changes.",
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
 
@@ -165,7 +169,7 @@ class AdministratorsOnly(_ModelAdmin):
         except StalePageError as exc:
             conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
             if exc.is_untouched:
-                words = f"You had changed nothing, so nothing was saved. {conflict.sentence} That stays."
+                words = f"You had changed nothing, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
                 return HttpResponseRedirect(request.path)
             return self._shown_again(request, exc, object_id, form_url, {**(extra_context or {}), "conflict": conflict})

@@ -37,6 +37,7 @@ from scionlab.enforcement.agents import SILENT_AFTER, agent_of
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.status import link_status
+from scionlab.enforcement.words import WORDS
 from scionlab.models import AS, Host, HostReceipt, Link
 from scionlab.services.host import host_create, host_set_addresses
 
@@ -56,20 +57,20 @@ def last_seen(host: Host, as_: AS | None, *, now: datetime) -> SafeString:
     agent = agent_of(host, "" if as_ is None else as_.isd_as, now=now)
     at = agent.reported_at or host.last_seen_at
     if at is None:
-        title = "This host has not asked for its configuration. A first poll shows here within two minutes."
-        return badge("idle", "never connected", title)
+        title = "The host has not fetched its configuration yet. Its first poll is shown within two minutes."
+        return badge("quiet", "never connected", title)
     if agent.removed_at is not None:
-        shown = badge("bad", "limits removed", "Its operator removed the limits.")
+        shown = badge("bad", "limits removed", "The operator of the host removed the limits.")
     elif agent.is_silent:
-        shown = badge("bad", "no report", f"{no_report_since(agent)}.")
+        shown = badge(WORDS["no_report"].tone, "no report", f"{no_report_since(agent)}.")
     elif now - at > SILENT_AFTER:
-        shown = badge("bad", "no contact", "It stopped fetching.")
+        shown = badge("warn", "no contact", "The host has stopped fetching its configuration.")
     elif agent.receipt is None and hasattr(host, "attachment_point"):
-        shown = badge("wait", "no agent", "It fetches, but no agent reports what is enforced.")
+        shown = badge("warn", "no agent", "The host fetches its configuration, but no agent reports what is enforced.")
     else:
         shown = badge("good", "connected")
     if agent.clock_off is not None:
-        shown = format_html("{} {}", shown, badge("wait", "clock off", f"{clock_words(agent)}."))
+        shown = format_html("{} {}", shown, badge("warn", "clock off", f"{clock_words(agent)}."))
     return format_html("{} {}", shown, ago(at, now=now))
 
 
@@ -78,7 +79,7 @@ class SeenFilter(admin.SimpleListFilter):
     parameter_name = "seen"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [("live", "lately"), ("silent", "no report"), ("never", "never")]
+        return [("live", "within 3 minutes"), ("silent", "no report"), ("never", "never")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
         since = timezone.now() - SILENT_AFTER
@@ -110,10 +111,10 @@ class StateFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
         return [
-            ("behind", "something newer to fetch"),
+            ("behind", "has not fetched the newest configuration"),
             ("problems", "reports problems"),
             ("limits_only", "limits only"),
-            ("other", "refused: another service's files"),
+            ("other", "refused: files of another service"),
         ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Host]) -> QuerySet[Host]:
@@ -139,7 +140,7 @@ class HostForm(ServiceForm):
         required=False,
         max_length=64,
         initial="127.0.0.1",
-        help_text="Where the other hosts of its AS reach this one; 127.0.0.1 will do for the only host of an AS.",
+        help_text="Address for the other hosts of the AS. 127.0.0.1 is sufficient for the only host of an AS.",
     )
     public_ipv4 = forms.CharField(label="Public IPv4", required=False, max_length=64)
     public_ipv6 = forms.CharField(label="Public IPv6", required=False, max_length=64)
@@ -147,7 +148,7 @@ class HostForm(ServiceForm):
         label="Bind IP",
         required=False,
         max_length=64,
-        help_text="Local address where the public one is translated (NAT).",
+        help_text="Local address if the host is behind NAT.",
     )
 
     def clean(self) -> dict[str, Any]:
@@ -163,7 +164,7 @@ class NewHostForm(HostForm):
         label="Internal IP",
         required=False,
         max_length=64,
-        help_text="Where the other hosts of the AS reach this one: an address in the AS's own network.",
+        help_text="Address for the other hosts of the AS, in the AS's own network.",
     )
 
 
@@ -182,10 +183,10 @@ class HostAdmin(HostFiles, HostAccess):
     rule_field = "public_ipv4"
     compared = ("label", *ADDRESSES, "internal_ip", "scion_packages")
     note = (
-        "A changed address moves the host's interfaces along; the hosts at the other ends of its Links get a new "
-        "configuration too. Other SCION packages have units and files of other names: all hosts of the AS get a new "
-        "configuration, and SCION restarts there. An AS comes with its first host; the others of an infrastructure AS "
-        "are added here, each with a border router."
+        "Changing an address also changes the interfaces of the host; the hosts at the other ends of its Links "
+        "get a new configuration. Changing the SCION packages changes the names of units and files: all hosts of "
+        "the AS get a new configuration, and SCION restarts. The first host of an AS is created with the AS; "
+        "further hosts of an infrastructure AS are added here, each with a border router."
     )
     add_fieldsets = [(None, {"fields": ["AS", "label", *ADDRESSES, "internal_ip"]})]
     fieldsets = [
@@ -193,7 +194,7 @@ class HostAdmin(HostFiles, HostAccess):
         ("Addresses", {"fields": ["label", *ADDRESSES, "internal_ip"]}),
         ("SCION", {"fields": ["scion_packages", "configuration"]}),
         ("Identity", {"fields": ["as_link", "role", "uid", "routers"]}),
-        ("Links that end here", {"fields": ["links"]}),
+        ("Links of this host", {"fields": ["links"]}),
     ]
     readonly_fields = [
         "seen",
@@ -295,7 +296,7 @@ class HostAdmin(HostFiles, HostAccess):
         newest = (obj.config_version, obj.limits_version)
         if (obj.delivered_config_version, obj.delivered_limits_version) == newest:
             return shown
-        return format_html("{} {}", shown, badge("wait", "behind", "There is something newer to fetch."))
+        return format_html("{} {}", shown, badge("warn", "behind", "The newest configuration is not fetched."))
 
     @admin.display(description="deployed H", ordering="config_version_deployed")
     def deployed(self, obj: Host) -> str:
@@ -337,4 +338,4 @@ class HostAdmin(HostFiles, HostAccess):
         listed = table(["Interface", "Link", "Requested", "Enforced", "State"], sorted(rows, key=itemgetter(0)))
         if len(shown) <= MOST_LINKS or obj.AS is None:
             return listed
-        return format_html("{}{}", listed, link_to_list(Link, "all of them", kind="all", q=obj.AS.isd_as))
+        return format_html("{}{}", listed, link_to_list(Link, "all Links", kind="all", q=obj.AS.isd_as))

@@ -40,33 +40,33 @@ class Rotation:
 
 ROTATIONS = {
     "keep": Rotation(
-        "Renew it quietly",
-        "The former secret is accepted for {hours} hours more. Our agent fetches the new one by itself; nothing "
-        "restarts. A stock client does not hear of it before something else changes in its configuration: unless you "
-        "give it the new secret by hand in that time, it is refused then, and ends.",
-        "have a new secret. The former one is accepted for {hours} hours more.",
+        "Rotate without restart",
+        "The previous secret stays valid for {hours} hours. scionlab-bw-agent fetches the new one; nothing restarts. "
+        "A stock client gets the new secret only with the next change of its configuration: install it by hand within "
+        "that time, or the client is rejected afterwards and exits.",
+        "have a new secret. The previous one stays valid for {hours} hours.",
         {},
     ),
     "restart": Rotation(
-        "Renew it and have the stock client fetch it",
-        "The same, and the host's configuration counts as changed: the stock client fetches it with the new secret, "
-        "and restarts SCION and OpenVPN on all hosts of the AS, once.",
-        "have a new secret, which stock clients fetch now. The former one is accepted for {hours} hours more.",
+        "Rotate and restart stock clients",
+        "As above, and the configuration version rises: the stock client fetches the new secret and restarts SCION and "
+        "OpenVPN once, on all hosts of the AS.",
+        "have a new secret, which stock clients fetch now. The previous one stays valid for {hours} hours.",
         {"for_stock_client": True},
     ),
     "stolen": Rotation(
-        "It was stolen",
-        "The former secret is refused at once, to everybody. The host is refused too until it is enrolled again (our "
-        "agent) or given the new secret by hand (the stock client, which ends when it is refused). What it enforces "
-        "stays in force meanwhile.",
-        "have a new secret. The former one is refused from now on: enrol them again.",
+        "Revoke immediately (stolen secret)",
+        "The previous secret is revoked immediately. The host is rejected as well, until it is enrolled again "
+        "(scionlab-bw-agent) or the new secret is installed by hand (the stock client, which exits when rejected). Its "
+        "limits stay enforced.",
+        "have a new secret. The previous one is revoked: enrol them again.",
         {"keep_former": False},
     ),
 }
 
 
 class HostAccess(ServiceAdmin):
-    """The part of the host's administration that hands out and withdraws access."""
+    """The part of the host's administration that grants and revokes access."""
 
     actions = ["rotate_secret"]
 
@@ -139,14 +139,14 @@ class HostAccess(ServiceAdmin):
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
             return HttpResponseRedirect(reverse("admin:scionlab_host_agent", args=[pk]))
-        self.log_change(request, host, "Made an enrolment token.")
+        self.log_change(request, host, "Created an enrolment token.")
         return self._agent_page(request, host, issued=issued, enrol_command=enrol_command())
 
     def config_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The tarball that the host gets now."""
         host = get_object_or_404(self.get_queryset(request), pk=pk)
         if host.AS is None:
-            self.message_user(request, f"{host} belongs to no AS: there is no configuration for it.", messages.ERROR)
+            self.message_user(request, f"{host} belongs to no AS: it has no configuration.", messages.ERROR)
             return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
         try:
             rendered = config_for(host)
@@ -187,5 +187,5 @@ def agent_toml(host: Host) -> str:
         f"service_keys = [{keys}]",
     ]
     if urlsplit(settings.SITE_URL).scheme == "http":
-        lines.append("allow_plain_http = true  # for a laboratory: the secret travels in clear text")
+        lines.append("allow_plain_http = true  # lab only: the secret is sent in clear text")
     return "\n".join(lines) + "\n"

@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from bandwidth_config import RuleError
 from scion_files import COMPLETE
 from scionlab.admin.base import ServiceAdmin, actor_of, badge
+from scionlab.enforcement.words import Tone
 from scionlab.models import BandwidthChange, Host, User
 from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.services.audit import ALL_HOSTS, host_subject
@@ -46,10 +47,10 @@ KINDS = [
     BandwidthChange.Kind.HOST_TAKE_OVER,
     BandwidthChange.Kind.HOST_COMPLETE,
 ]
-_BADGES = {
-    "limits_only": ("idle", "limits only"),
-    "other": ("bad", "refused: another service's files"),
-    "taken_over": ("wait", "taken over"),
+_BADGES: dict[str, tuple[Tone, str]] = {
+    "limits_only": ("quiet", "limits only"),
+    "other": ("bad", "refused: files of another service"),
+    "taken_over": ("info", "taken over"),
 }
 
 
@@ -75,8 +76,8 @@ CHANGES: dict[str, tuple[Callable[[Host, User, str], None], str]] = {
     "limits_only": (_limits_only(True), "Set to limits only."),
     "not_limits_only": (_limits_only(False), "No longer limits only."),
     "take_over": (lambda host, actor, _: host_take_over(host_id=host.pk, actor=actor), "Taken over."),
-    "undo": (lambda host, actor, _: host_take_over_undo(host_id=host.pk, actor=actor), "Take over undone."),
-    "complete": (_complete, "It gets its complete configuration."),
+    "undo": (lambda host, actor, _: host_take_over_undo(host_id=host.pk, actor=actor), "Takeover undone."),
+    "complete": (_complete, "The configuration will be completed."),
 }
 
 
@@ -146,7 +147,7 @@ class HostFiles(ServiceAdmin):
         if request.method == "POST":
             wanted = request.POST.get("do") == "start"
             completing_set(wanted=wanted, actor=actor_of(request))
-            done = f"All hosts are completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
+            done = f"All hosts will be completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
             self.message_user(request, done, messages.SUCCESS)
             return HttpResponseRedirect(reverse(f"admin:{COMPLETE_URL}"))
         context = {

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
+from bandwidth_config import format_kbit
 from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
@@ -30,8 +31,8 @@ from scionlab.admin.base import (
 )
 from scionlab.admin.search import search_query
 from scionlab.enforcement.census import take_census
-from scionlab.enforcement.judgement import STATE_WORDS, State
 from scionlab.enforcement.status import Counters, LinkStatus, link_status
+from scionlab.enforcement.words import WORDS
 from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
 from scionlab.services import infrastructure
 from scionlab.services.link import link_set_active, link_update
@@ -40,18 +41,6 @@ USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
 _MAXIMUM = F("interface_a__AS__attachment_point__maximum_kbit")
 CLAMPED = USER_LINKS & (Q(bandwidth_kbit__gt=_MAXIMUM) | Q(from_user_kbit__gt=_MAXIMUM))
 
-_TONES: dict[State, str] = {
-    "enforced": "good",
-    "clamped": "good",
-    "blocked": "good",
-    "delivered": "wait",
-    "waiting": "wait",
-    "failed": "bad",
-    "no_report": "bad",
-    "observed": "wait",
-    "inactive": "idle",
-}
-
 
 def with_status_rows(queryset: QuerySet[Link]) -> QuerySet[Link]:
     """Fetches with the Links all that their rows on a page say, in two statements."""
@@ -59,11 +48,10 @@ def with_status_rows(queryset: QuerySet[Link]) -> QuerySet[Link]:
 
 
 def state_badge(status: LinkStatus) -> str:
-    tone, words = _TONES[status.state], STATE_WORDS[status.state].lower()
+    shown = badge(status.tone, status.word.lower(), status.text)
     remark = status.remark
     if remark is None or not remark.is_warning:
-        return badge(tone, words, status.text)
-    shown = badge("wait" if tone == "good" else tone, words, status.text)
+        return shown
     return format_html('{} <span class="slb-remark">{}</span>', shown, remark.text)
 
 
@@ -108,10 +96,10 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [(state, words.lower()) for state, words in STATE_WORDS.items()]
+        return [(state, one.word.lower()) for state, one in WORDS.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Link]) -> QuerySet[Link]:
-        state = next((state for state in STATE_WORDS if state == self.value()), None)
+        state = next((state for state in WORDS if state == self.value()), None)
         if state is None:
             return queryset
         return take_census(now=timezone.now()).only(queryset.filter(USER_LINKS), state=state)
@@ -139,12 +127,10 @@ class LimitFilter(admin.SimpleListFilter):
 
 class LinkForm(ReasonForm):
     bandwidth_kbit = KbitField(
-        label="Bandwidth requested [kbit/s]", help_text="0 blocks a Link to a user AS in both directions."
+        label="Bandwidth requested [kbit/s]", help_text="0 blocks the Link of a user AS in both directions."
     )
     active = forms.BooleanField(required=False, help_text="An inactive Link is in no configuration.")
-    observe_only = forms.BooleanField(
-        required=False, help_text="The Link to a user AS is measured and reported, and nothing of it is limited."
-    )
+    observe_only = forms.BooleanField(required=False, help_text="The Link of a user AS is measured but not limited.")
 
 
 class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the type checker only
@@ -162,12 +148,12 @@ class RouterField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic 
 class NewLinkForm(ServiceForm):
     """A Link between two infrastructure ASes; addresses, ports and interface ids are given by the service."""
 
-    router_a = RouterField(label="End A", help_text="Of a provider Link: the provider's border router.")
-    router_b = RouterField(label="End B", help_text="Of a provider Link: the customer's border router.")
+    router_a = RouterField(label="End A", help_text="For a provider Link: the border router of the provider.")
+    router_b = RouterField(label="End B", help_text="For a provider Link: the border router of the customer.")
     bandwidth_kbit = KbitField(
-        label="Bandwidth of the line [kbit/s]",
+        label="Bandwidth of the Link [kbit/s]",
         initial=infrastructure.INFRASTRUCTURE_BANDWIDTH_KBIT,
-        help_text="For information: nobody limits a Link between infrastructure ASes.",
+        help_text="For information only: Links between infrastructure ASes are not limited.",
     )
 
 
@@ -190,22 +176,22 @@ class LinkAdmin(ServiceAdmin):
     list_filter = [KindFilter, AttachmentPointFilter, StateFilter, LimitFilter, "active"]
     list_per_page = 100
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
-    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, IP address, label"
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), email address, IP address, label"
     actions = ["activate", "deactivate"]
     rule_field = "bandwidth_kbit"
     compared = ("bandwidth_kbit", "active", "observe_only")
     note = (
-        "A changed bandwidth gives the attachment point's agent new limits and restarts nothing. Activating or "
-        "deactivating changes the SCION configuration of both ends."
+        "Changing the bandwidth sends new limits to the attachment point and restarts nothing. Activating or "
+        "deactivating a Link changes the SCION configuration of both ends."
     )
     add_fieldsets = [(None, {"fields": ["type", "router_a", "router_b", "bandwidth_kbit"]})]
     add_note = (
-        "A Link between two infrastructure ASes. Both ends get a new configuration. User ASes are attached on their "
-        "own page."
+        "Creates a Link between two infrastructure ASes. Both ends get a new configuration. User ASes are attached on "
+        "their own page."
     )
     fieldsets = [
         (None, {"fields": ["bandwidth_kbit", "active", "observe_only", "reason"]}),
-        ("What is enforced", {"fields": ["requested", "maximum", "enforced", "state", "status_text", "since"]}),
+        ("Status", {"fields": ["requested", "maximum", "enforced", "state", "status_text", "since"]}),
         ("Ends", {"fields": ["provider", "customer", "owner", "underlay", "local_underlay", "mtu", "changes"]}),
         ("Counters of the newest receipt", {"fields": ["to_user", "from_user", "received"]}),
     ]
@@ -348,7 +334,7 @@ class LinkAdmin(ServiceAdmin):
         shown = kbit(status.maximum_kbit)
         if status.requested_kbit <= status.maximum_kbit:
             return shown
-        return format_html("{} {}", shown, badge("wait", "clamps", "More is requested; the maximum is enforced."))
+        return format_html("{} {}", shown, badge("warn", "below request", "The requested limit is above the maximum."))
 
     @admin.display(description="enforced", ordering="enforcement__kbit")
     def enforced(self, obj: Link) -> str:
@@ -358,9 +344,9 @@ class LinkAdmin(ServiceAdmin):
     def state(self, obj: Link) -> str:
         return state_badge(self._status(obj)) if obj.is_limited else NOTHING
 
-    @admin.display(description="in words")
+    @admin.display(description="status")
     def status_text(self, obj: Link) -> str:
-        return self._status(obj).text if obj.is_limited else "Infrastructure; nobody limits this Link."
+        return self._status(obj).text if obj.is_limited else "Infrastructure: this Link is not limited."
 
     @admin.display(description="since", ordering="enforcement__since")
     def since(self, obj: Link) -> str:
@@ -373,7 +359,7 @@ class LinkAdmin(ServiceAdmin):
 
     @admin.display(description="changes")
     def changes(self, obj: Link) -> str:
-        return link_to_list(BandwidthChange, "who changed it, and why", link__id__exact=obj.pk)
+        return link_to_list(BandwidthChange, "history of changes", link__id__exact=obj.pk)
 
     @admin.display(description="to the user AS")
     def to_user(self, obj: Link) -> str:
@@ -402,5 +388,5 @@ def _counters(obj: Link, direction: str) -> str:
     if counters is None:
         return NOTHING
     parts = f" ({counters.parts})" if counters.parts else ""
-    counted = f"{counters.packets:,} packets, {counters.bytes:,} bytes; {counters.drops:,} did not pass{parts}"
-    return f"{kbit(rate)} in the kernel; {counted}"
+    counted = f"{counters.packets:,} packets, {counters.bytes:,} bytes; {counters.drops:,} dropped{parts}"
+    return f"{NOTHING if rate is None else format_kbit(rate)} in the kernel; {counted}"

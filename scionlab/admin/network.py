@@ -78,14 +78,14 @@ class ASForm(ServiceForm):
 class NewASForm(ServiceForm):
     """A new AS comes with its host."""
 
-    as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107". Any case is read.')
-    public_ipv4 = forms.CharField(label="Public IPv4 of its host", required=False, max_length=64)
-    public_ipv6 = forms.CharField(label="Public IPv6 of its host", required=False, max_length=64)
+    as_id = RuleField(_as_id, label="AS id", help_text='Hexadecimal groups, like "ffaa:0:1107"; case-insensitive.')
+    public_ipv4 = forms.CharField(label="Public IPv4 of the first host", required=False, max_length=64)
+    public_ipv6 = forms.CharField(label="Public IPv6 of the first host", required=False, max_length=64)
     bind_ip = forms.CharField(
         label="Bind IP",
         required=False,
         max_length=64,
-        help_text="Local address where the public one is translated (NAT).",
+        help_text="Local address if the host is behind NAT.",
     )
 
 
@@ -116,7 +116,7 @@ class ASAdmin(KeysPages):
     compared = ("label", "is_core")
     add_fields = ("isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip")
     change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "certificates", "created_at")
-    note = "An AS comes with one host and one border router; its addresses are edited, and others added, at the host."
+    note = "An AS is created with one host and one border router. Addresses and routers are edited on the host's page."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
         related = ("isd", "useras__owner", "attachment_point")
@@ -222,7 +222,8 @@ class InterfaceAdmin(ReadOnlyAdmin):
     ]
     readonly_fields = ["name", "as_link", "host_link", "link_link"]
     why_read_only = (
-        "Ids and ports are given by the service; a user AS's addresses are edited on its page, others at the host."
+        "The service assigns ids and ports. Edit the addresses of a user AS on its own page, others on the page "
+        "of the host."
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Interface]:
@@ -266,8 +267,8 @@ class BorderRouterAdmin(ServiceAdmin):
     add_fields = ("host",)
     change_fields = ("name", "host_link", "internal_port", "interface_count")
     note = (
-        "A host comes with its first border router; further ones are added here. Their numbers and ports are given by "
-        "the service, and a router is in the configuration of its AS from the first Link on."
+        "A host is created with its first border router; further ones are added here. The service assigns numbers and "
+        "ports. A router is in the configuration of its AS once it has a Link."
     )
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -306,7 +307,7 @@ class BorderRouterAdmin(ServiceAdmin):
 
 
 class VPNForm(ServiceForm):
-    subnet = forms.CharField(max_length=43, help_text="For example 10.10.1.0/24. The server gets its first address.")
+    subnet = forms.CharField(max_length=43, help_text="For example 10.10.1.0/24. The server gets the first address.")
 
 
 @admin.register(VPN)
@@ -319,15 +320,15 @@ class VPNAdmin(ServiceAdmin):
     change_fields = ("host_link", "subnet", "server_ip", "server_port", "client_count", "keys_made")
     actions = ["make_keys"]
     note = (
-        "The keys of the server and of its clients are made here and reach the hosts with their configurations. A VPN "
-        "without keys is from before: its operator set up OpenVPN, and gives keys to its clients."
+        "This service creates the keys of the server and its clients and sends them with the configurations. A VPN "
+        "without keys is older than that feature: its operator set up OpenVPN and issues the keys of its clients."
     )
 
-    @admin.action(description="Make new keys of the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
+    @admin.action(description="Create new keys for the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
     def make_keys(self, request: HttpRequest, queryset: QuerySet[VPN]) -> None:
         def service(vpn: VPN) -> None:
             vpn_keys_renew(vpn_id=vpn.pk, actor=actor_of(request))
-            self.log_change(request, vpn, "Made new keys.")
+            self.log_change(request, vpn, "Created new keys.")
 
         done = "{count} VPNs have new keys. Each is down until its hosts have installed them."
         apply_to_each(self, request, queryset.order_by("pk"), service, done)
@@ -366,6 +367,6 @@ class VPNAdmin(ServiceAdmin):
     def client_count(self, obj: Any) -> int:
         return int(obj.clients_here)
 
-    @admin.display(description="keys made", ordering="made_at")
+    @admin.display(description="keys created", ordering="made_at")
     def keys_made(self, obj: Any) -> str:
         return "none" if obj.made_at is None else ago(obj.made_at)

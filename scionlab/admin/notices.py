@@ -29,8 +29,8 @@ def _hosts_ahead() -> list[str]:
     have = "1 host has a configuration" if count == 1 else f"{count} hosts have configurations"
     named = format_html_join(", ", "{}", ((link_to(host),) for host in hosts[:_MOST_NAMED]))
     text = (
-        "{} that this service signed and this database does not know: {}{}. Was a backup restored? Their agents take "
-        "nothing older. Run <code>manage.py raise_generation</code>, and they follow."
+        "{} signed by this service but unknown to this database: {}{}. Was a backup restored? Their agents accept "
+        "nothing older. Run <code>manage.py raise_generation</code>."
     )
     return [format_html(text, have, named, " and others" if count > _MOST_NAMED else "")]
 
@@ -43,8 +43,8 @@ def _hosts_of_others() -> list[str]:
     have = "1 host has" if count == 1 else f"{count} hosts have"
     named = format_html_join(", ", "{}", ((_files_of(host),) for host in hosts[:_MOST_NAMED]))
     text = (
-        "{} SCION files of another coordination service and got no configuration from here: {}{}. Set it to limits "
-        "only, or take it over."
+        "{} SCION files of another coordination service, so this service sends no configuration: {}{}. Set limits "
+        "only, or take over the host."
     )
     return [format_html(text, have, named, " and others" if count > _MOST_NAMED else "")]
 
@@ -56,15 +56,18 @@ def _files_of(host: Host) -> str:
 def _keys() -> list[str]:
     told: list[str] = [
         format_html(
-            "The signing key {} cannot be decrypted, so no configuration is handed out: SIGNING_SECRET is not the one "
-            "that it was encrypted with.",
+            "The signing key {} cannot be decrypted, so no configuration is sent: it was encrypted with another "
+            "SIGNING_SECRET.",
             link_to(key),
         )
         for key in unreadable_keys()
     ]
     end = near_end_of_last_key()
     if end is not None:
-        text = 'The last signing key ends on {}. Agents accept nothing afterwards: <a href="{}">make a new one</a> now.'
+        text = (
+            'The last signing key ends on {}. After that agents accept no configuration: <a href="{}">create a '
+            "new key</a> now."
+        )
         told.append(format_html(text, f"{end:%Y-%m-%d}", reverse("admin:scionlab_signingkey_rotate")))
     return told
 
@@ -75,8 +78,8 @@ def _trust() -> list[str]:
         return []
     named = format_html_join(", ", "{}", ((one.text,) for one in found[:_MOST_NAMED]))
     text = (
-        "SCION of the testbed will stop: {}{}. The worker renews it once an hour, and has not. Look for "
-        "<code>trust.</code> in its log."
+        "SCION will stop working: {}{}. The worker renews certificates every hour and failed. Search its log for "
+        "<code>trust.</code>."
     )
     return [format_html(text, named, " and others" if len(found) > _MOST_NAMED else "")]
 
@@ -87,8 +90,8 @@ def _shared_addresses() -> list[str]:
         return []
     named = format_html_join(", ", "{} ({})", ((_links_at(one), _users_of(one)) for one in shared[:_MOST_NAMED]))
     text = (
-        "User ASes of several owners have one address, or that of a host of the testbed: {}{}. Behind one NAT that is "
-        "usual; otherwise ask the owners whose address it is."
+        "User ASes of different owners share an address with each other or with a host of the testbed: {}{}. This is "
+        "normal behind a NAT; otherwise ask the owners."
     )
     return [format_html(text, named, " and others" if len(shared) > _MOST_NAMED else "")]
 

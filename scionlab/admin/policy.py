@@ -51,7 +51,7 @@ class BandwidthPolicyAdmin(ServiceAdmin):
     rule_field = "default_bandwidth_kbit"
     compared = ("default_bandwidth_kbit",)
     note = (
-        "Lowering the default limits Links above it from then on; what their owners asked for is kept, and comes back "
+        "Lowering the default clamps Links above it; the requested limits are kept and apply again "
         "when the default rises again."
     )
 
@@ -65,7 +65,7 @@ class BandwidthPolicyAdmin(ServiceAdmin):
         row = selectors.policy()
         return HttpResponseRedirect(reverse("admin:scionlab_bandwidthpolicy_change", args=[row.pk]))
 
-    @admin.display(description="Counts for")
+    @admin.display(description="Applies to")
     def attachment_points(self, obj: BandwidthPolicy) -> str:
         aps = AttachmentPoint.objects.all()
         own = aps.filter(default_bandwidth_kbit__isnull=False).count()
@@ -77,7 +77,7 @@ class BandwidthPolicyAdmin(ServiceAdmin):
     @admin.display(description="Changes")
     def changes(self, obj: BandwidthPolicy) -> str:
         kind = BandwidthChange.Kind.SITE_DEFAULT
-        return link_to_list(BandwidthChange, "who changed it, and why", kind__exact=kind.value)
+        return link_to_list(BandwidthChange, "history of changes", kind__exact=kind.value)
 
     def save_model(self, request: HttpRequest, obj: BandwidthPolicy, form: Any, change: bool) -> None:
         policy.site_default_set(
@@ -92,18 +92,18 @@ class AttachmentPointForm(ReasonForm):
     default_bandwidth_kbit = KbitField(
         optional=True,
         label="Default here [kbit/s]",
-        help_text="Initial value and maximum of the Links here. Empty: the site default counts. 0 blocks them all.",
+        help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",
     )
     total_kbit = KbitField(
         optional=True,
         label="Total of all Links [kbit/s]",
-        help_text="The most that all Links here may carry together, in each direction by itself. They share it in "
-        "proportion to their limits, and none gets more than its own. Empty: no total.",
+        help_text="Maximum for all Links here together, in each direction. They share it in proportion to their "
+        "limits; no Link gets more than its own limit. Empty: no total.",
     )
     observe_only = forms.BooleanField(
         label="Observe only",
         required=False,
-        help_text="All Links here are measured and reported, and nothing is limited.",
+        help_text="All Links here are measured but not limited.",
     )
 
 
@@ -144,8 +144,8 @@ class AttachmentPointAdmin(ServiceAdmin):
     rule_field = "default_bandwidth_kbit"
     compared = ("default_bandwidth_kbit", "total_kbit", "observe_only")
     note = (
-        "Links above the default are limited to it from then on; what their owners asked for is kept. The host's agent "
-        "gets a new configuration, and nobody else."
+        "Links above the default are clamped to it; the requested limits are kept. Only the agent of this host "
+        "gets a new configuration."
     )
     add_fields = ("AS", "default_bandwidth_kbit")
     change_fields = (
@@ -225,14 +225,14 @@ class AttachmentPointAdmin(ServiceAdmin):
 
     @admin.display(description="default here", ordering="default_bandwidth_kbit")
     def default_here(self, obj: AttachmentPoint) -> str:
-        return "(the site's)" if obj.default_bandwidth_kbit is None else format_kbit(obj.default_bandwidth_kbit)
+        return "(site default)" if obj.default_bandwidth_kbit is None else kbit(obj.default_bandwidth_kbit)
 
     @admin.display(description="maximum in force", ordering="maximum_kbit")
     def in_force(self, obj: Any) -> str:
         wanted = obj.wanted_kbit
         if wanted == obj.maximum_kbit:
-            return format_kbit(wanted)
-        return badge("wait", f"{format_kbit(wanted)} (being carried out; {format_kbit(obj.maximum_kbit)} until then)")
+            return kbit(wanted)
+        return badge("info", f"{format_kbit(wanted)} (being applied; {format_kbit(obj.maximum_kbit)} until then)")
 
     @admin.display(description="Links to user ASes", ordering="links")
     def user_links(self, obj: Any) -> str:
@@ -256,10 +256,10 @@ class AttachmentPointAdmin(ServiceAdmin):
         shown = kbit(obj.total_kbit)
         return shown if found.is_in_force else badge(found.tone, shown, found.text)
 
-    @admin.display(description="total in force")
+    @admin.display(description="total enforced")
     def total_in_force(self, obj: Any) -> str:
         found = self._total(obj)
-        return "no total is set" if found is None else found.text
+        return "not set" if found is None else found.text
 
     def _total(self, obj: Any) -> TotalStatus | None:
         agent = agent_of(obj.host, obj.AS.isd_as, now=timezone.now())
@@ -282,4 +282,4 @@ class AttachmentPointAdmin(ServiceAdmin):
 
     @admin.display(description="Changes")
     def changes(self, obj: AttachmentPoint) -> str:
-        return link_to_list(BandwidthChange, "who changed its settings, and why", attachment_point__id__exact=obj.pk)
+        return link_to_list(BandwidthChange, "history of changes", attachment_point__id__exact=obj.pk)

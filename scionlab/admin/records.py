@@ -23,7 +23,7 @@ class BandwidthChangeAdmin(ReadOnlyAdmin):
     date_hierarchy = "at"
     fields = ["at", "kind", "subject_link", "old", "new", "who", "address", "reason"]
     readonly_fields = ["subject_link", "old", "new", "who"]
-    why_read_only = "The record of changes is only ever added to."
+    why_read_only = "The audit log is append-only."
 
     @admin.display(description="subject", ordering="subject")
     def subject_link(self, obj: BandwidthChange) -> str:
@@ -49,13 +49,13 @@ class MailAdmin(ReadOnlyAdmin):
     list_filter = [("sent_at", admin.EmptyFieldListFilter), "created_at"]
     search_fields = ["recipient", "subject"]
     ordering = ["-pk"]
-    why_read_only = "Mails are written by the service; one that could not be sent is tried again."
+    why_read_only = "Emails are written by the service. Failed deliveries are retried."
 
     @admin.display(description="sent", ordering="sent_at")
     def sent(self, obj: Mail) -> str:
         if obj.sent_at is not None:
             return ago(obj.sent_at)
-        return badge("bad", "not yet", obj.last_error) if obj.last_error else badge("wait", "not yet")
+        return badge("bad", "not yet", obj.last_error) if obj.last_error else badge("warn", "not yet")
 
 
 def problem_list(problems: object) -> str:
@@ -78,7 +78,7 @@ class HostReceiptAdmin(ReadOnlyAdmin):
     fields = ["host_link", "received", "observed_at", "enforced_version", "agent_version", "reported_problems"]
     readonly_fields = ["host_link", "received", "enforced_version", "reported_problems"]
     ordering = ["-received_at"]
-    why_read_only = "The newest receipt of each host's agent: what it read back from the kernel."
+    why_read_only = "The newest receipt of each agent: the state read back from the kernel."
 
     @admin.display(description="host")
     def host_link(self, obj: HostReceipt) -> str:
@@ -91,7 +91,7 @@ class HostReceiptAdmin(ReadOnlyAdmin):
     @admin.display(description="version G.H, limits L")
     def enforced_version(self, obj: HostReceipt) -> str:
         if obj.config_version is None:
-            return "none yet"
+            return "none"
         return f"{obj.generation}.{obj.config_version}, limits {obj.limits_version}"
 
     @admin.display(description="problems")
@@ -111,7 +111,7 @@ class LinkEnforcementAdmin(ReadOnlyAdmin):
     list_filter = ["state"]
     search_fields = ["link__interface_b__AS__label"]
     ordering = ["-received_at"]
-    why_read_only = "The newest receipt about each Link. Counters restart when the attachment point's class does."
+    why_read_only = "The newest receipt for each Link. Counters restart when the attachment point recreates its class."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[LinkEnforcement]:
         ends = [f"link__interface_{end}__AS__isd" for end in "ab"]

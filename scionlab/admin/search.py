@@ -1,4 +1,4 @@
-"""Search words of the administrators' lists: ISD-ASes (hexadecimal), addresses, e-mail addresses, labels."""
+"""Search words of the administrators' lists: ISD-ASes (hexadecimal), addresses, email addresses, labels."""
 
 from __future__ import annotations
 

@@ -20,20 +20,21 @@ from scionlab.models import EnrolmentToken, SigningKey
 from scionlab.services.signing import service_key_line, signing_key_revoke, signing_key_rotate
 
 _ROTATE = (
-    "A new key is made. It signs every configuration from now on and agents are told of it; the older ones go on "
-    "signing until they end, so agents that were away follow too. L rises at every attachment point: nothing restarts."
+    "Creates a new key. It signs every configuration from now on, and agents receive it with their next fetch. Older "
+    "keys keep signing until they expire, so agents that were offline can follow. The limits version of every "
+    "attachment point rises; nothing restarts."
 )
 _REVOKE = (
-    "Configurations are not signed with this key any more, and agents that fetch believe it no more, for ever. Agents "
-    "that know no other valid key have to be enrolled again: where you can, make a new key first and wait until all "
-    "have fetched. Enrolment tokens that were not used become void. It cannot be undone."
+    "This key signs no more configurations, and agents stop trusting it with their next fetch. Agents that trust no "
+    "other valid key must be enrolled again: if possible, create a new key first and wait until all agents have "
+    "fetched it. Unused enrolment tokens are revoked. This cannot be undone."
 )
 
 
 def key_state(key: SigningKey) -> SafeString:
     if key.revoked_at is not None:
         return badge("bad", "revoked")
-    return badge("good", "signs") if key.not_after > timezone.now() else badge("idle", "ended")
+    return badge("good", "signs") if key.not_after > timezone.now() else badge("quiet", "expired")
 
 
 @admin.register(SigningKey)
@@ -45,15 +46,15 @@ class SigningKeyAdmin(ReadOnlyAdmin):
     change_list_template = "admin/scionlab/signingkey/change_list.html"
     change_form_template = "admin/scionlab/signingkey/change_form.html"
     why_read_only = (
-        "Every valid key signs every configuration. When one is near its end, or known to somebody else, make a new "
-        "one, wait until all agents have fetched, then revoke it."
+        "Every valid key signs every configuration. Before a key expires, or if it leaked, create a new one, wait "
+        "until all agents have fetched it, then revoke the old key."
     )
 
     @admin.display(description="state")
     def state(self, obj: SigningKey) -> SafeString:
         return key_state(obj)
 
-    @admin.display(description="made", ordering="created_at")
+    @admin.display(description="created", ordering="created_at")
     def made(self, obj: SigningKey) -> str:
         return ago(obj.created_at)
 
@@ -84,12 +85,12 @@ class SigningKeyAdmin(ReadOnlyAdmin):
     def rotate_view(self, request: HttpRequest) -> HttpResponse:
         """Asks, and on POST makes a key."""
         if request.method != "POST":
-            return self._ask(request, "Make a new signing key?", _ROTATE, "Make a new key")
+            return self._ask(request, "Create a new signing key?", _ROTATE, "Create new key")
 
         def make() -> str:
             key = signing_key_rotate(actor=actor_of(request))
-            self.log_addition(request, key, "Made the key.")
-            return f"Made the signing key {key}. Agents are told of it when they next fetch."
+            self.log_addition(request, key, "Created the key.")
+            return f"Created the signing key {key}. Agents receive it with their next fetch."
 
         return self._done(request, make)
 
@@ -133,9 +134,9 @@ class EnrolmentTokenAdmin(ReadOnlyAdmin):
     search_fields = ["host__label", "host__uid", "used_from"]
     fields = ["host_link", "created_at", "created_by", "state", "expires_at", "used_at", "used_from", "voided_at"]
     readonly_fields = ["host_link", "state"]
-    why_read_only = "Tokens are made on the page of their host, and are kept nowhere: this is the record of their use."
+    why_read_only = "Tokens are created on the page of the host and are not stored. This is the record of their use."
 
-    @admin.display(description="made", ordering="created_at")
+    @admin.display(description="created", ordering="created_at")
     def made(self, obj: EnrolmentToken) -> str:
         return ago(obj.created_at)
 
@@ -148,8 +149,8 @@ class EnrolmentTokenAdmin(ReadOnlyAdmin):
         if obj.used_at is not None:
             return badge("good", "used")
         if obj.voided_at is not None:
-            return badge("idle", "void")
-        return badge("wait", "not used yet") if obj.expires_at > timezone.now() else badge("idle", "expired")
+            return badge("quiet", "revoked")
+        return badge("warn", "not used yet") if obj.expires_at > timezone.now() else badge("quiet", "expired")
 
     @admin.display(description="used", ordering="used_at")
     def used(self, obj: EnrolmentToken) -> str:

@@ -30,8 +30,8 @@ def trc_table(isd: ISD) -> str:
     for row in found:
         policy = trcs.read(bytes(row.content)).policy
         voters = [isd_as_of(one) for one in policy.of_kind(Kind.SENSITIVE).values()]
-        decide = f"{', '.join(voters)}; {policy.quorum} of {len(voters)} decide"
-        state = _until(row.not_after) if row == found[0] else badge("idle", "replaced")
+        decide = f"{', '.join(voters)}; quorum {policy.quorum} of {len(voters)}"
+        state = _until(row.not_after) if row == found[0] else badge("quiet", "replaced")
         core = ", ".join(policy.core_ases)
         rows.append((row, f"{row.not_before:%Y-%m-%d}", f"{row.not_after:%Y-%m-%d}", state, core, decide))
     return table(["TRC", "From", "Until", "State", "Core ASes", "Voters"], rows)
@@ -45,13 +45,13 @@ def certificate_table(as_: AS) -> str:
         by = keys.ca.isd_as
         rows.append(("AS certificate", by, f"{keys.not_after:%Y-%m-%d}", _until(keys.not_after)))
     for row in in_use(as_):
-        by = "itself" if row.issuer is None else "its root"
+        by = "itself" if row.issuer is None else "root"
         rows.append((row.get_kind_display(), by, f"{row.not_after:%Y-%m-%d}", _until(row.not_after)))
     return table(["Certificate of", "Issued by", "Until", "State"], rows) if rows else NOTHING
 
 
 def _until(at: datetime) -> SafeString:
-    return badge("good", "valid") if at > timezone.now() else badge("bad", "ended")
+    return badge("good", "valid") if at > timezone.now() else badge("bad", "expired")
 
 
 class KeysPages(ServiceAdmin):
@@ -85,7 +85,7 @@ class KeysPages(ServiceAdmin):
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)
         else:
-            self.log_change(request, as_, "Made new keys.")
-            words = f"{as_} has new keys. Its host gets them when it next fetches."
+            self.log_change(request, as_, "Created new keys.")
+            words = f"{as_} has new keys. The host gets them with its next fetch."
             self.message_user(request, words, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:scionlab_as_change", args=[pk]))

@@ -1,4 +1,4 @@
-"""Accounts: by e-mail address, with a quota of user ASes."""
+"""Accounts: by email address, with a quota of user ASes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
     filter_horizontal = ()
     fieldsets = [
         (None, {"fields": ["email", "full_name", "password"]}),
-        ("What this person may do", {"fields": ["as_quota", "quota", "is_staff", "is_active"]}),
+        ("Permissions", {"fields": ["as_quota", "quota", "is_staff", "is_active"]}),
         ("Dates", {"fields": ["last_login", "date_joined"]}),
     ]
     add_fieldsets = [(None, {"fields": ["email", "full_name", "as_quota", "is_staff", "password1", "password2"]})]
@@ -93,7 +93,7 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
     @admin.display(description="user ASes", ordering="ases")
     def quota(self, obj: Any) -> str:
         text = f"{obj.ases} of {obj.as_quota}"
-        shown = badge("wait", text, "The quota is used up.") if obj.ases >= obj.as_quota else text
+        shown = badge("warn", text, "The quota is used.") if obj.ases >= obj.as_quota else text
         return link_to_list(UserAS, shown, owner__id__exact=obj.pk) if obj.ases else shown
 
     @admin.display(description="administrator", boolean=True, ordering="is_staff")

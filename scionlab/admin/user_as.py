@@ -28,7 +28,7 @@ class UserASAdmin(ServiceAdmin):
     list_filter = ["isd", "installation_type", "created_at"]
     list_select_related = ["isd", "owner"]
     search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
-    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), e-mail address, label, IP address"
+    search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), email address, label, IP address"
     actions = ["activate", "deactivate"]
     fields = ["isd_as", "label", "owner_link", "installation_type", "created_at", "links", "certificates", "edit"]
     readonly_fields = [

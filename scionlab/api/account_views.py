@@ -34,8 +34,8 @@ class TokenView(ApiView):
 
     @describe(
         "account",
-        "E-mail address and password for a token",
-        "The new token takes the place of an older one of the same name.",
+        "Exchange email address and password for a token",
+        "The new token replaces an older one of the same name.",
         body=bodies.CredentialsBody,
         answer=documents.TokenDocument,
         examples={"Log in": {"email": "you@example.org", "password": "correct horse battery", "name": "night job"}},
@@ -48,11 +48,11 @@ class TokenView(ApiView):
         # Django's request: the guard of log-ins marks it, and answers 429 in our place (scionlab.login_guard).
         user = authenticate(request._request, username=given["email"], password=given["password"])
         if user is None:
-            raise exceptions.AuthenticationFailed("This e-mail address and password do not go together.")
+            raise exceptions.AuthenticationFailed("The email address or the password is wrong.")
         issued = api_token_create(user_id=user.pk, name=given["name"], replaces=True)
         return Response({"token": issued.text})
 
-    @describe("account", "Revoke the token in use", success=status.HTTP_204_NO_CONTENT)
+    @describe("account", "Revoke the current token", success=status.HTTP_204_NO_CONTENT)
     def delete(self, request: Request) -> Response:
         if isinstance(request.auth, ApiToken):
             api_token_revoke(user_id=self.person.pk, token_id=request.auth.pk)
@@ -70,10 +70,10 @@ class ProfileView(ApiView):
     @describe(
         "account",
         "Change your account",
-        "E-mail address and password are changed on the pages.",
+        "Email address and password are changed on the pages.",
         body=bodies.ProfileBody,
         answer=documents.ProfileDocument,
-        examples={"Zone and mails": {"time_zone": "Europe/Zurich", "mail_opt_outs": ["enforced"]}},
+        examples={"Time zone and emails": {"time_zone": "Europe/Zurich", "mail_opt_outs": ["enforced"]}},
     )
     def patch(self, request: Request) -> Response:
         change = bodies.ProfileBody(data=request.data)
@@ -89,7 +89,7 @@ class TokenListView(ApiView):
     query = PageQuery
 
     @describe(
-        "account", "Your API tokens", "What they are stays secret.", answer=documents.ApiTokenDocument, is_list=True
+        "account", "Your API tokens", "The token values are not shown.", answer=documents.ApiTokenDocument, is_list=True
     )
     def get(self, request: Request) -> Response:
         rows = ApiToken.objects.filter(user=self.person).order_by("pk")
@@ -97,9 +97,9 @@ class TokenListView(ApiView):
 
     @describe(
         "account",
-        "Make an API token",
-        "`token` is shown in this answer and never again. A token makes nothing stronger or longer than itself: its "
-        "end is the latest, and the one where none is given; revoking it revokes what it made.",
+        "Create an API token",
+        "`token` is shown only in this response. A token cannot create one with more access or a later end than "
+        "its own; its own end is the default. Revoking a token also revokes the tokens it created.",
         body=bodies.ApiTokenBody,
         answer=documents.NewApiTokenDocument,
         success=status.HTTP_201_CREATED,

@@ -52,7 +52,7 @@ KEEP_AND_ADD = {
 class NotRenderable(exceptions.APIException):
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "configuration_unavailable"
-    default_detail = "The configuration cannot be made now: an administrator has to correct something."
+    default_detail = "The configuration cannot be created: an administrator has to resolve a problem."
     headers = {"Retry-After": "60"}
 
 
@@ -141,9 +141,9 @@ class UserASDetailView(UserASView):
 
     @describe(
         "ASes",
-        "Make an AS what is sent",
-        "Attachments with a `link_id` are kept or edited, others added, missing ones removed. With If-Match nothing "
-        "that somebody else saved meanwhile is undone.",
+        "Replace an AS",
+        "Attachments with a `link_id` are kept or edited, others added, missing ones removed. Send If-Match so "
+        "that concurrent changes are not overwritten.",
         body=bodies.UserASBody,
         answer=documents.UserASDocument,
         examples={"Keep one, add one": KEEP_AND_ADD},
@@ -165,7 +165,7 @@ class UserASDetailView(UserASView):
     @describe(
         "ASes",
         "Rename an AS, or (de)activate all its attachments",
-        "What is left out stays as it is. A label is for people: no host gets anything new by it.",
+        "Omitted fields keep their values. A label is for people only: it changes no configuration.",
         body=bodies.UserASChangeBody,
         answer=documents.UserASDocument,
         examples={"Rename": {"label": "Lab, second floor"}, "Deactivate": {"active": False}},
@@ -196,7 +196,8 @@ class UserASConfigurationView(UserASView):
     @describe(
         "ASes",
         "Download the configuration of an AS",
-        "The folder of its host as tar.gz. It holds the host's secret, so a token that only reads does not get it.",
+        "The configuration folder of the host as tar.gz. It contains the secret of the host, so a read-only token "
+        "is rejected.",
         answer=BINARY,
     )
     def get(self, request: Request, pk: int) -> HttpResponse:

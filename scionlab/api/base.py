@@ -38,7 +38,10 @@ class HoldsSecret(BasePermission):
     That a token which only reads changes nothing is seen to where it is recognised (`api.token_auth`).
     """
 
-    message = "This holds the host's secret, and your token is for reading only. Use one that may change things."
+    message = (
+        "The response contains the secret of the host, and your token is read-only. Use a token with read "
+        "and write access."
+    )
     code = "token_read_only"
 
     def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002  the framework's signature
@@ -48,7 +51,7 @@ class HoldsSecret(BasePermission):
 class StaffWrites(BasePermission):
     """Everybody may look."""
 
-    message = "Only administrators may change this."
+    message = "Only administrators can change this."
     code = "administrators_only"
 
     def has_permission(self, request: Request, view: APIView) -> bool:
@@ -57,7 +60,7 @@ class StaffWrites(BasePermission):
 
 
 class StaffOnly(StaffWrites):
-    message = "This is for administrators."
+    message = "Only administrators can read this."
 
     def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002  the framework's signature
         return bool(request.user and request.user.is_staff)

@@ -21,16 +21,16 @@ MAX_NAME_CHARS = 100
 class LinkBody(StrictSerializer):
     """What may be changed at a Link; what is left out stays."""
 
-    bandwidth_kbit = BandwidthField(required=False, help_text="In both directions. Not beside the next two.")
-    to_user_kbit = BandwidthField(required=False, help_text="Towards the user AS; the other direction stays.")
-    from_user_kbit = BandwidthField(required=False, help_text="From the user AS; the other direction stays.")
+    bandwidth_kbit = BandwidthField(required=False, help_text="Both directions. Not together with the next two.")
+    to_user_kbit = BandwidthField(required=False, help_text="To the user AS; the other direction keeps its value.")
+    from_user_kbit = BandwidthField(required=False, help_text="From the user AS; the other direction keeps its value.")
     active = Flag(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
             raise RuleError(
                 "nothing_to_change",
-                'Nothing is to be changed. Send "bandwidth_kbit", or "to_user_kbit" and "from_user_kbit", or "active".',
+                'No change requested. Send "bandwidth_kbit", or "to_user_kbit" and "from_user_kbit", or "active".',
             )
         _one_way_to_say_it(attrs)
         return attrs
@@ -42,7 +42,7 @@ class LinkBody(StrictSerializer):
 
 def _one_way_to_say_it(values: dict[str, Any]) -> None:
     if values.get("bandwidth_kbit") is not None and {"to_user_kbit", "from_user_kbit"} & set(values):
-        text = "bandwidth_kbit is for both directions. Send it alone, or to_user_kbit and from_user_kbit instead of it."
+        text = "bandwidth_kbit sets both directions. Send either it or to_user_kbit and from_user_kbit."
         raise serializers.ValidationError({"bandwidth_kbit": [serializers.ErrorDetail(text, "bandwidth_twice")]})
 
 
@@ -58,23 +58,25 @@ class AttachmentBody(StrictSerializer):
     """One attachment of a user AS, as in the web form."""
 
     attachment_point_id = Whole(min_value=1)  # what is beyond any key is unknown, like others that are not there
-    link_id = Whole(required=False, allow_null=True, help_text="Of an attachment that exists and is kept or edited.")
+    link_id = Whole(
+        required=False, allow_null=True, help_text="The id of the Link of an existing attachment to keep or edit."
+    )
     use_vpn = Flag(default=False)
     public_ip = Text(required=False, allow_null=True, max_length=60)
     public_port = Whole(default=DEFAULT_PORT, help_text=f"UDP, {MIN_PORT} to {MAX_PORT}.")
     bandwidth_kbit = BandwidthField(
         required=False,
         allow_null=True,
-        help_text="Towards the user AS, and from it unless the next one says otherwise. null: the default, copied.",
+        help_text="To the user AS, and from it if from_user_kbit is null. null: the current default.",
     )
     from_user_kbit = BandwidthField(
-        required=False, allow_null=True, help_text="From the user AS. null: the same as towards it."
+        required=False, allow_null=True, help_text="From the user AS. null: the same as to it."
     )
     bind_ip = Text(
         required=False,
         allow_null=True,
         max_length=60,
-        help_text=f"null: the public one, in a virtual machine {VM_ADDRESS} instead of an IPv4 one.",
+        help_text=f"null: the public address; in a virtual machine {VM_ADDRESS} instead of an IPv4 address.",
     )
     bind_port = Whole(required=False, allow_null=True)
     active = Flag(default=True)
@@ -98,11 +100,11 @@ class UserASChangeBody(StrictSerializer):
     """What may be changed at a user AS by itself; what is left out stays."""
 
     label = Text(required=False, allow_blank=True, max_length=100)  # type: ignore[assignment]  # its name on the wire
-    active = Flag(required=False, help_text="Of all its attachments.")
+    active = Flag(required=False, help_text="All attachments of the AS.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
-            raise RuleError("nothing_to_change", 'Nothing is to be changed. Send "label", or "active", or both.')
+            raise RuleError("nothing_to_change", 'No change requested. Send "label", or "active", or both.')
         return attrs
 
 
@@ -112,7 +114,7 @@ class DefaultBody(StrictSerializer):
 
 
 class OwnDefaultBody(StrictSerializer):
-    own_default_bandwidth_kbit = BandwidthField(allow_null=True, help_text="null: the site's default counts again.")
+    own_default_bandwidth_kbit = BandwidthField(allow_null=True, help_text="null: the site default.")
     reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
 
@@ -120,7 +122,9 @@ class CredentialsBody(StrictSerializer):
     email = Text(max_length=254)
     password = Text(max_length=MAX_PASSWORD_CHARS, trim_whitespace=False, write_only=True)
     name = Text(
-        max_length=MAX_NAME_CHARS, default="password log-in", help_text="Of the token, after the program that has it."
+        max_length=MAX_NAME_CHARS,
+        default="password login",
+        help_text="Name of the token, such as the program that uses it.",
     )
 
 
@@ -135,13 +139,15 @@ class ProfileBody(StrictSerializer):
 
 
 class ApiTokenBody(StrictSerializer):
-    name = Text(max_length=MAX_NAME_CHARS, help_text="After the program or machine that will have it.")
-    may_write = Flag(default=True, help_text="Otherwise it only reads.")
+    name = Text(
+        max_length=MAX_NAME_CHARS, help_text="Name of the token, such as the program or machine that will use it."
+    )
+    may_write = Flag(default=True, help_text="false: read-only.")
     expires_at = serializers.DateTimeField(
         required=False,
         allow_null=True,
         default=None,
-        help_text="null: until it is revoked, or until the end of the token that makes it.",
+        help_text="null: until it is revoked, or until the creating token expires.",
     )
 
 
@@ -153,7 +159,7 @@ class TimedBody(StrictSerializer):
 
     kind: Any = Text()
     begins_at = serializers.DateTimeField(
-        required=False, allow_null=True, default=None, help_text="With its offset from UTC; left out: now."
+        required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
     )
     reason = Text(required=False, max_length=200, default="", allow_blank=True)
 
@@ -165,8 +171,8 @@ def _seconds(help_text: str, *, required: bool = True) -> Whole:
 class _UntilBody(TimedBody):
     """For how long, in one of two ways."""
 
-    duration_s = _seconds("How long, or:", required=False)
-    ends_at = serializers.DateTimeField(required=False, help_text="Until when, with its offset from UTC.")
+    duration_s = _seconds("Duration. Either this or ends_at.", required=False)
+    ends_at = serializers.DateTimeField(required=False, help_text="End, with an offset from UTC.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if ("duration_s" in attrs) == ("ends_at" in attrs):
@@ -209,7 +215,7 @@ class StairBody(TimedBody):
     start = LimitsField()
     end = LimitsField()
     count = Whole(min_value=2, max_value=200)
-    step_s = _seconds("How long each step is.")
+    step_s = _seconds("Duration of each step.")
 
     def profile(self) -> Profile:
         values = self.validated_data
@@ -222,7 +228,7 @@ class SquareBody(TimedBody):
     kind = serializers.ChoiceField(choices=["square"])
     low = LimitsField()
     high = LimitsField()
-    half_period_s = _seconds("How long each of the two is.")
+    half_period_s = _seconds("Duration of each half.")
     cycles = Whole(min_value=1, max_value=100)
 
     def profile(self) -> Profile:
@@ -245,7 +251,7 @@ def timed_body(data: Any) -> AnyTimedBody:
     kind = data.get("kind") if isinstance(data, dict) else None
     known = TIMED_BODIES.get(kind) if isinstance(kind, str) else None
     if isinstance(data, dict) and known is None:
-        text = f"Which kind of timed limit? Known are: {', '.join(TIMED_BODIES)}."
+        text = f"Unknown kind of timed limit. Known kinds: {', '.join(TIMED_BODIES)}."
         raise serializers.ValidationError({"kind": [serializers.ErrorDetail(text, "timed_kind")]})
     body = (known or ConstantBody)(data=data)
     body.is_valid(raise_exception=True)

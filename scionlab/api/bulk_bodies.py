@@ -22,8 +22,8 @@ class OperationBody(StrictSerializer):
     """How the new numbers follow from the old ones: `bandwidth_kbit` for set and cap, `percent` for scale."""
 
     kind = serializers.ChoiceField(choices=["set", "cap", "scale"])
-    bandwidth_kbit = BandwidthField(required=False, help_text="Of set and cap.")
-    percent = Whole(required=False, min_value=0, max_value=MAX_PERCENT, help_text="Of scale: 50 halves the limits.")
+    bandwidth_kbit = BandwidthField(required=False, help_text="For set and cap.")
+    percent = Whole(required=False, min_value=0, max_value=MAX_PERCENT, help_text="For scale: 50 halves the limits.")
 
     def value(self) -> int:
         """kbit/s, or per cent. Raises `FieldRuleError` (`bulk_value`) where the one that the kind needs is missing,
@@ -31,7 +31,7 @@ class OperationBody(StrictSerializer):
         values = self.validated_data
         needed, other = ("percent", "bandwidth_kbit") if values["kind"] == "scale" else ("bandwidth_kbit", "percent")
         if needed not in values or other in values:
-            text = f'"{values["kind"]}" needs {needed}, and not {other}.'
+            text = f'"{values["kind"]}" requires {needed} and does not accept {other}.'
             raise FieldRuleError("bulk_value", text, needed if needed not in values else other)
         return int(values[needed])
 
@@ -40,21 +40,23 @@ class BulkLimitsBody(OperationBody):
     """New limits for the Links of which everything is true that is sent of the last six."""
 
     direction = serializers.ChoiceField(choices=list(DIRECTIONS), default="both")
-    attachment_point_id = Whole(required=False, min_value=1, help_text="Links there.")
-    user_as = Text(required=False, max_length=100, help_text="An ISD-AS, an AS number or a part of the label.")
-    owner = Text(required=False, max_length=254, help_text="A part of the e-mail address.")
-    above_kbit = BandwidthField(required=False, help_text="Links that are allowed more in either direction.")
-    link_ids = serializers.ListField(
-        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="These alone."
+    attachment_point_id = Whole(required=False, min_value=1, help_text="Links at this attachment point.")
+    user_as = Text(required=False, max_length=100, help_text="ISD-AS, AS number or part of the label.")
+    owner = Text(required=False, max_length=254, help_text="Part of the email address of the owner.")
+    above_kbit = BandwidthField(
+        required=False, help_text="Links with a requested limit above this in either direction."
     )
-    every_link = Flag(default=False, help_text="Needed where nothing else says which Links.")
+    link_ids = serializers.ListField(
+        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="Only these."
+    )
+    every_link = Flag(default=False, help_text="Required if no filter is given.")
 
     def choice(self) -> Choice:
         """Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
         values = self.validated_data
         names = {"attachment_point_id", "user_as", "owner", "above_kbit", "link_ids"} & set(values)
         if values["every_link"] == bool(names):
-            text = "Say which Links, by at least one of the filters or link_ids; or every_link alone, for all of them."
+            text = "Select Links with at least one filter or link_ids, or send every_link alone for all of them."
             raise FieldRuleError("bulk_which", text, "every_link")
         ap = None
         if "attachment_point_id" in values:
@@ -80,23 +82,26 @@ def _attachment_point(pk: int) -> AttachmentPoint:
 class DefaultsBody(OperationBody):
     """New defaults for the attachment points of which everything is true that is sent of the last three."""
 
-    kind = serializers.ChoiceField(choices=["set", "cap", "scale", "site"], help_text="site: the site's counts again.")
-    isd = Whole(required=False, min_value=1, max_value=65535, help_text="Those of this isolation domain.")
+    kind = serializers.ChoiceField(choices=["set", "cap", "scale", "site"], help_text="site: follow the site default.")
+    isd = Whole(required=False, min_value=1, max_value=65535, help_text="Attachment points of this isolation domain.")
     attachment_point_ids = serializers.ListField(
-        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="These alone."
+        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="Only these."
     )
-    every_attachment_point = Flag(default=False, help_text="Needed where nothing else says which.")
+    every_attachment_point = Flag(default=False, help_text="Required if no filter is given.")
 
     def choice(self) -> tuple[list[int], str]:
         """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`)."""
         values = self.validated_data
         if values["every_attachment_point"] == bool({"isd", "attachment_point_ids"} & set(values)):
-            text = "Say which attachment points, by isd or attachment_point_ids; or every_attachment_point alone."
+            text = (
+                "Select attachment points with isd or attachment_point_ids, or send every_attachment_point "
+                "alone for all of them."
+            )
             raise FieldRuleError("bulk_which", text, "every_attachment_point")
         found, words = AttachmentPoint.objects.all(), "all attachment points"
         if "attachment_point_ids" in values:
             found = found.filter(pk__in=storable_ids(values["attachment_point_ids"]))
-            words = "attachment points that were ticked"
+            words = "selected attachment points"
         if "isd" in values:
             found, words = found.filter(AS__isd__isd_id=values["isd"]), f"{words} of ISD {values['isd']}"
         return list(found.values_list("pk", flat=True)), words
@@ -106,13 +111,13 @@ class DefaultsBody(OperationBody):
         kind: DefaultKind = self.validated_data["kind"]
         if kind == "site":
             if {"bandwidth_kbit", "percent"} & set(self.validated_data):
-                raise FieldRuleError("bulk_value", '"site" needs neither bandwidth_kbit nor percent.', "kind")
+                raise FieldRuleError("bulk_value", '"site" accepts neither bandwidth_kbit nor percent.', "kind")
             return DefaultOperation(kind)
         return DefaultOperation(kind, self.value())
 
 
 class ReasonBody(StrictSerializer):
-    reason = Text(max_length=MAX_REASON_CHARS, help_text="The owners read it in their mail, and the history keeps it.")
+    reason = Text(max_length=MAX_REASON_CHARS, help_text="Included in the email to the owners and kept in the history.")
 
 
 def checked(body: type[StrictSerializer], data: Any) -> Any:

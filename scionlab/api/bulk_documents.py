@@ -21,24 +21,30 @@ from scionlab.services.default_plan import DefaultLine
 class BulkResultDocument(serializers.Serializer[Any]):
     """How many it concerned."""
 
-    links = serializers.IntegerField(help_text="That have new limits.")
-    hosts = serializers.IntegerField(required=False, help_text="That get a new configuration. Of limits.")
-    mails = serializers.IntegerField(required=False, help_text="To owners, one for each. Of limits.")
-    attachment_points = serializers.IntegerField(required=False, help_text="With another default. Of defaults.")
+    links = serializers.IntegerField(help_text="Number of Links with new limits.")
+    hosts = serializers.IntegerField(
+        required=False, help_text="Number of hosts with a new configuration. Only for limits."
+    )
+    mails = serializers.IntegerField(required=False, help_text="Number of emails to owners. Only for limits.")
+    attachment_points = serializers.IntegerField(
+        required=False, help_text="Number of attachment points with a new default. Only for defaults."
+    )
 
 
 class BulkBriefDocument(serializers.Serializer[Any]):
     """A change of many limits or defaults: a preview, or once it was carried out the record of it."""
 
     id = serializers.IntegerField(source="pk")
-    what = serializers.CharField(help_text="The change in words.")
-    chosen = serializers.CharField(help_text="Which ones, in words.")
+    what = serializers.CharField(help_text="Description of the change.")
+    chosen = serializers.CharField(help_text="Description of the selection.")
     created_at = serializers.DateTimeField()
     created_by = serializers.CharField(source="created_by_email")
-    applied_at = serializers.DateTimeField(allow_null=True, help_text="null: a preview; nothing is changed.")
+    applied_at = serializers.DateTimeField(allow_null=True, help_text="null: a preview that has not been applied.")
     reason = serializers.CharField()
     result = serializers.SerializerMethodField()
-    puts_back = serializers.IntegerField(source="puts_back_id", allow_null=True, help_text="The change that it undoes.")
+    puts_back = serializers.IntegerField(
+        source="puts_back_id", allow_null=True, help_text="The change that this one undoes."
+    )
 
     @extend_schema_field(BulkResultDocument(allow_null=True))
     def get_result(self, change: BulkChange) -> dict[str, int] | None:
@@ -57,12 +63,12 @@ class BulkDocument(BulkBriefDocument):
 
     links = serializers.IntegerField(help_text="Links with new limits.")
     left_out = LeftOutDocument(many=True)
-    blocked = serializers.IntegerField(help_text="Links of which a direction is blocked by it.")
-    owners = serializers.IntegerField(help_text="Their owners.")
+    blocked = serializers.IntegerField(help_text="Links with a direction that the change blocks.")
+    owners = serializers.IntegerField(help_text="Number of their owners.")
     attachment_points = serializers.ListField(
-        child=serializers.CharField(), help_text="ISD-ASes where something else is enforced by it."
+        child=serializers.CharField(), help_text="ISD-ASes of attachment points where the enforced limits change."
     )
-    lines_sha256 = serializers.CharField(help_text="Of what happens to each Link, so that the ETag stands for it too.")
+    lines_sha256 = serializers.CharField(help_text="Digest of the changes per Link, so that the ETag covers them.")
 
 
 def bulk_document(change: BulkChange) -> dict[str, Any]:
@@ -88,15 +94,17 @@ class BulkLineDocument(serializers.Serializer[Any]):
     """One Link before and after."""
 
     link_id = serializers.IntegerField()
-    isd_as = serializers.CharField(help_text="Of the user AS; empty where the Link is gone.")
-    attachment_point = serializers.CharField(help_text="Its ISD-AS.")
+    isd_as = serializers.CharField(help_text="ISD-AS of the user AS; empty if the Link was deleted.")
+    attachment_point = serializers.CharField(help_text="ISD-AS of the attachment point.")
     owner = serializers.CharField()
     active = serializers.BooleanField()
     old = LimitsDocument()
     new = LimitsDocument()
-    old_enforced = LimitsDocument(help_text="At most the maximum there.")
+    old_enforced = LimitsDocument(help_text="Clamped to the maximum.")
     new_enforced = LimitsDocument()
-    left_out = serializers.ChoiceField(choices=list(SKIPPED.items()), allow_null=True, help_text="null: it is changed.")
+    left_out = serializers.ChoiceField(
+        choices=list(SKIPPED.items()), allow_null=True, help_text="Reason; null: not skipped."
+    )
 
 
 def bulk_line_documents(lines: list[Line], links: Mapping[int, Link]) -> list[dict[str, Any]]:
@@ -123,7 +131,7 @@ class AffectedDocument(serializers.Serializer[Any]):
     """Active Links that get another limit."""
 
     links = serializers.IntegerField()
-    held = serializers.IntegerField(help_text="Of these, below what their owners asked for.")
+    held = serializers.IntegerField(help_text="Number of these Links that are clamped.")
     owners = serializers.IntegerField()
 
 
@@ -131,23 +139,24 @@ class DefaultLineDocument(serializers.Serializer[Any]):
     """One attachment point before and after; `own` null: the site's default counts."""
 
     attachment_point_id = serializers.IntegerField()
-    isd_as = serializers.CharField(help_text="Empty where it is gone.")
+    isd_as = serializers.CharField(help_text="Empty if it was deleted.")
     old_own_kbit = serializers.IntegerField(allow_null=True)
     new_own_kbit = serializers.IntegerField(allow_null=True)
-    old_default_kbit = serializers.IntegerField(help_text="In force there: initial value and maximum of its Links.")
+    old_default_kbit = serializers.IntegerField(help_text="Default in force: initial value and maximum of the Links.")
     new_default_kbit = serializers.IntegerField()
-    left_out = serializers.ChoiceField(choices=list(SKIPPED.items()), allow_null=True, help_text="null: it is changed.")
+    left_out = serializers.ChoiceField(
+        choices=list(SKIPPED.items()), allow_null=True, help_text="Reason; null: not skipped."
+    )
 
 
 class DefaultChangeDocument(BulkBriefDocument):
     """With what happens to each attachment point, and who is affected."""
 
     attachment_points = DefaultLineDocument(many=True)
-    lines_sha256 = serializers.CharField(help_text="Of what happens to each attachment point.")
+    lines_sha256 = serializers.CharField(help_text="Digest of the changes per attachment point.")
     status = AffectedDocument(
         allow_null=True,
-        help_text="Who is affected, as the Links are now: it may change while the ETag still confirms. null: it was "
-        "carried out.",
+        help_text="The affected Links as of now; they may change while the ETag stays valid. null: already applied.",
     )
 
 

@@ -45,7 +45,7 @@ class IfMatchMissing(exceptions.APIException):
 
     def __init__(self) -> None:
         super().__init__(
-            "If-Match is missing. Send the ETag of the preview that you looked at, so that nothing else is done.",
+            "If-Match is missing. Send the ETag of the preview that you want to apply.",
             "if_match_missing",
         )
 
@@ -108,20 +108,20 @@ class BulkView(ApiView):
 class BulkListView(BulkView):
     query = BulkQuery
 
-    @describe("bulk changes", "Changes of many limits", "Newest first.", answer=BulkBriefDocument, is_list=True)
+    @describe("bulk changes", "Bulk changes of limits", "Newest first.", answer=BulkBriefDocument, is_list=True)
     def get(self, request: Request) -> Response:
         return self.listed()
 
     @describe(
         "bulk changes",
-        "Preview a change of many limits",
-        "Changes nothing. What is asked for above the maximum somewhere is left out there. A preview that nobody "
-        "carries out is deleted after a day.",
+        "Preview a bulk change of limits",
+        "Changes nothing. Links whose new limit would exceed the maximum are skipped. A preview that is not "
+        "applied is deleted after a day.",
         body=bulk_bodies.BulkLimitsBody,
         answer=BulkDocument,
         success=status.HTTP_201_CREATED,
         examples={
-            "Cap all at one attachment point": {"kind": "cap", "bandwidth_kbit": 500, "attachment_point_id": 1},
+            "Cap all Links of one attachment point": {"kind": "cap", "bandwidth_kbit": 500, "attachment_point_id": 1},
             "Halve three": {"kind": "scale", "percent": 50, "link_ids": [7, 8, 9]},
         },
     )
@@ -136,7 +136,7 @@ class BulkListView(BulkView):
 
 
 class BulkDetailView(BulkView):
-    @describe("bulk changes", "One change of many limits, and who is affected", answer=BulkDocument)
+    @describe("bulk changes", "One bulk change of limits and the affected Links", answer=BulkDocument)
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.document(self.change(pk)))
 
@@ -144,7 +144,7 @@ class BulkDetailView(BulkView):
 class BulkLinksView(BulkView):
     query = BulkLineQuery
 
-    @describe("bulk changes", "What happens to each Link", "By Link.", answer=BulkLineDocument, is_list=True)
+    @describe("bulk changes", "Changes per Link", "Sorted by Link.", answer=BulkLineDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:
         lines = lines_of(self.change(pk))
         if "left_out" in self.asked:
@@ -160,13 +160,13 @@ def _documents(lines: list[Line]) -> list[dict[str, Any]]:
 class BulkApplyView(BulkView):
     @describe(
         "bulk changes",
-        "Carry a preview out",
-        "All of it or nothing. If-Match, with the ETag of the preview, is required (428 without). If somebody changed "
-        "meanwhile what it showed, the preview is made anew and the answer is 412 with it, and nothing else was done. "
-        "One that was carried out already is answered as it is: sending it again does nothing.",
+        "Apply a preview",
+        "Applies all of it or nothing. If-Match with the ETag of the preview is required (otherwise 428). If the "
+        "previewed Links were changed since, nothing is applied and the response is 412 with a new preview. "
+        "Applying a change again does nothing and returns it.",
         body=bulk_bodies.ReasonBody,
         answer=BulkDocument,
-        examples={"With its reason": {"reason": "The line to Zurich is full."}},
+        examples={"With a reason": {"reason": "The line to Zurich is full."}},
     )
     def post(self, request: Request, pk: int) -> Response:
         return self.confirmed(pk)
@@ -175,8 +175,8 @@ class BulkApplyView(BulkView):
 class BulkPutBackView(BulkView):
     @describe(
         "bulk changes",
-        "Preview putting a change back",
-        "A preview like any other. Links that were changed again since are left alone.",
+        "Preview undoing a change",
+        "Creates a preview. Links that have been changed since are skipped.",
         answer=BulkDocument,
         success=status.HTTP_201_CREATED,
     )

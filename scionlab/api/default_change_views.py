@@ -35,20 +35,24 @@ class DefaultChangeView(BulkView):
 class DefaultChangeListView(DefaultChangeView):
     query = BulkQuery
 
-    @describe("bulk changes", "Changes of many defaults", "Newest first.", answer=BulkBriefDocument, is_list=True)
+    @describe("bulk changes", "Bulk changes of defaults", "Newest first.", answer=BulkBriefDocument, is_list=True)
     def get(self, request: Request) -> Response:
         return self.listed()
 
     @describe(
         "bulk changes",
-        "Preview a change of many defaults",
-        "Changes nothing. A preview that nobody carries out is deleted after a day.",
+        "Preview a bulk change of defaults",
+        "Changes nothing. A preview that is not applied is deleted after a day.",
         body=bulk_bodies.DefaultsBody,
         answer=DefaultChangeDocument,
         success=status.HTTP_201_CREATED,
         examples={
-            "10 Mbit/s at each": {"kind": "set", "bandwidth_kbit": 10000, "every_attachment_point": True},
-            "The site's again": {"kind": "site", "isd": 17},
+            "10 Mbit/s at each attachment point": {
+                "kind": "set",
+                "bandwidth_kbit": 10000,
+                "every_attachment_point": True,
+            },
+            "Follow the site default": {"kind": "site", "isd": 17},
         },
     )
     def post(self, request: Request) -> Response:
@@ -61,7 +65,7 @@ class DefaultChangeListView(DefaultChangeView):
 
 
 class DefaultChangeDetailView(DefaultChangeView):
-    @describe("bulk changes", "One change of many defaults", answer=DefaultChangeDocument)
+    @describe("bulk changes", "One bulk change of defaults", answer=DefaultChangeDocument)
     def get(self, request: Request, pk: int) -> Response:
         return Response(self.document(self.change(pk)))
 
@@ -69,12 +73,12 @@ class DefaultChangeDetailView(DefaultChangeView):
 class DefaultChangeApplyView(DefaultChangeView):
     @describe(
         "bulk changes",
-        "Carry a preview of defaults out",
-        "As with limits: all of it or nothing, If-Match is required, and sending it again does nothing. The limits "
-        "follow within moments; owners who are held below what they asked for are told as always.",
+        "Apply a preview of defaults",
+        "As for limits: applies all of it or nothing, If-Match is required, and applying it again does nothing. "
+        "The limits follow within seconds. Owners whose limits are clamped get an email.",
         body=bulk_bodies.ReasonBody,
         answer=DefaultChangeDocument,
-        examples={"With its reason": {"reason": "New lines everywhere."}},
+        examples={"With a reason": {"reason": "New lines everywhere."}},
     )
     def post(self, request: Request, pk: int) -> Response:
         return self.confirmed(pk)
@@ -83,8 +87,8 @@ class DefaultChangeApplyView(DefaultChangeView):
 class DefaultChangePutBackView(DefaultChangeView):
     @describe(
         "bulk changes",
-        "Preview putting defaults back",
-        "A preview like any other. Attachment points that were changed again since are left alone.",
+        "Preview undoing a change of defaults",
+        "Creates a preview. Attachment points that have been changed since are skipped.",
         answer=DefaultChangeDocument,
         success=status.HTTP_201_CREATED,
     )

@@ -65,6 +65,6 @@ def docs(request: HttpRequest) -> HttpResponse:
 def docs_section(request: HttpRequest, slug: str) -> HttpResponse:
     section = next((one for one in _sections() if one.slug == slug), None)
     if section is None:
-        raise Http404("There is no such part of the API.")
+        raise Http404("The API has no such section.")
     context = {"nav": "api", "sections": _sections(), "section": section}
     return render(request, "api/docs_section.html", context)

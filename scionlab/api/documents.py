@@ -10,8 +10,9 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.status import link_status
+from scionlab.enforcement.words import State
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, TimedLimit, User, UserAS
 from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.models.user import MailKind
@@ -20,7 +21,7 @@ from scionlab.models.user import MailKind
 class LimitsDocument(serializers.Serializer[Any]):
     """kbit/s in each direction; 0 blocks that direction."""
 
-    to_user_kbit = serializers.IntegerField(help_text="Towards the user AS.")
+    to_user_kbit = serializers.IntegerField(help_text="To the user AS.")
     from_user_kbit = serializers.IntegerField(help_text="From the user AS.")
 
 
@@ -45,7 +46,7 @@ class TimedLimitDocument(TimedBriefDocument):
     """Limits for a time. Outside of it the Link's own hold, so the return needs nobody."""
 
     link_id = serializers.IntegerField()
-    steps = serializers.SerializerMethodField(help_text="As they were asked for; a lower maximum wins.")
+    steps = serializers.SerializerMethodField(help_text="The requested limits; a lower maximum takes precedence.")
     created_at = serializers.DateTimeField()
     created_by = serializers.EmailField(source="created_by.email", allow_null=True, default=None)
     cancelled_at = serializers.DateTimeField(allow_null=True)
@@ -69,9 +70,11 @@ def timed_state(timed: TimedLimit, *, now: datetime) -> str:
 
 
 class RemarkDocument(serializers.Serializer[Any]):
-    """What a reader must know beside the state."""
+    """A remark beside the state."""
 
-    code = serializers.CharField(help_text="Of an agent's problem, or clock, foreign_content, unproven.")
+    code = serializers.CharField(
+        help_text="Code of a problem of the agent, or clock, foreign_content, not_observed, unproven."
+    )
     text = serializers.CharField()
 
 
@@ -80,13 +83,17 @@ class CountersDocument(serializers.Serializer[Any]):
 
     bytes = serializers.IntegerField()
     packets = serializers.IntegerField()
-    drops = serializers.IntegerField(help_text="Packets that did not pass: the sum of the next two.")
-    refused = serializers.IntegerField(allow_null=True, help_text="In front of the queue; null: not told apart.")
-    dropped = serializers.IntegerField(allow_null=True, help_text="From the queue; null: not told apart.")
+    drops = serializers.IntegerField(help_text="Dropped packets: the sum of the next two.")
+    refused = serializers.IntegerField(
+        allow_null=True, help_text="Dropped before the queue; null: not counted separately."
+    )
+    dropped = serializers.IntegerField(
+        allow_null=True, help_text="Dropped from the queue; null: not counted separately."
+    )
 
 
 class BothCountersDocument(serializers.Serializer[Any]):
-    """null: the kernel does not have this direction."""
+    """null: the direction is not in the kernel."""
 
     to_user = CountersDocument(allow_null=True)
     from_user = CountersDocument(allow_null=True)
@@ -97,41 +104,47 @@ class TotalDocument(serializers.Serializer[Any]):
     their limits, and none gets more than its own."""
 
     wanted_kbit = serializers.IntegerField()
-    is_in_force = serializers.BooleanField(help_text="The newest receipt says so, of both directions.")
+    is_in_force = serializers.BooleanField(help_text="The newest receipt confirms it for both directions.")
     text = serializers.CharField(help_text="For people.")
 
 
 class LinkStatusDocument(serializers.Serializer[Any]):
-    """From the limits that were asked for to what the attachment point's kernel has."""
+    """From the requested limits to those in the kernel of the attachment point."""
 
     stage = serializers.ChoiceField(choices=get_args(Stage))
-    state = serializers.ChoiceField(choices=get_args(State), help_text="As pages and mails say it.")
+    state = serializers.ChoiceField(choices=get_args(State), help_text="The state as shown on pages and in emails.")
     remark = RemarkDocument(allow_null=True)
-    maximum_kbit = serializers.IntegerField(help_text="The default in force at the attachment point, as carried out.")
+    maximum_kbit = serializers.IntegerField(help_text="The maximum at the attachment point, as applied.")
     requested = LimitsDocument()
-    wanted = LimitsDocument(help_text="What is to be enforced now: a timed limit that runs, else what was requested.")
-    enforced = LimitsDocument(allow_null=True, help_text="What the kernel has; null: not known now, or not as wanted.")
-    last_known = LimitsDocument(allow_null=True, help_text="What the newest receipt says that the kernel has.")
-    read_at = serializers.DateTimeField(allow_null=True, help_text="When that receipt came.")
-    counters = BothCountersDocument(allow_null=True, help_text="Of an observed Link drops would not have passed.")
-    observe_only = serializers.BooleanField(
-        source="link.is_to_observe", help_text="Administrators want it measured and not limited."
+    wanted = LimitsDocument(
+        help_text="The limits to enforce now: those of a running timed limit, otherwise the requested ones."
     )
-    total = TotalDocument(allow_null=True, help_text="null: there is none.")
-    requested_kbit = serializers.IntegerField(help_text="The lower of both directions, as the next two.")
+    enforced = LimitsDocument(
+        allow_null=True, help_text="The limits in the kernel; null: not known, or different from what the agent wanted."
+    )
+    last_known = LimitsDocument(allow_null=True, help_text="The limits in the kernel according to the newest receipt.")
+    read_at = serializers.DateTimeField(allow_null=True, help_text="Time of that receipt.")
+    counters = BothCountersDocument(
+        allow_null=True, help_text="For an observed Link, drops counts packets that a limit would have dropped."
+    )
+    observe_only = serializers.BooleanField(
+        source="link.is_to_observe", help_text="An administrator set this Link to be measured, not limited."
+    )
+    total = TotalDocument(allow_null=True, help_text="null: no total.")
+    requested_kbit = serializers.IntegerField(help_text="The lower of both directions; so are the next two.")
     wanted_kbit = serializers.IntegerField()
     enforced_kbit = serializers.IntegerField(allow_null=True)
     since = serializers.DateTimeField(allow_null=True)
     delivered_at = serializers.DateTimeField(allow_null=True)
-    text = serializers.CharField(help_text="For people: the state and the remark.")
-    running = TimedBriefDocument(allow_null=True, help_text="The timed limit that runs now.")
-    upcoming = TimedBriefDocument(many=True, help_text="Those that begin later.")
+    text = serializers.CharField(help_text="The state and the remark, for people.")
+    running = TimedBriefDocument(allow_null=True, help_text="The timed limit that is running.")
+    upcoming = TimedBriefDocument(many=True, help_text="Timed limits that begin later.")
 
 
 _FILES_HELP = (
-    "Who coordinates its SCION files: this_service; limits_only: another service, by a setting; other: it showed "
-    "another service's, and is refused until an administrator takes it over; taken_over: that was done, and it has "
-    "not fetched yet."
+    "Which service manages its SCION files: this_service; limits_only: another service, by a setting; other: the "
+    "host has files of another service and is rejected until an administrator takes it over; taken_over: taken "
+    "over, but not fetched yet."
 )
 
 
@@ -139,14 +152,16 @@ class LinkDocument(serializers.Serializer[Any]):
     """A Link of a user AS to an attachment point."""
 
     id = serializers.IntegerField(source="pk")
-    as_id = serializers.IntegerField(source="interface_b.AS_id", help_text="The id of the AS at /api/v1/ases/.")
+    as_id = serializers.IntegerField(source="interface_b.AS_id", help_text="Id of the AS in /api/v1/ases/.")
     isd_as = serializers.CharField(source="interface_b.AS.isd_as")
     as_label = serializers.CharField(source="interface_b.AS.label")
     interface_id = serializers.IntegerField(source="interface_b.interface_id")
     attachment_point_id = serializers.SerializerMethodField()
-    attachment_point = serializers.CharField(source="interface_a.AS.isd_as", help_text="Its ISD-AS.")
+    attachment_point = serializers.CharField(
+        source="interface_a.AS.isd_as", help_text="ISD-AS of the attachment point."
+    )
     attachment_point_interface_id = serializers.IntegerField(
-        source="interface_a.interface_id", help_text="The AP's end: the Link's key in link_info.json."
+        source="interface_a.interface_id", help_text="Interface id at the AP: the key of the Link in link_info.json."
     )
     attachment_point_ip = serializers.IPAddressField(source="interface_a.public_ip")
     attachment_point_port = serializers.IntegerField(source="interface_a.public_port")
@@ -156,9 +171,7 @@ class LinkDocument(serializers.Serializer[Any]):
     bind_ip = serializers.IPAddressField(source="interface_b.bind_ip", allow_null=True)
     bind_port = serializers.IntegerField(source="interface_b.bind_port", allow_null=True)
     active = serializers.BooleanField()
-    bandwidth_kbit = serializers.IntegerField(
-        source="requested.lowest_kbit", help_text="The lower of both directions, where they differ."
-    )
+    bandwidth_kbit = serializers.IntegerField(source="requested.lowest_kbit", help_text="The lower of both directions.")
     to_user_kbit = serializers.IntegerField(source="requested.to_user_kbit")
     from_user_kbit = serializers.IntegerField(source="requested.from_user_kbit")
     changed_at = serializers.DateTimeField()
@@ -185,7 +198,7 @@ class UserASDocument(serializers.Serializer[Any]):
     installation_type = serializers.ChoiceField(choices=UserAS.Installation.choices)
     owner = serializers.EmailField(source="owner.email")
     created_at = serializers.DateTimeField()
-    scion_files = serializers.SerializerMethodField(help_text=f"Of its host. {_FILES_HELP}")
+    scion_files = serializers.SerializerMethodField(help_text=_FILES_HELP)
     links = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.ChoiceField(choices=list(FILES_WORDS)))
@@ -206,16 +219,16 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
     isd_as = serializers.CharField(source="AS.isd_as")
     label = serializers.CharField(source="AS.label")  # type: ignore[assignment]  # its name on the wire
     default_bandwidth_kbit = serializers.SerializerMethodField(
-        help_text="The default in force: initial value and maximum of the Links here."
+        help_text="The default in force: initial value and maximum of the Links."
     )
     own_default_bandwidth_kbit = serializers.IntegerField(
-        source="default_bandwidth_kbit", allow_null=True, help_text="null: the site's default counts here."
+        source="default_bandwidth_kbit", allow_null=True, help_text="null: the site default applies."
     )
     total_kbit = serializers.IntegerField(
-        allow_null=True, help_text="What all Links here may carry together in each direction; null: no total."
+        allow_null=True, help_text="Maximum for all Links together in each direction; null: no total."
     )
-    observe_only = serializers.BooleanField(help_text="All Links here are measured, and nothing is to be limited.")
-    scion_files = serializers.SerializerMethodField(help_text=f"Of its host. {_FILES_HELP}")
+    observe_only = serializers.BooleanField(help_text="All Links are measured, not limited.")
+    scion_files = serializers.SerializerMethodField(help_text=_FILES_HELP)
     has_vpn = serializers.SerializerMethodField()
     has_ipv4 = serializers.SerializerMethodField()
     has_ipv6 = serializers.SerializerMethodField()
@@ -246,10 +259,10 @@ class ChangeDocument(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(
         choices=[BandwidthChange.Kind.LINK, BandwidthChange.Kind.TIMED_LIMIT, BandwidthChange.Kind.LINK_OBSERVE]
     )
-    actor = serializers.CharField(source="actor_email", help_text="E-mail address; empty: the service itself.")
-    old = LimitsDocument(allow_null=True, help_text="null: there was none.")
-    new = LimitsDocument(allow_null=True, help_text="null: there is none any more.")
-    text = serializers.CharField(help_text="What changed, for people.")
+    actor = serializers.CharField(source="actor_email", help_text="Email address; empty: the service itself.")
+    old = LimitsDocument(allow_null=True, help_text="null: none.")
+    new = LimitsDocument(allow_null=True, help_text="null: none.")
+    text = serializers.CharField(help_text="Description of the change, for people.")
     reason = serializers.CharField()
 
 
@@ -269,11 +282,11 @@ class UsedDocument(serializers.Serializer[Any]):
     bytes = serializers.IntegerField()
     packets = serializers.IntegerField()
     drops = serializers.IntegerField()
-    kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate of the time of which it is known.")
+    kbit = serializers.IntegerField(allow_null=True, help_text="Mean rate over the measured time.")
     limit_kbit = serializers.IntegerField(help_text="Mean limit.")
-    covered_s = serializers.FloatField(help_text="For so long the rate is known.")
-    at_limit_s = serializers.FloatField(help_text="For so long at least 95 % of the limit were used.")
-    backlog_bytes = serializers.IntegerField(help_text="The most that was seen waiting.")
+    covered_s = serializers.FloatField(help_text="Measured time.")
+    at_limit_s = serializers.FloatField(help_text="Time with at least 95 % of the limit in use.")
+    backlog_bytes = serializers.IntegerField(help_text="Highest queue backlog.")
 
 
 class UsagePointDocument(serializers.Serializer[Any]):
@@ -299,23 +312,23 @@ class ProfileDocument(serializers.Serializer[User]):
 
     email = serializers.EmailField()
     full_name = serializers.CharField()
-    time_zone = serializers.CharField(help_text="Of times on pages and in mails; this API has UTC.")
+    time_zone = serializers.CharField(help_text="For times on pages and in emails; this API uses UTC.")
     mail_opt_outs = serializers.ListField(
-        child=serializers.ChoiceField(choices=MailKind.choices), help_text="Kinds of mails that you do without."
+        child=serializers.ChoiceField(choices=MailKind.choices), help_text="Kinds of emails you are unsubscribed from."
     )
     is_administrator = serializers.BooleanField(source="is_staff")
-    as_quota = serializers.IntegerField(help_text="How many ASes you may have.")
+    as_quota = serializers.IntegerField(help_text="Maximum number of your ASes.")
     date_joined = serializers.DateTimeField()
 
 
 class TrafficRowDocument(serializers.Serializer[Any]):
     """A month of an attachment point (`isd_as` and `owner_email` empty), or of one AS there."""
 
-    attachment_point_id = serializers.IntegerField(allow_null=True, help_text="null: it was deleted.")
+    attachment_point_id = serializers.IntegerField(allow_null=True, help_text="null: deleted.")
     ap_isd_as = serializers.CharField()
     isd_as = serializers.CharField()
     owner_email = serializers.CharField()
-    to_user_bytes = serializers.IntegerField(help_text="Egress, which the operator pays.")
+    to_user_bytes = serializers.IntegerField(help_text="Egress, billed to the operator.")
     from_user_bytes = serializers.IntegerField()
     to_user_p95_kbit = serializers.IntegerField(allow_null=True, help_text="95th percentile of 5-minute values.")
     from_user_p95_kbit = serializers.IntegerField(allow_null=True)
@@ -326,7 +339,7 @@ class TrafficDocument(serializers.Serializer[Any]):
 
     year = serializers.IntegerField()
     month = serializers.IntegerField()
-    computed_at = serializers.DateTimeField(allow_null=True, help_text="Of the percentiles.")
+    computed_at = serializers.DateTimeField(allow_null=True, help_text="Interval of the percentiles.")
     attachment_points = TrafficRowDocument(many=True)
     ases = TrafficRowDocument(many=True)
 
@@ -339,8 +352,8 @@ class ApiTokenDocument(serializers.Serializer[Any]):
     may_write = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
-    last_used_at = serializers.DateTimeField(allow_null=True, help_text="At most a minute late.")
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="May lag by two minutes.")
 
 
 class NewApiTokenDocument(ApiTokenDocument):
-    token = serializers.CharField(help_text='Send it as "Authorization: Token ...". It is shown once.')
+    token = serializers.CharField(help_text='Send it as "Authorization: Token ...". Shown only once.')

@@ -37,7 +37,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
     throttle = EnrolThrottle()
     if not throttle.allow_request(Request(request), cast(APIView, None)):
         seconds = math.ceil(throttle.wait() or 1)
-        response = error_response("throttled", f"Too many tries. Try again in {seconds} s.", 429)
+        response = error_response("throttled", f"Too many attempts. Try again in {seconds} s.", 429)
         response["Retry-After"] = str(seconds)
         return response
     content = request.read(MAX_BYTES + 1)
@@ -48,7 +48,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
         return error_response("request_invalid", 'Send JSON: {"token": "the random part of the token"}.', 400)
     found = host_enrol(random=token, address=client_address(request)) if len(token) <= MAX_TOKEN_CHARS else None
     if found is None:
-        text = "This token is unknown, was used already, or has expired. Ask an administrator for a new one."
+        text = "The token is unknown, used or expired. Ask an administrator for a new one."
         return error_response("token_invalid", text, 403)
     return JsonResponse(asdict(found))
 

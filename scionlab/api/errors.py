@@ -101,10 +101,10 @@ def _data(exc: Exception) -> dict[str, Any]:  # noqa: PLR0911  a kind of error e
             first = next(iter(fields.values()))[0]
             return body(first["code"], first["message"], fields)
         case Http404() | exceptions.NotFound():
-            return body("not_found", "There is no such thing here, or it is not yours.")
+            return body("not_found", "The object does not exist, or it belongs to another account.")
         case PermissionDenied() | exceptions.PermissionDenied():
             detail = getattr(exc, "detail", None)
-            return body(getattr(detail, "code", "permission_denied"), str(exc) or "You may not do this.")
+            return body(getattr(detail, "code", "permission_denied"), str(exc) or "Permission denied.")
         case exceptions.Throttled():
             return body("throttled", f"Too many requests. Try again in {math.ceil(getattr(exc, 'wait', None) or 1)} s.")
         case Stale():

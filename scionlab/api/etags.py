@@ -27,8 +27,9 @@ class Stale(exceptions.APIException):
 
     def __init__(self, *, current: Any, etag: str) -> None:
         super().__init__(
-            "Somebody changed this since you read it, and nothing of yours was saved. Look at what it is now "
-            '("current"), then send your change with its ETag.',
+            "The object was changed since you read it. Your change was not saved. Check the current version, "
+            '"current", '
+            "then send your change with its ETag.",
             "stale",
         )
         self.current = current
@@ -40,7 +41,7 @@ class IfMatchInvalid(exceptions.APIException):
 
     def __init__(self) -> None:
         super().__init__(
-            'If-Match is not a list of entity tags. Send the ETag as it was received, with its quotes, or "*".',
+            'If-Match is not a list of entity tags. Send the ETag as received, including the quotes, or "*".',
             "if_match_invalid",
         )
 

@@ -251,41 +251,41 @@ ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         ),
     ),
     401: (
-        "No token, or one that is not valid (any more).",
+        "Missing or invalid token.",
         _error("not_authenticated", "Authentication credentials were not provided."),
     ),
     403: (
-        "The token is for reading only, or this is for administrators.",
+        "The token is read-only, or the operation requires an administrator.",
         _error(
             "token_read_only",
-            "This token is for reading only. Use one that may change things; they are made on your profile page.",
+            'The API token "monitor" is read-only. Create one with read and write access.',
         ),
     ),
     404: (
-        "It does not exist, or it is somebody else's.",
-        _error("not_found", "There is no such thing here, or it is not yours."),
+        "The object does not exist, or it belongs to another account.",
+        _error("not_found", "The object does not exist, or it belongs to another account."),
     ),
     406: (
-        "Accept names nothing that is served here.",
+        "No media type in Accept is supported.",
         _error("not_acceptable", "Could not satisfy the request Accept header."),
     ),
     409: (
-        "The Idempotency-Key came before, and its answer held a secret that is not kept.",
+        "The Idempotency-Key was used before, and its response contained a secret, which is not stored.",
         _error(
             "idempotency_secret",
-            "The request with this Idempotency-Key was carried out. Its answer held a secret, which is shown once and "
-            "not kept.",
+            "The request with this Idempotency-Key was executed. Its response contained a secret, which is shown "
+            "only once.",
         ),
     ),
     412: (
-        "If-Match: somebody else changed it. `current` is what it is now.",
+        "If-Match: the object was changed. `current` is the current version.",
         {
-            **_error("stale", "Somebody changed this since you read it, and nothing of yours was saved."),
+            **_error("stale", "The object was changed since you read it. Your change was not saved."),
             "current": {"id": 7},
         },
     ),
     413: (
-        "More than is read here.",
+        "The body is too large.",
         _error("too_large", "A receipt has at most 8388608 bytes."),
     ),
     415: (
@@ -293,24 +293,24 @@ ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         _error("unsupported_media_type", 'Unsupported media type "text/csv" in request.'),
     ),
     422: (
-        "The Idempotency-Key came before with another request.",
-        _error("idempotency_mismatch", "This Idempotency-Key was sent with another request before."),
+        "The Idempotency-Key was used before with another request.",
+        _error("idempotency_mismatch", "This Idempotency-Key was used before with another request."),
     ),
     428: (
         "If-Match is required here.",
-        _error("if_match_missing", "If-Match is missing. Send the ETag of the preview that you looked at."),
+        _error("if_match_missing", "If-Match is missing. Send the ETag of the preview that you want to apply."),
     ),
     429: (
-        "Too many requests; Retry-After says in how many seconds.",
+        "Too many requests; retry after the number of seconds in Retry-After.",
         _error("throttled", "Too many requests. Try again in 7 s."),
     ),
     500: (
-        "A mistake of ours, which administrators find in the log.",
-        _error("server_error", "The service failed. Nothing was saved; try again later."),
+        "Internal error; it was logged.",
+        _error("server_error", "Internal error; nothing was saved. The error was logged. Try again later."),
     ),
     503: (
-        "The database does not answer now. What was sent is stored as a whole or not at all; look, then send it again. "
-        "With the code `conflict` somebody else changed the same things at this moment, and nothing was saved.",
-        _error("unavailable", "The database does not answer now."),
+        "The database is unavailable. The change was saved completely or not at all; check, then retry. With the "
+        "code `conflict` a concurrent change won and nothing was saved.",
+        _error("unavailable", "The database is unavailable."),
     ),
 }

@@ -15,7 +15,7 @@ _KBIT = {
     "minimum": 0,
     "maximum": MAX_BANDWIDTH_KBIT,
     "pattern": r"^\s*[0-9]+\s*$",
-    "description": "kbit/s; also as text, with digits alone.",
+    "description": "kbit/s; a string of digits is accepted too.",
 }
 
 
@@ -69,7 +69,7 @@ class StrictSerializer(serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, Mapping) else []
         if unknown:
-            text = f"There is no such field here. Known are: {', '.join(sorted(self.fields))}."
+            text = f"Unknown field. Known fields: {', '.join(sorted(self.fields))}."
             raise serializers.ValidationError(
                 {name[:100]: [serializers.ErrorDetail(text, "unknown_field")] for name in unknown}
             )
@@ -79,14 +79,14 @@ class StrictSerializer(serializers.Serializer[Any]):
 class LimitsSerializer(StrictSerializer):
     """kbit/s in each direction; 0 blocks that direction."""
 
-    to_user_kbit = BandwidthField(help_text="Towards the user AS.")
+    to_user_kbit = BandwidthField(help_text="To the user AS.")
     from_user_kbit = BandwidthField(help_text="From the user AS.")
 
 
 @extend_schema_field(
     {
         "oneOf": [
-            {**_KBIT, "description": "In both directions."},
+            {**_KBIT, "description": "Both directions."},
             {
                 "type": "object",
                 "required": ["to_user_kbit", "from_user_kbit"],

@@ -16,7 +16,7 @@ def is_api(request: HttpRequest) -> bool:
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's `handler404`."""
     if is_api(request):
-        text = "There is no such address. /api/v1/schema/ lists what there is; addresses of the REST API end with /."
+        text = "No such URL. See /api/v1/schema/; URLs of the REST API end with /."
         return error_response("not_found", text, 404)
     return defaults.page_not_found(request, exception)
 
@@ -26,11 +26,11 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not is_api(request):
         return defaults.bad_request(request, exception)
     if isinstance(exception, RequestDataTooBig):
-        return error_response("too_large", "The request has more bytes than are read here.", 413)
-    return error_response("request_invalid", "The request cannot be read. Check its headers and its address.", 400)
+        return error_response("too_large", "The request is too large.", 413)
+    return error_response("request_invalid", "The request is malformed. Check its headers and URL.", 400)
 
 
 def failed() -> HttpResponse:
     """A mistake of ours; the log has its traceback."""
-    text = "The service failed, and nothing was saved. Administrators find the reason in the log; try again later."
+    text = "Internal error; nothing was saved. The error was logged. Try again later."
     return error_response("server_error", text, 500)

@@ -133,7 +133,7 @@ def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
 def unauthorized() -> HttpResponse:
     """One answer for missing, wrong and another host's credentials: it does not tell which hosts exist."""
     response = error_response(
-        "unauthorized", "Send this host's id and secret with HTTP Basic. Both are on the host's page.", 401
+        "unauthorized", "Send the id and secret of this host with HTTP Basic. Both are on the page of the host.", 401
     )
     response["WWW-Authenticate"] = 'Basic realm="host"'
     return response

@@ -15,7 +15,7 @@ _UID = {
     "name": "uid",
     "in": "path",
     "required": True,
-    "description": "The host's id, which is its name for HTTP Basic too.",
+    "description": "The host id, which is also the user name for HTTP Basic.",
     "schema": {"type": "string", "pattern": "^[0-9A-Za-z_-]{1,32}$"},
 }
 _MOMENT = {"type": "string", "format": "date-time"}
@@ -27,15 +27,19 @@ _DIRECTION = {
         "dev": {"type": "string"},
         "rate_kbit": {"type": ["integer", "null"], "minimum": 0},
         **dict.fromkeys(("bytes", "packets", "drops", "backlog_bytes"), _COUNT),
-        "refused": {"type": ["integer", "null"], "minimum": 0, "description": "Part of drops: in front of the queue."},
-        "dropped": {"type": ["integer", "null"], "minimum": 0, "description": "Part of drops: from the queue."},
+        "refused": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "description": "Part of drops: dropped before the queue.",
+        },
+        "dropped": {"type": ["integer", "null"], "minimum": 0, "description": "Part of drops: dropped from the queue."},
     },
 }
 _KBIT_IN_FORCE = {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_TOTAL_KBIT, "description": "null: none."}
 _DIGEST: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _EVIDENCE = {
     "type": ["object", "null"],
-    "description": "Of the manifest in force, verbatim; in the receipt after an answer with evidence_wanted.",
+    "description": "From the manifest in force, verbatim; sent in the receipt after a response with evidence_wanted.",
     "required": ["signed", "signatures"],
     "properties": {
         "signed": {"type": "string", "maxLength": 1024 * 1024},
@@ -75,7 +79,7 @@ _RECEIPT = {
     "properties": {
         "schema": {"const": 1},
         "agent_version": {"type": "string"},
-        "version": {"type": ["string", "null"], "description": "G.H of what is enforced."},
+        "version": {"type": ["string", "null"], "description": "Version G.H that is enforced."},
         "limits_version": {"type": ["integer", "null"], "minimum": 0},
         "limits_digest": {
             **_DIGEST,
@@ -85,16 +89,20 @@ _RECEIPT = {
         "run": {
             "type": ["string", "null"],
             "pattern": "^[0-9a-f]{32}$",
-            "description": "Names one start of the agent; with number, or not at all.",
+            "description": "Identifies one run of the agent; only together with number.",
         },
-        "number": {"type": ["integer", "null"], "minimum": 1, "description": "Of this receipt within the run."},
+        "number": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "description": "Sequence number of this receipt within the run.",
+        },
         "clock_skew_ms": {"type": ["integer", "null"], "description": "The agent's clock minus the service's."},
         "evidence": _EVIDENCE,
         "observed_at": _MOMENT,
         "writes": _COUNT,
         "links": {
             "type": "object",
-            "description": "By interface id.",
+            "description": "Keyed by interface id.",
             "additionalProperties": {
                 "type": "object",
                 "required": ["kbit", "state", "to_user", "from_user"],
@@ -111,12 +119,12 @@ _RECEIPT = {
         },
         "devices": {
             "type": ["array", "null"],
-            "description": "Names of the devices whose packets are looked at.",
+            "description": "Names of the devices on which packets are classified.",
             "items": {"type": "string", "maxLength": 32},
         },
         "total": {
             "type": ["object", "null"],
-            "description": "Of all links together; null: none is wanted. Absent: the agent is too old to enforce one.",
+            "description": "Total of all links; null: no total. Absent: the agent is too old to enforce one.",
             "required": ["wanted_kbit", "to_user_kbit", "from_user_kbit"],
             "properties": {
                 "wanted_kbit": {"type": "integer", "minimum": MIN_TOTAL_KBIT, "maximum": MAX_TOTAL_KBIT},
@@ -140,7 +148,12 @@ _USED = {
     "type": "object",
     "required": ["segment", "rate_kbit", "bytes", "packets", "drops", "backlog_bytes"],
     "properties": {
-        "segment": {"type": "string", "minLength": 1, "maxLength": 64, "description": "Names a life of the class."},
+        "segment": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 64,
+            "description": "Identifies one lifetime of the class.",
+        },
         **dict.fromkeys(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"), _NUMBERS),
     },
 }
@@ -151,7 +164,7 @@ _USAGE = {
         "schema": {"const": 1},
         "batch": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
         "agent_version": {"type": "string"},
-        "version": {**_VERSION, "description": "Of the configuration whose interface ids these are."},
+        "version": {**_VERSION, "description": "Version of the configuration to which the interface ids belong."},
         "times": {"type": "array", "minItems": 1, "maxItems": 60, "items": _MOMENT},
         "links": {
             "type": "object",
@@ -202,16 +215,18 @@ def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
 
 def _config() -> Operation:
     parameters = [
-        _query("version", {"type": "string", "pattern": r"^([0-9]+\.[0-9]+)?$"}, "G.H of what the host has."),
-        _query("limits", {"type": "string", "pattern": "^[0-9]*$"}, "L of what the host has."),
+        _query("version", {"type": "string", "pattern": r"^([0-9]+\.[0-9]+)?$"}, "Version G.H that the host has."),
+        _query("limits", {"type": "string", "pattern": "^[0-9]*$"}, "Limits version L that the host has."),
         _query("digest", {"type": "string", "pattern": "^([0-9a-f]{64})?$"}, "SHA-256 of the link_info.json in force."),
-        _query("wait", {"type": "string"}, "Hold a 304 back for so many seconds; at most 60 count, others nothing."),
+        _query(
+            "wait", {"type": "string"}, "Delay a 304 by up to this many seconds, at most 60. Other values are ignored."
+        ),
     ]
     tarball = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
     return _operation(
         "host_config",
         "Fetch the configuration of a host",
-        "304 if and only if the versions sent are the service's, and the digest sent is of a document issued for them.",
+        "304 if and only if the sent versions are current and the sent digest belongs to a document issued for them.",
         parameters=parameters,
         responses={
             "200": {
@@ -219,8 +234,8 @@ def _config() -> Operation:
                 "headers": {"ETag": {"$ref": "#/components/headers/ETag"}},
                 "content": tarball,
             },
-            "204": {"description": "The host belongs to no AS. Not an order to remove limits."},
-            "304": {"description": "The host has the newest."},
+            "204": {"description": "The host belongs to no AS. This does not mean that limits are to be removed."},
+            "304": {"description": "The host is up to date."},
         },
         errors=(400, 503),
     )
@@ -230,9 +245,12 @@ def _deployed() -> Operation:
     body = {"type": "object", "required": ["version"], "properties": {"version": _VERSION}}
     return _operation(
         "host_deployed_config_version",
-        "Say which version is installed",
+        "Report the installed version",
         body=("application/x-www-form-urlencoded", body, {"version": "1.18"}),
-        responses={"200": {"description": "Stored."}, "304": {"description": "Not a version that could be newer."}},
+        responses={
+            "200": {"description": "Stored."},
+            "304": {"description": "Not newer than the stored version, or above the current one."},
+        },
         errors=(400,),
     )
 
@@ -254,9 +272,9 @@ def _enforcement() -> Operation:
     }
     return _operation(
         "host_enforcement",
-        "Send a receipt: what the kernel really has",
+        "Send a receipt with the state of the kernel",
         body=("application/json", _RECEIPT, example),
-        responses={"200": _json("What was done with it.", _RECEIPT_STORED, {"stored": True})},
+        responses={"200": _json("Result.", _RECEIPT_STORED, {"stored": True})},
         errors=(400, 413),
     )
 
@@ -271,12 +289,14 @@ def _installed() -> Operation:
     }
     return _operation(
         "host_installed",
-        "Say what SCION files the host has",
-        "Its scionlab-config.json without `host_secret`, `{}` if it has none. 409 `other_coordinator`: they are those "
-        "of another coordination service, and an administrator must take the host over first. 409 `limits_only`: "
-        "another service coordinates the host.",
+        "Report the SCION files of the host",
+        "The scionlab-config.json without `host_secret`, or `{}` if the host has none. 409 `other_coordinator`: "
+        "the files belong to another coordination service; an administrator must take over the host first. 409 "
+        "`limits_only`: another service manages the host.",
         body=("application/json", _INSTALLED, example),
-        responses={"200": _json("The stock client may fetch.", _INSTALLED_NOTED, {"installed": "nothing"})},
+        responses={
+            "200": _json("The stock client can fetch the configuration.", _INSTALLED_NOTED, {"installed": "nothing"})
+        },
         errors=(400, 409, 413),
     )
 
@@ -301,9 +321,9 @@ def _usage() -> Operation:
     return _operation(
         "host_usage",
         "Upload a batch of counters",
-        "Absolute counters of the kernel; `Content-Encoding: gzip` is understood. What is known is not stored twice.",
+        "Absolute counters of the kernel; `Content-Encoding: gzip` is accepted. Duplicates are ignored.",
         body=("application/json", _USAGE, example),
-        responses={"200": _json("False: it was known already.", _STORED, {"stored": True})},
+        responses={"200": _json("False: the batch was stored before.", _STORED, {"stored": True})},
         errors=(400, 413),
     )
 
@@ -320,7 +340,7 @@ def _enrol() -> Operation:
     operation = _operation(
         "host_enrol",
         "Exchange a one-time token for a host's credentials",
-        "An administrator makes the token; it is used up by this answer.",
+        "An administrator creates the token; this response invalidates it.",
         body=("application/json", body, {"token": "<random part>"}),
         responses={"200": _json("The credentials, and the keys of the service.", _CREDENTIALS, example)},
         errors=(400, 403, 413, 429),

@@ -54,7 +54,7 @@ def _malformed(version: str, limits: str, digest: str) -> HttpResponse | None:
         return _version_invalid(version)
     if limits and not is_number(limits):
         return error_response(
-            "limits_invalid", f'limits "{limits[:40]}" is not a number. Send L of what you have.', 400
+            "limits_invalid", f'limits "{limits[:40]}" is not a number. Send the limits version (L) that you have.', 400
         )
     if digest and not is_digest(digest):
         text = f'digest "{digest[:80]}" is not 64 hexadecimal digits. Send the SHA-256 of the link_info.json in force.'
@@ -124,7 +124,7 @@ def installed(request: HttpRequest, host: Host) -> HttpResponse:
     """What a host has installed of SCION, said before the stock client asks for the first time (docs/api.md)."""
     content = request.read(MAX_MANIFEST_BYTES + 1)
     if len(content) > MAX_MANIFEST_BYTES:
-        return error_response("too_large", f"What is installed is told in at most {MAX_MANIFEST_BYTES} bytes.", 413)
+        return error_response("too_large", f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes.", 413)
     try:
         manifest = parse_manifest(content)
     except ManifestError as exc:
@@ -143,7 +143,7 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
     if len(content) > MAX_BYTES:
         return error_response("too_large", f"A receipt has at most {MAX_BYTES} bytes.", 413)
     if len(content) > MAX_BYTES_WITHOUT_LINKS and not hasattr(host, "attachment_point"):
-        text = f"A receipt has at most {MAX_BYTES_WITHOUT_LINKS} bytes from a host that is no attachment point's."
+        text = f"A receipt of a host that is not an attachment point has at most {MAX_BYTES_WITHOUT_LINKS} bytes."
         return error_response("too_large", text, 413)
     try:
         receipt = parse_receipt(content)
@@ -162,7 +162,9 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
 @csrf_exempt
 def gone(request: HttpRequest, rest: str = "") -> HttpResponse:  # noqa: ARG001  whatever it asks
     """Older versions of the host API, for clients that nobody updated."""
-    return error_response("gone", "This version of the host API is gone. Use /api/v4/host/, or a newer client.", 410)
+    return error_response(
+        "gone", "This version of the host API was removed. Use /api/v4/host/, or a newer client.", 410
+    )
 
 
 def _is_current(host: Host, version: str, limits: str, digest: str) -> bool:

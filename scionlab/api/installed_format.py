@@ -26,7 +26,9 @@ def parse_manifest(content: bytes) -> Manifest:
     try:
         document = json.loads(content, parse_constant=no_constant)
     except (ValueError, RecursionError) as exc:
-        raise ManifestError("request_invalid", "Send the host's scionlab-config.json, or {} if it has none.") from exc
+        raise ManifestError(
+            "request_invalid", "Send the scionlab-config.json of the host, or {} if it has none."
+        ) from exc
     if not isinstance(document, dict):
         raise ManifestError("request_invalid", "Send a JSON object: scionlab-config.json, or {} if the host has none.")
     reader = DocumentReader()

@@ -84,7 +84,7 @@ class LinkDetailView(LinkView):
     @describe(
         "links",
         "Change the bandwidth of a Link, or (de)activate it",
-        "What is left out stays as it is. While a timed limit runs, a new bandwidth counts from its end on.",
+        "Omitted fields keep their values. While a timed limit is running, a new bandwidth takes effect when it ends.",
         body=bodies.LinkBody,
         answer=documents.LinkDocument,
         examples={
@@ -124,7 +124,7 @@ def _requested(pk: int) -> Limits:
 class LinkHistoryView(LinkView):
     query = HistoryQuery
 
-    @describe("links", "What changed at a Link", "Newest first.", answer=documents.ChangeDocument, is_list=True)
+    @describe("links", "History of a Link", "Newest first.", answer=documents.ChangeDocument, is_list=True)
     def get(self, request: Request, pk: int) -> Response:
         changes = BandwidthChange.objects.filter(link=self.link(pk)).order_by("-at", "-pk")
         return self.page_of(changes, lambda rows: documents.ChangeDocument(rows, many=True).data)
@@ -135,8 +135,9 @@ class LinkUsageView(LinkView):
 
     @describe(
         "links",
-        "What a Link carried",
-        "Every 10 s for two days, 5 minutes for 90 days, days for ever. A gap is null (an empty cell in CSV), not 0.",
+        "Usage of a Link",
+        "Resolution: 10 s for two days, 5 minutes for 90 days, then days. Missing data is null (an empty cell in "
+        "CSV), not 0.",
         answer=documents.UsageDocument,
         also_csv=True,
     )
@@ -162,7 +163,7 @@ class LinkTimedLimitsView(LinkView):
     @describe(
         "timed limits",
         "Timed limits of a Link",
-        "By their beginning.",
+        "Sorted by start.",
         answer=documents.TimedLimitDocument,
         is_list=True,
     )
@@ -174,9 +175,9 @@ class LinkTimedLimitsView(LinkView):
 
     @describe(
         "timed limits",
-        "Limit a Link for a time",
-        "The return to the Link's own limits is part of what the attachment point gets: it happens on time though "
-        "nobody is there. Times are whole seconds.",
+        "Create a timed limit",
+        "The attachment point receives the end of the timed limit with it and restores the regular limits on "
+        "time, even if this service is down. Times are whole seconds.",
         body=bodies.TIMED_BODIES,
         answer=documents.TimedLimitDocument,
         success=status.HTTP_201_CREATED,
@@ -219,7 +220,8 @@ class TimedLimitDetailView(ApiView):
     @describe(
         "timed limits",
         "Cancel a timed limit",
-        "The Link's own limits hold again, within about a second. One that is over is cancelled without effect.",
+        "The regular limits of the Link apply again within about a second. Cancelling one that has ended has no "
+        "effect.",
         success=status.HTTP_204_NO_CONTENT,
     )
     def delete(self, request: Request, pk: int) -> Response:

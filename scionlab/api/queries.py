@@ -10,7 +10,8 @@ from django.http import QueryDict
 from rest_framework import serializers
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
-from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.judgement import Stage
+from scionlab.enforcement.words import State
 from scionlab.usage.series import Step
 
 MAX_ID = 2**63 - 1  # what a key of the database can be
@@ -31,8 +32,8 @@ class Query(serializers.Serializer[Any]):
         errors: dict[str, Any] = {}
         for name in given:
             if name not in query.fields:
-                text = f"There is no such parameter here. Known are: {', '.join(known)}." if known else "None is known."
-                errors[name[:100]] = [serializers.ErrorDetail(text, "unknown_parameter")]
+                text = f"Known parameters: {', '.join(known)}." if known else "This operation has none."
+                errors[name[:100]] = [serializers.ErrorDetail(f"Unknown parameter. {text}", "unknown_parameter")]
             elif len(given.getlist(name)) > 1:
                 errors[name] = [serializers.ErrorDetail("Send this parameter once.", "parameter_twice")]
         if errors:
@@ -51,7 +52,7 @@ def _kbit(help_text: str) -> serializers.IntegerField:
 
 def _sort(*names: str) -> serializers.ChoiceField:
     both = [sign + name for name in names for sign in ("", "-")]
-    text = "Ascending by this, or descending with a minus before it; what is equal is sorted by id."
+    text = "Sort by this field, in descending order with a minus before it. Ties are sorted by id."
     return serializers.ChoiceField(choices=both, default=names[0], help_text=text)
 
 
@@ -59,35 +60,45 @@ class PageQuery(Query):
     """Which part of a list."""
 
     limit = serializers.IntegerField(
-        min_value=1, max_value=MAX_PAGE_ITEMS, default=PAGE_ITEMS, help_text="At most this many."
+        min_value=1, max_value=MAX_PAGE_ITEMS, default=PAGE_ITEMS, help_text="Maximum number of results."
     )
-    offset = serializers.IntegerField(min_value=0, max_value=2**31 - 1, default=0, help_text="Leave out so many first.")
+    offset = serializers.IntegerField(
+        min_value=0, max_value=2**31 - 1, default=0, help_text="Number of results to skip."
+    )
 
 
 class LinkQuery(PageQuery):
     as_id = _key("Links of this AS (its `id`).")
     attachment_point_id = _key("Links to this attachment point.")
     active = serializers.BooleanField(required=False)
-    stage = serializers.ChoiceField(choices=get_args(Stage), required=False, help_text="How far the limit got.")
-    state = serializers.ChoiceField(choices=get_args(State), required=False, help_text="The same, as pages say it.")
-    min_kbit = _kbit("`bandwidth_kbit` (requested, the lower of both directions): at least this.")
-    max_kbit = _kbit("`bandwidth_kbit`: at most this.")
-    owner = serializers.EmailField(required=False, help_text="For administrators, who see everybody's.")
+    stage = serializers.ChoiceField(
+        choices=get_args(Stage), required=False, help_text="Stage of the limit on its way to the kernel."
+    )
+    state = serializers.ChoiceField(choices=get_args(State), required=False, help_text="State as shown on pages.")
+    min_kbit = _kbit("Minimum `bandwidth_kbit` (requested, the lower of both directions).")
+    max_kbit = _kbit("Maximum `bandwidth_kbit`.")
+    owner = serializers.EmailField(
+        required=False, help_text="Email address of the owner. Only for administrators, who see all accounts."
+    )
     sort = _sort("id", "bandwidth_kbit", "changed_at")
 
 
 class UserASQuery(PageQuery):
-    attachment_point_id = _key("ASes that are attached there.")
+    attachment_point_id = _key("ASes attached to this attachment point.")
     active = serializers.BooleanField(required=False, help_text="With at least one active Link, or with none.")
     label = serializers.CharField(  # type: ignore[assignment]  # its name on the wire
-        required=False, max_length=100, help_text="Part of the label, in whatever case."
+        required=False, max_length=100, help_text="Part of the label, case-insensitive."
     )
-    owner = serializers.EmailField(required=False, help_text="For administrators, who see everybody's.")
+    owner = serializers.EmailField(
+        required=False, help_text="Email address of the owner. Only for administrators, who see all accounts."
+    )
     sort = _sort("as_id", "label", "created_at")
 
 
 class AttachmentPointQuery(PageQuery):
-    isd = serializers.IntegerField(required=False, min_value=1, max_value=65535, help_text="Of this isolation domain.")
+    isd = serializers.IntegerField(
+        required=False, min_value=1, max_value=65535, help_text="Attachment points of this isolation domain."
+    )
     has_vpn = serializers.BooleanField(required=False)
     sort = _sort("isd_as", "id")
 
@@ -99,11 +110,11 @@ class HistoryQuery(PageQuery):
 class BulkQuery(PageQuery):
     """Newest first."""
 
-    applied = serializers.BooleanField(required=False, help_text="Carried out, or previews.")
+    applied = serializers.BooleanField(required=False, help_text="true: applied; false: previews.")
 
 
 class BulkLineQuery(PageQuery):
-    left_out = serializers.BooleanField(required=False, help_text="Links that stay as they are, or the others.")
+    left_out = serializers.BooleanField(required=False, help_text="true: skipped Links; false: changed Links.")
 
 
 def _movable(moment: datetime) -> None:
@@ -116,18 +127,20 @@ class UsageQuery(Query):
     """Without a time: the last day until now."""
 
     begins_at = serializers.DateTimeField(
-        required=False, validators=[_movable], help_text="With its offset from UTC, between 1970 and 9998."
+        required=False, validators=[_movable], help_text="With an offset from UTC, between 1970 and 9998."
     )
     ends_at = serializers.DateTimeField(required=False, validators=[_movable])
-    step = serializers.ChoiceField(choices=get_args(Step), required=False, help_text="Left out: what fits the time.")
+    step = serializers.ChoiceField(choices=get_args(Step), required=False, help_text="Default: depends on the period.")
     format = serializers.ChoiceField(choices=["json", "csv"], default="json")
 
 
 class TrafficQuery(Query):
     month = serializers.RegexField(
-        r"^20[0-9]{2}-(0[1-9]|1[0-2])\Z", required=False, help_text="Such as 2026-11, in UTC; left out: this one."
+        r"^20[0-9]{2}-(0[1-9]|1[0-2])\Z",
+        required=False,
+        help_text="For example 2026-11, in UTC. Default: the current month.",
     )
 
 
 class TimedLimitQuery(PageQuery):
-    all = serializers.BooleanField(default=False, help_text="Those that are over or were cancelled, too.")
+    all = serializers.BooleanField(default=False, help_text="Include ended and cancelled ones.")

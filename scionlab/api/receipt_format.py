@@ -147,7 +147,7 @@ def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int |
 
 
 def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
-    """Within what the column holds, 24 days: a clock that is off by more is told of all the same."""
+    """Within what the column holds, 24 days: a clock that is off by more is told of anyway."""
     if value is None:
         return None
     is_right = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNTER

@@ -87,16 +87,16 @@ IF_MATCH: Final = "If-Match"
 IF_NONE_MATCH: Final = "If-None-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _PARAMETERS: Final = {
-    IF_NONE_MATCH: "ETags that are known: 304 if one is still right.",
-    IF_MATCH: "The ETag that the change is meant for: 412 if somebody changed the thing meanwhile. What the "
-    "attachment point confirmed meanwhile is no change.",
-    IDEMPOTENCY_KEY: "Printable ASCII, for example a random UUID. Sent again within 24 hours, the request is not "
-    "carried out twice, and its answer is the first one.",
+    IF_NONE_MATCH: "Known ETags: 304 if one of them is current.",
+    IF_MATCH: "The ETag on which the change is based: 412 if the object was changed since. Reports of the "
+    "attachment point do not count as changes.",
+    IDEMPOTENCY_KEY: "Printable ASCII, for example a random UUID. A request repeated within 24 hours is not "
+    "executed twice; it returns the first response.",
 }
 _HEADERS: Final = {
-    "ETag": ("string", "Of this very document."),
-    "Location": ("string", "Where what was made is."),
-    "Link": ("string", "Addresses of the first, previous, next and last page (RFC 8288)."),
+    "ETag": ("string", "ETag of this representation."),
+    "Location": ("string", "URL of the created object."),
+    "Link": ("string", "URLs of the first, previous, next and last page (RFC 8288)."),
     "Retry-After": ("integer", "Seconds."),
     "WWW-Authenticate": ("string", "Token"),
 }
@@ -105,15 +105,15 @@ _ERROR_HEADERS: Final = {401: "WWW-Authenticate", 412: "ETag", 429: "Retry-After
 _PLAIN: Final = {"/api/v1/token/"}
 CONFIRMS: Final = "/apply/"  # what was looked at: If-Match is required, and sending it again does nothing
 
-_DESCRIPTIONS: Final = {"200": "What was asked for.", "201": "It was made.", "204": "Done; there is no body."}
+_DESCRIPTIONS: Final = {"200": "OK.", "201": "Created.", "204": "Done; no body."}
 TAGS: Final = {
     "ASes": "User ASes with their attachments.",
-    "links": "Links to attachment points: limits, and how far they got on their way to the kernel.",
-    "timed limits": "Limits for a time, which end by themselves.",
-    "attachment points": "Where to attach, and the defaults in force there.",
-    "bulk changes": "Many limits, or many defaults, at once, for administrators: preview, carry out, put back.",
-    "account": "One's own profile and tokens.",
-    TAG: "The host API v4: hosts pull their configuration, and say what they enforce. HTTP Basic.",
+    "links": "Links to attachment points: their limits and the state of enforcement.",
+    "timed limits": "Temporary limits, which end automatically.",
+    "attachment points": "Attachment points and the defaults in force there.",
+    "bulk changes": "Bulk changes of limits or defaults, for administrators: preview, apply, undo.",
+    "account": "Your profile and tokens.",
+    TAG: "The host API v4: hosts pull their configuration and report what they enforce. HTTP Basic.",
 }
 
 Operation = dict[str, Any]
@@ -138,7 +138,7 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
     components["securitySchemes"] = SECURITY_SCHEMES
     components["responses"]["ErrorHost401"] = {
         **_error_response(401),
-        "description": "No credentials, wrong ones, or those of another host.",
+        "description": "Missing or wrong credentials, or those of another host.",
     }
     result["paths"] |= host_paths()
     result["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
@@ -166,7 +166,7 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
             response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if IF_NONE_MATCH in asked:
         operation["responses"]["304"] = {
-            "description": "If-None-Match names what is there: nothing is sent.",
+            "description": "If-None-Match matches: no body.",
             "headers": {"ETag": {"$ref": "#/components/headers/ETag"}},
         }
     for code in _possible_errors(path, method, operation, asked):
@@ -261,14 +261,15 @@ def _error_schema() -> dict[str, Any]:
     }
     return {
         "type": "object",
-        "description": "Every error of this API. `code` is stable, `message` is for people; both of the first error.",
+        "description": "All errors of this API. `code` is stable, `message` is for people; both describe the "
+        "first error.",
         "required": ["code", "message", "fields"],
         "properties": {
             "code": {"type": "string"},
             "message": {"type": "string"},
             "fields": {
                 "type": "object",
-                "description": 'What is wrong where, by the path of the name ("attachments.0.public_ip").',
+                "description": 'Errors by path of the field ("attachments.0.public_ip").',
                 "additionalProperties": {"type": "array", "items": entry},
             },
         },
@@ -276,7 +277,10 @@ def _error_schema() -> dict[str, Any]:
 
 
 def _stale_schema() -> dict[str, Any]:
-    current = {"type": "object", "description": "What is there now, as GET answers; its tag is in the ETag header."}
+    current = {
+        "type": "object",
+        "description": "The current object, as returned by GET; its tag is in the ETag header.",
+    }
     return {
         "allOf": [{"$ref": "#/components/schemas/Error"}],
         "type": "object",
@@ -290,14 +294,14 @@ SECURITY_SCHEMES: Final = {
         "type": "apiKey",
         "in": "header",
         "name": "Authorization",
-        "description": "`Authorization: Token slbwu_...` or `Authorization: Bearer slbwu_...`. Tokens are made on the "
-        "profile page, or with `POST /api/v1/tokens/`; some are for reading only.",
+        "description": "`Authorization: Token slbwu_...` or `Authorization: Bearer slbwu_...`. Tokens are created "
+        "on the profile page or with `POST /api/v1/tokens/`; some are read-only.",
     },
     "session": {
         "type": "apiKey",
         "in": "cookie",
         "name": "sessionid",
-        "description": "The log-in of the pages. What changes something needs the CSRF token too.",
+        "description": "The session of the site. Changes also need the CSRF token.",
     },
-    "host": {"type": "http", "scheme": "basic", "description": "Host id and host secret. A host reads only itself."},
+    "host": {"type": "http", "scheme": "basic", "description": "Host id and host secret. A host can only read itself."},
 }

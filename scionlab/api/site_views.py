@@ -35,7 +35,7 @@ class AttachmentPointView(ApiView):
 class AttachmentPointListView(AttachmentPointView):
     query = AttachmentPointQuery
 
-    @describe("attachment points", "Where ASes may attach", answer=documents.AttachmentPointDocument, is_list=True)
+    @describe("attachment points", "Attachment points", answer=documents.AttachmentPointDocument, is_list=True)
     def get(self, request: Request) -> Response:
         return self.page_of(_filtered(open_attachment_points(), self.asked), self.documents)
 
@@ -58,10 +58,13 @@ class AttachmentPointDetailView(AttachmentPointView):
     @describe(
         "attachment points",
         "Set the default bandwidth of an attachment point",
-        "For administrators. Initial value and maximum of the Links there; carried out within moments.",
+        "For administrators. Initial value and maximum of the Links; applied within seconds.",
         body=bodies.OwnDefaultBody,
         answer=documents.AttachmentPointDocument,
-        examples={"Its own": {"own_default_bandwidth_kbit": 2000}, "The site's": {"own_default_bandwidth_kbit": None}},
+        examples={
+            "Own default": {"own_default_bandwidth_kbit": 2000},
+            "Site default": {"own_default_bandwidth_kbit": None},
+        },
     )
     def patch(self, request: Request, pk: int) -> Response:
         self.document(pk)
@@ -84,8 +87,8 @@ class TrafficView(ApiView):
 
     @describe(
         "attachment points",
-        "Traffic of a month",
-        "For administrators: bytes and 95th percentiles by attachment point and by AS, also of those that are gone.",
+        "Monthly traffic",
+        "For administrators: bytes and 95th percentiles by attachment point and by AS, including deleted ones.",
         answer=documents.TrafficDocument,
     )
     def get(self, request: Request) -> Response:
@@ -100,14 +103,14 @@ class PolicyView(ApiView):
     def document(self) -> Any:
         return documents.PolicyDocument(policy()).data
 
-    @describe("attachment points", "The site's default bandwidth", answer=documents.PolicyDocument)
+    @describe("attachment points", "Site default bandwidth", answer=documents.PolicyDocument)
     def get(self, request: Request) -> Response:
         return Response(self.document())
 
     @describe(
         "attachment points",
-        "Set the site's default bandwidth",
-        "For administrators. It counts at every attachment point that has none of its own.",
+        "Set the site default bandwidth",
+        "For administrators. Applies to every attachment point without a default of its own.",
         body=bodies.DefaultBody,
         answer=documents.PolicyDocument,
         examples={"10 Mbit/s": {"default_bandwidth_kbit": 10000}},

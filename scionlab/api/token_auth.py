@@ -14,7 +14,7 @@ from scionlab.services.api_token import api_token_of
 
 
 class ApiTokenAuthentication(BaseAuthentication):
-    """Unknown, withdrawn, expired, of an account that is switched off: one and the same 401.
+    """Unknown, revoked, expired, of a disabled account: one and the same 401.
 
     What only reads is refused here and not by a permission, which a view could forget.
     """
@@ -30,9 +30,9 @@ class ApiTokenAuthentication(BaseAuthentication):
         text = header[1] if len(header) == 2 else b""
         token = api_token_of(text)
         if token is None:
-            raise exceptions.AuthenticationFailed("This API token is not valid (any more). Make a new one on the site.")
+            raise exceptions.AuthenticationFailed("This API token is not valid. Create a new one on the site.")
         if not token.may_write and request.method not in SAFE_METHODS:
-            sentence = f'The API token "{token.name}" only reads. Make one that may change things.'
+            sentence = f'The API token "{token.name}" is read-only. Create one with read and write access.'
             raise exceptions.PermissionDenied(sentence, code="token_read_only")
         seen.TOKENS_USED.note_once_a_minute(token.pk)
         return token.user, token

@@ -59,7 +59,9 @@ def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
     """
     content = read(MAX_SENT_BYTES + 1)
     if len(content) > MAX_SENT_BYTES:
-        raise TooLargeError("too_large", f"A batch has at most {MAX_SENT_BYTES} bytes as sent. Send fewer times.")
+        raise TooLargeError(
+            "too_large", f"A batch has at most {MAX_SENT_BYTES} bytes as sent. Send fewer samples per batch."
+        )
     if encoding in {"", "identity"}:
         return content
     if encoding != "gzip":
@@ -70,7 +72,9 @@ def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
     except zlib.error as exc:
         raise UsageError("not_gzip", "The body is not gzip, as its Content-Encoding says.") from exc
     if len(document) > MAX_BYTES:
-        raise TooLargeError("too_large", f"A batch has at most {MAX_BYTES} bytes unpacked. Send fewer times.")
+        raise TooLargeError(
+            "too_large", f"A batch has at most {MAX_BYTES} bytes unpacked. Send fewer samples per batch."
+        )
     if not unpacker.eof or unpacker.unused_data:
         raise UsageError("not_gzip", "The gzip body is cut short, or something follows it.")
     return document
@@ -102,7 +106,10 @@ def parse_usage(content: bytes) -> Batch:
 def _check_size(content: bytes) -> None:
     """Before any of it becomes objects. Raises `TooLargeError`."""
     if content.count(b"[") + content.count(b"{") > MAX_BRACKETS or content.count(b",") > MAX_COMMAS:
-        text = f"A batch has at most {MAX_BRACKETS} lists and objects, and {MAX_COMMAS} commas. Send fewer times."
+        text = (
+            f"A batch has at most {MAX_BRACKETS} lists and objects, and {MAX_COMMAS} commas. Send fewer "
+            "samples per batch."
+        )
         raise TooLargeError("too_large", text)
 
 

@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 def usage(request: HttpRequest, host: Host) -> HttpResponse:
     """A batch of samples. Only of an attachment point's host: every user has the credentials of some host."""
     if not hasattr(host, "attachment_point"):
-        return error_response("not_attachment_point", "This host limits no links, so it has no usage to send.", 400)
+        return error_response(
+            "not_attachment_point", "This host is not an attachment point, so it has no usage to send.", 400
+        )
     try:
         batch = parse_usage(read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower()))
     except UsageError as exc:

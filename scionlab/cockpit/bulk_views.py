@@ -63,7 +63,7 @@ def choose(request: PageRequest) -> HttpResponse:
         else:
             return redirect("cockpit_bulk", pk=change.pk)
     page = page_of(request, links.select_related(*LINE_RELATIONS), ROWS)
-    former = BulkChange.objects.filter(about=LINKS).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
+    previous = BulkChange.objects.filter(about=LINKS).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
     context = {
         "tab": "limits",
         "nav": "cockpit",
@@ -72,7 +72,7 @@ def choose(request: PageRequest) -> HttpResponse:
         "page": page,
         "ticked": set(ticked),
         "scope": scope,
-        "former": former,
+        "previous": previous,
         "found": page.paginator.count,
     }
     return render(request, "cockpit/limits.html", context)

@@ -27,7 +27,7 @@ class ChoiceForm(forms.Form):
         empty_label="all",
     )
     q = forms.CharField(required=False, max_length=100, label="User AS", help_text="ISD-AS, AS number or label")
-    owner = forms.CharField(required=False, max_length=254, label="Owner", help_text="Part of the e-mail address")
+    owner = forms.CharField(required=False, max_length=254, label="Owner", help_text="Part of the email address")
     above = RuleField(optional_bandwidth, label="Limit above", help_text="In either direction, e.g. 10 Mbit/s")
 
     def __init__(self, data: Any) -> None:

@@ -70,7 +70,7 @@ def choose(request: PageRequest) -> HttpResponse:
         "ticked": set(ticked),
         "scope": scope,
         "found": len(found),
-        "former": BulkChange.objects.filter(about=DEFAULTS).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN],
+        "previous": BulkChange.objects.filter(about=DEFAULTS).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN],
     }
     return render(request, "cockpit/defaults.html", context)
 
@@ -82,7 +82,7 @@ def _found(q: str) -> list[AttachmentPoint]:
 
 def _words(q: str, scope: str) -> str:
     filtered = f" with {q}" if q else ""
-    return f"all attachment points{filtered}" if scope == "all" else f"attachment points that were ticked{filtered}"
+    return f"all attachment points{filtered}" if scope == "all" else f"selected attachment points{filtered}"
 
 
 # --- preview, and what was done ---------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def apply(request: PageRequest, pk: int) -> HttpResponse:
         return _change_page(request, pk, problem=exc.message, reason=reason)
     count = change.result["attachment_points"]
     words = "1 attachment point has" if count == 1 else f"{count} attachment points have"
-    messages.success(request, f"Done: {words} another default. The limits follow within moments; nothing restarts.")
+    messages.success(request, f"Done: {words} a new default. The limits follow within seconds; nothing restarts.")
     return redirect("cockpit_defaults_change", pk=pk)
 
 

@@ -23,17 +23,18 @@ class OperationForm(forms.Form):
     """What becomes of the chosen Links' limits."""
 
     kind = forms.ChoiceField(
-        label="What to do",
-        choices=[("cap", "Cap at"), ("set", "Set to"), ("scale", "Scale to, in per cent")],
+        label="Operation",
+        choices=[("cap", "Cap at"), ("set", "Set to"), ("scale", "Scale to, in percent")],
         widget=forms.RadioSelect,
         initial="cap",
-        error_messages={"required": "Choose what to do.", "invalid_choice": "Choose what to do."},
+        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
     )
     value = forms.CharField(
-        label="Limit, or per cent",
+        label="Limit, or percent",
         required=False,
         max_length=40,
-        help_text="A limit such as 500, 1.5M or 10 Mbit/s; for scaling a whole number, where 50 halves the limits.",
+        help_text="A limit such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves the "
+        "limits.",
     )
     direction = forms.ChoiceField(label="Direction", choices=list(DIRECTIONS.items()), initial="both", required=False)
 
@@ -57,22 +58,23 @@ class DefaultOperationForm(forms.Form):
     """What becomes of the chosen attachment points' defaults."""
 
     kind = forms.ChoiceField(
-        label="What to do",
+        label="Operation",
         choices=[
             ("set", "Set to"),
             ("cap", "Cap at"),
-            ("scale", "Scale to, in per cent"),
-            ("site", "Follow the site's default again"),
+            ("scale", "Scale to, in percent"),
+            ("site", "Follow the site default"),
         ],
         widget=forms.RadioSelect,
         initial="set",
-        error_messages={"required": "Choose what to do.", "invalid_choice": "Choose what to do."},
+        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
     )
     value = forms.CharField(
-        label="Default, or per cent",
+        label="Default, or percent",
         required=False,
         max_length=40,
-        help_text="A default such as 500, 1.5M or 10 Mbit/s; for scaling a whole number, where 50 halves the defaults.",
+        help_text="A default such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves "
+        "the defaults.",
     )
 
     def __init__(self, data: Any = None) -> None:
@@ -99,7 +101,7 @@ def _value(kind: str, text: str) -> int:
 def _percent(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,6}) ?%?", text, flags=re.ASCII)
     if match is None:
-        raise RuleError("percent_invalid", f'"{text[:40]}" is not a whole number of per cent. Write for example 50.')
+        raise RuleError("percent_invalid", f'"{text[:40]}" is not a whole number of percent. Enter for example 50.')
     return int(match[1])
 
 
@@ -110,7 +112,7 @@ def parse_uplink(text: str) -> int | None:
     kbit = parse_bandwidth_text(text)
     if not 1 <= kbit <= MAX_UPLINK_KBIT:
         words = f"An uplink of {format_kbit(kbit)} is not between 1 kbit/s and {format_kbit(MAX_UPLINK_KBIT)}."
-        raise RuleError("uplink_range", f"{words} Write what the line carries, or leave it empty.")
+        raise RuleError("uplink_range", f"{words} Enter the capacity of the uplink, or leave it empty.")
     return kbit
 
 
@@ -118,7 +120,7 @@ def parse_cost(text: str) -> Decimal | None:
     """Money per GB, with at most four decimals. Raises `RuleError` (`cost_invalid`)."""
     if text.strip() == "":
         return None
-    hint = "Write for example 0.085, with at most four decimals and a point."
+    hint = "Enter for example 0.085, with a decimal point and at most four decimals."
     try:
         cost = Decimal(text.strip()) if re.fullmatch(r"[0-9.]{1,20}", text.strip(), flags=re.ASCII) else None
     except InvalidOperation:
@@ -132,10 +134,12 @@ class UplinkForm(forms.Form):
     """What an attachment point's line carries and costs; both may be unknown."""
 
     uplink_kbit = RuleField(
-        parse_uplink, label="Uplink [kbit/s]", help_text="In each direction, also as 10 Gbit/s. Empty: not known."
+        parse_uplink,
+        label="Uplink [kbit/s]",
+        help_text="In each direction; you can also enter 10 Gbit/s. Empty: not set.",
     )
     cost_per_gb = RuleField(
-        parse_cost, label="Cost per GB", help_text="Of what leaves it towards user ASes. Empty: the site's cost."
+        parse_cost, label="Cost per GB", help_text="Cost of egress to user ASes. Empty: the default cost."
     )
 
     def __init__(self, data: Any = None, *, ap: AttachmentPoint) -> None:
@@ -146,12 +150,12 @@ class UplinkForm(forms.Form):
 class CostForm(forms.Form):
     """What the site pays where an attachment point has no cost of its own."""
 
-    cost_per_gb = RuleField(parse_cost, label="Cost per GB", help_text="Empty: not known, and nothing is added up.")
+    cost_per_gb = RuleField(parse_cost, label="Cost per GB", help_text="Empty: no cost is shown.")
     currency = forms.RegexField(
         r"^[A-Z]{3}\Z",
         label="Currency",
         max_length=3,
-        error_messages={"invalid": "Write three capital letters, such as CHF.", "required": "Write a currency."},
+        error_messages={"invalid": "Enter three capital letters, such as CHF.", "required": "Enter a currency."},
     )
 
     def __init__(self, data: Any = None, *, policy: BandwidthPolicy) -> None:

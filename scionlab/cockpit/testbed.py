@@ -16,11 +16,11 @@ from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 from bandwidth_config import Limits
 from scionlab.enforcement.agents import SILENT_AFTER, Agent
 from scionlab.enforcement.census import Census, Group, attachment_points, take_census
-from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS, State
 from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
 from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.total import total_status
+from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, UsageCounter
 from scionlab.models.installed import FILES_WORDS, FilesState, files_state
 from scionlab.usage.report import NOW, traffic_now
@@ -41,10 +41,10 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Trouble:
-    """A thing to look at. The heavier, the higher its attachment point stands."""
+    """A problem of an attachment point. The list is sorted by `weight`, the highest first."""
 
     weight: int
-    tone: str
+    tone: Tone
     words: str
 
 
@@ -184,7 +184,7 @@ class ApState:
 
     def _of_the_agent(self) -> Iterable[Trouble]:
         if self.scion_files == "other":
-            yield Trouble(65, "bad", "its SCION files are another service's: limits only, or take over")
+            yield Trouble(65, "bad", "SCION files of another service: set limits only, or take over")
         if self.active_links:
             yield from self._of_contact()
         bad = [one for one in self.problems if not one.explanation.is_warning]
@@ -201,14 +201,14 @@ class ApState:
             and self.waiting_since is not None
             and self.now - self.waiting_since > SETTLED_AFTER
         ):
-            yield Trouble(40, "warn", "behind: has not taken the newest limits")
+            yield Trouble(40, "warn", "behind: the agent does not have the newest limits")
 
     def _of_contact(self) -> Iterable[Trouble]:
         links = f"{self.active_links} link{'' if self.active_links == 1 else 's'}"
         if self.contact == "no report" and self.receipt is not None:
-            yield Trouble(100, "bad", no_report_since(self.agent))
+            yield Trouble(100, WORDS["no_report"].tone, no_report_since(self.agent))
         elif self.contact == "no report":
-            yield Trouble(100, "bad", "no agent, and its client has stopped fetching")
+            yield Trouble(100, WORDS["no_report"].tone, "no agent, and the client has stopped fetching")
         elif self.contact == "never connected":
             yield Trouble(70, "bad", f"agent has never connected ({links} depend{'s' * (links == '1 link')} on it)")
         elif self.contact == "no agent":
@@ -216,9 +216,10 @@ class ApState:
 
     def _of_links(self) -> Iterable[Trouble]:
         if failed := self.states["failed"]:
-            yield Trouble(90, "bad", f"{failed} link{'' if failed == 1 else 's'} not enforced")
+            yield Trouble(90, WORDS["failed"].tone, f"{failed} link{'' if failed == 1 else 's'} failed")
         if observed := self.states["observed"]:
-            yield Trouble(10, "warn", f"{observed} link{'' if observed == 1 else 's'} observed: nothing is limited")
+            words = f"{observed} link{'' if observed == 1 else 's'} observed: nothing is limited"
+            yield Trouble(10, WORDS["observed"].tone, words)
 
     def _of_the_uplink(self) -> Iterable[Trouble]:
         if self.total is not None and self.total.tone == "bad" and not self.is_silent:
@@ -231,7 +232,7 @@ class ApState:
 
 def counts_of(states: Counter[State]) -> list[tuple[State, int]]:
     """What there is of each state, what needs somebody first."""
-    return [(state, states[state]) for state in STATE_WORDS if states[state]]
+    return [(state, states[state]) for state in WORDS if states[state]]
 
 
 # --- reading ----------------------------------------------------------------------------------------------

@@ -151,5 +151,5 @@ def _values(bill: Bill, billed: Billed) -> tuple[object, ...]:
 
 
 def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula is marked as a text; people choose their e-mail addresses."""
+    """A text that a spreadsheet would take for a formula is marked as a text; people choose their email addresses."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -82,7 +82,7 @@ def cost(request: PageRequest) -> HttpResponse:
     if not form.is_valid():
         return _traffic_page(request, form)
     site_cost_set(actor=request.user, **form.cleaned_data)
-    messages.success(request, "Saved. Costs of all months are shown with it.")
+    messages.success(request, "Saved. The costs of all months were updated.")
     return redirect("cockpit_traffic")
 
 

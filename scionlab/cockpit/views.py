@@ -24,8 +24,8 @@ from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
 from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.enforcement.agents import Agent
-from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS, State
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
 from scionlab.models import AttachmentPoint, Link
 from scionlab.own_pages import PageRequest, form_on, taken_back
 from scionlab.selectors import USER_LINKS
@@ -41,10 +41,10 @@ _EARLIEST = datetime.min.replace(tzinfo=timezone.get_fixed_timezone(0))
 
 SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
     "": ("all", lambda _state: True),
-    "trouble": ("with trouble", lambda state: bool(state.troubles)),
+    "trouble": ("with problems", lambda state: bool(state.troubles)),
     "silent": ("no report, or never connected", lambda state: state.contact in {"no report", "never connected"}),
     "behind": ("behind", lambda state: state.is_behind),
-    "problems": ("agent reports problems", lambda state: bool(state.problems)),
+    "problems": ("problems reported by the agent", lambda state: bool(state.problems)),
     "other": (
         "SCION files of another service",
         lambda state: state.scion_files in {"limits_only", "other", "taken_over"},
@@ -52,7 +52,7 @@ SHOWS: dict[str, tuple[str, Callable[[ApState], bool]]] = {
     "foreign": ("foreign qdiscs or filters", lambda state: any(one.is_foreign for one in state.problems)),
     "drift": ("drift in the kernel", lambda state: any(one.is_drift for one in state.problems)),
     "over": ("limits above the uplink", lambda state: (state.oversubscription or 0) > 1),
-    "no_uplink": ("uplink not known", lambda state: state.ap.uplink_kbit is None),
+    "no_uplink": ("uplink not set", lambda state: state.ap.uplink_kbit is None),
 }
 
 
@@ -156,10 +156,10 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
     now = timezone.now()
     testbed = read_testbed(now=now, attachment_point_id=pk)
     if not testbed.states:
-        raise Http404("There is no such attachment point.")
+        raise Http404("The attachment point does not exist.")
     state = testbed.states[0]
     rates = load_talkers(state, now=now)
-    ranks = [*STATE_WORDS]
+    ranks = [*WORDS]
     links = testbed.census.judged(
         Link.objects.filter(USER_LINKS, interface_a__AS__attachment_point=pk),
         lambda verdict: str(ranks.index(verdict.state)),
@@ -225,14 +225,14 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return _ap_page(request, pk, form)
     uplink_set(attachment_point_id=pk, actor=request.user, **form.cleaned_data)
-    messages.success(request, "Saved. Nothing is limited by it, so no attachment point gets a new configuration.")
+    messages.success(request, "Saved. This limits nothing; no attachment point gets a new configuration.")
     return redirect("cockpit_ap", pk=pk)
 
 
 # --- requested, but not enforced ------------------------------------------------------------------------------
 
 
-REASONS = {**{state: STATE_WORDS[state] for state in NOT_IN_FORCE}, "clamped": "Above a maximum"}
+REASONS = (*NOT_IN_FORCE, "clamped")
 
 
 @require_safe
@@ -271,7 +271,8 @@ def not_enforced(request: PageRequest) -> HttpResponse:
         "page": page,
         "ap": ap,
         "why": why,
-        "reasons": [(name, words, counts[name]) for name, words in REASONS.items() if counts[name]],
+        "reasons": [(state, counts[state]) for state in NOT_IN_FORCE if counts[state]],
+        "clamped": counts["clamped"],
     }
     return render(request, "cockpit/not_enforced.html", context)
 

@@ -6,6 +6,7 @@ judgement   the stage and the state that follow from both; here alone is decided
 total       the total of all Links of an attachment point, and whether it is in force
 status      a Link with its judgement, and the figures beside it
 census      all Links judged in a constant number of statements: counts, and the judgement as a column
+words       the table of words: each state with its word, its colour and its explanation
 sentences   how each state and remark is said; made where it is shown
 problems    the problems that agents report; explanations: what their codes mean
 """

@@ -10,20 +10,20 @@ REMOVED, LIMITER = "removed", "limiter"
 LIMITER_SILENT: Final = "limiter_silent"
 
 KINDS: Final = {
-    REMOVED: "its operator removed the limits",
-    LIMITER: "its limiter does not work",
-    SERVICE: "does not get or take the newest configuration",
-    TRUST: "does not trust the configuration",
+    REMOVED: "the operator removed the limits",
+    LIMITER: "the limiter does not work",
+    SERVICE: "the agent does not get or accept the newest configuration",
+    TRUST: "the agent does not trust the configuration",
     KERNEL: "the kernel rejects the limits",
-    FOREIGN: "something foreign is in the way",
-    LINK: "cannot limit single links",
-    USAGE: "cannot report all traffic",
+    FOREIGN: "foreign traffic control is in the way",
+    LINK: "single links cannot be limited",
+    USAGE: "not all traffic is reported",
 }
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`kind` is one of `KINDS`; `is_warning`: the limits are in force all the same; `voids`: nothing that the receipt
+    """`kind` is one of `KINDS`; `is_warning`: the limits are in force nevertheless; `voids`: nothing that the receipt
     says counts as in force.
 
     `beside` is what stands beside the state of each Link that the problem concerns, with {name} for the attachment
@@ -44,23 +44,23 @@ class Explanation:
 
 _BESIDE: Final = {
     LIMITER: "The limiter of {name} does not work",
-    SERVICE: "The agent of {name} does not get or take the newest configuration",
+    SERVICE: "The agent of {name} does not get or accept the newest configuration",
     TRUST: "The agent of {name} does not trust the newest configuration",
-    KERNEL: "The agent of {name} cannot make its kernel agree with all limits",
-    FOREIGN: "Something foreign is in the way at {name}",
+    KERNEL: "The kernel of {name} rejects some limits",
+    FOREIGN: "Foreign traffic control is in the way at {name}",
 }
 
 
 EXPLANATIONS: Final[dict[str, Explanation]] = {
     "service_unreachable": Explanation(
         SERVICE,
-        "The agent got no answer from this service.",
-        "Nothing, if it passes. Else look at the address, the certificate and the proxy.",
+        "The agent gets no response from this service.",
+        "No action needed if it is temporary. Otherwise check the URL, the certificate and the proxy.",
     ),
     "auth_refused": Explanation(
         SERVICE,
         "This service refuses the host's credentials.",
-        "Compare the host id and secret with the host's page, or enrol the host again.",
+        "Compare the host id and secret with the page of the host, or enrol the host again.",
     ),
     "bundle_invalid": Explanation(
         SERVICE,
@@ -70,175 +70,195 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "state_unusable": Explanation(
         SERVICE,
         "The agent's state folder is full, read-only or damaged.",
-        "Make room there or repair the folder.",
+        "Free disk space, or repair the folder.",
     ),
     "no_as": Explanation(
         SERVICE,
         "This service has no AS for the host.",
-        "Restore the host's record. If it is meant: stop the agent and run its reset.",
+        "Restore the record of the host. If this is intended, stop the agent and run its reset.",
     ),
     "receipt_failed": Explanation(
         SERVICE,
-        "This service did not take the agent's receipt, so pages show an older state.",
-        "Look at this service's log; the limits are in force.",
+        "This service did not accept the receipt of the agent, so pages show an older state.",
+        "Check the log of this service. The limits stay enforced.",
         is_warning=True,
     ),
     "not_enrolled": Explanation(
         TRUST,
-        "The agent knows no key of this service.",
-        "Make an enrolment token on the host's page and enrol the host.",
+        "The agent has no key of this service.",
+        "Create an enrolment token on the page of the host and enrol the host.",
     ),
     "not_signed": Explanation(
         TRUST,
-        "The configuration that it got has no signature.",
-        "Find out who answers at the service's address.",
+        "The received configuration has no signature.",
+        "Check which server answers at the URL of the service.",
     ),
     "wrong_signature": Explanation(
         TRUST,
         "The configuration was changed after it was signed.",
-        "Find out who stands between the service and the host.",
+        "Check the network path between the service and the host for a proxy or an attacker.",
     ),
     "unknown_key": Explanation(
         TRUST,
         "The configuration is signed with keys that the host does not trust.",
-        "If the service was set up anew or a key was revoked meanwhile: enrol the host again.",
+        "If the service was reinstalled or a key was revoked, enrol the host again.",
     ),
     "key_expired": Explanation(
         TRUST,
-        "The signing key's time is over, by the host's clock.",
-        "Correct the clock if it is wrong; else enrol the host again.",
+        "The signing key has expired, by the clock of the host.",
+        "Correct the clock if it is wrong; otherwise enrol the host again.",
     ),
     "key_revoked": Explanation(
         TRUST,
         "The configuration is signed with a revoked key.",
-        "Somebody uses a stolen key, or this service came back from an old backup.",
+        "A stolen key is in use, or this service was restored from an old backup.",
     ),
     "version_older": Explanation(
         TRUST,
-        "This service offers something older than the host has.",
+        "This service offers a configuration older than that of the host.",
         "After a restored backup: run manage.py raise_generation.",
     ),
     "key_expires_soon": Explanation(
         TRUST,
-        "The last key that the host trusts ends within 30 days.",
-        "Rotate the signing key while the host can still follow.",
+        "The last key that the host trusts expires within 30 days.",
+        "Rotate the signing key before it expires.",
         is_warning=True,
     ),
     "kernel_refused": Explanation(
-        KERNEL, "The kernel refused an operation.", "It is tried again; if it stays, the message has the error number."
+        KERNEL,
+        "The kernel rejected an operation.",
+        "The operation is retried. If the problem persists, see the error number in the message.",
     ),
     "apply_failed": Explanation(
-        KERNEL, "An operation in the kernel failed.", "It is tried again; if it stays, the message has the operation."
+        KERNEL,
+        "An operation in the kernel failed.",
+        "The operation is retried. If the problem persists, see the operation in the message.",
     ),
     "verify_failed": Explanation(
         KERNEL,
-        "After applying, the kernel differs from what is wanted (drift).",
-        "Look for another program on the host that changes tc.",
+        "After applying the limits, the state of the kernel is different (drift).",
+        "Check for another program on the host that changes traffic control.",
     ),
     "repeatedly_changed": Explanation(
         KERNEL,
-        "Another program keeps changing what the agent repairs (drift).",
-        "Find that program, the message names the device, and keep it off.",
+        "Another program keeps overwriting the limits (drift).",
+        "Stop that program on the device named in the message.",
     ),
     "not_permitted": Explanation(
         KERNEL, "The limiter lacks CAP_NET_ADMIN.", "Start it through its systemd unit, or as root."
     ),
     "foreign_state": Explanation(
         FOREIGN,
-        "Something that is not the agent's stands in the way.",
-        "Decide on the host who owns it; the agent deletes nothing of others.",
+        "An object that does not belong to the agent is in the way.",
+        "Remove it on the host if it is not needed; the agent never deletes foreign objects.",
     ),
     "agent_failed": Explanation(
-        KERNEL, "The host's kernel cannot do it at all.", "Load the kernel module that the message names."
+        KERNEL, "The kernel of the host lacks a required feature.", "Load the kernel module named in the message."
     ),
-    "internal_error": Explanation(KERNEL, "A bug of the agent.", "Report it with the traceback in the host's log."),
+    "internal_error": Explanation(
+        KERNEL, "A bug in the agent.", "Report it with the traceback from the log of the host."
+    ),
     "settings_invalid": Explanation(
         SERVICE,
-        "The agent's configuration or credentials cannot be used.",
-        "Correct the named key, or enrol the host again; then reload the agent.",
+        "The configuration or the credentials of the agent are invalid.",
+        "Correct the setting named in the message, or enrol the host again; then reload the agent.",
     ),
     "health_unwritable": Explanation(
         SERVICE, "The health file cannot be written.", "Repair the folder run_dir on the host.", is_warning=True
     ),
     "usage_unread": Explanation(
-        USAGE, "The kernel's counters cannot be read, so use is unknown.", "If it stays, the message says why.", True
+        USAGE,
+        "The counters of the kernel cannot be read, so no traffic is reported.",
+        "If the problem persists, see the message.",
+        True,
     ),
     "usage_unwritable": Explanation(
-        USAGE, "Samples of use cannot be stored on the host.", "Make room in the agent's state folder.", True
+        USAGE,
+        "Traffic samples cannot be stored on the host.",
+        "Free disk space in the state folder of the agent.",
+        True,
     ),
     "usage_failed": Explanation(
-        USAGE, "This service did not take samples of use; they are kept.", "Nothing, if it passes.", True
+        USAGE,
+        "This service did not accept traffic samples; the agent keeps them.",
+        "No action needed if it is temporary.",
+        True,
     ),
     "usage_refused": Explanation(
         USAGE,
-        "This service will never take a batch of samples.",
-        "It is a fault of one of both: look at the log.",
+        "This service permanently rejected a batch of samples.",
+        "This is a bug in the agent or the service; check the log.",
         True,
     ),
     "usage_dropped": Explanation(
         USAGE,
-        "Samples of use were given up, the oldest first.",
-        "Look why uploads fail; the limits are in force.",
+        "Traffic samples were discarded, the oldest first.",
+        "Check why uploads fail. The limits stay enforced.",
         True,
     ),
     "metrics_unavailable": Explanation(
         USAGE, "The agent's metrics cannot be served.", "Correct metrics_listen or metrics_file, then reload.", True
     ),
-    "own_address": Explanation(LINK, "The link's remote address is the host's own.", "Correct the link's address."),
+    "own_address": Explanation(
+        LINK, "The remote address of the link is an address of the host itself.", "Correct the address of the link."
+    ),
     "ambiguous_match": Explanation(
         LINK, "Two links match the same packets.", "Give them different ports or addresses."
     ),
     "interface_missing": Explanation(
-        LINK, "The agent was given an interface that does not exist.", "Create it, or correct interfaces."
+        LINK, "A configured interface does not exist.", "Create it, or correct the setting interfaces."
     ),
     "limits_removed": Explanation(
         REMOVED,
-        "The operator removed the limits: nothing is enforced any more.",
-        "If it is not meant: install and start the agent on the host again.",
+        "The operator removed the limits: nothing is enforced.",
+        "If this is not intended, install and start the agent on the host again.",
     ),
     "clock_skewed": Explanation(
         SERVICE,
-        "The host's clock differs from this service's by more than 5 s: temporary limits begin and end by it.",
-        "Let the host keep its time by NTP (timedatectl set-ntp true).",
+        "The clock of the host differs from that of this service by more than 5 s. Temporary limits start and end "
+        "by the clock of the host.",
+        "Enable NTP on the host (timedatectl set-ntp true).",
         is_warning=True,
     ),
     "links_vanished": Explanation(
         SERVICE,
-        "The newest configuration lacks more than half of the host's links, so the agent keeps the one before.",
-        "If it is meant: wait ten minutes, or accept it on the host. Else restore the links here.",
+        "The newest configuration lacks more than half of the links of the host, so the agent keeps the previous one.",
+        "If this is intended, wait ten minutes, or accept it on the host. Otherwise restore the links.",
         is_warning=True,
         beside="The agent of {name} holds back a configuration that lacks most of its links",
     ),
-    "foreign_device": Explanation(FOREIGN, "A device named like ours is not ours.", "Rename or remove it."),
+    "foreign_device": Explanation(
+        FOREIGN, "A foreign device has a name that the limiter needs.", "Rename or remove it."
+    ),
     "hook_obstructed": Explanation(
         FOREIGN,
-        "Something foreign stands in front of our program: what it takes is not limited.",
-        "Remove it there, or let it leave packets of the links alone; the message names it.",
+        "A foreign filter stands in front of the limiter: packets that it takes are not limited.",
+        "Remove the filter named in the message, or exclude the packets of the links from it.",
         is_warning=True,
-        beside="Something foreign stands in front at {name}: what it takes is not limited",
+        beside="A foreign filter stands in front at {name}: packets that it takes are not limited",
     ),
     "filter_behind": Explanation(
         FOREIGN,
-        "A foreign filter stands behind our program, and does not act on limited packets.",
-        "Nothing for the limits. Move it in front if it is to act on packets of the links.",
+        "A foreign filter stands behind the limiter and never sees limited packets.",
+        "No action needed for the limits. Move it in front if it has to act on packets of the links.",
         is_warning=True,
     ),
     LIMITER_SILENT: Explanation(
         LIMITER,
-        "The limiter does not answer its agent, so what is in force is not known.",
+        "The limiter does not answer its agent, so the enforced limits are not known.",
         "Start scionlab-bw-limiter on the host and read its log. The limits that were set stay in the kernel.",
         voids=True,
     ),
     "document_refused": Explanation(
         LIMITER,
-        "The limiter refuses the document that its agent handed over, and keeps the one before.",
-        "The message says why; if the host was enrolled anew, let the limiter trust the new keys.",
-        beside="The limiter of {name} refuses the newest configuration",
+        "The limiter rejects the document of its agent and keeps the previous one.",
+        "See the message. If the host was enrolled again, let the limiter trust the new keys.",
+        beside="The limiter of {name} rejects the newest configuration",
     ),
     "kernel_unreadable": Explanation(
         LIMITER,
-        "The limiter cannot read or change the kernel; the limits that it set stay.",
-        "The message says why; the limiter tries again by itself.",
+        "The limiter cannot read or change the kernel. The limits already set stay.",
+        "See the message. The limiter retries automatically.",
         beside="The limiter of {name} cannot read its kernel",
     ),
     "no_bpf_right": Explanation(
@@ -250,69 +270,73 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "kernel_too_old": Explanation(
         LIMITER,
         "The host's kernel is too old for the limiter.",
-        "Install Linux 5.12 or newer with cls_bpf and IFB; the message says what is missing.",
+        "Install Linux 5.12 or newer with cls_bpf and IFB; see the message for what is missing.",
         voids=True,
     ),
     "program_refused": Explanation(
         LIMITER,
-        "The kernel refused the limiter's program.",
-        "Read the message, and install a package that fits the kernel.",
+        "The kernel rejected the program of the limiter.",
+        "See the message, and install a package that matches the kernel.",
         voids=True,
     ),
     "previous_engine": Explanation(
         KERNEL,
-        "Queues and filters of the agent before this one are still in the kernel.",
-        "The message names what could not be removed; remove it by hand.",
+        "Queues and filters of an older agent are still in the kernel.",
+        "Remove the objects named in the message by hand.",
         is_warning=True,
         beside="At {name} limits of an older agent are still in the kernel",
     ),
     # What only agents with the first engine say (docs/adr/0028): readable as long as there are some.
     "foreign_root": Explanation(
         FOREIGN,
-        "A foreign root qdisc is where ours belongs.",
-        "Decide who owns the interface; remove the other one by hand.",
+        "A foreign root qdisc is in the place of ours.",
+        "Decide which program owns the interface, and remove the other by hand.",
     ),
     "foreign_in_root": Explanation(
         FOREIGN,
         "A foreign class or filter is inside our root qdisc.",
-        "Decide who owns the interface; remove the other one by hand.",
+        "Decide which program owns the interface, and remove the other by hand.",
     ),
     "foreign_filter": Explanation(
-        FOREIGN, "A foreign filter is at a place of ours.", "Move it behind preference 160 on the host."
+        FOREIGN, "A foreign filter uses a preference of ours.", "Move it behind preference 160 on the host."
     ),
     "foreign_filter_in_front": Explanation(
         FOREIGN,
-        "A foreign filter stands in front of ours: what it catches is not limited.",
+        "A foreign filter stands in front of ours: packets that it matches are not limited.",
         "Move it behind preference 160 on the host.",
         is_warning=True,
-        beside="A foreign filter stands in front at {name}: what it catches is not limited",
+        beside="A foreign filter stands in front at {name}: packets that it matches are not limited",
     ),
-    "foreign_uses_ifb": Explanation(FOREIGN, "Somebody redirects traffic to our device.", "Remove that redirect."),
+    "foreign_uses_ifb": Explanation(
+        FOREIGN, "Another program redirects traffic to our device.", "Remove that redirect."
+    ),
     "whole_datagrams_unavailable": Explanation(
         KERNEL,
-        "Fragmented datagrams are not admitted whole, although the host's configuration asks for it.",
-        "The message says what is missing on the host; all limits are in force as without that option.",
+        "Fragmented datagrams are not admitted whole, although the configuration of the host requests it.",
+        "See the message for what is missing on the host. All limits are enforced without that option.",
         is_warning=True,
     ),
     "no_route": Explanation(LINK, "No route to the user AS.", "Correct the route on the host, or the link's address."),
     "route_loopback": Explanation(
-        LINK, "The user AS's address leads back to the host itself.", "Correct the route, or the link's address."
+        LINK,
+        "The address of the user AS is routed back to the host itself.",
+        "Correct the route, or the link's address.",
     ),
     "route_blackhole": Explanation(
-        LINK, "The user AS's address is routed into a black hole.", "Correct the route, or the link's address."
+        LINK, "The address of the user AS is routed into a blackhole.", "Correct the route, or the link's address."
     ),
     "ambiguous_interface": Explanation(
         LINK,
-        "Several interfaces could have this link-local address.",
+        "The link-local address is ambiguous: several interfaces match.",
         "Set interfaces in the agent's configuration, or give the link a local address.",
     ),
     "unmanaged_interface": Explanation(
         LINK,
-        "The link leaves by an interface that the agent was not given.",
-        "Add it to interfaces in the agent's configuration.",
+        "The link uses an interface that is not configured.",
+        "Add it to interfaces in the configuration of the agent.",
     ),
     "too_many_alike": Explanation(
-        LINK, "Hundreds of links that nothing tells apart.", "Spread them over more addresses or ports."
+        LINK, "Hundreds of links have the same address and port.", "Spread them over more addresses or ports."
     ),
     "local_address_missing": Explanation(
         LINK, "The host does not have the link's local address.", "Add the address, or correct the bind IP here."
@@ -320,5 +344,5 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
 }
 
 UNKNOWN: Final = Explanation(
-    KERNEL, "The agent is newer than this service: it reports something not known here.", "Read its message."
+    KERNEL, "The agent is newer than this service: it reports an unknown problem.", "See the message."
 )

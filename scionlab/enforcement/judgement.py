@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.facts import Facts
+from scionlab.enforcement.words import State
 
 # As scripts know them (docs/api.md): these words stay.
 Stage = Literal["inactive", "waiting", "delivered", "enforced", "not_verified", "failed", "silent", "observed"]
-# As people read them, on every page, in every mail, in the CLI.
-State = Literal["inactive", "waiting", "delivered", "enforced", "clamped", "blocked", "failed", "no_report", "observed"]
-
-STATE_WORDS: Final[dict[State, str]] = {
-    "failed": "Failed",
-    "no_report": "No report",
-    "waiting": "Waiting",
-    "delivered": "Delivered",
-    "observed": "Observed",
-    "clamped": "Clamped",
-    "blocked": "Blocked",
-    "enforced": "Enforced",
-    "inactive": "Inactive",
-}
-NOT_IN_FORCE: Final[tuple[State, ...]] = ("failed", "no_report", "waiting", "delivered", "observed")
 
 
 class Verdict(NamedTuple):

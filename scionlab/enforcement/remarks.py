@@ -1,4 +1,4 @@
-"""The one remark that stands beside a Link's state: what of its attachment point a reader must know as well."""
+"""The one remark beside the state of a Link: a problem of its attachment point that the reader has to know."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _remarks(
     agent: Agent, receipt: HostReceipt, row: LinkEnforcement | None, stage: Stage, is_to_observe: bool
 ) -> Iterator[Remark]:
     if is_to_observe and stage == "enforced":
-        why = "is too old to observe only" if receipt.observe_only is None else "enforces all the same"
-        yield Remark("not_observed", f"This link should be observed only: the agent of {agent.name} {why}")
+        why = "is too old for that" if receipt.observe_only is None else "enforces its limit"
+        yield Remark("not_observed", f"This link is set to observe only, but the agent of {agent.name} {why}")
     if not _is_explained(agent, row, stage):
         devices = {row.to_user_dev, row.from_user_dev} - {""} if row is not None else set()
         yield from _problem(agent, devices | agent.devices)

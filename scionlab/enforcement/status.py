@@ -11,9 +11,10 @@ from scionlab import selectors
 from scionlab.enforcement import sentences
 from scionlab.enforcement.agents import Agent, agent_of
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
-from scionlab.enforcement.judgement import Stage, State, Verdict, judge
+from scionlab.enforcement.judgement import Stage, Verdict, judge
 from scionlab.enforcement.remarks import Remark, remark_on
 from scionlab.enforcement.total import TotalStatus, total_status
+from scionlab.enforcement.words import WORDS, State, Tone
 from scionlab.models import Link, LinkEnforcement, TimedLimit
 
 
@@ -74,6 +75,21 @@ class LinkStatus:
     @property
     def state(self) -> State:
         return self.verdict.state
+
+    @property
+    def word(self) -> str:
+        return WORDS[self.state].word
+
+    @property
+    def tone(self) -> Tone:
+        """Of the state; "warn" where a warning stands beside a good one."""
+        tone, remark = WORDS[self.state].tone, self.remark
+        return "warn" if tone == "good" and remark is not None and remark.is_warning else tone
+
+    @property
+    def explanation(self) -> str:
+        """What the word means, for any Link in this state."""
+        return WORDS[self.state].explanation
 
     @property
     def enforced(self) -> Limits | None:

@@ -1,38 +1,26 @@
-"""The total of an attachment point: what all of its Links may carry together, and whether that is in force there."""
+"""The total of an attachment point: the maximum of all its Links together, and whether it is enforced."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
 
 from bandwidth_config import Limits, format_kbit, format_limits
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.sentences import no_report_since
+from scionlab.enforcement.words import WORDS, State, Tone
 from scionlab.local_time import say_time
 from scionlab.models import AttachmentPoint, HostReceipt
-
-TotalState = Literal["enforced", "waiting", "delivered", "failed", "no_report", "observed", "removing"]
-
-_TONES: Final[dict[TotalState, str]] = {
-    "enforced": "good",
-    "waiting": "wait",
-    "delivered": "wait",
-    "failed": "bad",
-    "no_report": "bad",
-    "observed": "wait",
-    "removing": "wait",
-}
 
 
 @dataclass(frozen=True)
 class TotalStatus:
-    """`wanted_kbit` is None where no total is set, and the agent still has one ("removing"). `in_force` is what the
+    """`wanted_kbit` is None where no total is set, and the agent still has one. `in_force` is what the
     newest receipt that counts says: None where it says of either direction that there is none. `why` has no full stop,
     and is empty where what is wanted is in force."""
 
     wanted_kbit: int | None
     in_force: Limits | None
-    state: TotalState
+    state: State
     why: str
 
     @property
@@ -40,13 +28,13 @@ class TotalStatus:
         return self.state == "enforced"
 
     @property
-    def tone(self) -> str:
-        return _TONES[self.state]
+    def tone(self) -> Tone:
+        return WORDS[self.state].tone
 
     @property
     def remark(self) -> str:
-        """`not in force there: agent too old`; empty where it is in force."""
-        return "" if self.is_in_force else f"not in force there: {self.why}"
+        """`not enforced: agent too old`; empty if it is enforced."""
+        return "" if self.is_in_force else f"not enforced: {self.why}"
 
     @property
     def text(self) -> str:
@@ -65,7 +53,8 @@ def total_status(ap: AttachmentPoint, agent: Agent, *, generation: int) -> Total
     if wanted is None:
         if found is None:
             return None
-        return TotalStatus(None, found, "removing", f"the agent still has one of {format_limits(found)}")
+        state = _on_its_way(agent) if agent.is_behind(generation) else "failed"
+        return TotalStatus(None, found, state, f"the agent still enforces one of {format_limits(found)}")
     if found == Limits.both(wanted):
         return TotalStatus(wanted, found, "enforced", "")
     state, why = _why_not(ap, agent, found, generation)
@@ -84,11 +73,11 @@ def _in_force(receipt: HostReceipt) -> Limits | None:
     return Limits(receipt.total_to_user_kbit, receipt.total_from_user_kbit)
 
 
-def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[TotalState, str]:
+def _why_not(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[State, str]:
     return _unheard(agent) or _unconfirmed(ap, agent, found, generation)
 
 
-def _unheard(agent: Agent) -> tuple[TotalState, str] | None:
+def _unheard(agent: Agent) -> tuple[State, str] | None:
     """Nothing is known of what its kernel has."""
     if agent.receipt is None:
         return "waiting", "no agent reports what is enforced"
@@ -99,18 +88,23 @@ def _unheard(agent: Agent) -> tuple[TotalState, str] | None:
     return None if agent.voided_by is None else ("failed", agent.voided_by.in_words)
 
 
-def _unconfirmed(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[TotalState, str]:
-    receipt, host = agent.receipt, agent.host
+def _unconfirmed(ap: AttachmentPoint, agent: Agent, found: Limits | None, generation: int) -> tuple[State, str]:
+    receipt = agent.receipt
     if agent.is_foreign:
         return "delivered", "the agent reports limits that this service did not issue"
     if receipt is None or not receipt.says_total:
         return "failed", "agent too old"
     if receipt.observe_only:
-        return "observed", "observed only" if ap.observe_only else "the operator chose to observe only"
+        return "observed", "observed only" if ap.observe_only else "the operator set it to observe only"
     if agent.is_behind(generation):
-        is_fetched = host.delivered_limits_version >= host.limits_version
-        return ("delivered", "not confirmed yet") if is_fetched else ("waiting", "not fetched yet")
+        state = _on_its_way(agent)
+        return state, "not confirmed yet" if state == "delivered" else "not fetched yet"
     return "failed", "the agent reports no total" if found is None else f"the agent reports {format_limits(found)}"
+
+
+def _on_its_way(agent: Agent) -> State:
+    host = agent.host
+    return "delivered" if host.delivered_limits_version >= host.limits_version else "waiting"
 
 
 def _small(sentence: str) -> str:

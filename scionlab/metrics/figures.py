@@ -16,7 +16,8 @@ from redis.exceptions import RedisError
 
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.census import take_census
-from scionlab.enforcement.judgement import Stage, State
+from scionlab.enforcement.judgement import Stage
+from scionlab.enforcement.words import State
 from scionlab.models import TRC, ASKeys, Certificate, Mail, SigningKey
 
 KEPT_S: Final = 5
@@ -27,19 +28,22 @@ HOST_STATES: Final = ("current", "behind", "removed", "silent", "never")
 
 # name -> (help, labels)
 FIGURES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "scionlab_links": ("Links of user ASes to attachment points, by how far their limits got.", ("stage",)),
-    "scionlab_links_by_state": ("The same Links by the state that pages show.", ("state",)),
+    "scionlab_links": ("Links of user ASes to attachment points, by stage.", ("stage",)),
+    "scionlab_links_by_state": ("Links of user ASes to attachment points, by the state shown on pages.", ("state",)),
     "scionlab_attachment_point_hosts": (
-        "Hosts of attachment points: enforcing what is newest, behind, limits removed, no report, never a report.",
+        "Hosts of attachment points: current, behind, limits removed, no report, never connected.",
         ("state",),
     ),
-    "scionlab_attachment_point_hosts_clock_off": ("Of these, those whose clock differs from the service's.", ()),
-    "scionlab_mails_waiting": ("Mails that are to be sent.", ()),
-    "scionlab_mails_failing": ("Of these, those that a mail server refused at least once.", ()),
-    "scionlab_mail_oldest_timestamp_seconds": ("When the oldest mail that waits was written; 0: none waits.", ()),
-    "scionlab_signing_key_end_timestamp_seconds": ("When the last valid signing key ends; 0: there is none.", ()),
+    "scionlab_attachment_point_hosts_clock_off": (
+        "Hosts of attachment points with a clock that differs from that of the service.",
+        (),
+    ),
+    "scionlab_mails_waiting": ("Emails waiting to be sent.", ()),
+    "scionlab_mails_failing": ("Waiting emails with at least one failed attempt.", ()),
+    "scionlab_mail_oldest_timestamp_seconds": ("Creation time of the oldest waiting email; 0: none.", ()),
+    "scionlab_signing_key_end_timestamp_seconds": ("Expiry of the last valid signing key; 0: none.", ()),
     "scionlab_trust_end_timestamp_seconds": (
-        "When the first of the testbed's TRCs, certificates of core ASes and of ASes ends; 0: there is none.",
+        "Earliest expiry of TRCs, certificates of core ASes and AS certificates; 0: none.",
         ("what",),
     ),
 }

@@ -102,40 +102,40 @@ def _of(name: str, sums: Sums) -> list[tuple[tuple[str, ...], float]]:
 
 REQUESTS: Final = Histogram(
     "scionlab_http_request_seconds",
-    "Time in Django, without what waited for a thread.",
+    "Time in Django, without waiting for a thread.",
     (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
     ("view",),
 )
 ANSWERS: Final = Counter(
-    "scionlab_http_requests", "Requests that Django answered, by name of the view.", ("view", "method", "status")
+    "scionlab_http_requests", "Requests answered by Django, by view.", ("view", "method", "status")
 )
 POLLS: Final = Counter(
     "scionlab_polls",
-    "Polls of hosts: not_modified (304), delivered (a tarball, or a refusal by Django), sent_away (503).",
+    "Polls of hosts: not_modified (304), delivered (answered by Django), sent_away (503).",
     ("answer",),
 )
-WAITING: Final = Gauge("scionlab_polls_waiting", "Polls that wait for something newer, in all web processes.")
+WAITING: Final = Gauge("scionlab_polls_waiting", "Waiting long polls, in all web processes.")
 WAKES: Final = Histogram(
     "scionlab_poll_wake_seconds",
-    "From when a waiting poll was found out of date until its answer was ready.",
+    "Time from finding a waiting poll outdated until its response is ready.",
     (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
 )
 RENDERS: Final = Counter(
     "scionlab_configurations",
-    "Configurations of hosts that were needed: rendered, or found ready in the cache.",
+    "Requested configurations: rendered, or found in the cache.",
     ("result",),
 )
-RECEIPTS: Final = Counter("scionlab_receipts", "Receipts of agents: stored, or older than the newest.", ("result",))
+RECEIPTS: Final = Counter("scionlab_receipts", "Receipts of agents: stored, or older than the newest one.", ("result",))
 SAVE_TO_KERNEL: Final = Histogram(
     "scionlab_save_to_kernel_seconds",
-    "From the change of a Link until the first receipt that shows it in the kernel.",
+    "Time from a change of a Link until the first receipt that confirms it in the kernel.",
     (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
 )
-TASKS: Final = Counter("scionlab_tasks", "Celery tasks that ended, by how.", ("task", "state"))
-TASK_TIME: Final = Counter("scionlab_task_seconds", "Time that Celery tasks took.", ("task",))
+TASKS: Final = Counter("scionlab_tasks", "Finished Celery tasks, by result.", ("task", "state"))
+TASK_TIME: Final = Counter("scionlab_task_seconds", "Duration of Celery tasks.", ("task",))
 TASK_DONE_AT: Final = Newest(
     "scionlab_task_last_success_timestamp_seconds",
-    "When a task last ended well; that of sweep must not age.",
+    "Time of the last success of a task; that of sweep must be recent.",
     ("task",),
 )
 

@@ -46,7 +46,7 @@ class _Everything:
     """A collector of what is known; a part that is down is said to be down, and its figures are left out."""
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("scionlab_up", "1 while this part answers.", labels=("part",))
+        up = GaugeMetricFamily("scionlab_up", "1 while this part is available.", labels=("part",))
         for part, found in (("redis", _counted()), ("database", _figures())):
             up.add_metric((part,), 0 if found is None else 1)
             yield from found or ()

@@ -1,4 +1,4 @@
-"""What somebody asked for by mail: an account, another e-mail address, a new password."""
+"""What somebody asked for by mail: an account, another email address, a new password."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ class AccountRequest(models.Model):
 
     class Purpose(models.TextChoices):
         REGISTER = "register", "a new account"
-        EMAIL = "email", "another e-mail address"
+        EMAIL = "email", "a new email address"
         PASSWORD = "password", "a new password"
 
     purpose = models.CharField(max_length=16, choices=Purpose)
-    email = models.EmailField("e-mail address", help_text="That proves itself.")
+    email = models.EmailField("email address", help_text="Address to confirm.")
     user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, help_text="Whose address changes."
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        help_text="Account whose address changes.",
     )
     nonce = models.CharField(max_length=32, default=new_nonce, editable=False)
-    network = models.CharField(max_length=45, blank=True, help_text="Where it came from, for counting only.")
+    network = models.CharField(max_length=45, blank=True, help_text="Network of the client, for rate limiting only.")
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField("valid until")
-    answered_at = models.DateTimeField(null=True, blank=True, help_text="When a worker looked at it.")
-    used_at = models.DateTimeField("used", null=True, blank=True, help_text="A link works once.")
+    answered_at = models.DateTimeField(null=True, blank=True, help_text="Time of processing by a worker.")
+    used_at = models.DateTimeField("used", null=True, blank=True, help_text="Time of use; a link works once.")
 
     class Meta:
         ordering = ["-pk"]

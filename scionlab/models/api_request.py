@@ -20,7 +20,7 @@ class ApiRequest(models.Model):
     fingerprint = models.CharField(max_length=64, help_text="SHA-256 of method, path and body.")
     status = models.PositiveSmallIntegerField(default=0)
     headers = models.JSONField(default=dict)
-    body = models.TextField(blank=True, help_text="Empty where the answer holds a secret that is shown once.")
+    body = models.TextField(blank=True, help_text="Empty if the response contained a secret, which is shown only once.")
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
 
     class Meta:

@@ -17,7 +17,7 @@ class ApiToken(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
     token_sha256 = models.CharField(max_length=64, unique=True, editable=False)
-    may_write = models.BooleanField("may change things", default=True, help_text="Otherwise it only reads.")
+    may_write = models.BooleanField("write access", default=True, help_text="Off: read-only.")
     created_at = models.DateTimeField("made", default=timezone.now, editable=False)
     expires_at = models.DateTimeField("valid until", null=True, blank=True, help_text="Empty: until it is revoked.")
     made_by = models.ForeignKey(
@@ -27,7 +27,7 @@ class ApiToken(models.Model):
         editable=False,
         on_delete=models.CASCADE,  # no token lives longer than the one that made it
         related_name="made",
-        help_text="The token whose request made this one; empty for one made on a page or for a password.",
+        help_text="The token that created this one; empty if it was created on a page or with a password.",
     )
     # Through the cache, at most a minute late (services.seen): no request writes a row.
     last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)

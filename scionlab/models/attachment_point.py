@@ -41,7 +41,7 @@ class BandwidthPolicy(models.Model):
         default=INITIAL_DEFAULT_BANDWIDTH_KBIT,
         help_text="Initial value and maximum of every Link, unless its attachment point has a default of its own.",
     )
-    cost_per_gb = cost_field("What 1 GB (10^9 bytes) that leaves an attachment point costs. Empty: not known.")
+    cost_per_gb = cost_field("Cost of 1 GB (10^9 bytes) of egress. Empty: not set.")
     currency = models.CharField(
         max_length=3,
         default="CHF",
@@ -71,26 +71,26 @@ class AttachmentPoint(models.Model):
     )
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="attachment_point")
     default_bandwidth_kbit = models.PositiveBigIntegerField(
-        "default here [kbit/s]",
+        "default of this attachment point [kbit/s]",
         null=True,
         blank=True,
-        help_text="Initial value and maximum of the Links here. Empty: the site default counts. 0 blocks them all.",
+        help_text="Initial value and maximum of the Links here. Empty: the site default. 0 blocks all of them.",
     )
     # The default as last carried out (`services.policy.fan_out`), which follows the default in force within moments.
     # Configurations clamp to this one: so they are a function of their versions.
-    maximum_kbit = models.PositiveBigIntegerField("maximum carried out [kbit/s]", default=0, editable=False)
+    maximum_kbit = models.PositiveBigIntegerField("applied maximum [kbit/s]", default=0, editable=False)
     total_kbit = models.PositiveBigIntegerField(
         "total of all links [kbit/s]",
         null=True,
         blank=True,
-        help_text="The most that all Links here may carry together, in each direction. They share it in proportion to "
-        "their limits, and none gets more than its own. Empty: no total.",
+        help_text="Maximum for all Links here together, in each direction. They share it in proportion to their "
+        "limits; no Link gets more than its own limit. Empty: no total.",
     )
     observe_only = models.BooleanField(
         "observe only",
         default=False,
         db_default=False,
-        help_text="All Links here are measured and reported, and nothing is limited.",
+        help_text="All Links here are measured but not limited.",
     )
     # What the operator has and pays for; the cockpit compares, nothing is limited by it.
     uplink_kbit = models.PositiveBigIntegerField(
@@ -98,9 +98,9 @@ class AttachmentPoint(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_UPLINK_KBIT)],
-        help_text="What the line of this attachment point carries in each direction. Empty: not known.",
+        help_text="Capacity of the uplink in each direction. Empty: not set.",
     )
-    cost_per_gb = cost_field("What 1 GB (10^9 bytes) that leaves this attachment point costs. Empty: the site's cost.")
+    cost_per_gb = cost_field("Cost of 1 GB (10^9 bytes) of egress at this attachment point. Empty: the default cost.")
 
     class Meta:
         ordering = ["AS"]

@@ -21,14 +21,14 @@ class BandwidthChange(models.Model):
 
     class Kind(models.TextChoices):
         LINK = "link", "Link"
-        TIMED_LIMIT = "timed_limit", "timed limit of a Link"
+        TIMED_LIMIT = "timed_limit", "temporary limit of a Link"
         AP_DEFAULT = "ap_default", "default of an attachment point"
         SITE_DEFAULT = "site_default", "site default"
         AP_TOTAL = "ap_total", "total of an attachment point"
         AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
         LINK_OBSERVE = "link_observe", "observe only, of a Link"
         HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
-        HOST_TAKE_OVER = "host_take_over", "take over of a host"
+        HOST_TAKE_OVER = "host_take_over", "takeover of a host"
         HOST_COMPLETE = "host_complete", "complete configuration of a host, or of all"
         CERTIFICATE = "certificate", "certificate or keys of an AS"
         TRC = "trc", "TRC of an ISD"
@@ -42,13 +42,17 @@ class BandwidthChange(models.Model):
     )
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     actor_email = models.CharField(max_length=254, blank=True, help_text="Empty: the service itself.")
-    address = models.GenericIPAddressField(null=True, blank=True, help_text="Where the request came from.")
-    old_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there was none.")
-    new_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: there is none any more.")
+    address = models.GenericIPAddressField(null=True, blank=True, help_text="Address of the client.")
+    old_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: none.")
+    new_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: none.")
     # Of a Link the numbers above are those to the user AS.
-    old_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as to the user AS.")
-    new_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as to the user AS.")
-    detail = models.CharField(max_length=200, blank=True, help_text="What happened, where no number changed.")
+    old_from_user_kbit = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Empty: the same as to the user AS."
+    )
+    new_from_user_kbit = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Empty: the same as to the user AS."
+    )
+    detail = models.CharField(max_length=200, blank=True, help_text="Description of a change without numbers.")
     reason = models.CharField(max_length=200, blank=True)
 
     class Meta:
@@ -72,12 +76,12 @@ class BandwidthChange(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only adds. Raises `ValueError` for a row that is already stored."""
         if not self._state.adding:
-            raise ValueError("A BandwidthChange is never altered; add another one.")
+            raise ValueError("A BandwidthChange cannot be changed; add another one.")
         super().save(*args, **kwargs)
 
     @property
     def by(self) -> str:
-        """Who changed it; of an account that is gone, the e-mail address that the row holds."""
+        """Who changed it; of an account that is gone, the email address that the row holds."""
         if self.actor is not None:
             return str(self.actor)
         return f"{self.actor_email} (deleted)" if self.actor_email else "the service"
@@ -107,7 +111,7 @@ def _written(limits: Limits | None) -> str:
 class Mail(models.Model):
     """A mail that must reach somebody: kept until it was sent, whatever happens to the worker. One per `key`."""
 
-    key = models.CharField(max_length=200, unique=True, help_text="Names the event, so that it is mailed once.")
+    key = models.CharField(max_length=200, unique=True, help_text="Identifies the event, so that it is sent once.")
     recipient = models.EmailField()
     subject = models.CharField(max_length=200)
     body = models.TextField()
@@ -140,12 +144,14 @@ class ServiceState(models.Model):
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     generation = models.PositiveIntegerField(
-        "generation (G)", default=1, help_text="Raised when every host must fetch anew (manage.py raise_generation)."
+        "generation (G)",
+        default=1,
+        help_text="Raised when every host must fetch its configuration again (manage.py raise_generation).",
     )
     completing_since = models.DateTimeField(
         null=True,
         blank=True,
-        help_text="When an administrator asked that all hosts get complete configurations. Empty: nobody did.",
+        help_text="Start of the automatic completion of all configurations. Empty: off.",
     )
 
     class Meta:

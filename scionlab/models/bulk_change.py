@@ -26,14 +26,14 @@ class BulkChange(models.Model):
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="bulk_changes"
     )
     created_by_email = models.CharField(max_length=254, blank=True)
-    what = models.CharField(max_length=200, help_text="The change in words.")
-    chosen = models.CharField(max_length=200, help_text="Which ones were chosen, in words.")
-    operation = models.JSONField(help_text="How the new numbers follow from the old ones.")
+    what = models.CharField(max_length=200, help_text="Description of the change.")
+    chosen = models.CharField(max_length=200, help_text="Description of the selection.")
+    operation = models.JSONField(help_text="How the new numbers are derived from the old ones.")
     lines = models.JSONField(default=list)
     puts_back = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="put_back_by")
-    applied_at = models.DateTimeField(null=True, blank=True, help_text="Empty: a preview that nobody confirmed.")
+    applied_at = models.DateTimeField(null=True, blank=True, help_text="Empty: a preview that was not applied.")
     reason = models.CharField(max_length=200, blank=True)
-    result = models.JSONField(default=dict, blank=True, help_text="How many it concerned.")
+    result = models.JSONField(default=dict, blank=True, help_text="Counts of what changed.")
 
     class Meta:
         ordering = ["-pk"]

@@ -15,8 +15,8 @@ class HostReceipt(models.Model):
     class Content(models.TextChoices):
         """What the receipt is about, compared with the documents that this service issued (`IssuedLimits`)."""
 
-        PROVEN = "proven", "a document of ours, by its digest"
-        COUNTED = "counted", "judged by its versions: the agent is too old to prove content"
+        PROVEN = "proven", "a document of this service, by its digest"
+        COUNTED = "counted", "identified by its versions: the agent is too old to prove content"
         FOREIGN = "foreign", "a document that this service did not issue"
 
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="receipt")
@@ -28,19 +28,21 @@ class HostReceipt(models.Model):
         max_length=64,
         blank=True,
         db_default="",
-        help_text="SHA-256 of the link_info.json in force; empty from agents too old to say.",
+        help_text="SHA-256 of the link_info.json in force; empty from agents too old to report it.",
     )
     content = models.CharField(max_length=16, choices=Content, default=Content.COUNTED, db_default=Content.COUNTED)
-    run = models.CharField(max_length=32, blank=True, db_default="", help_text="Names one start of the agent.")
-    number = models.PositiveBigIntegerField(null=True, blank=True, help_text="Of this receipt within the run.")
-    clock_skew_ms = models.IntegerField(
-        null=True, blank=True, help_text="The agent's clock minus ours, as the agent measured it."
+    run = models.CharField(max_length=32, blank=True, db_default="", help_text="Identifies one run of the agent.")
+    number = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Sequence number of this receipt within the run."
     )
-    observed_at = models.DateTimeField(help_text="By the agent's clock.")
-    received_at = models.DateTimeField(help_text="By ours.")
+    clock_skew_ms = models.IntegerField(
+        null=True, blank=True, help_text="Clock of the agent minus clock of this service, as measured by the agent."
+    )
+    observed_at = models.DateTimeField(help_text="By the clock of the agent.")
+    received_at = models.DateTimeField(help_text="By the clock of this service.")
     problems = models.JSONField(default=list, blank=True)
     devices = models.JSONField(
-        null=True, blank=True, help_text="Names of the devices whose packets are looked at. Empty: not known."
+        null=True, blank=True, help_text="Names of the devices on which packets are classified. Empty: not known."
     )
     # The total of all Links [kbit/s]: what the configuration wants, and what is in force in each direction.
     says_total = models.BooleanField(
@@ -50,7 +52,7 @@ class HostReceipt(models.Model):
     total_to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     observe_only = models.BooleanField(
-        null=True, blank=True, help_text="Nothing is limited there. Empty: the agent is too old to observe only."
+        null=True, blank=True, help_text="Nothing is limited. Empty: the agent is too old to observe only."
     )
 
     def __str__(self) -> str:
@@ -96,12 +98,18 @@ class LinkEnforcement(models.Model):
     link = models.OneToOneField(Link, on_delete=models.CASCADE, related_name="enforcement")
     # What the configuration wanted at `observed_at`, by the agent's clock.
     kbit = models.PositiveBigIntegerField("wanted, the lower of both directions [kbit/s]")
-    to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as in both directions.")
-    from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty: as in both directions.")
-    observed_at = models.DateTimeField(null=True, blank=True, help_text="When the kernel was read, by the AP's clock.")
+    to_user_kbit = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Empty: the same in both directions."
+    )
+    from_user_kbit = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="Empty: the same in both directions."
+    )
+    observed_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of reading the kernel, by the clock of the AP."
+    )
     state = models.CharField(max_length=16, choices=State)
     problem = models.TextField(blank=True)
-    since = models.DateTimeField(help_text="From when on every receipt said the same of what was wanted.")
+    since = models.DateTimeField(help_text="Start of the current state: every receipt since reported the same.")
     received_at = models.DateTimeField()
     generation = models.PositiveIntegerField(null=True, blank=True)
     config_version = models.PositiveIntegerField(null=True, blank=True)

@@ -46,7 +46,7 @@ class Host(models.Model):
 
     class ScionPackages(models.TextChoices):
         SCIONLAB = "scionlab", "SCIONLab's packages"
-        UPSTREAM = "upstream", "upstream's packages (scionproto)"
+        UPSTREAM = "upstream", "upstream packages (scionproto)"
 
     AS = models.ForeignKey(
         "scionlab.AS", on_delete=models.CASCADE, related_name="hosts", verbose_name="AS", null=True, blank=True
@@ -61,14 +61,14 @@ class Host(models.Model):
     public_ipv4 = models.GenericIPAddressField("public IPv4", protocol="IPv4", null=True, blank=True)
     public_ipv6 = models.GenericIPAddressField("public IPv6", protocol="IPv6", null=True, blank=True)
     bind_ip = models.GenericIPAddressField(
-        "bind IP", null=True, blank=True, help_text="Local address where the public one is translated (NAT)."
+        "bind IP", null=True, blank=True, help_text="Local address if the host is behind NAT."
     )
 
     limits_only = models.BooleanField(
         "limits only",
         default=False,
         db_default=False,
-        help_text="Another service coordinates its SCION files: its tarball has link_info.json and nothing else.",
+        help_text="Another service manages the SCION files: the tarball contains only link_info.json.",
     )
     scion_packages = models.CharField(
         "SCION packages",
@@ -76,12 +76,12 @@ class Host(models.Model):
         choices=ScionPackages,
         default=ScionPackages.SCIONLAB,
         db_default=ScionPackages.SCIONLAB.value,
-        help_text="Which ones are installed: their units have different names, and look for other files.",
+        help_text="The installed packages: names of units and files differ between them.",
     )
     # It rises with H alone (services.host.hosts_bump), so a host keeps its bytes until something of it changes. The
     # database's own default is for rows that are older than this column, or of a service that does not know it.
     configuration_format = models.PositiveSmallIntegerField(
-        choices=[(TOPOLOGY_ONLY, "topology.json alone"), (COMPLETE, "complete")],
+        choices=[(TOPOLOGY_ONLY, "topology.json only"), (COMPLETE, "complete")],
         default=COMPLETE,
         db_default=TOPOLOGY_ONLY,
         editable=False,
@@ -89,10 +89,10 @@ class Host(models.Model):
     config_version = models.PositiveIntegerField("config version (H)", default=1)
     limits_version = models.PositiveIntegerField("limits version (L)", default=1)
     config_version_deployed = models.PositiveIntegerField(
-        "deployed version", default=0, help_text="Reported by whoever installs SCION's files on the host."
+        "deployed version", default=0, help_text="Reported by the client that installs SCION files on the host."
     )
     delivered_config_version = models.PositiveIntegerField(
-        "delivered H", default=0, help_text="Newest configuration handed to the host, whichever client asked."
+        "delivered H", default=0, help_text="Newest configuration sent to the host, to any client."
     )
     delivered_limits_version = models.PositiveIntegerField("delivered L", default=0)
     delivered_at = models.DateTimeField(null=True, blank=True)

@@ -17,17 +17,17 @@ class InstalledFiles(models.Model):
     """
 
     class Owner(models.TextChoices):
-        OURS = "ours", "this service, or nobody"
+        OURS = "ours", "this service, or none"
         OTHER = "other", "another coordination service"
 
     host = models.OneToOneField(Host, on_delete=models.CASCADE, related_name="installed_files")
     owner = models.CharField(max_length=8, choices=Owner)
     seen_at = models.DateTimeField()
     # Of another coordination service, as the host showed it.
-    version = models.CharField(max_length=40, blank=True, help_text="Empty: not shown.")
-    url = models.CharField(max_length=200, blank=True, help_text="Empty: not shown.")
-    files = models.JSONField(null=True, blank=True, help_text="Paths that its manifest lists. Empty: not shown.")
-    units = models.JSONField(null=True, blank=True, help_text="systemd units of its manifest. Empty: not shown.")
+    version = models.CharField(max_length=40, blank=True, help_text="Empty: not reported.")
+    url = models.CharField(max_length=200, blank=True, help_text="Empty: not reported.")
+    files = models.JSONField(null=True, blank=True, help_text="Paths in its manifest. Empty: not reported.")
+    units = models.JSONField(null=True, blank=True, help_text="systemd units in its manifest. Empty: not reported.")
     taken_over_at = models.DateTimeField(null=True, blank=True)
     taken_over_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
@@ -51,9 +51,9 @@ class InstalledFiles(models.Model):
 FilesState = Literal["this_service", "limits_only", "other", "taken_over"]
 FILES_WORDS: dict[FilesState, str] = {
     "this_service": "",
-    "limits_only": "Limits only: another service coordinates its SCION files",
+    "limits_only": "Limits only: another service manages the SCION files",
     "other": "Refused: the host has SCION files of another coordination service",
-    "taken_over": "Taken over from another coordination service, and not fetched yet",
+    "taken_over": "Taken over from another coordination service, not fetched yet",
 }
 
 

@@ -50,7 +50,8 @@ class Interface(models.Model):
         blank=True,
         on_delete=models.RESTRICT,
         related_name="interfaces",
-        help_text="Set on the user AS's end of a Link over the VPN; public_ip is then the client's address in it.",
+        help_text="Set for the user AS's end of a Link over the VPN; public_ip is then the address of the client "
+        "in the VPN.",
     )
 
     class Meta:
@@ -112,7 +113,7 @@ class Link(models.Model):
         "observe only",
         default=False,
         db_default=False,
-        help_text="The Link is measured and reported, and nothing of it is limited.",
+        help_text="The Link is measured but not limited.",
     )
     mtu = models.PositiveIntegerField("MTU [byte]", default=DEFAULT_MTU_BYTES)
     # Versions of the provider's host from which on its configuration has what this Link wants now.

@@ -20,7 +20,7 @@ class Notice(models.Model):
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="notices")
     kind = models.CharField(max_length=16, choices=MailKind)
     began_at = models.DateTimeField()
-    value = models.PositiveBigIntegerField(null=True, blank=True, help_text="The maximum [kbit/s] that was told.")
+    value = models.PositiveBigIntegerField(null=True, blank=True, help_text="The notified maximum [kbit/s].")
     links = models.JSONField(default=list)
 
     class Meta:

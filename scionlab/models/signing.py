@@ -40,7 +40,7 @@ class EnrolmentToken(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField("made", default=timezone.now, editable=False)
     expires_at = models.DateTimeField("valid until", editable=False)
-    voided_at = models.DateTimeField("void since", null=True, blank=True, help_text="A newer one took its place.")
+    voided_at = models.DateTimeField("revoked at", null=True, blank=True, help_text="Replaced by a newer token.")
     used_at = models.DateTimeField("used", null=True, blank=True)
     used_from = models.GenericIPAddressField("used from", null=True, blank=True)
 

@@ -41,7 +41,9 @@ class TimedLimit(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     cancelled_at = models.DateTimeField(null=True, blank=True)
-    retired_at = models.DateTimeField(null=True, blank=True, help_text="When it left the configuration after its end.")
+    retired_at = models.DateTimeField(
+        null=True, blank=True, help_text="Time of removal from the configuration after the end."
+    )
 
     class Meta:
         ordering = ["begins_at", "pk"]

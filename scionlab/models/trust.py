@@ -29,9 +29,11 @@ class Certificate(models.Model):
         CA = "cp-ca", "CA"
 
     isd = models.ForeignKey(ISD, on_delete=models.PROTECT, related_name="certificates")
-    as_id = models.BigIntegerField("AS number", help_text="A number, since its AS may be deleted.")
+    as_id = models.BigIntegerField("AS number", help_text="A number, because the AS may be deleted.")
     kind = models.CharField(max_length=16, choices=Kind)
-    issuer = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="issued", help_text="Of a CA.")
+    issuer = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="issued", help_text="Only of a CA."
+    )
     content = models.BinaryField(help_text="DER.")
     private_encrypted = models.TextField(blank=True)
     not_before = models.DateTimeField()
@@ -80,7 +82,7 @@ class TRC(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Only adds. Raises `ValueError` for a row that is already stored."""
         if not self._state.adding:
-            raise ValueError("A TRC is never altered; make its successor.")
+            raise ValueError("A TRC cannot be changed; create its successor.")
         super().save(*args, **kwargs)
 
 

@@ -54,7 +54,7 @@ class UsageBatch(models.Model):
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="usage_batches")
     key = models.CharField(max_length=KEY_LENGTH)
     received_at = models.DateTimeField()
-    ends_at = models.DateTimeField(help_text="Its newest sample.")
+    ends_at = models.DateTimeField(help_text="Time of the newest sample.")
     rolled_up = models.BooleanField(default=False)
 
     class Meta:
@@ -74,7 +74,7 @@ class UsageSamples(models.Model):
 
     batch = models.ForeignKey(UsageBatch, on_delete=models.CASCADE, related_name="samples")
     series = models.ForeignKey(UsageSeries, on_delete=models.CASCADE, related_name="samples", db_index=False)
-    begins_at = models.DateTimeField(help_text="Its first sample; the last one is at most 10 minutes later.")
+    begins_at = models.DateTimeField(help_text="Time of the first sample; the last one is at most 10 minutes later.")
     packed = models.TextField()
 
     class Meta:
@@ -99,7 +99,7 @@ class UsageCounter(models.Model):
     bytes = models.PositiveBigIntegerField()
     packets = models.PositiveBigIntegerField()
     drops = models.PositiveBigIntegerField()
-    kbit = models.PositiveBigIntegerField(null=True, help_text="Rate over the newest interval; empty: there is none.")
+    kbit = models.PositiveBigIntegerField(null=True, help_text="Rate over the newest interval; empty: none.")
     limit_kbit = models.PositiveBigIntegerField()
     backlog_bytes = models.PositiveBigIntegerField()
 
@@ -181,7 +181,7 @@ class UsageMonth(models.Model):
     owner_email = models.CharField(max_length=254, blank=True)
     to_user_p95_kbit = models.PositiveBigIntegerField(null=True)
     from_user_p95_kbit = models.PositiveBigIntegerField(null=True)
-    to_user_slots = models.PositiveIntegerField(help_text="Five-minute values that the percentile was taken of.")
+    to_user_slots = models.PositiveIntegerField(help_text="Number of five-minute values of the percentile.")
     from_user_slots = models.PositiveIntegerField()
     computed_at = models.DateTimeField()
 

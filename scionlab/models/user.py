@@ -1,4 +1,4 @@
-"""A person with an account. Log-in is by e-mail address."""
+"""A person with an account. Log-in is by email address."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DEFAULT_AS_QUOTA = 5
 class MailKind(models.TextChoices):
     """Mails of events, each of which a person may do without. Others (a link that was asked for) have no kind."""
 
-    ENFORCED = "enforced", "An attachment point enforces a change of one of my limits"
-    CLAMPED = "clamped", "The administrators lowered a maximum below my limit, or raised it again"
-    CHANGED = "changed", "Somebody else changed a limit of mine, or cancelled a timed one"
-    FAILED = "failed", "A limit of mine is not enforced for more than 10 minutes"
-    AWAY = "away", "An attachment point of mine was silent for more than an hour, or is back"
+    ENFORCED = "enforced", "An attachment point has enforced a change of one of my limits"
+    CLAMPED = "clamped", "A maximum was lowered below my limit, or raised again"
+    CHANGED = "changed", "Someone else changed one of my limits, or cancelled a temporary limit"
+    FAILED = "failed", "One of my limits has failed for more than 10 minutes"
+    AWAY = "away", "An attachment point of mine has sent no report for more than an hour, or reports again"
 
 
 @cache
@@ -41,19 +41,19 @@ def time_zone_names() -> tuple[str, ...]:
 def validate_time_zone(name: str) -> None:
     """Also takes the older names that the list does not offer, e.g. `US/Pacific` sent by a program."""
     if name not in available_timezones():
-        text = f'There is no time zone "{name[:64]}". Choose one from the list, for example Europe/Zurich.'
+        text = f'"{name[:64]}" is not a time zone. Choose one from the list, for example Europe/Zurich.'
         raise ValidationError(text, code="time_zone_unknown")
 
 
 def validate_mail_kinds(kinds: object) -> None:
     if not isinstance(kinds, list) or not set(map(str, kinds)) <= set(MailKind.values):
         known = ", ".join(MailKind.values)
-        raise ValidationError(f"Mails can be left out of these kinds: {known}.", code="mail_kind_unknown")
+        raise ValidationError(f"Unknown kind of email. Known kinds: {known}.", code="mail_kind_unknown")
 
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> User:
-        """E-mail addresses are kept in lower case: people do not remember how they once wrote theirs."""
+        """Email addresses are kept in lower case: people do not remember how they once wrote theirs."""
         user = self.model(email=self.normalize_email(email).lower(), **fields)
         user.set_password(password)
         user.full_clean(exclude=["password"])
@@ -68,16 +68,19 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractBaseUser, PermissionsMixin):
-    email = models.EmailField("e-mail address", unique=True)
+    email = models.EmailField("email address", unique=True)
     full_name = models.CharField(max_length=150, blank=True)
-    is_staff = models.BooleanField("administrator", default=False, help_text="May use the admin pages.")
+    is_staff = models.BooleanField("administrator", default=False, help_text="Can use the administrators' pages.")
     is_active = models.BooleanField(default=True)
     as_quota = models.PositiveSmallIntegerField(
-        "AS quota", default=DEFAULT_AS_QUOTA, help_text="How many user ASes this person may have."
+        "AS quota", default=DEFAULT_AS_QUOTA, help_text="Maximum number of user ASes of this account."
     )
     date_joined = models.DateTimeField(default=timezone.now)
     time_zone = models.CharField(
-        max_length=64, default="UTC", validators=[validate_time_zone], help_text="Of times on pages and in mails."
+        max_length=64,
+        default="UTC",
+        validators=[validate_time_zone],
+        help_text="Used for times on pages and in emails.",
     )
     # What is left out, so that a kind of mail that is new reaches everybody until they say otherwise.
     mail_opt_outs = models.JSONField(default=list, blank=True, validators=[validate_mail_kinds])

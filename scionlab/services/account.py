@@ -43,7 +43,7 @@ class TooManyRequestsError(RuleError):
     """From this network, whoever they were for."""
 
     def __init__(self) -> None:
-        text = "Too many requests for mails came from your address. Try again in an hour."
+        text = "Too many email requests from your network address. Try again in an hour."
         super().__init__("account_requests_many", text)
 
 
@@ -70,7 +70,7 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
     if network and counts["of_network"] >= settings.ACCOUNT_REQUESTS_PER_ADDRESS:
         logger.warning("account.requests_many network=%s", network)
         raise TooManyRequestsError
-    # Kept all the same: so both ways cost as much.
+    # Kept anyway: so both ways cost as much.
     is_ignored = counts["of_email"] >= REQUESTS_PER_EMAIL
     made = AccountRequest.objects.create(
         purpose=purpose,
@@ -90,13 +90,11 @@ def account_request_create(*, purpose: Purpose, email: str, network: str | None,
 def check_registration(email: str) -> None:
     """Raises `FieldRuleError` (`registration_closed`, `registration_domain`): rules of the site, the same for all."""
     if not settings.REGISTRATION_OPEN:
-        text = "People cannot register here by themselves. Ask the administrators for an account."
+        text = "Registration is closed. Ask the administrators for an account."
         raise FieldRuleError("registration_closed", text, "email")
     domain, allowed = email.rpartition("@")[2], settings.REGISTRATION_DOMAINS
     if allowed and domain not in allowed:
-        text = (
-            f"Addresses of {domain} cannot register here. Use one of {', '.join(allowed)}, or ask the administrators."
-        )
+        text = f"Addresses of {domain} cannot register. Use one of {', '.join(allowed)}, or ask the administrators."
         raise FieldRuleError("registration_domain", text, "email")
 
 
@@ -145,11 +143,11 @@ def _use(token: str, purpose: Purpose) -> AccountRequest:
         good = AccountRequest.objects.filter(pk=request.pk, used_at=None, expires_at__gt=now)
         if good.update(used_at=now) == 1:
             return request
-    raise RuleError("link_invalid", "This link was used already, or its 24 hours are over. Ask for a new one.")
+    raise RuleError("link_invalid", "This link has been used or is older than 24 hours. Request a new one.")
 
 
 def _taken(email: str) -> RuleError:
-    return RuleError("account_exists", f"There is an account with the address {email} by now. Log in with it.")
+    return RuleError("account_exists", f"An account with the address {email} already exists. Log in with it.")
 
 
 @transaction.atomic
@@ -177,7 +175,7 @@ def email_change(*, token: str) -> User:
     """
     request = _use(token, Purpose.EMAIL)
     if request.user is None:
-        raise RuleError("link_invalid", "The account that this link was made for is gone.")
+        raise RuleError("link_invalid", "The account of this link was deleted.")
     user = allocation.lock_user(request.user.pk)
     former, user.email = user.email, request.email
     try:
@@ -240,7 +238,7 @@ def account_delete(*, user_id: int) -> None:
     user = allocation.lock_administrators(user_id)  # whoever makes an AS for this person holds this row too
     names = [one.isd_as for one in UserAS.objects.filter(owner=user).select_related("isd").order_by("as_id")]
     if names:
-        text = f"{user.email} still has {', '.join(names)}. Delete these ASes first: somebody might depend on them."
+        text = f"{user.email} still owns {', '.join(names)}. Delete these ASes first."
         raise RuleError("account_has_ases", text)
     if is_administrator(user):
         _check_another_administrator_stays(user)
@@ -261,5 +259,5 @@ def other_administrators(user: User) -> bool:
 
 def _check_another_administrator_stays(user: User) -> None:
     if not other_administrators(user):
-        text = f"{user.email} is the only administrator. Make another account an administrator's first."
+        text = f"{user.email} is the only administrator. Make another account an administrator first."
         raise RuleError("account_last_administrator", text)

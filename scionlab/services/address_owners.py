@@ -39,7 +39,7 @@ class TestbedAddresses:
             if address in network:
                 raise RuleError(
                     "address_in_vpn",
-                    f"{address} is in the VPN of {vpn_owner} ({network}), which gives out its addresses itself. Choose "
+                    f"{address} is in the VPN of {vpn_owner} ({network}), which assigns its own addresses. Choose "
                     "the VPN, or an address outside of it.",
                 )
 

@@ -29,7 +29,7 @@ the attachment points it counts for. Saves at two attachment points do not meet.
 Between the attachment points and the Links comes who uses which public address: no row stands for an address, so that
 lock is the database's own (`lock_addresses`).
 
-Where two meet all the same (a row that is deleted takes others along, in whichever order the database finds them), the
+Where two meet anyway (a row that is deleted takes others along, in whichever order the database finds them), the
 database ends one of the two transactions, which is then run again (`scionlab.retry`).
 
 SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
@@ -193,7 +193,7 @@ def free_user_as_id() -> int:
         raise FieldRuleError(
             "as_ids_exhausted",
             f"All {format_number(LAST_USER_AS_ID - FIRST_USER_AS_ID + 1)} ids of user ASes are in use. "
-            "Ask the administrators to delete ASes that nobody needs.",
+            "Ask the administrators to delete unused ASes.",
             "label",
         )
     return found
@@ -203,7 +203,7 @@ def checked_user_as_id(as_id: int) -> int:
     """A number chosen by somebody, if it may become a user AS's. Raises `FieldRuleError`."""
     check_user_as_id(as_id)
     if AS.objects.filter(as_id=as_id).exists():
-        text = f"{format_as_id(as_id)} is in use. Choose another id, or none: then the smallest free one is taken."
+        text = f"{format_as_id(as_id)} is in use. Choose another id, or none to get the smallest free one."
         raise FieldRuleError("as_id_taken", text, "as_id")
     return as_id
 
@@ -237,7 +237,7 @@ def free_border_router_number(as_id: int) -> int:
     taken = set(BorderRouter.objects.filter(host__AS=as_id).values_list("number", flat=True))
     found = _first_free(1, LAST_BORDER_ROUTER, taken)
     if found is None:
-        text = f"The AS has {LAST_BORDER_ROUTER} border routers, and no more fit. Use one of these."
+        text = f"The AS has {LAST_BORDER_ROUTER} border routers, which is the maximum. Use one of these."
         raise RuleError("border_routers_exhausted", text)
     return found
 

@@ -63,20 +63,20 @@ def api_token_create(
         expires_at = expires_at or made_by.expires_at
         _check_bounds(made_by, may_write=may_write, expires_at=expires_at)
     if expires_at is not None and expires_at <= timezone.now():
-        text = f"{expires_at:%Y-%m-%d %H:%M} UTC is over. Choose a later end, or none."
+        text = f"{expires_at:%Y-%m-%d %H:%M} UTC is in the past. Choose a later end, or none."
         raise FieldRuleError("token_expiry_past", text, "expires_at")
     if expires_at is not None and expires_at.year > LAST_YEAR:
-        text = f"The end lies behind the year {LAST_YEAR}. Choose an earlier one, or none."
+        text = f"The end is after the year {LAST_YEAR}. Choose an earlier one, or none."
         raise FieldRuleError("token_expiry_far", text, "expires_at")
     same = ApiToken.objects.filter(user=user, name=name)
     if replaces:
         same.delete()
     ApiToken.objects.filter(user=user, expires_at__lte=timezone.now()).delete()
     if same.exists():
-        text = f'You have a token named "{name}". Revoke it first, or choose another name.'
+        text = f'You already have a token named "{name}". Revoke it first, or choose another name.'
         raise FieldRuleError("token_name_taken", text, "name")
     if ApiToken.objects.filter(user=user).count() >= MAX_TOKENS:
-        text = f"You have {MAX_TOKENS} API tokens, and more are not possible. Revoke one that is not needed."
+        text = f"You have {MAX_TOKENS} API tokens, which is the maximum. Revoke an unused one."
         raise FieldRuleError("token_many", text, "name")
     text = TOKEN_PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     token = ApiToken.objects.create(
@@ -88,7 +88,9 @@ def api_token_create(
         token_sha256=_hash(text.encode()),
     )
     _tell_owner(token, is_for_password=replaces)
-    logger.info("api_token.made token=%s user=%s may_write=%s expires_at=%s", token.pk, user_id, may_write, expires_at)
+    logger.info(
+        "api_token.created token=%s user=%s may_write=%s expires_at=%s", token.pk, user_id, may_write, expires_at
+    )
     return IssuedApiToken(token, text)
 
 
@@ -96,20 +98,25 @@ def _still_good(made_by: ApiToken) -> ApiToken:
     """Locked: it is not revoked while it makes another. Raises `RuleError` (`token_gone`)."""
     found = ApiToken.objects.select_for_update(no_key=True).filter(pk=made_by.pk).first()
     if found is None or found.is_expired:
-        raise RuleError("token_gone", "The API token of this request was revoked or has expired. Make one on the site.")
+        raise RuleError(
+            "token_gone", "The API token of this request was revoked or has expired. Create one on the site."
+        )
     return found
 
 
 def _check_bounds(made_by: ApiToken, *, may_write: bool, expires_at: datetime | None) -> None:
     """A token makes nothing stronger or longer than itself: who finds it gains no more than it."""
     if may_write and not made_by.may_write:
-        text = f'The API token "{made_by.name}" is read-only, so it makes read-only tokens. Make this one on the site.'
+        text = (
+            f'The API token "{made_by.name}" is read-only and can only create read-only tokens. Create this '
+            "one on the site."
+        )
         raise FieldRuleError("token_access_bound", text, "may_write")
     end = made_by.expires_at
     if end is not None and expires_at is not None and expires_at > end:
         text = (
             f"{expires_at:%Y-%m-%d %H:%M} UTC is later than {end:%Y-%m-%d %H:%M} UTC, when the API token "
-            f'"{made_by.name}" ends, which makes this one. Choose an end until then, or make it on the site.'
+            f'"{made_by.name}" ends, which creates this one. Choose an earlier end, or create it on the site.'
         )
         raise FieldRuleError("token_expiry_bound", text, "expires_at")
 
@@ -122,7 +129,7 @@ def _tell_owner(token: ApiToken, *, is_for_password: bool) -> None:
 
 def _check_name(name: str) -> None:
     if not name:
-        text = "The name is missing. Name the token after the program or machine that will have it."
+        text = "The name is missing. Enter a name, such as the program or machine that will use the token."
         raise FieldRuleError("token_name_missing", text, "name")
     maximum = ApiToken._meta.get_field("name").max_length or 0
     if len(name) > maximum:
@@ -134,7 +141,7 @@ def api_token_revoke(*, user_id: int, token_id: int) -> str:
     """Revoke one of this person's tokens and those that it made; returns its name. Raises `ApiToken.DoesNotExist`."""
     token = ApiToken.objects.get(pk=token_id, user_id=user_id)
     token.delete()
-    logger.info("api_token.withdrawn token=%s user=%s", token_id, user_id)
+    logger.info("api_token.revoked token=%s user=%s", token_id, user_id)
     return token.name
 
 

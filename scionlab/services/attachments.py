@@ -203,11 +203,11 @@ def _is_storable_port(port: int) -> bool:
 
 def _one(index: int, spec: AttachmentSpec, facts: _Facts) -> Iterator[FieldRuleError]:
     if spec.link_id is not None and spec.link_id not in facts.links:
-        text = "This attachment is not one of this AS, or it was removed meanwhile. Reload the page and try again."
+        text = "This AS has no such attachment, or it was removed. Reload the page and try again."
         yield FieldRuleError("link_unknown", text, "link_id", index)
     ap = facts.aps.get(spec.attachment_point_id)
     if ap is None:
-        text = f"There is no attachment point {spec.attachment_point_id}. Choose one from the list."
+        text = f"Attachment point {spec.attachment_point_id} does not exist. Choose one from the list."
         yield FieldRuleError("attachment_point_unknown", text, "attachment_point_id", index)
         return
     yield from _attachable(index, ap, facts)
@@ -241,11 +241,11 @@ def _addresses(
 ) -> Iterator[FieldRuleError]:
     families = {family for family, ip in ((4, ap.host.public_ipv4), (6, ap.host.public_ipv6)) if ip}
     if not families:
-        text = f"{ap.AS.isd_as} is reachable by its VPN only. Choose the VPN, or another attachment point."
+        text = f"{ap.AS.isd_as} is reachable only over its VPN. Choose the VPN, or another attachment point."
         yield FieldRuleError("attachment_point_vpn_only", text, "use_vpn", index)
         return
     if not spec.public_ip:
-        text = "A public IP is missing. Write one like 192.0.2.7 or 2001:db8::7, or choose the VPN."
+        text = "A public IP is missing. Enter one like 192.0.2.7 or 2001:db8::7, or choose the VPN."
         yield FieldRuleError("address_required", text, "public_ip", index)
         return
     address: list[IPAddress] = []
@@ -303,7 +303,7 @@ def _as_field(field: str, index: int, check: Callable[[], object]) -> Iterator[F
 
 def _count(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
     if not specs:
-        text = f"An AS needs an attachment point, and this one has none. Add 1 to {MAX_ATTACHMENTS}."
+        text = f"An AS needs an attachment point. Add 1 to {MAX_ATTACHMENTS}."
         yield FieldRuleError("attachments_none", text, "attachments")
     if len(specs) > MAX_ATTACHMENTS:
         text = f"{len(specs)} attachments are more than the {MAX_ATTACHMENTS} that an AS may have. Remove some."
@@ -337,7 +337,7 @@ def _links_once(specs: Sequence[AttachmentSpec]) -> Iterator[FieldRuleError]:
     seen: set[int] = set()
     for index, spec in enumerate(specs):
         if spec.link_id in seen:
-            text = "This attachment is given twice. Reload the page and try again."
+            text = "This attachment is listed twice. Reload the page and try again."
             yield FieldRuleError("link_twice", text, "link_id", index)
         if spec.link_id is not None:
             seen.add(spec.link_id)
@@ -360,26 +360,26 @@ def _endpoints_once(specs: Sequence[AttachmentSpec], facts: _Facts, installation
         behind = here if spec.use_vpn else (bind_ip or address, spec.bind_port or spec.public_port)
         if here in public:
             text = (
-                f"{address} port {spec.public_port} is given for two attachments of this AS. Choose another port for "
+                f"{address} port {spec.public_port} is used by two attachments of this AS. Choose another port for "
                 "one of them."
             )
             yield FieldRuleError("endpoint_twice", text, "public_port", index)
         elif behind in local:
             text = (
-                f"{behind[0]} port {behind[1]} is where two attachments of this AS would bind. Choose another bind "
+                f"{behind[0]} port {behind[1]} is the bind address of two attachments of this AS. Choose another bind "
                 "port for one of them."
             )
             yield FieldRuleError("bind_twice", text, "bind_port", index)
         elif here in facts.served:
             text = (
-                f"{address} port {spec.public_port} is in use by this AS itself, for an AS that is attached to it. "
+                f"{address} port {spec.public_port} is in use by this AS for an AS attached to it. "
                 "Choose another port, or another address."
             )
             yield FieldRuleError("endpoint_own", text, "public_port", index)
         elif here in facts.taken and (ap.host_id, *here) not in facts.has:
             text = (
-                f"{address} port {spec.public_port} is in use by {facts.taken[here]}, and leads to one machine only. "
-                "Choose another port, or another address."
+                f"{address} port {spec.public_port} is in use by {facts.taken[here]}. Choose another port, or "
+                "another address."
             )
             yield FieldRuleError("endpoint_taken", text, "public_port", index)
         public.add(here)

@@ -38,8 +38,8 @@ class BulkChangedError(RuleError):
         links = f"1 {what} has" if count == 1 else f"{format_number(count)} {what}s have"
         super().__init__(
             "changed_meanwhile",
-            f"{links} changed since this preview was made, so nothing was done. Here is what would happen now; look at "
-            "what is marked, then confirm.",
+            f"{links} changed since this preview was created. Nothing was applied. Check the marked rows of the "
+            "new preview, then confirm.",
         )
         self.count = count
 
@@ -64,9 +64,14 @@ def bulk_preview(
     """
     ids = sorted(allocation.storable_ids(link_ids))
     if not ids:
-        raise RuleError("bulk_nothing_chosen", "No link is chosen. Tick some, or choose all that the filter finds.")
+        raise RuleError(
+            "bulk_nothing_chosen", "No link is selected. Select links, or choose all that match the filter."
+        )
     if len(ids) > MAX_LINKS:
-        text = f"{format_number(len(ids))} links are more than {format_number(MAX_LINKS)} at once. Choose fewer."
+        text = (
+            f"{format_number(len(ids))} links are above the limit of {format_number(MAX_LINKS)} per change. "
+            "Select fewer."
+        )
         raise RuleError("bulk_too_many", text)
     lines = plan(_present(ids), operation, _targets(puts_back))
     return BulkChange.objects.create(
@@ -84,7 +89,7 @@ def applied_change(bulk_id: int, about: BulkChange.About) -> BulkChange:
     """One that can be put back. Raises `RuleError` (`bulk_not_applied`), `BulkChange.DoesNotExist`."""
     change = BulkChange.objects.get(pk=bulk_id, about=about)
     if change.applied_at is None:
-        raise RuleError("bulk_not_applied", "This change was not carried out, so there is nothing to put back.")
+        raise RuleError("bulk_not_applied", "This change was not applied and cannot be undone.")
     return change
 
 
@@ -143,7 +148,7 @@ def bulk_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
     One audit row for each Link, one mail for each owner, and each host's L rises once.
     Raises `RuleError` (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`.
     """
-    check_reason(reason, "The owners get it by mail, and the history keeps it.")
+    check_reason(reason, "It is included in the email to the owners and kept in the history.")
     change = bulk_lock(bulk_id=bulk_id)
     if change.applied_at is not None:
         return change

@@ -18,7 +18,7 @@ from scionlab.services.allocation import storable_ids
 class Choice:
     """The Links of which all of this is true; one that says nothing means every Link.
 
-    `user_as` is an ISD-AS, an AS number or a part of the label; `owner` a part of the e-mail address; `above_kbit` is
+    `user_as` is an ISD-AS, an AS number or a part of the label; `owner` a part of the email address; `above_kbit` is
     what one direction at least is allowed more than; `only` are the Links that were ticked.
     """
 
@@ -58,7 +58,7 @@ class Choice:
         ]
         said = ", ".join(part for part in parts if part)
         if self.only is not None:
-            return f"links that were ticked{', ' + said if said else ''}"
+            return f"selected links{', ' + said if said else ''}"
         return f"all links {said}" if said else "all links"
 
 

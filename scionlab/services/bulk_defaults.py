@@ -44,7 +44,7 @@ def defaults_preview(
     """
     lines = _lines(allocation.storable_ids(ap_ids), operation, puts_back)
     if not lines:
-        text = "No attachment point is chosen. Tick some, or choose all that the filter finds."
+        text = "No attachment point is selected. Select some, or choose all that match the filter."
         raise RuleError("bulk_nothing_chosen", text)
     return BulkChange.objects.create(
         about=DEFAULTS,
@@ -94,7 +94,7 @@ def defaults_apply(*, bulk_id: int, actor: User, reason: str) -> BulkChange:
     held at a lower maximum is told as always (`services.notices`).
     Raises `RuleError` (`reason_required`), `BulkChangedError`, `BulkChange.DoesNotExist`.
     """
-    check_reason(reason, "The history keeps it.")
+    check_reason(reason, "It is kept in the history.")
     change = bulk_lock(bulk_id=bulk_id, about=DEFAULTS)
     if change.applied_at is not None:
         return change

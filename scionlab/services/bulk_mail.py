@@ -40,7 +40,7 @@ def _sentence(link: Link, line: Line) -> str:
     ends = f"{link.interface_b.AS.isd_as} at {link.interface_a.AS.isd_as}"
     text = f"{ends}: was {format_limits(line.old)}, is now {format_limits(line.new)}"
     if line.new_enforced != line.new:
-        text += f" (held at {format_limits(line.new_enforced)}, the maximum there)"
+        text += f" (clamped to {format_limits(line.new_enforced)})"
     return text if link.active else text + " (the link is inactive)"
 
 
@@ -48,13 +48,13 @@ def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str)
     named = [f"  {sentence}" for sentence in sentences[:_MOST_NAMED]]
     if len(sentences) > _MOST_NAMED:
         named.append(f"  and {len(sentences) - _MOST_NAMED} more")
-    count = "a limit of yours" if len(sentences) == 1 else f"{len(sentences)} limits of yours"
+    count = "one of your limits" if len(sentences) == 1 else f"{len(sentences)} of your limits"
     body = (
-        f"Hello,\n\nthe administrators changed {count}, with this reason:\n\n  {reason.strip()}\n\n"
+        f"Hello,\n\nthe administrators changed {count}, for this reason:\n\n  {reason.strip()}\n\n"
         + "\n".join(named)
-        + "\n\nThis is what is asked for now; the attachment points enforce it as soon as they have it, usually within "
-        f"seconds. No mail follows for each of them: your page says which ones do. {_if_not(owner)}\n\n"
-        "Nothing restarts. You may change the limits again, up to the maximum of each attachment point:\n"
+        + "\n\nThese are the new requested limits. The attachment points enforce them as soon as they have "
+        f"fetched them, usually within seconds; your page shows the state of each. {_if_not(owner)}\n\n"
+        "Nothing restarts. You can change the limits again, up to the maximum of each attachment point:\n"
         f"{settings.SITE_URL}{reverse('user_as_list')}\n"
     )
     return Mail(
@@ -69,5 +69,5 @@ def _mail(change: BulkChange, owner: User, sentences: list[str], *, reason: str)
 
 def _if_not(owner: User) -> str:
     if owner.wants_mail(MailKind.FAILED):
-        return "If one says that it cannot, for more than 10 minutes, you get a mail."
-    return "You chose to get no mail if one says that it cannot."
+        return "We will email you if a limit fails for more than 10 minutes."
+    return "You are unsubscribed from emails about failed limits."

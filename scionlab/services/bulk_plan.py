@@ -20,9 +20,9 @@ DIRECTIONS: Final[dict[str, str]] = {
 
 SAME, TOO_HIGH, CHANGED_SINCE = "same", "too_high", "changed_since"
 SKIPPED: Final = {
-    SAME: "has that already",
-    TOO_HIGH: "would stay above the maximum there",
-    CHANGED_SINCE: "was changed again since",
+    SAME: "already has this limit",
+    TOO_HIGH: "would exceed the maximum",
+    CHANGED_SINCE: "has been changed since",
 }
 
 
@@ -63,7 +63,7 @@ class Operation:
             "set": f"Set to {format_kbit(self.value)}",
             "cap": f"Cap at {format_kbit(self.value)}",
             "scale": f"Scale to {format_number(self.value)} %",
-            "put_back": "Put back",
+            "put_back": "Undo",
         }
         return words[self.kind] + where
 

@@ -44,7 +44,7 @@ def host_complete(*, host_id: int, actor: User | None, reason: str = "") -> list
     if host.configuration_format >= COMPLETE:
         return []
     if host.limits_only:
-        raise RuleError("limits_only", f"{host} has limits only. Switch that off first, then complete it.")
+        raise RuleError("limits_only", f"{host} has limits only. Switch it off first.")
     host_bump(host_ids=[host_id], config=True)
     audit.note_host(host, kind="host_complete", actor=actor, detail="Complete configuration", reason=reason)
     logger.info("host.completed host=%s actor=%s", host_id, actor and actor.pk)
@@ -60,7 +60,7 @@ def completing_set(*, wanted: bool, actor: User | None) -> None:
         return
     state.completing_since = timezone.now() if wanted else None
     state.save(update_fields=["completing_since"])
-    detail = f"All are completed within {ALL_WITHIN.days} days" if wanted else "No further host is completed by itself"
+    detail = f"All will be completed within {ALL_WITHIN.days} days" if wanted else "Automatic completion is off"
     audit.note_all_hosts(kind="host_complete", actor=actor, detail=detail)
     logger.info("hosts.completing wanted=%s actor=%s", wanted, actor and actor.pk)
 

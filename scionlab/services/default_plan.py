@@ -19,16 +19,16 @@ from scionlab.services.bulk_plan import CHANGED_SINCE, MAX_PERCENT, SAME, TOO_HI
 
 DefaultKind = Literal["set", "cap", "scale", "site", "put_back"]
 SKIPPED: Final = {
-    SAME: "has that already",
-    TOO_HIGH: f"would be above {format_kbit(MAX_BANDWIDTH_KBIT)}",
-    CHANGED_SINCE: "was changed again since",
+    SAME: "already has this default",
+    TOO_HIGH: f"would exceed {format_kbit(MAX_BANDWIDTH_KBIT)}",
+    CHANGED_SINCE: "has been changed since",
 }
 
 
 @dataclass(frozen=True)
 class DefaultOperation:
     """How a new default follows from the one in force. `value`: kbit/s, of "scale" per cent; "site" (the site's default
-    counts again) and "put_back" do not use it."""
+    applies again) and "put_back" do not use it."""
 
     kind: DefaultKind
     value: int = 0
@@ -59,8 +59,8 @@ class DefaultOperation:
             "set": f"Defaults: set to {format_kbit(self.value)}",
             "cap": f"Defaults: cap at {format_kbit(self.value)}",
             "scale": f"Defaults: scale to {format_number(self.value)} %",
-            "site": "Defaults: follow the site's",
-            "put_back": "Defaults: put back",
+            "site": "Defaults: follow the site default",
+            "put_back": "Defaults: undo",
         }
         return words[self.kind]
 

@@ -64,7 +64,7 @@ def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
     allocation.lock_hosts([host_id])
     host = Host.objects.get(pk=host_id)
     if host.AS_id is None:
-        raise RuleError("host_without_as", f"{host} belongs to no AS, so there is nothing to enrol it for.")
+        raise RuleError("host_without_as", f"{host} belongs to no AS and cannot be enrolled.")
     now = timezone.now()
     EnrolmentToken.objects.filter(host=host, used_at=None, voided_at=None).update(voided_at=now)
     random = secrets.token_urlsafe(_RANDOM_BYTES)

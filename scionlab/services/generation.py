@@ -55,10 +55,10 @@ def generation_raise(*, to: int | None = None, force: bool = False, dry_run: boo
     new = following if to is None else to
     if not old < new <= MAX_GENERATION:
         raise RuleError(
-            "generation_invalid", f"Generation {new} is not above {old} and at most {MAX_GENERATION}. Choose another."
+            "generation_invalid", f"Generation {new} is not between {old + 1} and {MAX_GENERATION}. Choose another."
         )
     if new > following and not force:
-        text = f"No host proved to have generation {new - 1}. Raise to {following}, or add --force if you know better."
+        text = f"No host proved that it has generation {new - 1}. Raise to {following}, or add --force."
         raise RuleError("generation_unproven", text)
     raised = Raised(
         old=old,

@@ -132,7 +132,7 @@ def border_router_create(*, host: Host, actor: User) -> BorderRouter:
 
 def _refuse_user_as(as_: AS, field: str) -> None:
     if is_user_as(as_):
-        text = f"{as_} is a user AS, which has one host with one border router. Choose an infrastructure AS."
+        text = f"{as_} is a user AS, which has exactly one host and one border router. Choose an infrastructure AS."
         raise FieldRuleError("host_of_user_as", text, field)
 
 
@@ -235,7 +235,7 @@ def host_set_addresses(
 
 def _checked_packages(name: str) -> str:
     if name not in PACKAGES:
-        text = f'"{name[:40]}" are no packages of SCION. Choose one of: {", ".join(PACKAGES)}.'
+        text = f'"{name[:40]}" is not a set of SCION packages. Choose one of: {", ".join(PACKAGES)}.'
         raise FieldRuleError("scion_packages_unknown", text, "scion_packages")
     return name
 
@@ -270,7 +270,7 @@ def _check_no_customer_is_there(host: Host, new: Mapping[str, str | None]) -> No
         found = there.select_related("interface_b__AS__isd").first()
         if found is not None:
             who = found.interface_b.AS.isd_as
-            text = f"{address} is the address of {who}, which is linked to this host. Choose another address."
+            text = f"{address} is the address of {who}, which has a Link to this host. Choose another address."
             raise FieldRuleError("address_own", text, name)
 
 

@@ -65,7 +65,7 @@ def check_others_are_reached(as_: AS) -> None:
             check_internal_address(other.internal_ip, alone=False)
         except RuleError as exc:
             text = (
-                f"{other} has the internal IP {other.internal_ip}, where no other host reaches it. Give it an address "
-                "in the AS's own network first."
+                f"{other} has the internal IP {other.internal_ip}, which other hosts cannot reach. Give it an "
+                "address in the AS's own network first."
             )
             raise FieldRuleError("internal_ip_of_other", text, "AS") from exc

@@ -38,8 +38,8 @@ class IdempotencyMismatchError(RuleError):
     def __init__(self) -> None:
         super().__init__(
             "idempotency_mismatch",
-            "This Idempotency-Key was sent with another request before. Use a new key for a new request; keys are kept "
-            "for 24 hours.",
+            "This Idempotency-Key was used before with another request. Use a new key for each request; keys are "
+            "kept for 24 hours.",
         )
 
 
@@ -49,8 +49,8 @@ class SecretNotKeptError(RuleError):
     def __init__(self) -> None:
         super().__init__(
             "idempotency_secret",
-            "The request with this Idempotency-Key was carried out. Its answer held a secret, which is shown once and "
-            "not kept. If it was lost, revoke what was made and make another one, with a new key.",
+            "The request with this Idempotency-Key was executed. Its response contained a secret, which is shown "
+            "only once. If it was lost, revoke the created object and create another one, with a new key.",
         )
 
 
@@ -59,7 +59,7 @@ def check_key(key: str) -> None:
     if not (0 < len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable()):
         raise RuleError(
             "idempotency_key_invalid",
-            f"An Idempotency-Key has 1 to {MAX_KEY_CHARS} printable ASCII characters. Send a random UUID, for example.",
+            f"An Idempotency-Key must have 1 to {MAX_KEY_CHARS} printable ASCII characters, for example a random UUID.",
         )
 
 

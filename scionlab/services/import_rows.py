@@ -1,6 +1,6 @@
 """Steps of `services.import_scionlab`: people, ISDs, ASes, hosts and border routers of a dump.
 
-Each step reads what is here in a statement or two, matches it by what stays the same (e-mail address, ISD and AS
+Each step reads what is here in a statement or two, matches it by what stays the same (email address, ISD and AS
 number, host id), and makes or changes the rest in bulk. A host that is not "limits only" any more is coordinated here:
 nothing of it is changed.
 """
@@ -207,7 +207,7 @@ def _note_new_hosts(this: Import, made: Iterable[Host]) -> None:
     )
     # Where it was deleted here: it is back, and may be deleted again.
     DeletedHost.objects.filter(uid__in=Host.objects.values("uid")).delete()
-    detail = "Limits only: another service coordinates its SCION files"
+    detail = "Limits only: another service manages the SCION files"
     kind = BandwidthChange.Kind.HOST_LIMITS_ONLY
     audit.note_hosts(hosts, kind=kind, actor=None, detail=detail, reason=REASON)
 

@@ -103,7 +103,7 @@ class _Rules:
         net = self._net
         found: list[Problem] = []
         tables: tuple[tuple[str, Mapping[int, _Row], Callable[..., Iterable[tuple[Hashable, str]]]], ...] = (
-            ("user", net.users, lambda one: [(one.email.lower(), "Its e-mail address")]),
+            ("user", net.users, lambda one: [(one.email.lower(), "Its email address")]),
             ("as", net.ases, lambda one: [(one.as_id, "Its AS number")]),
             ("host", net.hosts, self._claims_of_host),
             ("attachmentpoint", net.attachment_points, lambda one: [(one.as_pk, "Its AS")]),
@@ -140,7 +140,7 @@ class _Rules:
         try:
             validate_email(row.email)
         except ValidationError:
-            raise RuleError("email_invalid", "This is no e-mail address. Correct it there.") from None
+            raise RuleError("email_invalid", "This is no email address. Correct it there.") from None
 
     def _isd(self, row: rows.Isd) -> None:
         check_isd_id(row.number)

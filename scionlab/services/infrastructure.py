@@ -37,7 +37,7 @@ def isd_create(*, isd_id: int, label: str = "") -> ISD:
     """Raises `RuleError` (`isd_range`, `isd_taken`)."""
     isd, created = _isd(isd_id, label)
     if not created:
-        raise RuleError("isd_taken", f"ISD {isd_id} exists already. Use it, or choose another number.")
+        raise RuleError("isd_taken", f"ISD {isd_id} already exists. Use it, or choose another number.")
     return isd
 
 
@@ -91,7 +91,7 @@ def infrastructure_as_create(
     allocation.lock_as_ids()
     taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
     if taken is not None:
-        raise RuleError("as_id_taken", f"{format_as_id(as_id)} exists already as {taken}. Choose another id.")
+        raise RuleError("as_id_taken", f"{format_as_id(as_id)} already exists as {taken}. Choose another id.")
     home, _ = _isd(isd)
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
@@ -119,7 +119,7 @@ def attachment_point_create(
     allocation.lock_as(as_.pk)
     host = _first_host(as_)
     if AttachmentPoint.objects.filter(AS=as_).exists():
-        raise RuleError("attachment_point_exists", f"{as_} is an attachment point already. Edit that one.")
+        raise RuleError("attachment_point_exists", f"{as_} is already an attachment point. Edit it.")
     ap = AttachmentPoint(AS=as_, host=host, default_bandwidth_kbit=default_bandwidth_kbit)
     ap.maximum_kbit = ap.default_in_force(selectors.policy())
     ap.save()
@@ -136,7 +136,7 @@ def check_subnet(subnet: str) -> ipaddress.IPv4Network:
     try:
         network = ipaddress.IPv4Network(subnet)
     except ValueError as exc:
-        text = f'"{subnet[:43]}" is not an IPv4 network. Write one like 10.10.1.0/24.'
+        text = f'"{subnet[:43]}" is not an IPv4 network. Enter one like 10.10.1.0/24.'
         raise RuleError("subnet_invalid", text) from exc
     if network.num_addresses < 4:  # the network, the server, one client, and IPv4's broadcast
         raise RuleError(
@@ -148,7 +148,7 @@ def check_subnet(subnet: str) -> ipaddress.IPv4Network:
 def check_vpn_port(server_port: int) -> None:
     """Raises `FieldRuleError` (`vpn_port_range`)."""
     if not 1 <= server_port <= MAX_PORT:
-        text = f"Port {server_port} is outside 1 to {MAX_PORT}. OpenVPN's own is 1194."
+        text = f"Port {server_port} is outside 1 to {MAX_PORT}. The default of OpenVPN is 1194."
         raise FieldRuleError("vpn_port_range", text, "server_port")
 
 
@@ -160,7 +160,7 @@ def vpn_create(*, host: Host, subnet: str, server_port: int = 1194) -> VPN:
     check_vpn_port(server_port)
     allocation.lock_attachment_points_of_hosts([host.pk])
     if VPN.objects.filter(host=host).exists():
-        raise RuleError("vpn_exists", f"{host} has a VPN server already. Delete that one first.")
+        raise RuleError("vpn_exists", f"{host} already has a VPN server. Delete it first.")
     _refuse_overlap(network)
     vpn = VPN.objects.create(host=host, subnet=str(network), server_ip=str(network[1]), server_port=server_port)
     vpn_keys_make(vpn)
@@ -173,7 +173,7 @@ def _refuse_overlap(network: ipaddress.IPv4Network) -> None:
         if theirs.version == network.version and network.overlaps(theirs):
             raise RuleError(
                 "subnet_taken",
-                f"{network} overlaps {other}: a host in both would not know through which to send. Choose another "
+                f"{network} overlaps {other}: routing would be ambiguous for a host in both. Choose another "
                 "subnet, like 10.10.7.0/24.",
             )
 
@@ -197,7 +197,7 @@ def infrastructure_as_update(
     is_changed = as_.is_core != is_core
     core_links = Q(interface_a__AS=as_) | Q(interface_b__AS=as_)
     if is_changed and not is_core and Link.objects.filter(core_links, type=Link.Type.CORE).exists():
-        raise RuleError("core_link_needs_core_ases", f"{as_} has core Links. Remove them first, or leave it a core AS.")
+        raise RuleError("core_link_needs_core_ases", f"{as_} has core Links. Remove them first, or keep it a core AS.")
     as_.label, as_.is_core = label, is_core
     as_.save(update_fields=["label", "is_core"])
     if is_changed:
@@ -215,7 +215,7 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
     allocation.lock_ases([as_id])  # nobody is attaching there
     as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)
     if is_user_as(as_):
-        raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it among the user ASes.")
+        raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it in the list of user ASes.")
     _refuse_with_links(as_, "the AS")
     hosts_bury(as_.pk)
     as_.delete()
@@ -235,8 +235,8 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
     if count:
         raise RuleError(
             "as_has_user_links",
-            f"{count} Links to user ASes end at {ap.AS}; without an attachment point nobody would limit them. Remove "
-            "those attachments first.",
+            f"{count} Links to user ASes end at {ap.AS}; without an attachment point they would not be limited. "
+            "Remove those attachments first.",
         )
     if ap.default_bandwidth_kbit is not None:
         audit.note_default(ap, actor=actor, old=ap.default_bandwidth_kbit, new=None, reason="attachment point deleted")
@@ -252,7 +252,7 @@ def vpn_delete(*, vpn_id: int) -> None:
     count = vpn.clients.count()
     if count:
         raise RuleError(
-            "vpn_in_use", f"{count} hosts have an address in {vpn}. Move their attachments to public addresses first."
+            "vpn_in_use", f"{count} hosts have an address in {vpn}. Change their attachments to public addresses first."
         )
     vpn.delete()
 
@@ -320,7 +320,7 @@ def infrastructure_link_delete(*, link_id: int) -> None:
 def _check_infrastructure_link(a: AS, b: AS, link_type: Link.Type, bandwidth_kbit: int) -> None:
     check_infrastructure_bandwidth(bandwidth_kbit)
     if a.pk == b.pk:
-        text = f"A Link needs two different ASes, not {a} twice. Choose another one."
+        text = f"A Link connects two different ASes, not {a} to itself. Choose another AS."
         raise FieldRuleError("link_to_itself", text, "router_b")
     for as_, field in ((a, "router_a"), (b, "router_b")):
         if is_user_as(as_):
@@ -343,7 +343,7 @@ def _addresses_of_one_family(a: Host, b: Host) -> tuple[str, str]:
         return a.public_ipv4, b.public_ipv4
     if a.public_ipv6 and b.public_ipv6:
         return a.public_ipv6, b.public_ipv6
-    text = f"{a} and {b} have no addresses of one family. Give both IPv4 or both IPv6."
+    text = f"{a} and {b} have no common address family. Give both an IPv4 or both an IPv6 address."
     raise FieldRuleError("address_family", text, "router_b")
 
 
@@ -357,7 +357,7 @@ def _router_of(as_: AS, router: BorderRouter | None, field: str) -> BorderRouter
         return found or BorderRouter.objects.create(host=host, number=number(as_.pk))
     chosen = routers.filter(pk=router.pk).first()
     if router.vpn_id is not None:
-        text = f"{router} is for the Links over {router.vpn}. Choose another border router."
+        text = f"{router} is reserved for Links over {router.vpn}. Choose another border router."
         raise FieldRuleError("router_of_vpn", text, field)
     if chosen is None:
         raise FieldRuleError("router_elsewhere", f"{router} is not in {as_}. Choose a border router there.", field)

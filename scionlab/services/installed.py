@@ -100,16 +100,16 @@ def _may_be_ours(host: Host, generation: int, version: str) -> bool:
 
 def _limits_only(host: Host) -> RuleError:
     text = (
-        f"Host {host} has limits only: another service coordinates its SCION files, and only scionlab-bw-agent fetches "
-        "from here. Point scionlab-config at that other service."
+        f"Host {host} has limits only: another service manages its SCION files, and only scionlab-bw-agent can "
+        "fetch from this service. Point scionlab-config at the other service."
     )
     return RuleError("limits_only", text)
 
 
 def _other(host: Host) -> RuleError:
     text = (
-        f"Host {host} has SCION files of another coordination service, most of which the stock client would delete. "
-        "Nothing is handed out before an administrator takes the host over; its page names the files."
+        f"Host {host} has SCION files of another coordination service, most of which the stock client would "
+        "delete. No configuration is sent until an administrator takes over the host; its page lists the files."
     )
     return RuleError("other_coordinator", text)
 
@@ -223,7 +223,7 @@ def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None,
         other_note(host_id=host_id)
         InstalledFiles.objects.filter(host=host).update(taken_over_at=None, taken_over_by=None, fetched_at=None)
     host_bump(host_ids=[host_id], limits=True)
-    detail = "Limits only: another service coordinates its SCION files" if limits_only else "No longer limits only"
+    detail = "Limits only: another service manages the SCION files" if limits_only else "No longer limits only"
     audit.note_host(host, kind="host_limits_only", actor=actor, detail=detail, reason=reason)
     logger.info("host.limits_only host=%s limits_only=%s actor=%s", host_id, limits_only, actor and actor.pk)
 
@@ -237,9 +237,11 @@ def host_take_over(*, host_id: int, actor: User | None) -> None:
     """
     host, known = _locked(host_id)
     if host.limits_only:
-        raise RuleError("limits_only", f"{host} has limits only. Switch that off first, then take it over.")
+        raise RuleError("limits_only", f"{host} has limits only. Switch it off first, then take over the host.")
     if known is None or known.owner != Owner.OTHER or known.taken_over_at is not None:
-        text = f"{host} has shown no files of another coordination service that are not taken over. Reload its page."
+        text = (
+            f"{host} has reported no files of another coordination service, or was already taken over. Reload its page."
+        )
         raise RuleError("nothing_to_take_over", text)
     known.taken_over_at, known.taken_over_by = timezone.now(), actor
     known.save(update_fields=["taken_over_at", "taken_over_by"])
@@ -255,11 +257,13 @@ def host_take_over_undo(*, host_id: int, actor: User | None) -> None:
     """Raises `RuleError` (`take_over_fetched`: too late, or there was none), `Host.DoesNotExist`."""
     host, known = _locked(host_id)
     if known is None or known.owner != Owner.OTHER or known.taken_over_at is None:
-        text = f"{host} has fetched its configuration from here already, or nobody took it over. Reload its page."
+        text = f"{host} has already fetched its configuration, or was not taken over. Reload its page."
         raise RuleError("take_over_fetched", text)
     known.taken_over_at = known.taken_over_by = None
     known.save(update_fields=["taken_over_at", "taken_over_by"])
-    audit.note_host(host, kind="host_take_over", actor=actor, detail="Take over undone before the host fetched")
+    audit.note_host(
+        host, kind="host_take_over", actor=actor, detail="Takeover undone before the host fetched its configuration"
+    )
     logger.info("host.take_over_undone host=%s actor=%s", host_id, actor and actor.pk)
 
 

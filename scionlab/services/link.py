@@ -137,7 +137,7 @@ def _check(link: Link, old: Limits, new: Limits) -> None:
     if ap is None:
         check_infrastructure_bandwidth(new.to_user_kbit)
         if not new.is_symmetric:
-            text = "A Link between infrastructure ASes is not limited. Write one number, what the line has."
+            text = "A Link between infrastructure ASes is not limited. Enter one number, the bandwidth of the line."
             raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
         return
     for error in limit_errors(old, new, selectors.default_in_force(ap)):
@@ -154,7 +154,10 @@ def check_infrastructure_bandwidth(bandwidth_kbit: int) -> None:
     except RuleError as exc:
         raise FieldRuleError.of(exc, "bandwidth_kbit") from exc
     if bandwidth_kbit == 0:
-        text = "A Link between infrastructure ASes is not limited and never has bandwidth 0. Write what the line has."
+        text = (
+            "A Link between infrastructure ASes is not limited and cannot have bandwidth 0. Enter the "
+            "bandwidth of the line."
+        )
         raise FieldRuleError("infrastructure_bandwidth", text, "bandwidth_kbit")
 
 

@@ -17,5 +17,5 @@ def locked_link(link_id: int, changes: Changes) -> Link:
         settle_default(ap_id, changes)
     found = read_links({link_id})
     if not found:
-        raise Link.DoesNotExist(f"Link {link_id} was removed meanwhile.")
+        raise Link.DoesNotExist(f"Link {link_id} was removed.")
     return found[0]

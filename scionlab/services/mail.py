@@ -93,13 +93,13 @@ def _why_not(mail: Mail) -> str:
     """Why a mail that waited, perhaps long, is better not sent any more; "" where nothing speaks against it."""
     has_link = mail.kind == "" and _PLACE in mail.body  # in one of an event it is a label that looks so
     if has_link and (mail.request is None or mail.request.expires_at <= timezone.now()):
-        return "its link is not good any more"
+        return "its link is no longer valid"
     if mail.request is not None and mail.request.purpose == AccountRequest.Purpose.PASSWORD:
         user = mail.request.user
         if user is None or user.email != mail.recipient:
-            return "the account has another address by now"
+            return "the account has another address now"
     if mail.user is not None and not mail.user.wants_mail(mail.kind):
-        return "its person does without this kind"
+        return "the user is unsubscribed from this kind"
     return ""
 
 
@@ -116,8 +116,8 @@ def _message(mail: Mail) -> EmailMessage:
         headers |= {"List-Unsubscribe": f"<{link}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
         choices = settings.SITE_URL + reverse("profile")
         body += (
-            f"\n-- \nYou get this kind of mail: {MailKind(mail.kind).label}.\nNo more of it: {link}\n"
-            f"All your mail choices: {choices}\n"
+            f"\n-- \nYou are subscribed to emails about: {MailKind(mail.kind).label}.\nUnsubscribe: {link}\n"
+            f"Email settings: {choices}\n"
         )
     return EmailMessage(mail.subject, body, to=[recipient], headers=headers)
 

@@ -57,9 +57,10 @@ def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
 def redis_problems() -> list[str]:
     """For the health check: a line for each server that does not answer, none where they answer or are not used."""
     lost = {
-        settings.CACHE_URL: "cache: {}; configurations are rendered for each poll, and API requests are not counted"
+        settings.CACHE_URL: "cache: {}; configurations are rendered for each poll, and API requests are not "
+        "rate-limited"
     }
-    lost[settings.REDIS_URL] = "redis: {}; saves are accepted, and carried out by the sweep once it is back"
+    lost[settings.REDIS_URL] = "redis: {}; saves are accepted; the sweep processes them once Redis is back"
     return [line.format(problem) for url, line in lost.items() if url and (problem := _problem(url))]
 
 

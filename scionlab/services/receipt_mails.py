@@ -18,10 +18,10 @@ from scionlab.enforcement.remarks import remark_on
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind
 from scionlab.services.mail import mails_create
 
-_ENFORCED: Final = "{ap} has confirmed that its kernel enforces this, in both directions."
+_ENFORCED: Final = "{ap} has confirmed that its kernel enforces this limit in both directions."
 _OBSERVED: Final = (
-    "The administrators want this link observed for now. {ap} has confirmed that it measures the link and limits "
-    "nothing. Your limit is kept, and is enforced when they end that."
+    "The administrators set this link to be observed. {ap} has confirmed that it measures the link and limits "
+    "nothing. Your limit is kept; it is enforced when the administrators end the observation."
 )
 
 
@@ -69,8 +69,8 @@ def deployment_note(*, host_id: int) -> int:
         _mail(
             link,
             subject=f"{_what(link)} at {link.interface_a.AS.isd_as}: delivered, not verified",
-            news=f"{link.interface_a.AS.isd_as} has installed the configuration with it: delivered, not verified. It "
-            "has no agent that reports what its kernel enforces.",
+            news=f"{link.interface_a.AS.isd_as} has installed the configuration with this limit: delivered, not "
+            "verified. It has no agent that reports what its kernel enforces.",
         )
         for link in selectors.limited_links(host_id).values()
         if link.active
@@ -87,8 +87,7 @@ def _mail(link: Link, *, subject: str, news: str) -> Mail:
     if link.requested != link.enforced and not link.is_to_observe:
         maximum = format_kbit(max(link.enforced))
         clamped = (
-            f"You asked for {link.requested}; the administrators allow at most {maximum} there. Your choice is kept."
-            "\n\n"
+            f"You requested {link.requested}; the maximum there is {maximum}. The limit you requested is kept.\n\n"
         )
     body = (
         f"Hello,\n\nthe link of your AS {link.interface_b.AS.isd_as} to the attachment point "
@@ -110,7 +109,7 @@ def _for_a_time(link: Link) -> str:
     timed = [f"  {one.said(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
     if not timed:
         return ""
-    return "\n".join(["Temporary limits, after which this one holds again by itself:", *timed]) + "\n\n"
+    return "\n".join(["Temporary limits, after which this limit applies again automatically:", *timed]) + "\n\n"
 
 
 def _what(link: Link) -> str:
@@ -118,4 +117,4 @@ def _what(link: Link) -> str:
         return "Link observed, not limited"
     if link.enforced == (0, 0):
         return "Link blocked (0 kbit/s)"
-    return f"Link limited to {link.enforced}"
+    return f"Link {'limited' if link.enforced == link.requested else 'clamped'} to {link.enforced}"

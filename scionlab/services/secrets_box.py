@@ -40,8 +40,8 @@ def opened(text: str, what: str) -> bytes:
     except InvalidToken as exc:
         raise RuleError(
             "secret_unreadable",
-            f"{what} cannot be decrypted: SIGNING_SECRET is not the one it was encrypted with. "
-            "Set that one again (beside a new one: SIGNING_SECRET_FALLBACKS).",
+            f"{what} cannot be decrypted: it was encrypted with another SIGNING_SECRET. Set that one again (or "
+            "add it to SIGNING_SECRET_FALLBACKS).",
         ) from exc
 
 

@@ -123,7 +123,7 @@ def signing_key_rotate(*, actor: User | None) -> SigningKey:
     count = valid_keys().count()
     if count >= MAX_VALID_KEYS:
         raise RuleError(
-            "signing_keys_many", f"There are {count} valid signing keys, the most that there may be. Revoke one first."
+            "signing_keys_many", f"There are {count} valid signing keys, which is the maximum. Revoke one first."
         )
     key = _make(actor)
     _tell_agents()
@@ -156,14 +156,14 @@ def signing_key_revoke(*, key_id: str, actor: User | None) -> None:
     _lock()
     key = SigningKey.objects.filter(key_id=key_id).first()
     if key is None:
-        raise RuleError("signing_key_unknown", f"There is no signing key {key_id}. See manage.py signing_key list.")
+        raise RuleError("signing_key_unknown", f"Signing key {key_id} does not exist. See manage.py signing_key list.")
     if key.revoked_at is not None:
         return
     if _is_last(key):
         raise RuleError(
             "signing_key_last",
-            f"{key_id} is the only valid signing key: agents would accept nothing any more. Make its successor first "
-            "(rotate), wait until the agents have fetched, then revoke this one.",
+            f"{key_id} is the only valid signing key: without it agents accept no configuration. Create its "
+            "successor first (rotate), wait until the agents have fetched it, then revoke this one.",
         )
     now = timezone.now()
     SigningKey.objects.filter(pk=key.pk).update(revoked_at=now)

@@ -56,8 +56,8 @@ class StalePageError(RuleError):
     def __init__(self, *, shown: Values, stored: Values, wanted: Values, last: LastChange) -> None:
         super().__init__(
             "changed_meanwhile",
-            "Somebody saved other values while this page was open, and nothing of yours was saved. Look at what "
-            "changed, then save yours all the same, or take theirs.",
+            "Other values were saved while this page was open. Your changes were not saved. Check the "
+            "differences, then overwrite with yours or keep theirs.",
         )
         self.stored = dict(stored)
         self.last = last

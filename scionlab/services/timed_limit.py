@@ -112,7 +112,7 @@ def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit
     try:
         link = locked_link(link_id, changes)
     except Link.DoesNotExist as exc:
-        raise TimedLimit.DoesNotExist(f"Timed limit {timed_limit_id} was removed with its Link.") from exc
+        raise TimedLimit.DoesNotExist(f"Temporary limit {timed_limit_id} was removed with its link.") from exc
     if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
         note_change(link.interface_b.AS_id, actor=actor)
         changes.note_limits({link.pk: link.interface_a.host_id})
@@ -181,12 +181,10 @@ def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | Non
 def _attachment_point(link: Link) -> AttachmentPoint:
     ap = link.attachment_point
     if ap is None:
-        text = (
-            "Nobody limits this link, so it has no timed limits. Choose the link of a user AS to its attachment point."
-        )
+        text = "This link is not limited. Choose the link of a user AS to its attachment point."
         raise FieldRuleError("timed_not_limited", text, "link_id")
     if not link.active:
-        text = "The link is inactive, so nothing is limited there. Activate it first."
+        text = "The link is inactive. Activate it first."
         raise FieldRuleError("timed_inactive", text, "link_id")
     return ap
 
@@ -195,10 +193,10 @@ def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
     """In whole seconds."""
     chosen = now if begins_at is None else begins_at
     if chosen < now - PAST_GRACE:
-        text = f"{say_time(chosen)} is over; it is {say_time(now)}. Choose a later beginning, or none to begin now."
+        text = f"{say_time(chosen)} is in the past; it is {say_time(now)}. Choose a later start, or none to start now."
         raise FieldRuleError("timed_past", text, "begins_at")
     if chosen > now + timedelta(seconds=MAX_TIMED_AHEAD_S):
-        text = f"{say_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier beginning."
+        text = f"{say_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier start."
         raise FieldRuleError("timed_far", text, "begins_at")
     return max(chosen, now).replace(microsecond=0)
 
@@ -206,7 +204,7 @@ def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
 def _until(profile: Profile, begins_at: datetime, ends_at: datetime) -> Profile:
     duration_s = (ends_at - begins_at) // timedelta(seconds=1)
     if duration_s < 1:
-        text = f"{say_time(ends_at)} is not after the beginning, {say_time(begins_at)}. Choose a later end."
+        text = f"{say_time(ends_at)} is not after the start, {say_time(begins_at)}. Choose a later end."
         raise FieldRuleError("timed_past", text, "ends_at")
     try:
         check_steps(profile.steps, duration_s)
@@ -228,13 +226,13 @@ def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: da
     other = present.filter(begins_at__lt=ends_at, ends_at__gt=begins_at).order_by("begins_at").first()
     if other is not None:
         text = (
-            f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with the timed limit that this link has "
-            f"already: {other.said()}. Cancel that one, or choose a time that is free."
+            f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with another temporary limit of this "
+            f"link: {other.said()}. Cancel that one, or choose another time."
         )
         raise TimedOverlapError(text, other)
     if present.count() >= MAX_TIMED_PER_LINK:
         text = (
-            f"This link has {MAX_TIMED_PER_LINK} timed limits that run or are still to come, and more are not allowed. "
+            f"This link has {MAX_TIMED_PER_LINK} running or scheduled temporary limits, which is the maximum. "
             "Cancel one, or wait until one has ended."
         )
         raise FieldRuleError("timed_many", text, "link_id")
@@ -242,8 +240,8 @@ def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: da
     used = here.aggregate(total=Sum("step_count"))["total"] or 0
     if used + len(profile.steps) > MAX_STEPS_PER_HOST:
         text = (
-            f"The timed limits at {ap.AS.isd_as} have {format_number(used)} steps, and "
-            f"{format_number(MAX_STEPS_PER_HOST)} are the most that it takes; {len(profile.steps)} more do not fit. "
-            "Choose fewer steps, or try again later."
+            f"The temporary limits at {ap.AS.isd_as} have {format_number(used)} steps of at most "
+            f"{format_number(MAX_STEPS_PER_HOST)}; {len(profile.steps)} more do not fit. Choose fewer steps, or "
+            "try again later."
         )
         raise FieldRuleError("timed_host_full", text, "steps")

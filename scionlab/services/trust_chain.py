@@ -136,7 +136,7 @@ def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = Fal
     if core:
         _renew_core(as_, actor=actor, now=now, reason=reason)
     if ca_for(as_, now) is None:
-        text = f"ISD {as_.isd.isd_id} has no core AS with a CA, so nobody issues certificates. Make a core AS first."
+        text = f"ISD {as_.isd.isd_id} has no core AS with a CA that issues certificates. Create a core AS first."
         raise RuleError("isd_without_core_as", text)
     has_some = bool(own_keys_make([as_], actor=actor, now=now, reason=reason))
     if master:

@@ -24,7 +24,7 @@ class Ending:
     @property
     def text(self) -> str:
         """`the TRC ISD17-B1-S2 ends on 2027-11-23`"""
-        return f"{self.what} ends on {self.at:%Y-%m-%d}"
+        return f"{self.what} expires on {self.at:%Y-%m-%d}"
 
 
 def endings(now: datetime) -> list[Ending]:

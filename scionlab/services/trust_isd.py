@@ -242,7 +242,7 @@ def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | Non
         raise RuleError("trc_base_low", text)
     core = list(AS.objects.filter(isd=work.isd, is_core=True).select_related("isd").order_by("as_id"))
     if not core:
-        raise RuleError("isd_without_core_as", f"{work.isd} has no core AS, so nobody votes. Make one first.")
+        raise RuleError("isd_without_core_as", f"{work.isd} has no core AS, so a TRC has no voters. Create one first.")
     _withdraw_unreadable(work.isd, work.now)
     _certify_all(work, core)
     validity = Validity.starting(work.now, TRC_LIFETIME)
@@ -266,7 +266,7 @@ def trc_import(*, content: bytes, actor: User | None, reason: str = "") -> TRC:
     number = trcs.read(signed).id.isd
     isd = ISD.objects.filter(isd_id=number).first()
     if isd is None:
-        raise RuleError("isd_unknown", f"There is no ISD {number}. Make it first.")
+        raise RuleError("isd_unknown", f"ISD {number} does not exist. Create it first.")
     allocation.lock_isd(isd.pk)
     newest = newest_trc(isd.pk)
     made, issued = _store(isd, signed, None if newest is None else trcs.read(bytes(newest.content)))
@@ -281,7 +281,7 @@ def _der(content: bytes) -> bytes:
     try:
         return base64.b64decode(b"".join(content.split(b"-----")[2].split()), validate=True)
     except (ValueError, IndexError) as exc:
-        raise RuleError("trc_unreadable", f"This is no TRC: {exc}") from exc
+        raise RuleError("trc_unreadable", f"This is not a TRC: {exc}") from exc
 
 
 def _withdraw_unreadable(isd: ISD, now: datetime) -> None:

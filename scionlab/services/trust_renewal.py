@@ -1,6 +1,6 @@
 """Renews the testbed's keys before they end, and makes what is missing: `keys_renew`, once an hour by beat.
 
-In pieces: a testbed of thousands of ASes that has no keys yet, or whose CA was withdrawn, has them within hours. AS
+In pieces: a testbed of thousands of ASes that has no keys yet, or whose CA was replaced, has them within hours. AS
 certificates are due on a day of their own (`pki.lifetimes.as_renewed_from`), so hosts do not restart SCION all at once.
 """
 

@@ -57,7 +57,7 @@ def check_quota(owner: User) -> None:
         has = "1 AS" if count == 1 else f"{count} ASes"
         raise FieldRuleError(
             "quota_exceeded",
-            f"{owner.email} has {has}, and the quota is {owner.as_quota}. Delete one that is not needed, or ask the "
+            f"{owner.email} has {has}; the quota is {owner.as_quota}. Delete an unused AS, or ask the "
             "administrators for a higher quota.",
             "label",
         )
@@ -189,7 +189,10 @@ def user_as_delete(*, user_as_id: int, actor: User | None) -> None:
     user_as, changes = _locked(user_as_id, set())
     customers = Link.objects.filter(interface_a__AS=user_as.pk).count()
     if customers:
-        text = f"Other ASes are attached at {user_as.isd_as} ({customers}). They must leave before it can be deleted."
+        text = (
+            f"Other ASes are attached to {user_as.isd_as} ({customers}). They must be detached before it can "
+            "be deleted."
+        )
         raise FieldRuleError("as_has_customers", text, "label")
     _remove_others(user_as, [], actor, changes)
     changes.carry_out(without_hosts=frozenset(user_as.hosts.values_list("pk", flat=True)))
@@ -253,7 +256,7 @@ def _check_fields(label: str, installation_type: str) -> None:
     _check_label(label)
     if installation_type not in UserAS.Installation.values:
         known = ", ".join(UserAS.Installation.values)
-        text = f'"{installation_type[:40]}" is no installation type. Choose one of: {known}.'
+        text = f'"{installation_type[:40]}" is not an installation type. Choose one of: {known}.'
         raise FieldRuleError("installation_type_unknown", text, "installation_type")
 
 
@@ -294,9 +297,7 @@ def _equip(user_as: UserAS, actor: User | None) -> None:
         as_equip(user_as, actor=actor)
     except RuleError as exc:
         logger.error("user_as.not_equipped as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
-        text = (
-            "The keys of the testbed cannot be used now: an administrator has to correct something. Nothing was saved."
-        )
+        text = "The keys of the testbed cannot be used: an administrator has to resolve a problem. Nothing was saved."
         raise RuleError("keys_unavailable", text) from exc
 
 

@@ -50,7 +50,7 @@ _PACKAGES = {
 _README = """\
 # SCIONLab AS {isd_as}
 
-This folder configures the host of your AS. Whoever has it can pose as your AS: keep it to yourself.
+This folder configures the host of your AS. Anyone who has it can impersonate your AS: keep it secret.
 
 - host id: `{uid}`
 - configuration version: `{version}`
@@ -306,7 +306,7 @@ def _check_paths(host: HostSnapshot) -> str:
 # --- a virtual machine ----------------------------------------------------------------------------------------------
 
 _VAGRANTFILE = """\
-# A virtual machine for {isd_as}, see README.md. It holds the host's secret: keep it to yourself.
+# A virtual machine for {isd_as}, see README.md. It holds the host's secret: keep it secret.
 Vagrant.configure("2") do |config|
   config.vm.box = "debian/bookworm64"
   config.vm.hostname = "{hostname}"

@@ -140,7 +140,7 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
     vpn = VPN.objects.select_related("host__AS__isd").get(pk=vpn_id)
     allocation.lock_attachment_points_of_hosts([vpn.host_id])
     if ":" in vpn.server_ip:
-        text = f"{vpn} is an IPv6 network, which is not supported. Make a VPN of an IPv4 one, like 10.10.1.0/24."
+        text = f"{vpn} is an IPv6 network, which is not supported. Use an IPv4 network, like 10.10.1.0/24."
         raise RuleError("vpn_without_ipv4", text)
     VPNClientKeys.objects.filter(client__vpn=vpn).delete()
     VPNServerKeys.objects.filter(vpn=vpn).delete()

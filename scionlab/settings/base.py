@@ -1,5 +1,5 @@
 """What all set-ups share. Without DATABASE_URL and REDIS_URL everything is embedded: SQLite, cache in the database,
-and Celery on the file system in SCIONLAB_VAR, with real workers all the same (docs/adr/0005)."""
+and Celery on the file system in SCIONLAB_VAR, with real workers anyway (docs/adr/0005)."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 PASSWORD_RESET_TIMEOUT = 24 * 3600  # as long as the other links of mails (services.account)
 REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
-REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of e-mail addresses; none: all
+REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of email addresses; none: all
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
 
 LOGIN_URL = "login"
@@ -222,7 +222,7 @@ SPECTACULAR_SETTINGS = {
     "PATH_CONVERTER_OVERRIDES": {"key": {"type": "integer", "minimum": 1, "maximum": 2**59}},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "TITLE": "SCIONLab Bandwidth Service",
-    "DESCRIPTION": "Your ASes, their Links and what their attachment points really enforce.",
+    "DESCRIPTION": "Your ASes, their Links and what the attachment points enforce.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
 }

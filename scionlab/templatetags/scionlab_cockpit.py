@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scionlab.cockpit.paging import Order
-from scionlab.enforcement.judgement import STATE_WORDS, State
+from scionlab.enforcement.words import WORDS, State, Word
 
 register = template.Library()
 
@@ -48,8 +48,9 @@ def percent(share: float | None) -> str:
 
 
 @register.filter
-def state_word(state: State) -> str:
-    return STATE_WORDS[state]
+def in_words(state: State) -> Word:
+    """Its entry in the table of words."""
+    return WORDS[state]
 
 
 @register.simple_tag

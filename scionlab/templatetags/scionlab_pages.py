@@ -10,26 +10,26 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from bandwidth_config import Limits, format_kbit, format_limits, format_number
+from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_limits, format_number
 from scionlab.consequences import duration, in_words
-from scionlab.enforcement.judgement import NOT_IN_FORCE, STATE_WORDS
 from scionlab.enforcement.status import LinkStatus
 from scionlab.local_time import said_locally
 
 register = template.Library()
 
+SPACE = "\N{NO-BREAK SPACE}"
+
 
 @register.inclusion_tag("parts/stage.html")
 def stage(status: LinkStatus) -> dict[str, object]:
     """The state: a word, a colour and a shape, none of which is needed to understand the others."""
-    is_warned = status.remark is not None and status.remark.is_warning and status.state not in NOT_IN_FORCE
-    return {"state": status.state, "words": STATE_WORDS[status.state], "is_warned": is_warned}
+    return {"status": status}
 
 
 @register.filter
-def kbit(value: int) -> str:
-    """`500` -> `500 kbit/s`."""
-    return format_kbit(value)
+def kbit(value: int) -> SafeString:
+    """`500` -> `500 kbit/s`; from 10 000 kbit/s on in Mbit/s, with the kbit/s in the title."""
+    return _titled(format_kbit(value), value)
 
 
 @register.filter
@@ -55,11 +55,11 @@ def data(value: int | None) -> str:
 def limits(value: Limits) -> SafeString:
     """One number where both directions have the same, else both with their directions."""
     if value.is_symmetric:
-        return format_html("{}", format_kbit(value.to_user_kbit))
+        return kbit(value.to_user_kbit)
     return format_html(
         '<span class="directions"><span class="direction">{} <small>to your AS</small></span> '
         '<span class="direction">{} <small>from it</small></span></span>',
-        *(format_kbit(kbit) for kbit in value),
+        *(kbit(one) for one in value),
     )
 
 
@@ -67,11 +67,11 @@ def limits(value: Limits) -> SafeString:
 def pair(value: Limits) -> SafeString:
     """For a narrow column: the directions are named in short where they differ."""
     if value.is_symmetric:
-        return format_html("{}", format_kbit(value.to_user_kbit))
+        return kbit(value.to_user_kbit)
     return format_html(
         '<span class="directions"><span class="direction"><small>to</small> {}</span> '
         '<span class="direction"><small>from</small> {}</span></span>',
-        *(format_kbit(kbit) for kbit in value),
+        *(kbit(one) for one in value),
     )
 
 
@@ -89,16 +89,16 @@ def words(value: Limits) -> str:
 
 
 @register.filter
-def rate(kbit: float | None) -> str:
-    """A measured rate, in three digits: `1.23 Mbit/s`; an en dash where nothing is known."""
-    if kbit is None:
-        return "\N{EN DASH}"
-    for unit in ("kbit/s", "Mbit/s", "Gbit/s"):
-        if kbit < 1000 or unit == "Gbit/s":
-            break
-        kbit /= 1000
-    digits = 0 if kbit >= 100 or kbit == 0 else 1 if kbit >= 10 else 2
-    return f"{kbit:.{digits}f}\N{NO-BREAK SPACE}{unit}"
+def rate(value: float | None) -> SafeString:
+    """A measured rate: `312 kbit/s`, `4 530 kbit/s`; from 10 000 kbit/s on in Mbit/s, three digits, with the kbit/s in
+    the title. An en dash where nothing is known."""
+    if value is None:
+        return format_html("\N{EN DASH}")
+    if round(value) < MBIT_FROM_KBIT:
+        return format_html("{}", f"{value:.1f}{SPACE}kbit/s" if 0 < value < 10 else format_kbit(round(value)))
+    mbit = value / 1000
+    shown = f"{mbit:.1f}" if mbit < 100 else format_number(round(mbit))
+    return _titled(f"{shown}{SPACE}Mbit/s", round(value))
 
 
 @register.filter
@@ -135,6 +135,13 @@ def day(at: datetime) -> SafeString:
 def locally(text: str) -> str:
     """What the audit keeps in UTC, in the zone of whoever reads the page."""
     return said_locally(text)
+
+
+def _titled(text: str, kbit: int) -> SafeString:
+    """With the exact number in the title, where `text` is in Mbit/s."""
+    if kbit < MBIT_FROM_KBIT:
+        return format_html("{}", text)
+    return format_html('<span title="{}">{}</span>', format_exact_kbit(kbit), text)
 
 
 def _time(at: datetime, form: str) -> SafeString:

@@ -23,7 +23,7 @@ KINDS: Final = {
 }
 # Models of upstream's that have no place here, or not yet.
 OTHERS: Final = {"service": "services", "key": "SCION keys", "certificate": "certificates", "trc": "TRCs"}
-_COLUMNS: Final = ("in the file", "made", "changed", "same", "left out")
+_COLUMNS: Final = ("in the file", "made", "changed", "same", "skipped")
 
 
 @dataclass(frozen=True, order=True)
@@ -81,18 +81,18 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         if self.is_refused:
-            yield "Nothing was imported. What --skip-invalid would do:"
+            yield "Nothing was imported. Result with --skip-invalid:"
         elif self.dry_run:
-            yield "Dry run: nothing was changed. What would happen:"
+            yield "Dry run: nothing was changed. Result of a real run:"
         yield from self._table()
         for title, found in (
-            ("Breaks a rule", self.problems),
-            ("Left out, because it needs something that is left out", self.dependents),
+            ("Invalid", self.problems),
+            ("Skipped, because it depends on a skipped entry", self.dependents),
             ("Changed", self.changed),
-            ("Differs in the file, and stays as it is here", self.kept),
-            ("Here, and not in the file (nothing is deleted)", self.gone),
+            ("Different in the file; not changed", self.kept),
+            ("Not in the file (not deleted)", self.gone),
             ("Merged", self.merged),
-            ("To know", self.notes),
+            ("Notes", self.notes),
         ):
             if found:
                 yield ""

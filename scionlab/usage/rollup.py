@@ -58,7 +58,7 @@ def _waiting_hosts() -> list[int | None]:
 def _roll_up_some(host_id: int | None) -> int:
     """The oldest batches of a host. Another worker that is at them makes us wait, and then look again."""
     waiting = UsageBatch.objects.select_for_update(no_key=True).filter(rolled_up=False).order_by("pk")
-    # A host that is gone left its batches: those are nobody's, and count all the same.
+    # A host that is gone left its batches: those are nobody's, and count anyway.
     waiting = waiting.filter(host__isnull=True) if host_id is None else waiting.filter(host=host_id)
     batches = [row.pk for row in waiting[:BATCHES_AT_ONCE]]
     slots: dict[_Key, Both] = {}

@@ -70,7 +70,7 @@ def usage_of_link(link_id: int, *, begins_at: datetime, ends_at: datetime, step:
     kept, else days. Raises `RuleError` (`usage_span`, `usage_too_many`)."""
     if begins_at >= ends_at:
         raise RuleError(
-            "usage_span", f"{begins_at.isoformat()} is not before {ends_at.isoformat()}. Begin before the end."
+            "usage_span", f"{begins_at.isoformat()} is not before {ends_at.isoformat()}. Choose an earlier start."
         )
     chosen = step or _fitting_step(begins_at, ends_at)
     size_ms = STEPS_MS[chosen]
@@ -80,7 +80,8 @@ def usage_of_link(link_id: int, *, begins_at: datetime, ends_at: datetime, step:
     if count > MAX_POINTS:
         raise RuleError(
             "usage_too_many",
-            f"{count} points of {chosen} are above the limit of {MAX_POINTS}. Ask for a shorter time, or longer steps.",
+            f"{count} points of {chosen} are above the limit of {MAX_POINTS}. Request a shorter period, or longer "
+            "steps.",
         )
     buckets: dict[int, Both] = {}
     if chosen == "10s":

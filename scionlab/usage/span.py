@@ -38,6 +38,6 @@ def _time(written: str) -> datetime:
     if found is None or found.tzinfo is None or not 1970 <= found.year < 9999:
         raise RuleError(
             "time_invalid",
-            f'"{written[:40]}" is not a time with its zone. Write one like 2026-11-21T06:00:00Z.',
+            f'"{written[:40]}" is not a time with a time zone. Use one like 2026-11-21T06:00:00Z.',
         )
     return found

@@ -41,7 +41,7 @@ def link_or_404(request: PageRequest, pk: int, link_id: int) -> tuple[UserAS, Li
     user_as = selectors.user_as_of(request.user, pk)
     link = found_link(user_as, link_id)
     if link is None:
-        raise Http404("There is no such link of this AS.")
+        raise Http404("This AS has no such link.")
     return user_as, link
 
 
@@ -68,7 +68,7 @@ def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
     if link is None:
         if f"link-{link_id}-shown" not in request.POST:
             raise Http404
-        messages.error(request, "That link was removed while this page was open. Nothing was saved.")
+        messages.error(request, "The link was removed while this page was open. Nothing was saved.")
         return redirect("user_as_detail", pk=user_as.pk)
     form = LimitsForm(request.POST, link=link, policy=selectors.policy())
     limits = preset_limits(request.POST.get("preset", ""))

@@ -44,9 +44,7 @@ class PasswordView(PasswordChangeView):
     extra_context = {"nav": "password"}
 
     def form_valid(self, form: Any) -> HttpResponse:
-        messages.success(
-            self.request, "Your password was changed. Where else you were logged in, you are not any more."
-        )
+        messages.success(self.request, "Your password was changed. Your other sessions were ended.")
         return super().form_valid(form)
 
 

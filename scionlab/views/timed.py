@@ -29,10 +29,10 @@ from scionlab.views.common import gone_is_404
 from scionlab.views.link import link_or_404
 
 KINDS: dict[Kind, tuple[str, str]] = {
-    "constant": ("Constant", "The same limits all the time, for example those of a slow link."),
+    "constant": ("Constant", "Constant limits, for example those of a slow link."),
     "stair": ("Stair", "From one pair of limits to another in equal steps."),
-    "square": ("Square wave", "Low and high by turns, as on a link that comes and goes."),
-    "outage": ("Outage", "Nothing passes, as if the line were cut."),
+    "square": ("Square wave", "Two pairs of limits in turn, as on an unstable link."),
+    "outage": ("Outage", "Nothing passes, as if the link were down."),
 }
 
 
@@ -66,7 +66,7 @@ def timed_new(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
             form.refuse(exc)
         else:
             when = f"from {local(made.begins_at)} on" if made.begins_at > now else takes_effect(link, now=now)
-            until = f"until {local(made.ends_at)}, when the link's own limits return; nothing restarts."
+            until = f"until {local(made.ends_at)}, when the regular limits are restored; nothing restarts."
             messages.success(request, f"Started: {when}; {until}")
             return redirect("link_detail", pk=pk, link_id=link_id)
     return _page(request, user_as, link, form, now, is_wrong=is_start)
@@ -93,11 +93,11 @@ def timed_cancel(request: PageRequest, pk: int, link_id: int, timed_id: int) -> 
     now = timezone.now()
     found = timed_limit_cancel(timed_limit_id=timed_id, actor=request.user)
     if found.cancelled_at is None:
-        messages.warning(request, f"It had ended already, at {local(found.ends_at)}. Nothing was cancelled.")
+        messages.warning(request, f"It had already ended at {local(found.ends_at)}. Nothing was cancelled.")
     elif found.begins_at > now:
-        messages.success(request, "Cancelled before it began. Nothing changes and nothing restarts.")
+        messages.success(request, "Cancelled before it started. The limits do not change.")
     else:
-        messages.success(request, f"Cancelled: the link's own limits return; this {takes_effect(link, now=now)}.")
+        messages.success(request, f"Cancelled. The regular limits are restored; this {takes_effect(link, now=now)}.")
     return redirect("link_detail", pk=pk, link_id=link_id)
 
 

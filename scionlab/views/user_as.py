@@ -199,7 +199,7 @@ def user_as_delete_page(request: PageRequest, pk: int) -> HttpResponse:
             problems = [Problem("main", "", exc.message)]
         else:
             messages.success(
-                request, f"{isd_as} was deleted. Its attachment points drop its links with their next poll."
+                request, f"{isd_as} was deleted. The attachment points remove the links with their next poll."
             )
             return redirect("user_as_list")
     context: dict[str, Any] = {"nav": "ases", "user_as": user_as, "links": selectors.links_of(user_as)}
@@ -216,7 +216,7 @@ def user_as_download(request: PageRequest, pk: int) -> HttpResponse:
         name, content = user_download(user_as)
     except RuleError as exc:  # nothing that the owner could correct, nor should know more of
         logger.error("download.refused as=%s code=%s %s", user_as.isd_as, exc.code, exc.message)
-        messages.error(request, "The configuration cannot be made now: an administrator has to correct something.")
+        messages.error(request, "The configuration cannot be created: an administrator has to resolve a problem.")
         return redirect("user_as_detail", pk=user_as.pk)
     response = HttpResponse(content, content_type="application/gzip")
     response["Content-Disposition"] = f'attachment; filename="{name}"'

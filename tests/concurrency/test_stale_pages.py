@@ -108,9 +108,7 @@ class EditPage:
 
     def again(self, response: Any) -> Any:
         """One click on what the page offers."""
-        assert Page(response).root.all("button", name="save", form="as-editor"), (
-            "the page offers to save it all the same"
-        )
+        assert Page(response).root.all("button", name="save", form="as-editor"), "the page offers to overwrite"
         return self.client.post(self.url, {**fields(response, "editor"), "save": "1"})
 
 
@@ -151,7 +149,7 @@ def test_the_second_tab_is_told_keeps_what_was_typed_and_one_click_decides(
     assert (kbit(one), UserAS.objects.get(pk=made.pk).label, counters(ap)) == (300, "Office", before)
     assert (shown.value(BANDWIDTH), shown.value("Label")) == ("400", "Lab"), "what was typed"
     theirs = shown.root.one("a", href=second.url)
-    assert theirs.text == "Take theirs"
+    assert theirs.text == "Keep theirs"
     assert Page(second.client.get(second.url)).value(BANDWIDTH) == "300"
     assert second.again(told).status_code == 302
     assert (kbit(one), UserAS.objects.get(pk=made.pk).label) == (400, "Lab")
@@ -239,7 +237,7 @@ def test_what_was_deleted_meanwhile_is_told(owner: User, made: UserAS, one: Link
         attachments=[spec(one.attachment_point, public_port=50009)],  # type: ignore[arg-type]
     )
     answer = detail.post(f"/ases/{made.pk}/links/{one.pk}/bandwidth/", quick, follow=True)
-    assert "That link was removed while this page was open. Nothing was saved." in Page(answer).text
+    assert "The link was removed while this page was open. Nothing was saved." in Page(answer).text
     user_as_delete(user_as_id=made.pk, actor=owner)
     gone = edit.save(bandwidth_kbit="400")
     assert gone.status_code == 404

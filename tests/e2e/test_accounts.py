@@ -66,14 +66,14 @@ def ask_for_mail(page: Page, link: str, name: str) -> None:
     page.goto("/login/")
     page.get_by_role("link", name=link).click()
     judge(page, name)
-    page.get_by_label("E-mail address").fill(ADDRESS)
-    page.get_by_role("button", name="Send me the mail").click()
-    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
+    page.get_by_label("Email address").fill(ADDRESS)
+    page.get_by_role("button", name="Send email").click()
+    expect(page.get_by_role("heading", name="Check your email")).to_be_visible()
     judge(page, f"{name}-sent")
 
 
 def log_in(page: Page, password: str) -> None:
-    page.get_by_label("E-mail address").fill(ADDRESS)
+    page.get_by_label("Email address").fill(ADDRESS)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
@@ -96,7 +96,7 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         judge(page, "new-account")
         page.get_by_label("Name").fill("Greta")
         page.get_by_label("Password").fill(FIRST)
-        page.get_by_label("The same once more").fill(FIRST)
+        page.get_by_label("Repeat password").fill(FIRST)
         page.get_by_role("button", name="Create my account").click()
         log_in(page, FIRST)
 
@@ -113,7 +113,7 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
 
         page.get_by_role("link", name="API tokens").click()
         page.get_by_label("Name").fill("laptop")
-        page.get_by_role("button", name="Make the token").click()
+        page.get_by_role("button", name="Create token").click()
         token = page.locator("code.secret").inner_text()
         judge(page, "tokens")
         assert status(token) == 200
@@ -127,11 +127,11 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         judge(page, "new-password")
         page.get_by_label("New password", exact=True).fill(SECOND)
         page.get_by_label("New password confirmation").fill(SECOND)
-        page.get_by_role("button", name="Set it").click()
+        page.get_by_role("button", name="Set password").click()
         assert status(token) == 401
         log_in(page, SECOND)
         page.goto(link_of_mail(stack, "Choose a new password"))
-        expect(page.get_by_role("heading", name="This link is not good any more")).to_be_visible()
+        expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
         judge(page, "link-invalid")
 
     in_browser(stack, "accounts", visit, with_javascript=True)

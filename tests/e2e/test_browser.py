@@ -63,7 +63,7 @@ def in_browser(stack: Stack, name: str, visit: Callable[[Page], None], *, with_j
 
 def log_in(page: Page, email: str) -> None:
     page.goto("/login/")
-    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Email address").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
@@ -142,7 +142,7 @@ def test_two_directions_and_a_time_reach_the_kernel_and_return(stack: Stack, wit
         number = next(int(one["attachment_point_interface_id"]) for one in links if one["as_label"] == label)
         wait_for_kernel(stack, number, 1500)
 
-        page.get_by_role("link", name="Change, use and history").click()
+        page.get_by_role("link", name="Change, usage and history").click()
         page.get_by_label("Bandwidth of this link [kbit/s]").fill("2 Mbit/s")
         page.get_by_text("Different in each direction").click()
         page.get_by_label("Bandwidth from your AS [kbit/s]").fill("640")
@@ -152,7 +152,7 @@ def test_two_directions_and_a_time_reach_the_kernel_and_return(stack: Stack, wit
         page.get_by_role("button", name="Save", exact=True).last.click()
         wait_for_kernel(stack, number, 2000, 640)
 
-        page.get_by_role("link", name="For a time only").click()
+        page.get_by_role("link", name="Set a temporary limit").click()
         page.get_by_label("To your AS [kbit/s]").fill("56")
         page.get_by_label("From your AS [kbit/s]").fill("48")
         page.get_by_role("button", name="Start", exact=True).click()
@@ -179,7 +179,7 @@ def test_a_mistake_is_explained_beside_its_field_and_nothing_else_is_lost(stack:
         beside = " ".join(page.locator(f"#{one}").inner_text() for one in described_by).replace(
             "\N{NO-BREAK SPACE}", " "
         )
-        assert "Bandwidth 120 000 kbit/s is above this attachment point's limit of 60 000 kbit/s." in beside
+        assert "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 60 000 kbit/s." in beside
         assert "Choose at most 60 000" in beside
         assert bandwidth.get_attribute("aria-invalid") == "true"
         assert bandwidth.input_value() == "120000"

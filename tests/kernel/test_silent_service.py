@@ -98,7 +98,7 @@ def test_connection_that_died_without_a_word_is_noticed_long_before_its_wait_is_
 
     threading.Thread(target=pull_when_asked, daemon=True).start()
     began = time.monotonic()
-    with pytest.raises(FetchError, match="does not answer the kernel's probes any longer") as failed:
+    with pytest.raises(FetchError, match="does not answer TCP keepalive probes") as failed:
         wire.ask(wait_s=50)
     assert failed.value.retryable
     assert 2 <= time.monotonic() - began < 15

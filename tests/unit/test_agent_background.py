@@ -99,7 +99,7 @@ def test_no_thread_to_be_had_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) 
     background.send(lambda: None, seen.append)
     background.finish()
     assert [type(one) for one in seen] == [AgentError]
-    assert "no room for another thread" in str(seen[0])
+    assert "No more threads can be created" in str(seen[0])
     assert background.is_free
 
 
@@ -112,7 +112,7 @@ def test_a_thread_that_dies_before_its_first_step_is_an_outcome_and_nobody_waits
     seen: list[object] = []
     background.send(lambda: None, seen.append)
     background.finish()
-    assert "without an outcome" in str(seen[0])
+    assert "without a result" in str(seen[0])
     assert background.is_free
 
 

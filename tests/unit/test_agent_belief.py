@@ -217,7 +217,7 @@ def test_installed_bundle_is_enforced_although_its_key_has_expired(settings: Set
 
     assert host.installed == "1.18 with limits 9"
     assert host.offered(bundle("1.18", 10, signers=[key])) == "key_expired"
-    host.now = NOW  # the clock was wrong, and is put right
+    host.now = NOW  # the clock was wrong, and is corrected
     assert host.offered(bundle("1.18", 10, signers=[key])) == "new"
     assert host.codes() == []
 

@@ -68,7 +68,7 @@ def test_once_hands_over_shows_what_the_limiter_says_and_tells_the_service(host:
 def test_once_with_a_limiter_that_says_nothing_is_not_done(host: Host, service: Service) -> None:
     host.use(service)
     assert host.agent("once") == NOT_DONE
-    assert "The limiter has not answered within 0.3 s; configuration 1.18 is there." in host.err
+    assert "The limiter has not answered within 0.3 s; configuration 1.18 was handed over." in host.err
     assert "limiter_silent (limiter): " in host.err
     assert (host.state / "document.json").is_file()
 
@@ -105,12 +105,12 @@ def test_tell_sends_the_reason_of_a_reset_and_changes_nothing_on_the_disk(host: 
     assert not (host.state / "document.json").exists()
     service.answers["/enforcement"] = status(500)
     assert host.agent("tell") == NOT_DONE
-    assert host.err.startswith("The service was not told: ")
+    assert host.err.startswith("The report was not sent: ")
 
 
 def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
     assert host.agent("tell") == OK
-    assert host.out == "There is no service to tell.\n"
+    assert host.out == "No service is configured.\n"
 
 
 # --- show, status, usage ----------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_tell_without_a_service_has_nothing_to_do(host: Host) -> None:
 
 def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host) -> None:
     assert host.agent("show") == NOT_DONE
-    assert "The limiter has written nothing since the boot" in host.err
+    assert "The limiter has not written a state since boot" in host.err
     host.store()
     limiter_says(host)
     assert host.agent("show") == NOT_DONE
@@ -128,7 +128,7 @@ def test_show_says_when_the_limiter_is_not_there_or_its_state_is_old(host: Host)
         assert "17-ffaa:1:b6" in host.out
         limiter_says(host, written_at=datetime.now(UTC) - timedelta(seconds=61))
         assert host.agent("show") == NOT_DONE
-        assert host.out.startswith("OLD: Counted ")
+        assert host.out.startswith("STALE: Counters read ")
         limiter_says(host, is_running=False)
         assert host.agent("show", "--json") == NOT_DONE
         assert json.loads(host.out)["is_running"] is False
@@ -138,7 +138,7 @@ def test_status_and_usage_of_an_agent_that_never_ran_say_so(host: Host) -> None:
     assert host.agent("status") == NOT_DONE
     assert "The agent has not reported yet" in host.err
     assert host.agent("usage") == NOT_DONE
-    assert "Nothing was counted yet" in host.err
+    assert "No traffic sample yet" in host.err
 
 
 # --- accept -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_accept_older_is_stored_for_both_programs_each_in_its_own_words(host: Ho
     save_trust(host.limiter_state, limiters)
 
     assert host.agent("accept-older", "1.16") == OK, host.err
-    assert "Configuration 1.16 will be taken once, in place of 1.18 with limits 7" in host.out
+    assert "Configuration 1.16 will be accepted once, in place of 1.18 with limits 7" in host.out
     for folder, instead_of in ((host.state, Version(1, 18, 7)), (host.limiter_state, Version(1, 17, 3))):
         stored = load_acceptance(folder)
         assert stored is not None
@@ -168,11 +168,11 @@ def test_accept_older_of_what_would_be_taken_anyway_stores_nothing(host: Host, v
 def test_accept_takes_what_is_held_back_and_nothing_else(host: Host) -> None:
     host.store()
     assert host.agent("accept") == NOT_DONE
-    assert "no configuration is held back here" in host.err
+    assert "no configuration is held back" in host.err
     bundle = read_bundle(V7, host_id=HOST_ID)
     Store(host.state).save_hold(Hold(bundle.name, "1.19", 9, 12, uptime()))
     assert host.agent("accept") == OK
-    assert "Configuration 1.19, which lacks 9 of the 12 limited links in force, will be taken" in host.out
+    assert "Configuration 1.19, which lacks 9 of the 12 limited links in force, will be accepted" in host.out
 
 
 # --- the door ---------------------------------------------------------------------------------------------------------

@@ -129,14 +129,14 @@ def test_service_without_the_key_of_the_token_is_not_believed(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (reply(403, b'{"code": "token_invalid"}'), "refuses the token"),
-        (status(429, Retry_After="60"), "too often"),
+        (reply(403, b'{"code": "token_invalid"}'), "rejects the token"),
+        (status(429, Retry_After="60"), "Too many attempts"),
         (status(503), "503"),
         (status(302, Location="https://elsewhere.example/"), "redirects"),
         (status(404), "404"),
-        (reply(200, b"<html>", Content_Type="text/html"), "no enrolment"),
-        (reply(200, b"[]"), "no enrolment"),
-        (reply(200, b"\xff"), "no enrolment"),
+        (reply(200, b"<html>", Content_Type="text/html"), "an enrolment"),
+        (reply(200, b"[]"), "an enrolment"),
+        (reply(200, b"\xff"), "an enrolment"),
         (reply(200, b"[" * 60_000), "nested too deeply"),
         (reply(200, b" " * 65_537), "65536"),
         (answer(host_id="../x"), "host id"),
@@ -169,7 +169,7 @@ def test_unwelcome_answer_leaves_nothing_behind(
 )
 def test_what_is_no_token_is_sent_nowhere(person: Person, service: Service, token: str) -> None:
     assert person.enrols(service.url, token=token) == commands.USAGE
-    assert "no enrolment token" in person.err
+    assert "not an enrolment token" in person.err
     assert service.seen == []
 
 
@@ -209,7 +209,7 @@ def test_a_folder_in_the_place_of_the_credentials_costs_no_token_and_stays(perso
     (person.file / "x").mkdir(parents=True)
 
     assert person.enrols(service.url, "--replace") == commands.USAGE
-    assert f"{person.file} is no plain file, and is not replaced. Move it away" in person.err
+    assert f"{person.file} is not a regular file and is not replaced. Move it away" in person.err
     assert service.seen == []
     assert (person.file / "x").is_dir()
 
@@ -289,7 +289,7 @@ def test_disk_that_fails_after_all_leaves_the_former_credentials(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", failing)
         assert person.enrols(service.url, "--replace") == commands.NOT_DONE
-    assert "The token is used up" in person.err
+    assert "The token was consumed" in person.err
     assert person.file.read_bytes() == before
     assert person.left() == ["credentials.json"]
 
@@ -318,7 +318,7 @@ def test_token_is_asked_for_without_an_echo_and_is_no_argument(tmp_path: Path, s
         start_new_session=True,
     )  # fmt: skip
     os.close(terminal)
-    shown = _read_until(controller, b"not shown): ")
+    shown = _read_until(controller, b"is hidden): ")
     os.write(controller, TOKEN.encode() + b"\n")
     shown += _read_until(controller, None)
     os.close(controller)

@@ -33,7 +33,7 @@ def test_l_enforces_the_given_file_and_remembers_it(host: Host) -> None:
 
     assert host.thesis("-l", "-p", path) == OK
     assert limits(host) == {1: 500, 2: 0}
-    assert f"Stored: link_info.json is read from {path}." in host.out
+    assert f"Stored: link_info.json will be read from {path}." in host.out
     host.link_info({"1": entry(900)})
     assert host.thesis("-l") == OK
     assert limits(host) == {1: 900}
@@ -77,7 +77,7 @@ def test_b_stores_the_default_and_implies_unmatched_default(host: Host) -> None:
 
 def test_b_and_p_alone_only_store(host: Host) -> None:
     assert host.thesis("-b", "5000") == OK
-    assert "In force from the next" in host.out
+    assert "Takes effect with the next" in host.out
     assert host.engine.passes == []
     assert load_choice(host.limiter_state) == OperatorChoice(5000)
     path = host.link_info()

@@ -36,7 +36,7 @@ def test_agent_and_limiter_do_not_keep_each_other_out(tmp_path: Path) -> None:
 def test_whoever_finds_another_one_in_its_place_hears_of_it(tmp_path: Path) -> None:
     with Lock(tmp_path, "agent", "run") as first:
         lock_path(tmp_path, "agent").unlink()
-        with Lock(tmp_path, "agent", "once"), pytest.raises(LockHeldError, match="`once` is at work"):
+        with Lock(tmp_path, "agent", "once"), pytest.raises(LockHeldError, match="`once` is running"):
             first.keep()
         first.keep()
 

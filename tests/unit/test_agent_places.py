@@ -49,8 +49,9 @@ def test_somebodys_folder_as_state_dir_stays_as_it_is_and_the_remedy_is_named(tm
     with pytest.raises(SettingsError) as refused:
         check_places(Settings(state_dir=somebodys, run_dir=tmp_path / "run"))
     assert refused.value.key == "state_dir"
-    assert f"state_dir = {somebodys} holds what is not the agent's (thesis.tex). Choose a folder" in str(refused.value)
-    with pytest.raises(StoreError, match="holds what is not the agent's"):
+    shown = f"state_dir = {somebodys} contains files of other programs (thesis.tex). Choose a folder"
+    assert shown in str(refused.value)
+    with pytest.raises(StoreError, match="contains files of other programs"):
         Store(somebodys).save(read_bundle(V7, host_id=HOST_ID))
     assert tree(somebodys) == before
 
@@ -127,7 +128,7 @@ def test_a_symbolic_link_as_metrics_file_is_not_replaced(tmp_path: Path) -> None
 def test_metrics_do_not_go_where_the_agent_keeps_something_else(tmp_path: Path, place: str) -> None:
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", metrics_file=tmp_path / place)
 
-    with pytest.raises(SettingsError, match="a place that the agent needs for something else"):
+    with pytest.raises(SettingsError, match="is used by the agent for another purpose"):
         check_places(settings)
 
 

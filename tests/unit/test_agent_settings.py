@@ -110,8 +110,8 @@ REFUSED = [
     ("confirm_config = 1", "confirm_config", "true or false"),
     ('interfaces = "eth0"', "interfaces", "list"),
     ("interfaces = [1]", "interfaces", "list"),
-    ('interfaces = ["eth0; reboot"]', "interfaces", "no interface name"),
-    ('interfaces = ["a-name-of-16-char"]', "interfaces", "no interface name"),
+    ('interfaces = ["eth0; reboot"]', "interfaces", "not an interface name"),
+    ('interfaces = ["a-name-of-16-char"]', "interfaces", "not an interface name"),
     ('interfaces = ["eth0", "eth0"]', "interfaces", "twice"),
     ('unmatched = "drop"', "unmatched", '"unlimited" or "default"'),
     ('default_bandwidth_kbit = "1000"', "default_bandwidth_kbit", "without quotes"),
@@ -256,7 +256,7 @@ def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602])
 def test_public_secret_file_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(SettingsError, match="everybody may read it"):
+    with pytest.raises(SettingsError, match="all users can read it"):
         load(tmp_path, f'host_secret_file = "{secret_file(tmp_path, mode=mode)}"')
 
 

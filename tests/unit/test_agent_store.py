@@ -60,7 +60,7 @@ def test_stored_bundle_is_read_back_equal(store: Store) -> None:
 
 def test_nobody_else_may_read_what_holds_the_secret(store: Store) -> None:
     store.save(bundle(500))
-    store.folder.chmod(0o755)  # ours all the same
+    store.folder.chmod(0o755)  # ours anyway
     store.save(bundle(500))
 
     assert stat.S_IMODE(store.folder.stat().st_mode) == 0o750
@@ -344,7 +344,7 @@ def test_read_only_folder_is_an_error_in_words(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "mkdir", refuse)
-        with pytest.raises(StoreError, match=r"Read-only file system\. The former one stays\."):
+        with pytest.raises(StoreError, match=r"Read-only file system\. The previous one is kept\."):
             store.save(bundle(900, limits_version=8))
     assert loaded_kbit(store) == 500
 

@@ -102,7 +102,7 @@ def test_status_has_a_countdown(settings: Settings, clock: Clock) -> None:
         "next_change_at": "2026-11-21T06:00:15.000000Z",
     }
     lines, _, _ = describe(health, running=True, now=clock.wall())
-    assert "Timed limits   1 running, 0 to come; the next change is in 3 s, at 2026-11-21 06:00:15 UTC" in lines
+    assert "Temporary      1 running, 0 scheduled; the next change is in 3 s, at 2026-11-21 06:00:15 UTC" in lines
 
 
 def test_table_says_until_when_and_what_then() -> None:
@@ -111,12 +111,12 @@ def test_table_says_until_when_and_what_then() -> None:
     links = read_bundle(bundle_bytes(document), host_id=HOST_ID).links
     nbsp = "\N{NO-BREAK SPACE}"
     assert timed_lines(links, T0 + timedelta(seconds=12)) == [
-        f"Link 1: 200{nbsp}kbit/s now; 800{nbsp}kbit/s in 3 s; the timed limit ends at 2026-11-21 06:00:30 UTC "
+        f"Link 1: 200{nbsp}kbit/s now; 800{nbsp}kbit/s in 3 s; the temporary limit ends at 2026-11-21 06:00:30 UTC "
         f"(in 18 s), then 500{nbsp}kbit/s.",
-        "1 timed limit is still to come, the first at 2026-11-22 06:00:00 UTC (in 23 h 59 min).",
+        "1 temporary limit is scheduled, the first at 2026-11-22 06:00:00 UTC (in 23 h 59 min).",
     ]
     assert timed_lines(links, T0 + timedelta(days=1)) == [
-        f"Link 1: blocked / 100{nbsp}kbit/s now; the timed limit ends at 2026-11-22 07:00:00 UTC (in 1 h), then "
+        f"Link 1: blocked / 100{nbsp}kbit/s now; the temporary limit ends at 2026-11-22 07:00:00 UTC (in 1 h), then "
         f"500{nbsp}kbit/s."
     ]
     assert timed_lines(links, T0 + timedelta(days=2)) == []

@@ -88,7 +88,7 @@ def test_killed_agent_uploads_what_it_had_and_loses_no_byte(settings: Settings) 
 
 
 def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(settings: Settings) -> None:
-    world, client = started(settings, UsageRefusedError("The service refused it (400): times"))
+    world, client = started(settings, UsageRefusedError("The service rejected the request (400): times"))
     world.run_for(200)
     assert world.codes == ["usage_refused"]
     assert world.receipts[-1]["problems"][0]["code"] == "usage_refused"
@@ -96,7 +96,7 @@ def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(se
     world.run_for(3600)
     assert world.codes == []
     stored = sqlite3.connect(settings.state_dir / FILE_NAME).execute("SELECT reason FROM refused").fetchall()
-    assert stored == [("The service refused it (400): times",)]
+    assert stored == [("The service rejected the request (400): times",)]
 
 
 def test_service_that_is_away_is_tried_ever_more_rarely_and_then_gets_everything(settings: Settings) -> None:

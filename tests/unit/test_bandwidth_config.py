@@ -61,7 +61,7 @@ def test_nothing_is_not_0(written: object) -> None:
     with pytest.raises(RuleError) as refused:
         parse_bandwidth(written)
     assert refused.value.code == "bandwidth_required"
-    assert refused.value.message == "A bandwidth is missing. Write a whole number of kbit/s, for example 500."
+    assert refused.value.message == "A bandwidth is missing. Enter a whole number of kbit/s, for example 500."
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_long_input_is_not_thrown_back() -> None:
     with pytest.raises(RuleError) as refused:
         parse_bandwidth("x" * 5000)
     assert refused.value.message == (
-        '"' + "x" * 37 + '..." is not a whole number of kbit/s. Write a whole number of kbit/s, for example 500.'
+        '"' + "x" * 37 + '..." is not a whole number of kbit/s. Enter a whole number of kbit/s, for example 500.'
     )
 
 
@@ -149,8 +149,8 @@ def test_the_sentence_has_the_value_the_limit_and_the_remedy() -> None:
     with pytest.raises(RuleError) as refused:
         check_bandwidth(120_000, 100_000)
     assert refused.value.message.replace(NB, " ") == (
-        "Bandwidth 120 000 kbit/s is above this attachment point's limit of 100 000 kbit/s. Choose at most 100 000, or "
-        "ask the administrators to raise it."
+        "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 100 000 kbit/s. Choose at most 100 "
+        "000, or ask the administrators to raise it."
     )
     with pytest.raises(RuleError) as refused:
         check_bandwidth(100_000_001)
@@ -220,7 +220,7 @@ def test_what_is_no_address_is_refused(text: object) -> None:
         parse_ip(text)
     assert refused.value.code == "address_invalid"
     assert refused.value.message.endswith(
-        "is not an IP address. Write one like 192.0.2.7 or 2001:db8::7, without a port."
+        "is not an IP address. Enter one like 192.0.2.7 or 2001:db8::7, without a port."
     )
     assert len(refused.value.message) < 200
     assert code_of(lambda: check_underlay_address(text)) == "address_invalid"

@@ -39,7 +39,7 @@ def one(operation: Operation, old: tuple[int, int], maximum: int, target: Line |
 
 def test_what_stays_the_same_is_left_out_and_says_so() -> None:
     line = one(Operation("cap", 500), (300, 500), 1000)
-    assert (line.skipped, line.new, line.why_skipped) == (SAME, Limits(300, 500), "has that already")
+    assert (line.skipped, line.new, line.why_skipped) == (SAME, Limits(300, 500), "already has this limit")
 
 
 def test_nobody_gets_more_than_the_maximum() -> None:

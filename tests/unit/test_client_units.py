@@ -63,7 +63,7 @@ def test_times_are_those_of_the_zone(text: str, moment: str) -> None:
         ("2026-03-29 02:30", "does not exist"),
         (
             "2026-10-25 02:30",
-            "comes twice, as clocks are put back then. Write 2026-10-25T02:30+02:00 or 2026-10-25T02:30+01:00",
+            "occurs twice: clocks are set back. Write 2026-10-25T02:30+02:00 or 2026-10-25T02:30+01:00",
         ),
         ("25:00", "is not a time"),
         ("tomorrow", "is not a time"),

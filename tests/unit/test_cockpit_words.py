@@ -33,7 +33,7 @@ def test_what_is_not_known_here_is_shown_in_the_agents_words() -> None:
 
 def test_many_reports_of_a_kind_are_one_line() -> None:
     found = reported([{"code": "foreign_root"}, {"code": "foreign_filter"}, {"code": "no_route"}])
-    assert in_short(found) == ["something foreign is in the way (2 reports)", "cannot limit single links"]
+    assert in_short(found) == ["foreign traffic control is in the way (2 reports)", "single links cannot be limited"]
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,5 @@ def test_as_0_is_nobodys(text: str) -> None:
         parse_isd_as(text) if "-" in text else parse_as_id(text)
     assert refused.value.code == "as_id_zero"
     assert refused.value.message == (
-        "AS id 0:0:0 means any AS in SCION, so no AS has it. Write three groups of 1 to 4 hexadecimal digits, like "
-        '"ffaa:1:b6".'
+        'AS id 0:0:0 is reserved: it means any AS. Write three groups of 1 to 4 hexadecimal digits, like "ffaa:1:b6".'
     )

@@ -50,7 +50,7 @@ def test_once_enforces_a_file_and_says_it_in_the_state_file(host: Host) -> None:
 
 def test_once_takes_what_was_handed_over_only_if_it_is_signed_by_a_key_of_the_host(host: Host) -> None:
     assert host.limiter("once") == NOT_DONE
-    assert "There is no configuration to enforce: the agent has handed none over" in host.err
+    assert "No configuration to enforce: the agent has not handed one over" in host.err
     host.configure(f'url = "https://service.example"\nhost_id = "4f1c0d2e"\nhost_secret = "x"\n{PINNED}')
     host.hand_over()
     assert host.limiter("once") == OK, host.err
@@ -71,7 +71,7 @@ def test_once_keeps_the_document_and_its_keys_as_the_daemon_does(host: Host) -> 
     assert kept[1].exists()
     host.hand_over(version="1.17")  # older than what it keeps
     assert host.limiter("once") == NOT_DONE
-    assert "nothing older is taken" in host.err
+    assert "nothing older is accepted" in host.err
 
 
 def test_show_without_a_limiter_reads_what_the_kernel_has_counted_since(host: Host) -> None:
@@ -134,12 +134,12 @@ def test_reset_takes_everything_off_and_leaves_the_reason_for_the_agent(host: Ho
     assert host.limiter("show") == NOT_DONE
     assert host.out == "All limits are removed, 0 s ago: moved away\n"
     assert host.limiter("reset") == OK
-    assert host.out == "There was nothing of ours in the kernel.\n"
+    assert host.out == "No objects of the limiter in the kernel.\n"
 
 
 def test_show_says_how_old_the_state_is(host: Host) -> None:
     assert host.limiter("show") == NOT_DONE
-    assert "The limiter has written nothing since the boot" in host.err
+    assert "The limiter has not written a state since boot" in host.err
     host.limiter("once", "--link-info", host.link_info())
     assert host.limiter("show", "-v") == NOT_DONE
     assert "The limiter is not running; the limits that it set stay in the kernel." in host.out
@@ -192,4 +192,4 @@ def test_help_tells_a_stranger_what_the_program_is_and_where_to_begin(host: Host
     for code in range(6):
         assert f"  {code}  " in host.out
     assert host.limiter("reset", "--help") == OK
-    assert "Remove all limits from the kernel; what is stored stays." in host.out
+    assert "Remove all limits from the kernel; stored documents are kept." in host.out

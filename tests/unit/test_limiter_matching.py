@@ -91,7 +91,7 @@ def test_links_that_only_an_absent_local_address_tells_apart_keep_it_with_a_prob
     assert found.wanted.links[7].keys == (Key(REMOTE, 50_000, ABSENT),)
     assert sorted(found.errors) == [7, 9]
     assert sorted(found.wanted.links) == [7, 8, 9]
-    assert "198.51.100.99 is none of this host; add the address, or correct the bind IP" in found.errors[7]
+    assert "198.51.100.99 is not an address of this host; add the address, or correct the bind IP" in found.errors[7]
 
 
 def test_own_address_is_an_error_of_that_link_alone() -> None:
@@ -145,7 +145,7 @@ def test_of_links_with_the_same_packets_the_strictest_limit_of_each_direction_ho
     assert codes(found) == [("ambiguous_match", "link 8")]
     assert sorted(found.errors) == [7, 8]
     assert found.errors[8] == (
-        "Links 7 and 8 both match exactly the packets of 192.0.2.11, UDP port 50000; the stricter limit of "
+        "Links 7 and 8 match the same packets of 192.0.2.11, UDP port 50000; the stricter limit of "
         "300\u00a0kbit/s to the user AS and 400\u00a0kbit/s from it (link 7) is enforced for both. Give one of them "
         "another port."
     )

@@ -92,7 +92,7 @@ def test_what_was_put_right_is_named_and_what_was_not_is_not() -> None:
 
 
 def fight(pacing: Pacing, start: float, end: float, change: Change = CLASS) -> list[float]:
-    """Somebody changes it again as soon as it was put right; when the repairs are."""
+    """Somebody changes it again as soon as it was repaired; when the repairs are."""
     now, repairs = start, []
     while True:
         pacing.hear(of(change), now)

@@ -44,7 +44,7 @@ def test_a_time_is_read_in_the_persons_zone(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "sentence"),
     [
-        ("", "time_required", "A time is missing. Write one like 2026-11-22 18:30."),
+        ("", "time_required", "A time is missing. Enter one like 2026-11-22 18:30."),
         ("tomorrow", "time_invalid", '"tomorrow" is not a date and time.'),
         ("2026-02-30 10:00", "time_invalid", "is not a date and time"),
         ("2026-11-22 24:30", "time_invalid", "is not a date and time"),
@@ -57,12 +57,12 @@ def test_a_time_is_read_in_the_persons_zone(text: str, expected: str) -> None:
         (
             "2026-10-25 02:30",
             "time_ambiguous",
-            "Write 2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00 (the second, 01:30 UTC).",
+            "Enter 2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00 (the second, 01:30 UTC).",
         ),
         (
             "2026-03-29 02:30",
             "time_nonexistent",
-            "does not exist in Europe/Zurich, because the clocks are put forward over it. Write 2026-03-29 01:30 or "
+            "does not exist in Europe/Zurich, because clocks are set forward. Enter 2026-03-29 01:30 or "
             "2026-03-29 03:30.",
         ),
     ],

@@ -100,4 +100,4 @@ def test_a_refusal_names_the_migration_the_operation_and_the_remedy() -> None:
 def test_the_migrations_of_this_version_pass() -> None:
     said = StringIO()
     call_command("check_migrations", stdout=said)
-    assert said.getvalue().endswith("migrations can be applied while the version before runs.\n")
+    assert said.getvalue().endswith("migrations can be applied while the previous version is running.\n")

@@ -134,7 +134,7 @@ def test_a_page_that_does_not_exist_shows_nothing_of_the_settings(port: int) -> 
     finally:
         connection.close()
     assert response.status == 404
-    assert "There is no such page" in shown
+    assert "Page not found" in shown
     assert "urlpatterns" not in shown.lower()
     assert "DJANGO_SETTINGS_MODULE" not in shown
 

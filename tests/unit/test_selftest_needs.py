@@ -85,5 +85,5 @@ def test_an_inner_half_that_is_ended_in_the_middle_of_its_report_broke(monkeypat
     monkeypatch.setattr(command, "start", lambda: started)
     monkeypatch.setattr(command, "of_this_process", list)
 
-    with pytest.raises(command.SelfTestError, match=r"ended at the step '100 Mbit/s'"):
+    with pytest.raises(command.SelfTestError, match=r"aborted at the step '100 Mbit/s'"):
         command.selftest(as_json=False, progress=io.StringIO())

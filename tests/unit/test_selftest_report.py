@@ -32,13 +32,13 @@ PASSED = Report((HTB,), (judge(MEASURED), CONTROL), kernel="Linux 6", seconds=21
             1,
             "FAIL: 500, IPv4, full frames, to the user AS: +20.00%: more than the limit.",
         ),
-        (replace(PASSED, judged=(judge(MEASURED), MISSED)), Result.FAIL, 1, "no figure here can be trusted"),
+        (replace(PASSED, judged=(judge(MEASURED), MISSED)), Result.FAIL, 1, "no result here is reliable"),
         (replace(PASSED, faults=("The kernel refused it.",)), Result.FAIL, 1, "- The kernel refused it."),
         (
             replace(PASSED, judged=(judge(replace(MEASURED, offered_kbit=400)),)),
             Result.INCONCLUSIVE,
             1,
-            "Try again when this machine has less to do",
+            "Try again when this machine is less busy",
         ),
         (
             replace(PASSED, stopped=("100 Mbit/s was not measured.",)),

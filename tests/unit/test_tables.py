@@ -62,11 +62,11 @@ def test_a_plan_has_a_row_for_each_link_a_line_for_each_device_and_what_is_not_t
         "   3  17-ffaa:1:b6  192.0.2.3:50000      80 kbit/s / 20 kbit/s  80 kbit/s / 20 kbit/s  unchanged\n"
         "   4  -             -                    9 kbit/s               none                   remove the limit\n"
         "   5  -             -                    8 kbit/s / 9 kbit/s    8 kbit/s / 9 kbit/s    set again\n"
-        "A limit is that of each direction, or: to the user AS / from it.\n"
+        "Limits apply per direction, or: to the user AS / from it.\n"
         "\n"
         "slbw0: add 1 device\n"
         "eth0: add 1 hook\n"
-        "2 operations in the kernel (-v lists them); touches no foreign object."
+        "2 operations in the kernel (-v lists them); no foreign object is touched."
     )
 
 
@@ -75,19 +75,19 @@ def test_the_operations_are_listed_only_for_who_asks() -> None:
 
     assert "add clsact" not in planned(changes, {})
     assert planned(changes, {}, verbose=True).endswith(
-        "2 operations in the kernel; touches no foreign object.\n  eth0: add clsact\n  slbw0: add class 1"
+        "2 operations in the kernel; no foreign object is touched.\n  eth0: add clsact\n  slbw0: add class 1"
     )
 
 
 def test_a_plan_of_nothing_says_so_in_the_right_tense() -> None:
     of = links(_1=entry(500))
 
-    assert planned(changed(), of).endswith("Nothing would change in the kernel.")
+    assert planned(changed(), of).endswith("The kernel is up to date.")
     done = planned(changed(), of, is_done=True)
     assert "LIMIT BEFORE" in done
-    assert done.endswith("Nothing had to change in the kernel.")
+    assert done.endswith("The kernel was up to date.")
     nothing = planned(changed(), {})
-    assert nothing.startswith("There are no limited links, neither in the configuration nor in the kernel.")
+    assert nothing.startswith("No limited links in the configuration or in the kernel.")
 
 
 def test_thousands_of_unchanged_links_are_counted_beside_those_that_change() -> None:
@@ -96,7 +96,7 @@ def test_thousands_of_unchanged_links_are_counted_beside_those_that_change() -> 
 
     shown = planned(changes, of)
     assert shown.count("17-ffaa:1:b6") == 1
-    assert "99 more links stay as they are (-v lists them)." in shown
+    assert "99 more links unchanged (-v lists them)." in shown
     assert planned(changes, of, verbose=True).count("17-ffaa:1:b6") == 100
 
 
@@ -107,17 +107,17 @@ def test_a_link_that_cannot_be_had_and_one_that_is_observed_say_so() -> None:
 
     assert "none       500 kbit/s  cannot be enforced (see below)" in shown
     assert "none       blocked     observe" in shown
-    assert "Observe only: everything is measured, nothing is refused." not in shown
+    assert "Observe only: all links are measured, none is limited." not in shown
     everything = planned(changed((LinkChange(1, None, Limits.both(500)),), (), ("op",), {}), of, is_observe_only=True)
     assert "500 kbit/s  observe" in everything
     again = planned(changed((LinkChange(1, Limits.both(5), Limits.both(5)),), (), ("op",)), of, is_observe_only=True)
     assert again.splitlines()[1].endswith("5 kbit/s   5 kbit/s  observe")
-    assert "Observe only: everything is measured, nothing is refused." in everything
+    assert "Observe only: all links are measured, none is limited." in everything
 
 
 def test_the_limit_of_all_other_traffic_has_a_row_of_its_own() -> None:
     shown = planned(changed((LinkChange(0, None, Limits.both(5000)),), (), ("op",), {}), {})
-    assert "0  traffic of no link  any             none       5 000 kbit/s  limit" in shown
+    assert "0  other traffic  any             none       5 000 kbit/s  limit" in shown
 
 
 def test_a_plan_for_programs_has_both_directions_in_kbit() -> None:
@@ -207,11 +207,11 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
     )
 
     assert plain(state_lines(found, {}, verbose=False)).splitlines() == [
-        "There are no limited links.",
-        "All links together: 10 000 kbit/s wanted; in force: 10 000 kbit/s to the users, none from them.",
-        "Traffic of no link, to them: 1 000 kbit/s, 5 000 B passed, 3 packets dropped",
-        "Traffic of no link, from them: nothing in the kernel",
-        "Observe only: everything is measured, nothing is refused.",
+        "No limited links.",
+        "All links together: 10 Mbit/s requested; enforced: 10 Mbit/s to the users, none from them.",
+        "Traffic that belongs to no link, to them: 1 000 kbit/s, 5 000 B passed, 3 packets dropped",
+        "Traffic that belongs to no link, from them: nothing in the kernel",
+        "Observe only: all links are measured, none is limited.",
         "The next temporary limit begins, steps or ends at 2026-11-22 12:00:00 UTC.",
         "Packets are looked at on eth0, tun0.",
     ]
@@ -220,19 +220,19 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
 @pytest.mark.parametrize(
     ("age_s", "is_running", "line", "is_fresh"),
     [
-        (3, True, "Counted 3 s ago; the limits were read back from the kernel 6 s ago.", True),
-        (60, True, "Counted 1 min ago; the limits were read back from the kernel 1 min 3 s ago.", True),
+        (3, True, "Counters read 3 s ago; limits read back from the kernel 6 s ago.", True),
+        (60, True, "Counters read 1 min ago; limits read back from the kernel 1 min 3 s ago.", True),
         (
             61,
             True,
-            "OLD: Counted 1 min 1 s ago; the limits were read back from the kernel 1 min 4 s ago. "
-            "The limiter runs and has written nothing since.",
+            "STALE: Counters read 1 min 1 s ago; limits read back from the kernel 1 min 4 s ago. "
+            "The limiter is running but has not updated the state since.",
             False,
         ),
         (
             5,
             False,
-            "Counted 5 s ago; the limits were read back from the kernel 8 s ago. "
+            "Counters read 5 s ago; limits read back from the kernel 8 s ago. "
             "The limiter is not running; the limits that it set stay in the kernel.",
             False,
         ),

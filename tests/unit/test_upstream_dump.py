@@ -237,14 +237,14 @@ def test_the_table_adds_up_and_what_has_no_place_here_is_left_out() -> None:
     report.counts["link"].made, report.counts["link"].same = 2, 1
     report.problems.append(Problem("link", 7, "a - b", "It is too long. Shorten it."))
     lines = list(report.lines())
-    assert lines[0].split() == ["in", "the", "file", "made", "changed", "same", "left", "out"]
+    assert lines[0].split() == ["in", "the", "file", "made", "changed", "same", "skipped"]
     assert [line.split() for line in lines if line.startswith(("Links", "TRCs", "auth"))] == [
         ["Links", "5", "2", "0", "1", "2"],
         ["auth.group", "1", "1"],
         ["TRCs", "2", "2"],
     ]
     assert lines[-4:] == [
-        "Breaks a rule (1):",
+        "Invalid (1):",
         "  link 7 (a - b): It is too long. Shorten it.",
         "",
         "2 made, 0 changed.",
@@ -253,7 +253,7 @@ def test_the_table_adds_up_and_what_has_no_place_here_is_left_out() -> None:
 
 def test_a_report_says_first_that_nothing_was_stored() -> None:
     assert next(Report({}, skip_invalid=False, dry_run=True).lines()) == (
-        "Dry run: nothing was changed. What would happen:"
+        "Dry run: nothing was changed. Result of a real run:"
     )
     refused = Report({}, skip_invalid=False, dry_run=False, problems=[Problem("isd", 1, "", "")])
-    assert next(refused.lines()) == "Nothing was imported. What --skip-invalid would do:"
+    assert next(refused.lines()) == "Nothing was imported. Result with --skip-invalid:"

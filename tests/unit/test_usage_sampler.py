@@ -175,7 +175,7 @@ def test_disk_without_room_loses_resolution_and_no_byte(counting: Counting, monk
     counting.take(0, size=1000)
     with monkeypatch.context() as patched:
         patched.setattr(spool_module, "_lacking", lambda _folder: 1)
-        with pytest.raises(StoreError, match="Make room there"):
+        with pytest.raises(StoreError, match="Free disk space"):
             counting.take(10, size=2000, closed=(closed(9, "to_user", 99, 50, 8),))
     counting.take(20, size=3000, closed=(closed(9, "to_user", 99, 50, 8),))
     counting.finish()

@@ -209,7 +209,7 @@ def _markers(world: World, tokens: dict[User, str], random: str, revoked: str) -
                 hosts = frozenset([host.pk, end.link_as_b.interface_a.host_id])
                 yield Marker("address", str(end.public_ip), people, hosts)
     for user in User.objects.all():
-        yield Marker("e-mail address", user.email, frozenset([user.pk]))
+        yield Marker("email address", user.email, frozenset([user.pk]))
         yield Marker("password hash", user.password.rsplit("$", 1)[-1])
     for user, key in tokens.items():
         yield Marker("API token", key, frozenset([user.pk]))
@@ -256,7 +256,7 @@ class Rule:
 
 
 class Form(Rule):
-    """A page for everybody, whose forms are protected all the same."""
+    """A page for everybody, whose forms are protected anyway."""
 
     def refusal(self, caller: Caller, method: str, world: World, host: Host | None) -> set[int] | None:
         if not caller.has_csrf_token and method not in SAFE:

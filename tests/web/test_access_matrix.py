@@ -1,5 +1,5 @@
 """Every address x every kind of caller x every method: the status is what the rule says, a refusal changes nothing, and
-no body holds a secret, an e-mail address or an address of somebody else.
+no body holds a secret, an email address or an address of somebody else.
 
 An address that is not in `RULES` fails: whoever adds one says here who may use it.
 """
@@ -395,7 +395,7 @@ def leaks(caller: Caller, rule: Rule, host: Host | None, world: World, body: str
         match marker.kind:
             case "secret":
                 return "secret" in rule.shows and (mine or is_admin)
-            case "address" | "e-mail address":
+            case "address" | "email address":
                 return mine or is_admin
             case "API token":
                 return "token" in rule.shows and mine

@@ -118,10 +118,10 @@ def test_owners_who_share_an_address_are_told_to_administrators(
     ]
     (text,) = notices()
     assert text == (
-        "User ASes of several owners have one address, or that of a host of the testbed: "
+        "User ASes of different owners share an address with each other or with a host of the testbed: "
         '<a href="/admin/scionlab/link/?q=198.51.100.7">198.51.100.7</a> (owner@example.org, teammate@example.org), '
         '<a href="/admin/scionlab/link/?q=198.51.100.99">198.51.100.99</a> (stranger@example.org, '
-        "teammate@example.org). Behind one NAT that is usual; otherwise ask the owners whose address it is."
+        "teammate@example.org). This is normal behind a NAT; otherwise ask the owners."
     )
 
 

@@ -169,7 +169,7 @@ def test_a_further_host_waits_until_the_first_one_is_reached(door: Client, core:
         "AS": [
             (
                 "internal_ip_of_other",
-                "Core has the internal IP 127.0.0.1, where no other host reaches it. Give it an address in the AS's "
+                "Core has the internal IP 127.0.0.1, which other hosts cannot reach. Give it an address in the AS's "
                 "own network first.",
             )
         ]
@@ -340,7 +340,7 @@ def test_a_host_of_several_has_no_loopback_address(door: Client, core: Host, sec
     assert field_errors(response)["internal_ip"] == [
         (
             "address_refused",
-            "127.0.0.1 is a loopback address; no other host of the AS reaches this one there. Use an address of this "
+            "127.0.0.1 is a loopback address; other hosts of the AS cannot reach it. Use an address of this "
             "host in the AS's own network.",
         )
     ]

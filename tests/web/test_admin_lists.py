@@ -157,7 +157,7 @@ def test_the_list_of_links_tells_requested_maximum_enforced_and_stage(
     assert '<span class="slb-badge slb-good"' in text
     AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=300)
     text = door.get(page(Link, LIST)).content.decode()
-    assert '<td class="field-maximum">300\N{NO-BREAK SPACE}kbit/s <span class="slb-badge slb-wait"' in text
+    assert '<td class="field-maximum">300\N{NO-BREAK SPACE}kbit/s <span class="slb-badge slb-warn"' in text
     assert '<td class="field-requested">1\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s</td>' in text
 
 
@@ -169,7 +169,7 @@ def test_a_silent_agent_is_seen_in_the_lists(door: Client, receipt: HostReceipt,
     assert rows(door.get(page(Link, LIST), {"state": "no_report"})) == [link]
     assert rows(door.get(page(Host, LIST), {"seen": "silent"})) == [host_a]
     text = door.get(page(AttachmentPoint, LIST)).content.decode()
-    assert '<span class="slb-badge slb-bad" title="No report since ' in text
+    assert '<span class="slb-badge slb-warn" title="No report since ' in text
 
 
 def test_a_host_that_polls_while_its_agent_is_silent_counts_as_silent(

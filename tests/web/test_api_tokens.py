@@ -84,7 +84,7 @@ def test_what_is_no_token_is_401_and_costs_one_look(
     )
 
 
-def test_token_that_is_over_withdrawn_or_of_nobody_is_refused_in_the_same_words(
+def test_token_that_is_over_revoked_or_of_nobody_is_refused_in_the_same_words(
     browser: Client, owner: User, link: Link
 ) -> None:
     texts = {name: token_in(make(browser, name)) for name in ("over", "gone", "stays")}
@@ -128,7 +128,7 @@ def test_each_name_once_and_not_too_many(browser: Client, owner: User) -> None:
     assert 'You have a token named "laptop".' in page.beside("Name")
     ApiToken.objects.update(expires_at=timezone.now())
     assert token_in(make(browser)), "one that is over is in nobody's way"
-    assert "Name the token after" in Page(make(browser, "  ")).beside("Name")
+    assert "Enter a name, such as" in Page(make(browser, "  ")).beside("Name")
     for number in range(MAX_TOKENS - 1):
         api_token(owner, f"number {number}")
     page = Page(make(browser, "one more"))

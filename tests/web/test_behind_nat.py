@@ -84,7 +84,7 @@ def test_the_form_shows_what_was_asked_for_and_saves_it_again_without_a_change(
     browser.force_login(owner)
     page = Page(browser.get(f"/ases/{made.pk}/edit/"))
     assert page.value("Bind IP address") == ""
-    assert "Empty in a virtual machine: 10.0.2.15" in page.beside("Bind IP address")
+    assert "In a virtual machine leave it empty: an IPv4 link then uses 10.0.2.15" in page.beside("Bind IP address")
     counters = Counters()
     save(made, *stored(made))
     save(made, replace(stored(made)[0], bind_ip=VM_ADDRESS))
@@ -155,10 +155,7 @@ def test_the_other_as_is_named_to_whoever_may_see_it(
     owner: User, teammate: User, staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint
 ) -> None:
     in_vm(owner, spec(ap), label="Cellar")
-    named = (
-        "198.51.100.7 port 50000 is in use by 17-ffaa:1:1 (Cellar), and leads to one machine only. Choose another "
-        "port, or another address."
-    )
+    named = "198.51.100.7 port 50000 is in use by 17-ffaa:1:1 (Cellar). Choose another port, or another address."
     unnamed = named.replace("17-ffaa:1:1 (Cellar)", "another AS")
     for at in (ap, ap_b):
         readers = (owner, staff, teammate, None)
@@ -171,7 +168,8 @@ def test_two_links_of_one_virtual_machine_have_two_ports_on_it(owner: User, ap: 
     error = refusal(None, owner, *both)
     assert (error.code, error.field, error.index) == ("bind_twice", "bind_port", 1)
     assert error.message == (
-        "10.0.2.15 port 50000 is where two attachments of this AS would bind. Choose another bind port for one of them."
+        "10.0.2.15 port 50000 is the bind address of two attachments of this AS. Choose another bind port for one "
+        "of them."
     )
     assert check_attachments(both, user_as=None, installation_type="dedicated") == []
     made = in_vm(owner, both[0], replace(both[1], bind_port=50_001))

@@ -440,7 +440,7 @@ def test_switching_it_raises_limits_of_this_host_alone_and_is_kept(host: Host, s
     assert Host.objects.get(pk=sibling.pk).limits_version == 1
     rows = BandwidthChange.objects.filter(kind="host_limits_only").order_by("pk")
     assert [(row.text, row.actor, row.reason) for row in rows] == [
-        ("Limits only: another service coordinates its SCION files", staff, "SCIONLab has it"),
+        ("Limits only: another service manages the SCION files", staff, "SCIONLab has it"),
         ("No longer limits only", staff, "SCIONLab has it"),
     ]
 
@@ -522,8 +522,8 @@ def test_administrators_take_over_after_they_read_what_is_lost(door: Client, sta
     for path in OTHER_FILES:
         assert f"<code>/{path}</code>" in shown
     assert OTHER_URL in shown
-    assert "Undo the take over" not in shown
-    assert "Undo the take over" in change(door, user_host, "take_over")
+    assert "Undo takeover" not in shown
+    assert "Undo takeover" in change(door, user_host, "take_over")
     assert "another coordination service" not in page(door, "/admin/")
     assert "Take over</button>" in change(door, user_host, "undo")
     change(door, user_host, "take_over")
@@ -556,9 +556,9 @@ def test_every_page_that_shows_the_host_says_it(
             if state == "taken_over":
                 host_take_over(host_id=one.pk, actor=staff)
     words = {
-        "limits_only": "Limits only: another service coordinates its SCION files",
+        "limits_only": "Limits only: another service manages the SCION files",
         "other": "Refused: the host has SCION files of another coordination service",
-        "taken_over": "Taken over from another coordination service, and not fetched yet",
+        "taken_over": "Taken over from another coordination service, not fetched yet",
     }[state]
     for path in (
         "/admin/scionlab/host/",

@@ -50,9 +50,9 @@ def test_a_host_is_taken_over_on_its_page(admin_page: Page, user_as: UserAS) -> 
     expect(admin_page.get_by_text("/etc/scion/crypto/as/cp-as.key")).to_be_visible()
     picture(admin_page, "files-other")
     admin_page.get_by_role("button", name="Take over").click()
-    expect(admin_page.get_by_role("button", name="Undo the take over")).to_be_visible()
+    expect(admin_page.get_by_role("button", name="Undo takeover")).to_be_visible()
     picture(admin_page, "files-taken-over")
-    admin_page.get_by_role("button", name="Undo the take over").click()
+    admin_page.get_by_role("button", name="Undo takeover").click()
     expect(admin_page.get_by_role("button", name="Take over")).to_be_visible()
 
 
@@ -68,7 +68,7 @@ def test_the_page_of_an_as_and_the_cockpit_say_it(admin_page: Page, user_as: Use
     picture(admin_page, "cockpit-limits-only")
     judge(admin_page, "cockpit-limits-only")
     admin_page.goto(f"/admin/scionlab/host/{host.pk}/files/")
-    expect(admin_page.get_by_role("button", name="Switch limits only off")).to_be_visible()
+    expect(admin_page.get_by_role("button", name="Switch off limits only")).to_be_visible()
     picture(admin_page, "files-limits-only")
     admin_page.goto(f"/admin/scionlab/host/{host.pk}/agent/")
     picture(admin_page, "agent-limits-only", is_ours=False)

@@ -160,16 +160,16 @@ def test_the_pages_lead_from_the_choice_over_the_preview_to_the_record_and_back(
     url = reverse("cockpit_defaults_change", args=[change.pk])
     assert answer["Location"] == url
     page = Page(door.get(url))
-    for words in ("Preview: Defaults: set to 700", "1 link of 1 owner", "1 of them below what was asked for"):
+    for words in ("Preview: Defaults: set to 700", "1 link of 1 owner", "1 of them clamped"):
         assert words in page.text
     apply = reverse("cockpit_defaults_apply", args=[change.pk])
     assert "A reason is missing." in Page(door.post(apply, {"reason": " "})).text
     assert own_defaults() == [None, None]
     done = Page(door.post(apply, {"reason": "Full."}, follow=True))
-    assert "Done: 1 attachment point has another default." in done.text
+    assert "Done: 1 attachment point has a new default." in done.text
     back = Page(door.post(reverse("cockpit_defaults_put_back", args=[change.pk]), follow=True))
-    assert "Preview: Defaults: put back" in back.text
-    assert "Former changes" in Page(door.get(reverse("cockpit_defaults"))).text
+    assert "Preview: Defaults: undo" in back.text
+    assert "Previous changes" in Page(door.get(reverse("cockpit_defaults"))).text
     assert own_defaults() == [700, None]
 
 
@@ -178,7 +178,7 @@ def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[L
     change = BulkChange.objects.get()
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=321, actor=None)
     answer = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Full."}))
-    assert "Something changed meanwhile" in answer.text
+    assert "Changed since the preview" in answer.text
     assert "321" in answer.root.one("tr", class_="marked").text
     assert own_defaults() == [321, None]
 
@@ -186,10 +186,10 @@ def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[L
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"value": ""}, "Write a whole number of kbit/s"),
-        ({"kind": "scale", "value": "x"}, "is not a whole number of per cent"),
-        ({"kind": ""}, "Choose what to do."),
-        ({"scope": "ticked"}, "No attachment point is chosen."),
+        ({"value": ""}, "Enter a whole number of kbit/s"),
+        ({"kind": "scale", "value": "x"}, "is not a whole number of percent"),
+        ({"kind": ""}, "Choose an operation."),
+        ({"scope": "ticked"}, "No attachment point is selected."),
     ],
 )
 def test_what_cannot_be_meant_is_said_beside_its_field(

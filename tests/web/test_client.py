@@ -81,7 +81,7 @@ def logged_in(url: str, owner: User) -> str:
 
 def test_log_in_keeps_a_token_that_only_its_owner_reads_until_log_out(run: Run, url: str, owner: User) -> None:
     code, out, err = run("login", url, typed=f"owner@example.org\n{PASSWORD}\n")
-    assert (code, err) == (0, "E-mail address: ")
+    assert (code, err) == (0, "Email address: ")
     assert out.startswith(f"Logged in at {url} as owner@example.org.")
     file = credentials.path()
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
@@ -92,7 +92,7 @@ def test_log_in_keeps_a_token_that_only_its_owner_reads_until_log_out(run: Run, 
     file.chmod(0o644)
     assert run("links")[0] == 2
     file.chmod(0o600)
-    assert run("logout") == (0, "The token was withdrawn and forgotten.\n", "")
+    assert run("logout") == (0, "The token was revoked and deleted.\n", "")
     assert (ApiToken.objects.exists(), file.exists()) == (False, False)
 
 
@@ -103,7 +103,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert (code, out.splitlines()[0].split()) == (0, ["ID", "AS", "LABEL", "LINKS", "STATES"])
     assert out.splitlines()[1].split() == [str(link.interface_b.AS_id), name, "Owner's", "AS", "1", "1", "enforced"]
     assert run("links")[1].splitlines()[1].split() == [one, name, "17-ffaa:0:1107", *["1", "000"] * 3, "enforced"]
-    assert run("links", "--state", "failed")[1] == "There is no Link.\n"
+    assert run("links", "--state", "failed")[1] == "You have no Links.\n"
     shown = run("show", f"{name}@17-ffaa:0:1107")[1]
     assert "Requested   1 000 kbit/s\n" in shown
     assert "State       enforced since 20" in shown
@@ -117,10 +117,12 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
 
     code, out, err = run("set", one, "--to", "100", "--for", "2h")
     assert (code, err) == (0, "")
-    assert re.match(r"Timed limit \d+ \(constant, 1 step\) from .* until .*; then 500 kbit/s to the user AS, 200 ", out)
+    assert re.match(
+        r"Temporary limit \d+ \(constant, 1 step\) from .* until .*; then 500 kbit/s to the user AS, 200 ", out
+    )
     assert tuple(TimedLimit.objects.get().limits.steps[0].limits) == (100, 200)
     assert "Now         100 kbit/s to the user AS, 200 kbit/s from it: constant until" in run("show", one)[1]
-    assert "It counts when the timed limit ends, at " in run("set", one, "--from", "200k")[1]
+    assert "It takes effect when the temporary limit ends, " in run("set", one, "--from", "200k")[1]
     code, _, err = run("profile", one, "outage", "--for", "30s")
     assert (code, "overlap" in err or "until" in err) == (1, True)
     assert run("cancel", one)[1].startswith("Cancelled ")
@@ -130,7 +132,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert "(square, 4 steps)" in run("profile", one, *square)[1]
     assert run("timed", one)[1].splitlines()[1].split()[1:3] == ["square", "running"]
     assert run("cancel", one, "--all")[0] == 0
-    assert run("timed", one)[1] == "There is no timed limit.\n"
+    assert run("timed", one)[1] == "The Link has no temporary limits.\n"
     assert "cancelled" in run("timed", one, "--all")[1]
     stair = ("stair", "--start", "100", "--end", "300", "--steps", "3", "--step", "10s", "--at", "2h")
     assert run("profile", one, *stair)[0] == 2  # 2h is no time
@@ -138,10 +140,10 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
     assert "(stair, 3 steps)" in run("profile", one, *stair[:-1], begins_at)[1]
 
     past = run("history", one)[1]
-    assert past.splitlines()[0].split() == ["WHEN", "WHO", "WHAT", "WHY"]
+    assert past.splitlines()[0].split() == ["TIME", "BY", "CHANGE", "REASON"]
     assert "owner@example.org" in past
     assert len(past.splitlines()) == 9
-    assert run("usage", one)[1] == "Nothing is known of this time.\n"
+    assert run("usage", one)[1] == "No data for this period.\n"
     assert run("usage", one, "--csv", "--last", "30s")[1].startswith("begins_at (UTC),step (s),to_user bytes")
     assert run("watch", one, "--once")[1][8:].startswith(" waiting: 500 kbit/s to the user AS")
     assert run("set", one, "--inactive")[0] == 0
@@ -149,7 +151,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
 
 
 def test_rename_gives_an_as_another_label(run: Run, logged_in: str, user_as: UserAS) -> None:
-    assert run("rename", "17-ffaa:1:1", "Lab")[:2] == (0, '17-ffaa:1:1 is "Lab" now.\n')
+    assert run("rename", "17-ffaa:1:1", "Lab")[:2] == (0, '17-ffaa:1:1 is "Lab".\n')
     assert run("rename", "lab", "")[:2] == (0, "17-ffaa:1:1 is without a label now.\n")
     user_as.refresh_from_db()
     assert user_as.label == ""
@@ -170,10 +172,13 @@ def test_exit_codes_say_who_can_do_something(run: Run, logged_in: str, link: Lin
     one = str(link.pk)
     assert run("set", one, "120M")[::2] == (
         1,
-        "scionlab-bw: Bandwidth 120 000 kbit/s is above this attachment point's limit of 1 000 kbit/s. Choose at most "
-        "1 000, or ask the administrators to raise it.\n",
+        "scionlab-bw: Bandwidth 120 000 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose "
+        "at most 1 000, or ask the administrators to raise it.\n",
     )
-    assert run("show", "999999")[::2] == (1, "scionlab-bw: There is no such thing here, or it is not yours.\n")
+    assert run("show", "999999")[::2] == (
+        1,
+        "scionlab-bw: The object does not exist, or it belongs to another account.\n",
+    )
     for wrong in (
         ["set", one, "10 MB/s"],
         ["set", one],
@@ -199,7 +204,7 @@ def test_somebody_who_was_first_is_not_overruled(logged_in: str, url: str, link:
     service = Service(url, logged_in)
     seen = service.get(f"links/{link.pk}/")
     link_update(link_id=link.pk, bandwidth_kbit=700, actor=staff)
-    with pytest.raises(Refused, match="Somebody changed this"):
+    with pytest.raises(Refused, match="The object was changed"):
         service.patch(f"links/{link.pk}/", {"to_user_kbit": 500}, etag=seen.etag)
     assert Link.objects.get(pk=link.pk).bandwidth_kbit == 700
 
@@ -261,7 +266,7 @@ def test_what_got_no_answer_is_sent_again_and_done_once(run: Run, lossy: Lossy, 
     assert (code, err) == (0, "")
     assert lossy.requests == ["GET", "POST", "POST"]
     made = TimedLimit.objects.get()
-    assert f"Timed limit {made.pk} " in out
+    assert f"Temporary limit {made.pk} " in out
     assert ApiRequest.objects.count() == 1
 
 

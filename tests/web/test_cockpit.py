@@ -172,9 +172,9 @@ def test_an_agent_is_behind_that_has_not_taken_a_change_within_a_minute(
 ) -> None:
     attach(owner, spec(ap, public_port=50_010))
     assert state_of(ap).is_behind
-    assert "behind: has not taken the newest limits" not in troubles(ap)
+    assert "behind: the agent does not have the newest limits" not in troubles(ap)
     Link.objects.update(changed_at=timezone.now() - timedelta(seconds=61))
-    assert "behind: has not taken the newest limits" in troubles(ap)
+    assert "behind: the agent does not have the newest limits" in troubles(ap)
 
 
 def test_reported_problems_are_explained_with_their_remedy(
@@ -186,25 +186,25 @@ def test_reported_problems_are_explained_with_their_remedy(
             {"code": "repeatedly_changed", "subject": "eth1", "message": "3 times in a minute"},
         ]
     )
-    assert troubles(ap) == ["the kernel rejects the limits", "something foreign is in the way"]
+    assert troubles(ap) == ["the kernel rejects the limits", "foreign traffic control is in the way"]
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     for words in (
-        "A foreign root qdisc is where ours belongs",
-        "Decide who owns the interface",
+        "A foreign root qdisc is in the place of ours",
+        "Decide which program owns the interface",
         "eth1 has <b>cake</b>",
     ):
         assert words in page.text
     for show in ("foreign", "drift", "problems", "trouble"):
         assert "17-ffaa:0:1107" in get(door, OVERVIEW, show=show).text
     for show in ("silent", "behind", "over"):
-        assert "No attachment point fits" in get(door, OVERVIEW, show=show).text
+        assert "No attachment point matches" in get(door, OVERVIEW, show=show).text
 
 
 # --- pages ------------------------------------------------------------------------------------------------------
 
 
 def test_trouble_comes_first(door: Client, ap: AttachmentPoint, ap_b: AttachmentPoint, stranger: User) -> None:
-    """`ap_b` has a link and was never heard of; `ap` comes first by its name."""
+    """`ap_b` has a link and has never connected; `ap` comes first by its name."""
     for query, first in (
         ({}, "17-ffaa:0:1108"),
         ({"sort": "name"}, "17-ffaa:0:1107"),
@@ -218,17 +218,17 @@ def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
     door: Client, link: Link, receipt: HostReceipt, ap: AttachmentPoint
 ) -> None:
     url = reverse("cockpit_not_enforced")
-    assert "Everything that was asked for is enforced." in get(door, url).text
+    assert "All requested limits are enforced." in get(door, url).text
     LinkEnforcement.objects.update(state="error", problem="no_route: nothing leads to 198.51.100.7")
     text = get(door, url).text
     for words in (
         "1 link",
         "17-ffaa:1:1",
         "owner@example.org",
-        "Not enforced: no_route: nothing leads to 198.51.100.7",
+        "Failed: no_route: nothing leads to 198.51.100.7",
     ):
         assert words in text
-    assert "Everything" in get(door, url, why="no_report").text
+    assert "All requested limits are enforced." in get(door, url, why="no_report").text
     assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
 
 
@@ -265,7 +265,7 @@ def test_uplink_and_cost_are_entered_with_units(door: Client, ap: AttachmentPoin
 
 def test_the_sites_cost_needs_a_currency(door: Client) -> None:
     url = reverse("cockpit_cost")
-    assert "Write three capital letters" in Page(door.post(url, {"cost_per_gb": "1", "currency": "franc"})).text
+    assert "Enter three capital letters" in Page(door.post(url, {"cost_per_gb": "1", "currency": "franc"})).text
     assert door.post(url, {"cost_per_gb": "0.1", "currency": "EUR"}).status_code == 302
     policy = BandwidthPolicy.objects.get()
     assert (policy.cost_per_gb, policy.currency) == (Decimal("0.1"), "EUR")
@@ -347,8 +347,8 @@ def test_the_use_of_the_uplink_is_drawn_with_its_gaps(door: Client, ap: Attachme
     AttachmentPoint.objects.filter(pk=ap.pk).update(uplink_kbit=1550)
     page = get(door, reverse("cockpit_ap", args=[ap.pk]))
     to_user, from_user = page.root.all("figure")
-    assert "at most 1.50 Mbit/s, as a mean of 5 minutes" in to_user.text
-    assert "at most \N{EN DASH}" in from_user.text
+    assert "peak 1 500 kbit/s (5-minute means)" in to_user.text
+    assert "peak \N{EN DASH}" in from_user.text
     paths = {one.attrs["class"]: one.attrs["d"] for one in to_user.one("svg").all("path")}
     assert paths["at-limit"] == paths["used"] != ""  # 95 % of the uplink and more
     assert paths["gap"].count("M") == 2

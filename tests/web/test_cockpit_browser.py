@@ -43,7 +43,7 @@ def admin_page(browser: Browser, live_server: LiveServer, db: None) -> Iterator[
     page = context.new_page()
     page.set_default_timeout(30_000)
     page.goto("/login/?next=/cockpit/")
-    page.get_by_label("E-mail address").fill(admin.email)
+    page.get_by_label("Email address").fill(admin.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="Cockpit")).to_be_visible()
@@ -109,17 +109,17 @@ def troubled(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint, receipt: H
 def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: AttachmentPoint) -> None:
     page = admin_page
     for url, words in (
-        ("/cockpit/", "something foreign is in the way"),
-        (f"/cockpit/aps/{troubled.pk}/", "Who uses most now"),
+        ("/cockpit/", "foreign traffic control is in the way"),
+        (f"/cockpit/aps/{troubled.pk}/", "Top talkers"),
         ("/cockpit/not-enforced/", "no_route: nothing leads there"),
         ("/cockpit/traffic/", "0.10 CHF"),
         ("/cockpit/defaults/", "Follow the site"),
-        ("/cockpit/limits/?above=100", "Former changes"),
+        ("/cockpit/limits/?above=100", "Previous changes"),
     ):
         page.goto(url)
         expect(page.get_by_text(words).first).to_be_visible()
         judge(page, url)
-    page.get_by_label("Limit, or per cent").fill("500k")
+    page.get_by_label("Limit, or percent").fill("500k")
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("heading", name="Preview: Cap at 500")).to_be_visible()
     judge(page, "preview")
@@ -128,5 +128,5 @@ def test_every_page_is_accessible_and_fits_a_phone(admin_page: Page, troubled: A
     judge(page, "preview without a reason")
     page.get_by_label("Reason").fill("The line is full.")
     page.get_by_role("button", name="Change").click()
-    expect(page.get_by_role("button", name="Put back")).to_be_visible()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
     judge(page, "done")

@@ -98,7 +98,7 @@ def test_each_owner_gets_one_mail_with_all_that_changed(
         bulk_apply(bulk_id=change.pk, actor=staff, reason="The line is full.")
     mails = {mail.recipient: mail for mail in Mail.objects.all()}
     assert mails.keys() == {owner.email, teammate.email}
-    assert mails[owner.email].subject == "The administrators changed 2 limits of yours"
+    assert mails[owner.email].subject == "The administrators changed 2 of your limits"
     body = mails[owner.email].body
     assert "  The line is full." in body
     assert "17-ffaa:1:1 at 17-ffaa:0:1107: was 1 000 kbit/s, is now 500 kbit/s" in body
@@ -132,8 +132,8 @@ def test_no_mail_follows_for_each_link_when_it_is_enforced_until_its_owner_chang
     confirm_all(host_a)
     assert list(Mail.objects.filter(recipient=owner.email).values_list("kind", flat=True)) == ["changed"]
     text = Mail.objects.get(recipient=owner.email).body
-    assert "No mail follows for each of them" in text
-    assert "you get a mail" in text
+    assert "your page shows the state of each" in text
+    assert "We will email you" in text
     link_update(link_id=links[0].pk, bandwidth_kbit=400, actor=owner)
     confirm_all(host_a)
     assert Mail.objects.filter(recipient=owner.email, kind="enforced").count() == 1
@@ -211,10 +211,10 @@ def test_what_is_left_out_is_counted_with_its_reason(
         links[2].pk: TOO_HIGH,
         links[3].pk: TOO_HIGH,
     }
-    assert "2: would stay above the maximum there" in page_of(door, change).text
+    assert "2: would exceed the maximum" in page_of(door, change).text
     same = preview(links[2:3], staff, "set", 300)
     assert [line.skipped for line in lines_of(same)] == [SAME]
-    assert "There is nothing to change." in page_of(door, same).text
+    assert "Nothing to change." in page_of(door, same).text
 
 
 # --- somebody was quicker -------------------------------------------------------------------------------------
@@ -249,10 +249,10 @@ def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[L
     change = preview(links, staff, "cap", 500)
     link_update(link_id=links[0].pk, bandwidth_kbit=700, actor=owner)
     answer = Page(door.post(reverse("cockpit_bulk_apply", args=[change.pk]), {"reason": "Full."}))
-    assert "Something changed meanwhile" in answer.text
+    assert "Changed since the preview" in answer.text
     marked = answer.root.one("tr", class_="marked").text
     assert "700 kbit/s" in marked
-    assert "changed meanwhile" in marked
+    assert "changed since" in marked
     assert answer.value("Reason") == "Full."
     assert requested()[0] == Limits(700, 700)
 
@@ -311,7 +311,7 @@ def test_links_are_chosen_by_what_they_have_in_common(
 ) -> None:
     answer = choose(door, query.format(ap=ap.pk))
     if not expected:
-        assert "No link is chosen." in Page(answer).text
+        assert "No link is selected." in Page(answer).text
         return
     change = BulkChange.objects.get()
     assert answer["Location"] == reverse("cockpit_bulk", args=[change.pk])
@@ -329,11 +329,11 @@ def test_only_ticked_links_are_taken_and_only_among_those_that_the_filter_finds(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"value": ""}, "Write a whole number of kbit/s"),
-        ({"value": "10 MB/s"}, "counts bytes"),
-        ({"kind": "scale", "value": "1.5"}, "is not a whole number of per cent"),
+        ({"value": ""}, "Enter a whole number of kbit/s"),
+        ({"value": "10 MB/s"}, "is in bytes"),
+        ({"kind": "scale", "value": "1.5"}, "is not a whole number of percent"),
         ({"kind": "scale", "value": "20000"}, "is not between 0 and 10 000 %"),
-        ({"kind": "drop"}, "Choose what to do."),
+        ({"kind": "drop"}, "Choose an operation."),
     ],
 )
 def test_what_cannot_be_meant_is_refused_beside_its_field(
@@ -349,9 +349,9 @@ def test_the_preview_names_who_is_affected_and_wants_a_reason(
     page = page_of(door, preview(links, staff, "cap", 500))
     for words in (
         "Links with new limits 3",
-        "2, who get one mail each",
+        "2; each gets one email",
         "New configuration for 17-ffaa:0:1107",
-        "1: has",
+        "1: already has this limit",
     ):
         assert words in page.text
     assert "ffaa:0:1108" not in page.by_id("affected").text
@@ -363,8 +363,8 @@ def test_the_preview_names_who_is_affected_and_wants_a_reason(
     assert "Done: 3 links have new limits." in done.text
     assert "by staff@example.org: Full." in done.text
     back = Page(door.post(reverse("cockpit_bulk_put_back", args=[change.pk]), follow=True))
-    assert "Preview: Put back" in back.text
-    assert "Former changes" in Page(door.get(reverse("cockpit_limits"))).text
+    assert "Preview: Undo" in back.text
+    assert "Previous changes" in Page(door.get(reverse("cockpit_limits"))).text
 
 
 def test_many_links_are_previewed_in_pages_of_bounded_size_and_statements(

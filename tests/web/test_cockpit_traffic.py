@@ -140,7 +140,7 @@ def test_the_file_has_every_row_exactly(door: Client, october: None) -> None:
 def test_the_page_names_owners_and_percentiles_and_leads_to_other_months(door: Client, october: None) -> None:
     url = reverse("cockpit_traffic")
     page = Page(door.get(url, {"month": "2026-10"}))
-    for words in ("1.38 EUR", "12.346 GB", "9.40 Mbit/s", "owner@example.org", "The top 3 of 3 user ASes"):
+    for words in ("1.38 EUR", "12.346 GB", "9 400 kbit/s", "owner@example.org", "The top 3 of 3 user ASes"):
         assert words in page.text
     assert [one.text for one in page.by_id("month").all("option") if "selected" in one.attrs] == ["2026-10"]
     assert (

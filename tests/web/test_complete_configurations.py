@@ -237,15 +237,15 @@ def test_administrators_start_and_stop_it_on_a_page(door: Client, staff: User, t
     url = "/admin/scionlab/host/complete/"
     assert url in door.get("/admin/scionlab/host/").content.decode()
     assert "30 hosts left" in door.get(url).content.decode()
-    assert "All are completed by 28 days after" in door.post(url, {"do": "start"}, follow=True).content.decode()
+    assert "All will be completed within 28 days from" in door.post(url, {"do": "start"}, follow=True).content.decode()
     assert run(timezone.now() + timedelta(hours=1)) == 2
     shown = door.post(url, {"do": "stop"}, follow=True).content.decode()
     assert "28 hosts left" in shown
     assert run(timezone.now() + timedelta(days=2)) == 0
     rows = BandwidthChange.objects.filter(kind="host_complete", subject="all hosts").order_by("pk")
     assert [(row.actor, row.text) for row in rows] == [
-        (staff, "All are completed within 28 days"),
-        (staff, "No further host is completed by itself"),
+        (staff, "All will be completed within 28 days"),
+        (staff, "Automatic completion is off"),
     ]
 
 
@@ -279,7 +279,7 @@ def test_packages_that_nobody_knows_are_refused(user_as: UserAS, staff: User) ->
     with pytest.raises(FieldRuleError) as refused:
         host_set_addresses(host_id=host.pk, actor=staff, **addresses(host), scion_packages="nix")
     assert (refused.value.code, refused.value.field) == ("scion_packages_unknown", "scion_packages")
-    assert refused.value.message == '"nix" are no packages of SCION. Choose one of: scionlab, upstream.'
+    assert refused.value.message == '"nix" is not a set of SCION packages. Choose one of: scionlab, upstream.'
 
 
 # --- MTUs ------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.web.html import Element, Page
 pytestmark = pytest.mark.django_db
 
 ORIGIN = {"Origin": "http://testserver"}
-EXPIRED = "Your session had expired, so nothing has been saved. Check what you typed and send it again."
+EXPIRED = "Your session had expired; nothing was saved. Check the form and submit it again."
 
 
 # --- a browser --------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_what_was_typed_comes_back_to_its_page_and_is_saved_by_another_click_onl
         expire()
         asked = browser.post(address, sent)
         assert asked.status_code == 403
-        assert "what you typed comes back" in Page(asked).text
+        assert "the form will be restored" in Page(asked).text
         assert log_in(browser, person, log_in_wrongly(browser, asked)).status_code == 302
         page = case.page
     else:
@@ -244,7 +244,7 @@ def test_what_another_site_sends_is_refused_and_shown_nowhere(link: Link, owner:
         answer = browser.post(url, {**sent, "csrfmiddlewaretoken": "x" * 64}, headers=headers)
         assert answer.status_code == 403
         assert "777" not in answer.content.decode()
-        assert "Your session has expired, or your browser sends no cookies" in Page(answer).text
+        assert "Your session has expired, or your browser does not send cookies" in Page(answer).text
     assert "typed" not in browser.session
 
 
@@ -271,7 +271,7 @@ def test_too_much_is_not_carried_and_the_page_says_so(link: Link, owner: User) -
     url, sent = typed_page(browser, link, "7" * MAX_TYPED_BYTES)
     expire()
     asked = browser.post(url, sent)
-    assert "Log in again and repeat it." in Page(asked).text
+    assert "Log in and try again." in Page(asked).text
     assert len(asked.content) < 10_000
     led = log_in(browser, owner, asked)
     assert led["Location"] == f"/ases/{UserAS.objects.get().pk}/links/{link.pk}/"

@@ -25,7 +25,7 @@ def test_a_typed_limit_survives_an_expired_session_and_is_saved_by_a_second_clic
     page.set_default_timeout(30_000)
 
     def log_in() -> None:
-        page.get_by_label("E-mail address").fill(owner.email)
+        page.get_by_label("Email address").fill(owner.email)
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
 
@@ -37,7 +37,7 @@ def test_a_typed_limit_survives_an_expired_session_and_is_saved_by_a_second_clic
     page.get_by_role("button", name="Save").last.click()
     expect(page.get_by_role("alert")).to_contain_text("Your session has expired, and nothing was saved.")
     log_in()
-    expect(page.get_by_text("Your session had expired, so nothing has been saved.")).to_be_visible()
+    expect(page.get_by_text("Your session had expired; nothing was saved.")).to_be_visible()
     expect(bandwidth).to_have_value("777")
     assert Link.objects.get().bandwidth_kbit == 1000
     page.get_by_role("button", name="Save").last.click()

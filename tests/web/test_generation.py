@@ -72,9 +72,7 @@ def test_operator_who_knows_better_may_skip_generations(host: Host) -> None:
     with pytest.raises(RuleError) as refused:
         generation_raise(to=5001)
     assert refused.value.code == "generation_unproven"
-    assert refused.value.message == (
-        "No host proved to have generation 5000. Raise to 2, or add --force if you know better."
-    )
+    assert refused.value.message == ("No host proved that it has generation 5000. Raise to 2, or add --force.")
     assert selectors.generation() == 1
     assert generation_raise(to=5001, force=True).new == 5001
     assert selectors.generation() == 5001
@@ -144,8 +142,8 @@ def test_command_says_what_it_did_and_what_nobody_proved(host: Host, host_b: Hos
     assert "The generation was 1 and is 4 now. 4 hosts fetch" in said
     assert "1 of them proved to have what this database does not know." in said
     assert (
-        f"Host {host_b.uid} reports generation 9000 and does not prove it: its agent may be too old to. If it is true: "
-        "--to 9001 --force."
+        f"Host {host_b.uid} reports generation 9000 without proof (its agent may be too old). If this is correct, "
+        "use --to 9001 --force."
     ) in said
 
 
@@ -160,7 +158,7 @@ def test_dry_run_changes_nothing(host: Host) -> None:
 def test_command_refuses_a_step_back() -> None:
     with pytest.raises(CommandError, match="Generation 1 is not above 1"):
         run("--to", "1")
-    with pytest.raises(CommandError, match="No host proved to have generation 8"):
+    with pytest.raises(CommandError, match="No host proved that it has generation 8"):
         run("--to", "9")
     assert "is 9 now" in run("--to", "9", "--force")
 

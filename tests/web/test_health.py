@@ -79,7 +79,7 @@ def test_without_redis_it_is_ready_and_says_what_waits(monkeypatch: pytest.Monke
             "CACHE_URL",
             "cache: ConnectionError; configurations are rendered for each poll, and API requests are not counted",
         ),
-        ("REDIS_URL", "redis: ConnectionError; saves are accepted, and carried out by the sweep once it is back"),
+        ("REDIS_URL", "redis: ConnectionError; saves are accepted; the sweep processes them once Redis is back"),
     ],
 )
 def test_health_names_which_of_the_two_redis_is_away(settings: Settings, url: str, line: str) -> None:

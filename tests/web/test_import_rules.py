@@ -46,10 +46,10 @@ def _second_of_user_as(dump: Dump) -> None:
 
 
 RULES: dict[str, tuple[Callable[[Dump], object], str]] = {
-    "e-mail address": (_set("user", 1, email="anna"), "user 1 (anna): This is no e-mail address."),
-    "e-mail address twice": (
+    "email address": (_set("user", 1, email="anna"), "user 1 (anna): This is no email address."),
+    "email address twice": (
         _set("user", 2, email="ANNA@example.org"),
-        "user 2 (ANNA@example.org): Its e-mail address is taken by user 1 (anna@example.org).",
+        "user 2 (ANNA@example.org): Its email address is taken by user 1 (anna@example.org).",
     ),
     "ISD": (_set("isd", 3, isd_id=70_000), "isd 3 (ISD 70000): ISD 70000 is outside 1 to 65535."),
     "label": (
@@ -174,9 +174,9 @@ def test_more_than_an_attachment_point_allows_is_told_once_for_each(settings: Se
     site_default_set(default_bandwidth_kbit=400, actor=None)
     report = run(small())
     assert [str(one).replace("\N{NO-BREAK SPACE}", " ") for one in report.problems] == [
-        "attachmentpoint 1 (17-ffaa:0:1107): Bandwidth 500 kbit/s is above this attachment point's limit of 400 "
+        "attachmentpoint 1 (17-ffaa:0:1107): Bandwidth 500 kbit/s is above this attachment point's maximum of 400 "
         "kbit/s. Choose at most 400, or ask the administrators to raise it. 2 new Links are left out.",
-        "attachmentpoint 2 (19-ffaa:0:1303): Bandwidth 500 kbit/s is above this attachment point's limit of 400 "
+        "attachmentpoint 2 (19-ffaa:0:1303): Bandwidth 500 kbit/s is above this attachment point's maximum of 400 "
         "kbit/s. Choose at most 400, or ask the administrators to raise it. 1 new Links are left out.",
     ]
     assert counted(run(small(), skip_invalid=True))["link"] == (4, 0, 0)
@@ -241,7 +241,7 @@ def test_the_command_reports_on_stdout_and_says_on_stderr_how_far_it_is(file: Pa
 
 def test_the_command_with_a_dry_run_stores_nothing(file: Path) -> None:
     out, _ = command(file, "--kbit", "500", "--dry-run")
-    assert out.startswith("Dry run: nothing was changed. What would happen:\n")
+    assert out.startswith("Dry run: nothing was changed. Result of a real run:\n")
     assert out.endswith("\n57 would be made, 0 would be changed.\n")
     assert not AS.objects.exists()
 

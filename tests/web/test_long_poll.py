@@ -186,7 +186,7 @@ def test_who_is_not_the_host_never_waits(server: WebServer, host: Host, host_b: 
 
 
 @pytest.mark.parametrize(("keep_former", "status"), [(False, 401), (True, 200)])
-def test_a_secret_that_was_withdrawn_while_its_poll_waits_gets_no_tarball(
+def test_a_secret_that_was_revoked_while_its_poll_waits_gets_no_tarball(
     server: WebServer, host: Host, staff: User, keep_former: bool, status: int
 ) -> None:
     waiting = server.wait(host)

@@ -86,7 +86,7 @@ def test_silent_attachment_point_is_one_mail_after_an_hour_and_one_when_it_is_ba
     (mail,) = look(T0 + timedelta(hours=30))
     assert (mail.recipient, mail.kind, mail.user) == (owner.email, "away", owner)
     assert mail.subject == "No report from 17-ffaa:0:1107 since 2026-11-21 06:00 UTC"
-    assert "No report since 2026-11-21 06:00:00 UTC. The limit at that time was 1" in mail.body
+    assert "No report since 2026-11-21 06:00:00 UTC. Last known limit: 1" in mail.body
     assert mail.body.count("/ases/") == 2, "one mail with all links"
     heard(host_a, T0 + timedelta(hours=30))
     (mail,) = look(T0 + timedelta(hours=30, minutes=1))
@@ -208,7 +208,7 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     failing(T0 + FAILED_AFTER)
     (mail,) = look(T0 + FAILED_AFTER)
     assert (mail.kind, mail.subject) == ("failed", "Your limit at 17-ffaa:0:1107 is not enforced")
-    assert "Not enforced: eth0 is gone." in mail.body
+    assert "Failed: eth0 is gone." in mail.body
     assert "since 2026-11-21 06:00 UTC" in mail.body
     failing(T0 + 2 * FAILED_AFTER)
     assert look(T0 + 2 * FAILED_AFTER) == []

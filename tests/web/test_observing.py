@@ -132,7 +132,7 @@ def test_what_is_saved_meanwhile_is_told_to_count_later(link: Link) -> None:
     observe(link)
     stored = with_relations(Link.objects.filter(pk=link.pk)).get()
     assert takes_effect(stored, now=timezone.now()) == (
-        "counts once the attachment point limits this link again (it is observed only)"
+        "takes effect when the attachment point limits this link again (it is observed)"
     )
 
 
@@ -183,7 +183,6 @@ def test_the_page_says_that_nothing_is_limited_and_what_would_have_been(
 ) -> None:
     client.force_login(owner)
     page = Page(client.get(reverse("link_detail", args=[observed.interface_b.AS_id, observed.pk])))
-    assert "Nothing is limited" in page.text
     assert "Observed: nothing is limited (since " in page.text
     assert "Would not have passed" in page.text
     assert "10 refused, 2 dropped from the queue" in page.text
@@ -205,7 +204,7 @@ def test_the_history_tells_it(client: Client, owner: User, observed: Link) -> No
     client.force_login(owner)
     page = Page(client.get(reverse("link_history", args=[observed.interface_b.AS_id, observed.pk])))
     assert "Observed only: nothing is limited" in page.text
-    assert "Timed limit Observed" not in page.text
+    assert "Temporary limit Observed" not in page.text
     newest = client.get(f"/api/v1/links/{observed.pk}/history/").json()["results"][0]
     assert (newest["kind"], newest["text"]) == ("link_observe", "Observed only: nothing is limited")
 
@@ -217,12 +216,13 @@ def test_the_cockpit_counts_it_and_says_whose_choice_it_is(
     page = reverse("cockpit_ap", args=[ap.pk])
     observe_ap(ap)
     say(host_a, "observed")
-    assert "set here: nothing is to be limited; not confirmed yet" in Page(door.get(page)).text
+    assert "set by an administrator: nothing is to be limited; not confirmed yet" in Page(door.get(page)).text
     HostReceipt.objects.update(observe_only=None)
-    assert "set here: nothing is to be limited; not in force there: agent too old" in Page(door.get(page)).text
+    shown = "set by an administrator: nothing is to be limited; not supported: agent too old"
+    assert shown in Page(door.get(page)).text
     HostReceipt.objects.update(observe_only=True)
     observe_ap(ap, False)
-    assert "chosen by the operator there: nothing is limited" in Page(door.get(page)).text
+    assert "set by the operator of the host: nothing is limited" in Page(door.get(page)).text
 
 
 # --- the limiter is silent --------------------------------------------------------------------------------------
@@ -238,9 +238,7 @@ def test_a_silent_limiter_is_no_report_since_it_was_read_last(host: Host, link: 
     status = status_of(link)
     assert (status.stage, status.since, status.read_at) == ("silent", read_at, read_at)
     assert (status.enforced, status.last_known) == (None, link.enforced)
-    assert (
-        f"No report since {read_at:%Y-%m-%d %H:%M:%S} UTC: the limiter there does not answer its agent" in status.text
-    )
+    assert f"No report since {read_at:%Y-%m-%d %H:%M:%S} UTC: the limiter does not answer its agent" in status.text
 
 
 def test_nobody_is_mailed_by_a_silent_limiter_and_everybody_when_it_answers(host: Host, link: Link) -> None:
@@ -258,5 +256,5 @@ def test_nobody_is_mailed_by_a_silent_limiter_and_everybody_when_it_answers(host
 def test_the_sentence_of_the_receipt_reaches_the_cockpit(door: Client, ap: AttachmentPoint, host: Host) -> None:
     store(host, {"1": link_entry(1000)}, now=timezone.now(), problems=SILENT)
     text = Page(door.get(reverse("cockpit_ap", args=[ap.pk]))).text
-    assert "The limiter does not answer its agent, so what is in force is not known." in text
+    assert "The limiter does not answer its agent, so the enforced limits are not known." in text
     assert json.dumps("since 07:29")[1:-1] in text

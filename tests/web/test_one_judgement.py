@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from scionlab.enforcement.status import link_status
+from scionlab.enforcement.words import WORDS
 from scionlab.metrics.page import exposition
 from scionlab.models import (
     AttachmentPoint,
@@ -28,7 +29,7 @@ from scionlab.models import (
 )
 from scionlab.selectors import with_relations
 from scionlab.services.notices import notices_find
-from scionlab_bw import commands, tables
+from scionlab_bw import commands
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -153,7 +154,7 @@ CASES: dict[str, Case] = {
     "failed by the agent's word": Case(
         "failed",
         "failed",
-        "Not enforced: no route",
+        "Failed: no route",
         all_of(OLD, reported(state="error", problem="no route")),
         None,
         "failed",
@@ -181,18 +182,18 @@ CASES: dict[str, Case] = {
         lambda _now: update(HostReceipt, content="foreign"),
         "foreign_content",
     ),
-    "older generation": Case("delivered", "delivered", "has not confirmed it yet", reported(generation=0)),
+    "older generation": Case("delivered", "delivered", "has not confirmed the new limit yet", reported(generation=0)),
     "no word of the Link": Case(
         "delivered",
         "delivered",
-        "has not confirmed it yet",
+        "has not confirmed the new limit yet",
         lambda _now: LinkEnforcement.objects.all().delete() and None,
     ),
-    "waiting": Case("waiting", "waiting", f"Waiting until {AP} fetches", lambda _now: update(Link, **UNFETCHED)),
+    "waiting": Case("waiting", "waiting", f"Waiting: {AP} has not fetched", lambda _now: update(Link, **UNFETCHED)),
     "no report": Case(
         "silent",
         "no_report",
-        f"UTC. The limit at that time was 1\N{NO-BREAK SPACE}000{KBIT}.",
+        f"UTC. Last known limit: 1\N{NO-BREAK SPACE}000{KBIT}.",
         heard(timedelta(hours=2)),
         None,
         "away",
@@ -201,7 +202,7 @@ CASES: dict[str, Case] = {
     "limits removed": Case(
         "failed",
         "failed",
-        f"Not enforced: the operator of {AP} removed the limits at",
+        f"Failed: the operator of {AP} removed the limits at",
         all_of(
             heard(timedelta(hours=2), problems=[{"code": "limits_removed", "subject": "agent", "message": "reset"}]),
             lambda _now: LinkEnforcement.objects.all().delete() and None,
@@ -219,7 +220,7 @@ CASES: dict[str, Case] = {
     "observed by the operator's choice": Case(
         "failed",
         "failed",
-        f"Not enforced: the operator of {AP} chose to observe only. Everything is measured, and nothing is limited.",
+        f"Failed: the operator of {AP} set it to observe only. The link is measured, not limited.",
         all_of(OLD, reported(state="observed"), lambda _now: update(HostReceipt, observe_only=True)),
         None,
         "failed",
@@ -227,7 +228,7 @@ CASES: dict[str, Case] = {
     "observed by the agent alone": Case(
         "failed",
         "failed",
-        f"Not enforced: the agent of {AP} observes this link only.",
+        f"Failed: the agent of {AP} observes this link only.",
         all_of(OLD, reported(state="observed")),
         None,
         "failed",
@@ -235,26 +236,26 @@ CASES: dict[str, Case] = {
     "to be observed, and the agent is too old": Case(
         "enforced",
         "enforced",
-        f"This link should be observed only: the agent of {AP} is too old to observe only.",
+        f"This link is set to observe only, but the agent of {AP} is too old for that.",
         to_observe(Link),
         "not_observed",
     ),
-    "to be observed, and enforced all the same": Case(
+    "to be observed, and enforced anyway": Case(
         "enforced",
         "enforced",
-        f"This link should be observed only: the agent of {AP} enforces all the same.",
+        f"This link is set to observe only, but the agent of {AP} enforces its limit.",
         all_of(to_observe(Link), lambda _now: update(HostReceipt, observe_only=False)),
         "not_observed",
     ),
     "to be observed, in error": Case(
         "failed",
         "failed",
-        "Not enforced: no class",
+        "Failed: no class",
         all_of(OLD, to_observe(Link), reported(state="error", problem="no class")),
         None,
         "failed",
     ),
-    "observed when it was last heard of": Case(
+    "observed at its last report": Case(
         "silent",
         "no_report",
         "UTC. At that time nothing was limited.",
@@ -265,7 +266,7 @@ CASES: dict[str, Case] = {
     "the limiter is silent": Case(
         "silent",
         "no_report",
-        "UTC: the limiter there does not answer its agent. The limit at that time was 1",
+        "UTC: the limiter does not answer its agent. Last known limit: 1",
         all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(hours=2))),
         None,
         "away",
@@ -273,30 +274,30 @@ CASES: dict[str, Case] = {
     "the limiter has been silent for a moment": Case(
         "silent",
         "no_report",
-        "UTC: the limiter there does not answer its agent.",
+        "UTC: the limiter does not answer its agent.",
         all_of(LIMITER_SILENT, lambda now: update(HostReceipt, observed_at=now - timedelta(minutes=2))),
     ),
     **{
         f"the limiter cannot work: {code}": Case(
-            "failed", "failed", f"Not enforced: {words}.", all_of(OLD, problem(code, "limiter")), None, "failed"
+            "failed", "failed", f"Failed: {words}.", all_of(OLD, problem(code, "limiter")), None, "failed"
         )
         for code, words in {
             "no_bpf_right": "the limiter lacks CAP_BPF or CAP_NET_ADMIN",
             "kernel_too_old": "the host's kernel is too old for the limiter",
-            "program_refused": "the kernel refused the limiter's program",
+            "program_refused": "the kernel rejected the program of the limiter",
         }.items()
     },
     "the limiter refuses the document": Case(
         "enforced",
         "enforced",
-        f"The limiter of {AP} refuses the newest configuration.",
+        f"The limiter of {AP} rejects the newest configuration.",
         problem("document_refused", "document"),
         "document_refused",
     ),
     "something in front at a device that is looked at": Case(
         "enforced",
         "enforced",
-        f"Something foreign stands in front at {AP}: what it takes is not limited.",
+        f"A foreign filter stands in front at {AP}: packets that it takes are not limited.",
         all_of(ON_IFBS, problem("hook_obstructed", "eth0")),
         "hook_obstructed",
     ),
@@ -316,7 +317,7 @@ CASES: dict[str, Case] = {
     "foreign filter on its device": Case(
         "enforced",
         "enforced",
-        f"A foreign filter stands in front at {AP}: what it catches is not limited.",
+        f"A foreign filter stands in front at {AP}: packets that it matches are not limited.",
         all_of(ON_ETH0, FILTER),
         "foreign_filter_in_front",
     ),
@@ -329,7 +330,7 @@ CASES: dict[str, Case] = {
     "a problem of the whole host": Case(
         "enforced",
         "enforced",
-        f"The agent of {AP} cannot make its kernel agree with all limits.",
+        f"The kernel of {AP} rejects some limits.",
         all_of(ON_ETH0, problem("verify_failed", "kernel")),
         "verify_failed",
     ),
@@ -369,7 +370,7 @@ CASES: dict[str, Case] = {
     "nobody there fetches limits": Case(
         "failed",
         "failed",
-        f"Not enforced: no agent of {AP} fetches limits.",
+        f"Failed: no agent at {AP} fetches limits.",
         all_of(
             without_agent(config_version_deployed=99),
             lambda now: update(Link, wanted_limits_version=99, changed_at=now - LONG_AGO),
@@ -396,6 +397,7 @@ def test_the_judgement_itself(case: Case, link: Link) -> None:
     remark = None if status.remark is None else status.remark.code
     assert (status.stage, status.state, remark) == (case.stage, case.state, case.remark)
     assert case.words in status.text
+    assert status.text.startswith(WORDS[case.state].word)
 
 
 def plain(text: str) -> str:
@@ -404,8 +406,8 @@ def plain(text: str) -> str:
 
 def states_on(page: Page) -> set[str]:
     """Of the badges in the page's cards, not of the chips that count and filter."""
-    found = [span.attrs.get("class", "").split() for span in page.root.all("span")]
-    return {classes[1].removeprefix("stage-") for classes in found if classes[:1] == ["stage"]}
+    badges = [span for span in page.root.all("span") if span.attrs.get("class", "").startswith("stage ")]
+    return {badge.one("use").attrs["href"].removeprefix("#stage-") for badge in badges}
 
 
 def test_owners_pages_say_it(case: Case, link: Link, client: Client, owner: User) -> None:
@@ -435,7 +437,7 @@ def test_the_client_of_the_command_line_says_it(case: Case, link: Link, client: 
     client.force_login(owner)
     document = client.get(f"/api/v1/links/{link.pk}/").json()
     shown = plain(commands._described(document))
-    assert f"State       {tables.STATES[case.state]} since" in shown
+    assert f"State       {case.state.replace('_', ' ')} since" in shown
     assert plain(judged(link).text) in shown
 
 
@@ -453,7 +455,9 @@ def test_metrics_count_it(case: Case, link: Link) -> None:
 def test_the_cockpit_says_it(case: Case, link: Link, ap: AttachmentPoint, client: Client, staff: User) -> None:
     client.force_login(staff)
     overview = client.get(reverse("cockpit")).content.decode()
-    assert f'class="stage stage-{case.state}"' in overview
+    word = WORDS[case.state]
+    assert f'class="stage tone-{word.tone}" title="{word.explanation}"' in overview
+    assert f">1 {word.word}</a>" in overview
     assert states_on(Page(client.get(reverse("cockpit_ap", args=[ap.pk])))) == {case.state}
     missing = Page(client.get(reverse("cockpit_not_enforced")))
     is_missing = case.state in {"failed", "no_report", "waiting", "delivered", "observed", "clamped"}

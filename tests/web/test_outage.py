@@ -49,7 +49,7 @@ def test_an_outage_is_told_with_the_seconds_to_wait(
     monkeypatch.setattr(selectors, "user_ases_of", raising(error))
     page = browser.get("/ases/")
     assert (page.status_code, page["Retry-After"] in {"2", "3", "4", "5", "6"}) == (503, True)
-    assert "stored as a whole or not at all" in page.content.decode()
+    assert "saved completely or not at all" in page.content.decode()
     assert page["Cache-Control"] == "no-store, private"
 
 

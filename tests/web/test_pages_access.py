@@ -261,17 +261,17 @@ def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(owner: User
     answer = Client().post("/login/", {"username": email, "password": password})
     page = Page(answer)
     assert page.root.one(id="login-error").text == (
-        "No account has this e-mail address and password. Check both; the password is case-sensitive."
+        "The email address or the password is wrong. The password is case-sensitive."
     )
-    assert page.value("E-mail address") == email
+    assert page.value("Email address") == email
     assert page.value("Password") == ""
     assert "_auth_user_id" not in answer.wsgi_request.session
 
 
 def test_an_empty_login_says_what_is_missing_beside_the_fields(db: None) -> None:
     page = Page(Client().post("/login/", {"username": "", "password": ""}))
-    assert page.beside("E-mail address") == "Write your e-mail address."
-    assert page.beside("Password") == "Write your password."
+    assert page.beside("Email address") == "Enter your email address."
+    assert page.beside("Password") == "Enter your password."
 
 
 def test_an_account_that_is_switched_off_cannot_log_in(owner: User) -> None:
@@ -310,7 +310,7 @@ def test_a_page_that_does_not_exist_is_explained_to_everybody(owner: User) -> No
     for browser in (browser_of(None), browser_of(owner)):
         answer = browser.get("/nothing/here/")
         assert answer.status_code == 404
-        assert "There is no such page" in Page(answer).text
+        assert "Page not found" in Page(answer).text
 
 
 def test_a_programming_error_shows_the_page_500_and_no_traceback(owner: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,5 +322,5 @@ def test_a_programming_error_shows_the_page_500_and_no_traceback(owner: User, mo
     browser.force_login(owner)
     answer = browser.get("/ases/")
     assert answer.status_code == 500
-    assert "Limits that are enforced stay enforced" in Page(answer).text
+    assert "Enforced limits stay enforced" in Page(answer).text
     assert b"secret detail" not in answer.content

@@ -224,8 +224,8 @@ def test_a_keyboard_is_enough_to_limit_a_link_for_good_and_for_a_time(
     link.refresh_from_db()
     assert link.requested == Limits(500, 500)
 
-    press(page, "For a time only…", "link")
-    expect(page.get_by_role("heading", name="A limit for a time")).to_be_visible()
+    press(page, "Set a temporary limit…", "link")
+    expect(page.get_by_role("heading", name="Temporary limit")).to_be_visible()
     write(page, "To your AS [kbit/s]", "56")
     expect(page.locator("#preview svg")).to_be_visible()
     press(page, "Start")
@@ -234,7 +234,7 @@ def test_a_keyboard_is_enough_to_limit_a_link_for_good_and_for_a_time(
     assert [tuple(step.limits) for step in made.limits.steps] == [(56, 56)]
     page.locator(f"#cancel-{made.pk}").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Cancelled: the link")).to_be_visible()
+    expect(page.get_by_text("Cancelled. The regular limits")).to_be_visible()
     made.refresh_from_db()
     assert made.cancelled_at is not None
 
@@ -277,7 +277,7 @@ def test_a_countdown_runs_and_a_hidden_page_asks_nothing(page: Page, user_as: Us
 
 def test_a_well_known_link_fills_the_numbers_in_at_once(page: Page, user_as: UserAS, link: Link) -> None:
     page.goto(f"/ases/{user_as.pk}/links/{link.pk}/")
-    page.get_by_text("Like a well-known link").click()
+    page.get_by_text("Use a preset").click()
     page.get_by_role("button", name="EDGE").click()
     assert page.get_by_label("Bandwidth of this link [kbit/s]").input_value() == "236"
     expect(page.get_by_label("Bandwidth from your AS [kbit/s]")).to_have_value("59")

@@ -41,7 +41,7 @@ def page(browser: Browser, live_server: LiveServer, owner: User) -> Iterator[Pag
     page = context.new_page()
     page.set_default_timeout(30_000)
     page.goto("/login/")
-    page.get_by_label("E-mail address").fill(owner.email)
+    page.get_by_label("Email address").fill(owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
@@ -179,6 +179,6 @@ def test_one_click_decides_about_a_page_that_somebody_made_old(page: Page, link:
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=200, actor=staff)
     page.get_by_role("button", name="Save", exact=True).last.click()
     expect(page.get_by_role("alert")).to_contain_text("staff@example.org saved other values")
-    page.get_by_role("alert").get_by_role("button", name="Save mine all the same").click()
+    page.get_by_role("alert").get_by_role("button", name="Overwrite with mine").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     assert Link.objects.get(pk=link.pk).bandwidth_kbit == 700

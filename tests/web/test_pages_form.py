@@ -78,7 +78,7 @@ def test_every_attachment_points_own_maximum_is_readable_without_javascript(
     options = Page(client.get(NEW)).field("Attachment point").all("option")
     assert [one.text for one in options] == [
         "17-ffaa:0:1107: at most 1 000 kbit/s, IPv4 or IPv6",
-        "19-ffaa:0:1303: at most 60 000 kbit/s, IPv4",
+        "19-ffaa:0:1303: at most 60 Mbit/s, IPv4",
     ]
     assert [one.attrs["data-maximum"] for one in options] == ["1000", "60000"]
 
@@ -105,7 +105,7 @@ def test_after_creating_the_page_says_what_happens_next(client: Client, ap: Atta
     assert (
         "17-ffaa:1:1 was created. 17-ffaa:0:1107 enforces 500 kbit/s when the attachment point next "
         "fetches its limits (no agent there has reported yet). "
-        "Download the configuration and install it on your host; SCION starts with it." in page.text
+        "Download the configuration and install it on your host to start SCION." in page.text
     )
 
 
@@ -129,7 +129,7 @@ def test_below_what_heartbeats_need_it_warns_and_saves(
 ) -> None:
     page = Page(client.post(NEW, form(row(ap, bandwidth_kbit=kbit)), follow=True))
     assert Link.objects.get().bandwidth_kbit == int(kbit)
-    assert ("Below 32 kbit/s SCION's heartbeats may not fit" in page.text) is warned
+    assert ("Below 32 kbit/s SCION heartbeats may not fit" in page.text) is warned
 
 
 def test_five_attachments_fit_and_a_sixth_is_refused_by_its_rule(client: Client, ap: AttachmentPoint) -> None:
@@ -144,18 +144,18 @@ def test_five_attachments_fit_and_a_sixth_is_refused_by_its_rule(client: Client,
 
 def test_without_any_attachment_the_rule_is_shown(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form()))
-    assert "An AS needs an attachment point, and this one has none. Add 1 to 5." in page.text
+    assert "An AS needs an attachment point. Add 1 to 5." in page.text
     assert not UserAS.objects.exists()
 
 
 # --- what a person gets wrong -------------------------------------------------------------------------------
 
-TOO_HIGH = "is above this attachment point's limit of 1 000 kbit/s. Choose at most 1 000, or ask"
+TOO_HIGH = "is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000, or ask"
 MISTAKES = {
-    "no bandwidth": (BANDWIDTH, "bandwidth_kbit", "", "A bandwidth is missing. Write a whole number of kbit/s"),
+    "no bandwidth": (BANDWIDTH, "bandwidth_kbit", "", "A bandwidth is missing. Enter a whole number of kbit/s"),
     "negative bandwidth": (BANDWIDTH, "bandwidth_kbit", "-1", "Bandwidth -1 kbit/s is below 0. Choose 0 to block"),
-    "fraction": (BANDWIDTH, "bandwidth_kbit", "1.5", '"1.5" is not a whole number of kbit/s. Write a whole number'),
-    "exponent": (BANDWIDTH, "bandwidth_kbit", "1e3", '"1e3" is not a whole number of kbit/s. Write a whole number'),
+    "fraction": (BANDWIDTH, "bandwidth_kbit", "1.5", '"1.5" is not a whole number of kbit/s. Enter a whole number'),
+    "exponent": (BANDWIDTH, "bandwidth_kbit", "1e3", '"1e3" is not a whole number of kbit/s. Enter a whole number'),
     "words": (BANDWIDTH, "bandwidth_kbit", "fast", '"fast" is not a whole number of kbit/s.'),
     "above the maximum": (BANDWIDTH, "bandwidth_kbit", "1001", f"Bandwidth 1 001 kbit/s {TOO_HIGH}"),
     "2^63": (BANDWIDTH, "bandwidth_kbit", str(2**63), f"Bandwidth 9 223 372 036 854 775 808 kbit/s {TOO_HIGH}"),
@@ -165,16 +165,16 @@ MISTAKES = {
     "multicast": ("Public IP address", "public_ip", "ff02::1", "ff02::1 is a multicast address"),
     "broadcast": ("Public IP address", "public_ip", "255.255.255.255", "is the broadcast address"),
     "the AP itself": ("Public IP address", "public_ip", "192.0.2.1", "is the attachment point's own address"),
-    "no address": ("Public IP address", "public_ip", "", "A public IP is missing. Write one like 192.0.2.7"),
-    "no IP": ("Public IP address", "public_ip", "$(reboot)", '"$(reboot)" is not an IP address. Write one like'),
+    "no address": ("Public IP address", "public_ip", "", "A public IP is missing. Enter one like 192.0.2.7"),
+    "no IP": ("Public IP address", "public_ip", "$(reboot)", '"$(reboot)" is not an IP address. Enter one like'),
     "address with port": ("Public IP address", "public_ip", "192.0.2.9:50000", "is not an IP address"),
     "port out of range": ("Public port (UDP)", "public_port", "80", "Port 80 is outside 1024 to 65535. Choose a port"),
     "port too high": ("Public port (UDP)", "public_port", "65536", "Port 65536 is outside 1024 to 65535."),
-    "no port": ("Public port (UDP)", "public_port", "", "A port is missing. Write a whole number from 1024 to 65535"),
-    "no number": ("Public port (UDP)", "public_port", "5e4", '"5e4" is not a port number. Write a whole number'),
+    "no port": ("Public port (UDP)", "public_port", "", "A port is missing. Enter a whole number from 1024 to 65535"),
+    "no number": ("Public port (UDP)", "public_port", "5e4", '"5e4" is not a port number. Enter a whole number'),
     "bind port": ("Bind port (UDP)", "bind_port", "1", "Port 1 is outside 1024 to 65535."),
     "bind address": ("Bind IP address", "bind_ip", "home", '"home" is not an IP address.'),
-    "no such AP": ("Attachment point", "attachment_point", "4711", "There is no attachment point 4711."),
+    "no such AP": ("Attachment point", "attachment_point", "4711", "Attachment point 4711 does not exist."),
     "no VPN there": ("Use VPN", "use_vpn", "on", "17-ffaa:0:1107 has no VPN. Give a public IP, or choose"),
 }
 
@@ -224,14 +224,14 @@ def test_all_mistakes_are_shown_at_once_each_in_its_attachment(
 
 def test_two_attachments_on_one_socket_are_refused_beside_the_second(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(row(ap, 0), row(ap, 1, public_port="50000"))))
-    assert "198.51.100.7 port 50000 is given for two attachments of this AS." in page.beside("Public port (UDP)", 2)
+    assert "198.51.100.7 port 50000 is used by two attachments of this AS." in page.beside("Public port (UDP)", 2)
     assert not UserAS.objects.exists()
 
 
 def test_a_socket_of_another_as_is_refused(client: Client, user_as: UserAS, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(row(ap))))
     says = page.beside("Public port (UDP)")
-    assert "198.51.100.7 port 50000 is in use by 17-ffaa:1:1 (Owner's AS), and leads to one machine only." in says
+    assert "198.51.100.7 port 50000 is in use by 17-ffaa:1:1 (Owner's AS)." in says
 
 
 def test_attachments_of_two_isds_are_refused(client: Client, ap: AttachmentPoint, ap_other: AttachmentPoint) -> None:
@@ -261,7 +261,7 @@ def test_the_quota_is_enforced_with_its_number_and_the_remedy(
     owner.save(update_fields=["as_quota"])
     before = everything()
     page = Page(client.post(NEW, form(row(ap, public_port="50009"), label="One too many")))
-    assert "owner@example.org has 1 AS, and the quota is 1." in page.text
+    assert "owner@example.org has 1 AS; the quota is 1." in page.text
     assert page.value("Label") == "One too many"
     assert everything() == before
 
@@ -270,8 +270,8 @@ def test_the_quota_is_enforced_with_its_number_and_the_remedy(
     ("name", "written", "sentence"),
     [
         ("label", "x" * 101, "A label of 101 characters is longer than the 100 allowed. Shorten it."),
-        ("installation_type", "cloud", '"cloud" is no installation type. Choose one of: vm, dedicated.'),
-        ("installation_type", "", '"" is no installation type. Choose one of: vm, dedicated.'),
+        ("installation_type", "cloud", '"cloud" is not an installation type. Choose one of: vm, dedicated.'),
+        ("installation_type", "", '"" is not an installation type. Choose one of: vm, dedicated.'),
     ],
 )
 def test_what_is_wrong_with_the_as_itself_is_said_with_the_services_words(
@@ -324,7 +324,7 @@ def test_the_page_that_a_row_was_added_to_can_be_sent_as_it_is(
 def test_a_sixth_row_is_not_offered(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(*[row(ap, number) for number in range(4)], button="add")))
     assert len(page.root.all("section", class_="card attachment")) == 5
-    assert "Five attachments are the most an AS can have." in page.text
+    assert "An AS can have at most five attachments." in page.text
     assert not page.root.all("button", name="add")
     again = Page(client.post(NEW, page.post_data() | {"add": "1"}))
     assert len(again.root.all("section", class_="card attachment")) == 5
@@ -340,7 +340,7 @@ def test_a_removed_row_takes_nothing_else_with_it(client: Client, ap: Attachment
 
 def test_the_last_row_may_go_too_and_come_back(client: Client, ap: AttachmentPoint) -> None:
     page = Page(client.post(NEW, form(row(ap), button="remove", value="0")))
-    assert "No attachment. An AS needs at least one." in page.text
+    assert "No attachments. An AS needs at least one." in page.text
     assert not page.root.all("div", class_="summary")
     again = Page(client.post(NEW, page.post_data() | {"add": "1"}))
     assert again.value(BANDWIDTH) == "1000"
@@ -381,7 +381,7 @@ def test_saving_the_edit_form_untouched_changes_nothing(client: Client, owner: U
     before = everything()
     data = Page(client.get(edit_url(made))).post_data() | {"save": "1"}
     page = Page(client.post(edit_url(made), data, follow=True))
-    assert "Saved. Nothing was different, so nothing changes." in page.text
+    assert "Saved. No changes." in page.text
     assert everything() == before
 
 
@@ -401,7 +401,7 @@ def test_a_changed_bandwidth_alone_restarts_nothing(client: Client, user_as: Use
 def test_a_changed_port_says_that_scion_restarts(client: Client, user_as: UserAS, link: Link) -> None:
     data = Page(client.get(edit_url(user_as))).post_data() | {"save": "1", "attachments-0-public_port": "50123"}
     page = Page(client.post(edit_url(user_as), data, follow=True))
-    assert "The SCION configuration of this AS changed: its host fetches it by itself" in page.text
+    assert "The SCION configuration of this AS changed. The host fetches it automatically" in page.text
     link.interface_b.refresh_from_db()
     assert link.interface_b.public_port == 50_123
 
@@ -460,7 +460,7 @@ def test_a_clamped_choice_is_kept_and_may_be_saved_again(
     page = Page(client.get(edit_url(user_as)))
     assert page.value(BANDWIDTH) == "1000"
     assert "Initial value and maximum at 17-ffaa:0:1107: 400 kbit/s." in page.beside(BANDWIDTH)
-    assert "Above the maximum there, so 400 kbit/s are enforced." in page.text
+    assert "Above the maximum: clamped to 400 kbit/s." in page.text
     assert client.post(edit_url(user_as), page.post_data() | {"save": "1"}).status_code == 302
     link.refresh_from_db()
     assert link.bandwidth_kbit == 1_000
@@ -471,7 +471,7 @@ def test_an_attachment_of_somebody_else_cannot_be_taken_over(client: Client, use
     before = everything()
     data = Page(client.get(edit_url(user_as))).post_data()
     page = Page(client.post(edit_url(user_as), data | {"save": "1", "attachments-0-link_id": str(foreign.pk)}))
-    assert "This attachment is not one of this AS, or it was removed meanwhile." in page.text
+    assert "This AS has no such attachment, or it was removed." in page.text
     assert everything() == before
 
 
@@ -507,8 +507,8 @@ def test_the_forms_ask_few_questions(
         ("0.5M", "", "To the user AS 500 kbit/s, from it 500 kbit/s."),
         ("500", "64k", "To the user AS 500 kbit/s, from it 64 kbit/s."),
         ("0", "", "To the user AS blocked, from it blocked. 0 blocks the link"),
-        ("1,5M", "", "Write 1.5 Mbit/s or 15 Mbit/s."),
-        ("500", "2M", "limit of 1 000 kbit/s"),
+        ("1,5M", "", "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ("500", "2M", "maximum of 1 000 kbit/s"),
     ],
 )
 def test_the_form_says_while_one_types_what_it_understood(
@@ -522,7 +522,7 @@ def test_the_form_says_while_one_types_what_it_understood(
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({}, "On the wire, headers counted: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
+        ({}, "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
         ({"public_ip": "2001:db8::7"}, "500 kbit/s leave 479 kbit/s for SCION packets of 1452 bytes."),
     ],
 )

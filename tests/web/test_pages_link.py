@@ -101,16 +101,16 @@ def test_an_empty_second_number_means_the_same(
     page = send(client, link, bandwidth_kbit="10 Mbit/s", from_user_kbit="")
     link.refresh_from_db()
     assert (link.bandwidth_kbit, link.from_user_kbit) == (10_000, None)
-    assert steps(page)[0].startswith("Requested 10 000 kbit/s since ")
+    assert steps(page)[0].startswith("Requested 10 Mbit/s since ")
 
 
 @pytest.mark.parametrize(
     ("values", "label", "sentence"),
     [
-        ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Write 1.5 Mbit/s or 15 Mbit/s."),
-        ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Write 8 Mbit/s for it"),
-        ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "limit of 10 000 kbit/s"),
-        ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "limit of 10 000 kbit/s"),
+        ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "1 MB/s"}, FROM_USER, "Enter 8 Mbit/s instead"),
+        ({"bandwidth_kbit": "500", "from_user_kbit": "11M"}, FROM_USER, "maximum of 10 000 kbit/s"),
+        ({"bandwidth_kbit": "11M", "from_user_kbit": "500"}, BANDWIDTH, "maximum of 10 000 kbit/s"),
     ],
 )
 def test_what_is_wrong_is_said_beside_the_number_that_is(
@@ -138,13 +138,13 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
     before = list(BandwidthChange.objects.values())
     assert preview(client, link, bandwidth_kbit="500") == (
         "To the user AS 500 kbit/s, from it 500 kbit/s; takes effect in about a second; nothing restarts. "
-        "On the wire, headers counted: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."
+        "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."
     )
     assert preview(client, link, bandwidth_kbit="0.9M", from_user_kbit="64k").startswith(
         "To the user AS 900 kbit/s, from it 64 kbit/s; takes effect"
     )
-    assert "as it is already, so nothing changes" in preview(client, link, bandwidth_kbit="1000")
-    assert "Write 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
+    assert "no change" in preview(client, link, bandwidth_kbit="1000")
+    assert "Enter 1.5 Mbit/s or 15 Mbit/s" in preview(client, link, bandwidth_kbit="1,5M")
     assert "Choose at most 1 000" in preview(client, link, bandwidth_kbit="2M")
     assert "0 blocks the direction from the user AS" in preview(client, link, bandwidth_kbit="9", from_user_kbit="0")
     assert list(BandwidthChange.objects.values()) == before
@@ -152,12 +152,12 @@ def test_the_preview_says_what_was_understood_and_when_it_counts(
 
 def test_the_page_says_what_a_limit_counts(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
     page = Page(client.get(url_of(link)))
-    said = "On the wire, headers counted: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1472 bytes."
+    said = "Limits include headers on the wire: 1 000 kbit/s leave 972 kbit/s for SCION packets of 1472 bytes."
     assert said in page.root.text
     vpn = VPN.objects.create(host=ap.host, subnet="10.10.1.0/24", server_ip="10.10.1.1")
     in_vpn = VPNClient.objects.create(vpn=vpn, host=link.interface_b.host, ip="10.10.1.2")
     Interface.objects.filter(pk=link.interface_b_id).update(vpn_client=in_vpn, public_ip=in_vpn.ip)
-    said = "Inside the VPN, headers counted: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1472 bytes."
+    said = "Limits include headers inside the VPN: 1 000 kbit/s leave 981 kbit/s for SCION packets of 1472 bytes."
     assert said in Page(client.get(url_of(link))).root.text
 
 
@@ -181,9 +181,9 @@ def running(link: Link) -> None:
     ("make", "sentence"),
     [
         (silent, "takes effect when the attachment point reports again (no report since "),
-        (inactive, "counts once the link is activated; nothing restarts."),
+        (inactive, "takes effect when the link is activated; nothing restarts."),
         (no_agent, "takes effect when the attachment point next fetches its limits (no agent there has reported yet);"),
-        (running, "takes effect when the timed limit ends, at "),
+        (running, "takes effect when the temporary limit ends, at "),
     ],
 )
 def test_the_preview_promises_no_more_than_is_true(
@@ -208,7 +208,7 @@ def test_a_well_known_link_fills_the_numbers_in_and_saves_nothing(
     before = link.requested
     page = send(client, link, button="preset", value="adsl", bandwidth_kbit="1")
     assert (page.value(BANDWIDTH), page.value(FROM_USER)) == ("6144", "640")
-    assert "To the user AS 6 144 kbit/s (6.144 Mbit/s), from it 640 kbit/s" in page.text
+    assert "To the user AS 6 144 kbit/s, from it 640 kbit/s" in page.text
     assert Link.objects.get(pk=link.pk).requested == before
 
 
@@ -217,7 +217,7 @@ def test_only_well_known_links_within_the_maximum_are_offered(client: Client, us
     offered = {button.attrs["value"] for button in page.root.all("button", name="preset")}
     assert {"modem", "edge", "satellite"} <= offered
     assert not {"adsl", "lte1", "ethernet"} & offered
-    assert "Above the maximum here:" in page.text
+    assert "Above the maximum of this attachment point:" in page.text
     assert "DSL (ADSL) (6 144 / 640)" in page.text
 
 
@@ -270,7 +270,7 @@ def test_each_time_on_a_page_is_that_of_the_readers_clock(
     typed = {"kind": "constant", "start": "1", "timed-to_user": "56", "timed-ends": "for", "timed-amount": "2"}
     typed |= {"timed-amount_unit": "d"}
     overlap = Page(client.post(url_of(link, "timed/"), typed))
-    assert f"has already: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
+    assert f"temporary limit of this link: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
     stale = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
     untouched = send(client, link, bandwidth_kbit="1000", from_user_kbit="", shown=shown)
     for one, expected in ((stale, "saved other values on "), (untouched, "saved something else at ")):
@@ -286,7 +286,7 @@ def test_every_figure_says_since_when(client: Client, wide: AttachmentPoint, use
     confirm(link)
     requested, maximum, _, enforced = steps(Page(client.get(url_of(link))))
     assert "since " in requested
-    assert maximum.startswith("Maximum 10 000 kbit/s set by the administrators, since ")
+    assert maximum.startswith("Maximum 10 Mbit/s set by the administrators, since ")
     assert "in both directions since" in enforced
 
 
@@ -416,7 +416,7 @@ def test_use_is_drawn_and_written_with_its_gaps(client: Client, owner: User, ap:
         assert plot.one("path", class_="gap").attrs["d"].startswith("M"), "the day has 288 steps, and 260 are known"
     rows = page.by_id("usage-table").one("tbody").all("tr")
     assert len(rows) == 24
-    assert cells(rows[0])[1] == "not known"
+    assert cells(rows[0])[1] == "no data"
     assert "kbit/s" in cells(rows[-2])[1]
     files = [one.attrs["href"] for one in page.by_id("usage").all("a")]
     assert [client.get(one).status_code for one in files] == [200, 200]

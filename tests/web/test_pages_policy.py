@@ -60,7 +60,7 @@ def witness(browser: Browser, live_server: LiveServer) -> Iterator[Witness]:
 
 def log_in(page: Page, user: User) -> None:
     page.goto("/login/")
-    page.get_by_label("E-mail address").fill(user.email)
+    page.get_by_label("Email address").fill(user.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()

@@ -86,7 +86,7 @@ def test_the_list_tells_of_each_link_what_is_requested_allowed_and_enforced(
             "500 kbit/s",
             "Enforced since 21 Nov 2026, 06:40:12 UTC",
         ],
-        ["17-ffaa:0:1108", "700 kbit/s", "1 000 kbit/s", "not known", "Waiting"],
+        ["17-ffaa:0:1108", "700 kbit/s", "1 000 kbit/s", "\N{EN DASH}", "Waiting"],
     ]
     assert "Links of 17-ffaa:1:1" in page.root.one("caption").text
     assert page.root.one("time").attrs["datetime"] == "2026-11-21T06:40:12+00:00"
@@ -97,7 +97,7 @@ def test_who_used_up_the_quota_is_told_before_filling_a_form(client: Client, own
     User.objects.filter(pk=owner.pk).update(as_quota=1)
     page = Page(client.get("/ases/"))
     assert "1 of 1 ASes used." in page.text
-    assert "Your quota is used up." in page.text
+    assert "You have used your quota." in page.text
     assert not page.root.all("a", href="/ases/new/")
 
 
@@ -121,17 +121,17 @@ def test_before_the_ap_fetched_it_waits(client: Client, user_as: UserAS, link: L
     assert stage_words(page) == "Waiting"
     assert steps(page) == [
         "Requested 1 000 kbit/s Maximum 1 000 kbit/s",
-        "Delivered Not yet",
-        "Enforced Not yet",
+        "Delivered Waiting",
+        "Enforced Waiting",
     ]
-    assert "Waiting until 17-ffaa:0:1107 fetches its configuration." in page.text
+    assert "Waiting: 17-ffaa:0:1107 has not fetched the new limit yet." in page.text
 
 
 def test_delivered_is_not_enforced(client: Client, user_as: UserAS, link: Link, ap: AttachmentPoint) -> None:
     deliver(ap, datetime(2026, 11, 21, 6, 40, tzinfo=UTC))
     page = detail(client, user_as)
     assert stage_words(page) == "Delivered"
-    assert steps(page)[1:] == ["Delivered 1 000 kbit/s 21 Nov 2026, 06:40:00 UTC", "Enforced Not yet"]
+    assert steps(page)[1:] == ["Delivered 1 000 kbit/s 21 Nov 2026, 06:40:00 UTC", "Enforced Delivered"]
 
 
 def test_enforced_shows_since_when_and_both_directions_from_the_kernel(
@@ -176,8 +176,8 @@ def test_a_changed_number_shows_what_holds_until_it_arrived(
     assert stage_words(page) == "Waiting"
     assert steps(page) == [
         "Requested 250 kbit/s Maximum 1 000 kbit/s",
-        "Delivered Not yet",
-        "Enforced 1 000 kbit/s until then",
+        "Delivered Waiting",
+        "Enforced 1 000 kbit/s until the new limit is enforced",
     ]
 
 
@@ -185,10 +185,10 @@ def test_a_direction_without_limit_is_never_shown_as_enforced(client: Client, us
     confirm(link, from_user_rate_kbit=None)
     page = detail(client, user_as)
     assert stage_words(page) == "Failed"
-    assert steps(page)[2] == "Enforced Not enforced"
+    assert steps(page)[2] == "Enforced Failed"
     assert "the kernel has 1 000 kbit/s to the user AS and no limit from it." in page.text
     kernel = link_page(client, link).root.one("table", class_="stack kernel")
-    assert cells(kernel.one("tbody").all("tr")[1])[1] == "none found"
+    assert cells(kernel.one("tbody").all("tr")[1])[1] == "none"
 
 
 def test_a_problem_of_the_ap_is_shown_in_its_words_once(client: Client, user_as: UserAS, link: Link) -> None:
@@ -201,8 +201,8 @@ def test_an_agent_that_fell_silent_is_not_trusted(client: Client, user_as: UserA
     confirm(link, at=timezone.now() - timedelta(seconds=181))
     page = detail(client, user_as)
     assert stage_words(page) == "No report"
-    assert "What the attachment point's kernel had read" in link_page(client, link).text
-    assert steps(page)[2].startswith("Enforced 1 000 kbit/s last known, at ")
+    assert "Kernel of the attachment point read" in link_page(client, link).text
+    assert steps(page)[2].startswith("Enforced 1 000 kbit/s last known value, reported ")
 
 
 def test_without_an_agent_delivered_is_said_to_be_not_verified(
@@ -264,8 +264,8 @@ def test_the_history_tells_who_changed_what_and_when(
 def test_the_ends_of_a_link_are_named_with_their_ports(client: Client, owner: User, ap: AttachmentPoint) -> None:
     made = attach(owner, spec(ap, public_ip="2001:db8::77", public_port=50_008, bind_ip="fd00::5"))
     text = link_page(client, Link.objects.get(interface_b__AS=made)).text
-    assert "Your end [2001:db8::77]:50008" in text
-    assert "Its end [2001:db8::1]:50000" in text
+    assert "Local address [2001:db8::77]:50008" in text
+    assert "Remote address [2001:db8::1]:50000" in text
     assert "Bound to [fd00::5]:50008" in text
 
 
@@ -291,13 +291,13 @@ def test_a_bandwidth_of_an_inactive_link_is_stored_and_said_to_count_later(
 ) -> None:
     client.post(f"/ases/{user_as.pk}/active/", {"active": "0"})
     page = set_bandwidth(client, link, "640")
-    assert "Saved. The link to 17-ffaa:0:1107 is inactive: 640 kbit/s count once it is activated." in page.text
+    assert "Saved. The link to 17-ffaa:0:1107 is inactive: 640 kbit/s takes effect when it is activated." in page.text
     link.refresh_from_db()
     assert link.bandwidth_kbit == 640
 
 
 def test_the_same_bandwidth_again_changes_nothing(client: Client, user_as: UserAS, link: Link) -> None:
-    assert "Saved. Nothing was different, so nothing changes." in set_bandwidth(client, link, "1000").text
+    assert "Saved. No changes." in set_bandwidth(client, link, "1000").text
 
 
 @pytest.mark.parametrize(
@@ -307,8 +307,11 @@ def test_the_same_bandwidth_again_changes_nothing(client: Client, user_as: UserA
         ("-1", "Bandwidth -1 kbit/s is below 0."),
         ("1.5", '"1.5" is not a whole number of kbit/s.'),
         ("1e3", '"1e3" is not a whole number of kbit/s.'),
-        ("1001", "Bandwidth 1 001 kbit/s is above this attachment point's limit of 1 000 kbit/s. Choose at most 1 000"),
-        (str(2**63), "Bandwidth 9 223 372 036 854 775 808 kbit/s is above this attachment point's limit"),
+        (
+            "1001",
+            "Bandwidth 1 001 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000",
+        ),
+        (str(2**63), "Bandwidth 9 223 372 036 854 775 808 kbit/s is above this attachment point's maximum"),
     ],
 )
 def test_a_wrong_bandwidth_is_explained_beside_it_and_kept_to_be_corrected(
@@ -351,7 +354,7 @@ def test_an_as_is_deactivated_and_activated(client: Client, user_as: UserAS, lin
 def test_deleting_asks_first_and_then_takes_the_as_away(client: Client, user_as: UserAS, link: Link) -> None:
     page = Page(client.get(f"/ases/{user_as.pk}/delete/"))
     assert page.root.one("h1").text == "Delete AS 17-ffaa:1:1 Owner's AS ?"
-    assert "This ends 1 link:" in page.text
+    assert "1 link will be removed:" in page.text
     assert UserAS.objects.filter(pk=user_as.pk).exists()
     page = Page(client.post(f"/ases/{user_as.pk}/delete/", follow=True))
     assert "17-ffaa:1:1 was deleted." in page.text

@@ -51,7 +51,7 @@ def test_a_slow_link_for_the_next_two_hours(
     assert timed.created_by == owner
     assert "Started: takes effect in about a second; until " in page.text
     assert "nothing restarts." in page.text
-    assert "Requested for a time 56 kbit/s to your AS 48 kbit/s from it" in page.text
+    assert "Requested temporarily 56 kbit/s to your AS 48 kbit/s from it" in page.text
     (left,) = [one for one in page.root.all("strong") if "data-until" in one.attrs]
     assert left.text in {"2 h", "1 h 59 min"}
     assert datetime.fromisoformat(left.attrs["data-until"]) == timed.ends_at
@@ -79,7 +79,7 @@ def test_each_kind_is_drawn_first_and_then_started(
     given = {"from_user": "", "then_from_user": "", "each_unit": "s", "begins_at": "", **values}
     drawn = send(client, link, kind, button="preview", **given)
     assert drawn.root.one("svg", class_="course").one("path", class_="line to-user").attrs["d"].startswith("M0 ")
-    assert "then back to 1 000 kbit/s by itself, even if this service is away" in drawn.text
+    assert "then back to 1 000 kbit/s automatically, even if this service is down" in drawn.text
     assert not TimedLimit.objects.exists()
     send(client, link, kind, **given)
     timed = TimedLimit.objects.get()
@@ -153,7 +153,7 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
     assert "(13 h 30 min)" in page.text
     monkeypatch.setattr("scionlab.views.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
     page = send(client, link, **values, until="2026-03-29 02:30")
-    assert "Write 2026-03-29 01:30 or 2026-03-29 03:30." in page.beside("Until", 2)
+    assert "Enter 2026-03-29 01:30 or 2026-03-29 03:30." in page.beside("Until", 2)
     assert not TimedLimit.objects.exists()
 
 
@@ -161,16 +161,21 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
     ("kind", "values", "label", "sentence"),
     [
         ("constant", {"to_user": "2M"}, "To your AS [kbit/s]", "Choose at most 1 000"),
-        ("constant", {"to_user": "1,5M"}, "To your AS [kbit/s]", "Write 1.5 Mbit/s or 15 Mbit/s."),
-        ("constant", {"amount": "x"}, "Length", '"x" is not a number of seconds'),
-        ("constant", {"amount": "31", "amount_unit": "d"}, "Length", "than the 30 days that a timed limit may last"),
-        ("constant", {"begins_at": "tomorrow"}, "Begins", '"tomorrow" is not a date and time.'),
-        ("constant", {"begins_at": "2020-01-01 00:00"}, "Begins", "is over; it is"),
+        ("constant", {"to_user": "1,5M"}, "To your AS [kbit/s]", "Enter 1.5 Mbit/s or 15 Mbit/s."),
+        ("constant", {"amount": "x"}, "Duration", '"x" is not a number of seconds'),
+        (
+            "constant",
+            {"amount": "31", "amount_unit": "d"},
+            "Duration",
+            "exceed the 30 days that a temporary limit may last",
+        ),
+        ("constant", {"begins_at": "tomorrow"}, "Start", '"tomorrow" is not a date and time.'),
+        ("constant", {"begins_at": "2020-01-01 00:00"}, "Start", "is in the past; it is"),
         ("constant", {"ends": "until", "until": ""}, "Until", "A time is missing."),
-        ("constant", {"ends": "until", "until": "2020-01-01 00:00"}, "Until", "is not after the beginning"),
-        ("stair", {"count": "1"}, "Number of steps", "A stair of 1 steps is none."),
-        ("stair", {"count": "201"}, "Number of steps", "Write a whole number from 1 to 200."),
-        ("square", {"cycles": "0"}, "Number of cycles", "Write a whole number from 1 to 100."),
+        ("constant", {"ends": "until", "until": "2020-01-01 00:00"}, "Until", "is not after the start"),
+        ("stair", {"count": "1"}, "Number of steps", "A staircase cannot have 1 steps."),
+        ("stair", {"count": "201"}, "Number of steps", "Enter a whole number from 1 to 200."),
+        ("square", {"cycles": "0"}, "Number of cycles", "Enter a whole number from 1 to 100."),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(
@@ -193,8 +198,8 @@ def test_what_is_wrong_is_said_beside_its_field_and_nothing_starts(
 def test_an_overlap_is_refused_with_the_others_times(client: Client, owner: User, user_as: UserAS, link: Link) -> None:
     other = timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=None, actor=owner)
     page = send(client, link, to_user="56", from_user="", begins_at="", **FOR)
-    assert "overlaps with the timed limit that this link has already" in page.beside("Begins")
-    assert f"until {other.ends_at:%Y-%m-%d %H:%M:%S} UTC" in page.beside("Begins")
+    assert "overlaps with another temporary limit of this link" in page.beside("Start")
+    assert f"until {other.ends_at:%Y-%m-%d %H:%M:%S} UTC" in page.beside("Start")
     assert TimedLimit.objects.count() == 1
 
 
@@ -208,8 +213,8 @@ def test_a_timed_limit_is_cancelled_on_the_page_of_its_link(
     page = Page(client.post(url, follow=True))
     made.refresh_from_db()
     assert made.cancelled_at is not None
-    assert "Cancelled: the link's own limits return; this takes effect in about a second." in page.text
-    assert "Timed limit cancelled" in page.text
+    assert "Cancelled. The regular limits are restored; this takes effect in about a second." in page.text
+    assert "Temporary limit cancelled" in page.text
     assert client.post(url_of(link, "timed/4711/cancel/")).status_code == 404
 
 
@@ -227,7 +232,7 @@ def test_one_to_come_is_listed_with_its_beginning(client: Client, owner: User, u
     begins_at = timezone.now() + timedelta(hours=30, minutes=30)
     timed_limit_create(link_id=link.pk, profile=constant(Limits(9, 9), 3600), begins_at=begins_at, actor=owner)
     page = Page(client.get(url_of(link, "")))
-    assert "To come Constant: 9 kbit/s" in page.text
+    assert "Scheduled Constant: 9 kbit/s" in page.text
     assert "Begins in 1 d 6 h" in page.text
 
 
@@ -238,7 +243,7 @@ def test_a_lower_maximum_wins_over_a_timed_limit_and_says_so(
     timed_limit_create(link_id=link.pk, profile=constant(Limits(900, 900), 3600), begins_at=None, actor=owner)
     link.attachment_point.__class__.objects.filter(pk=link.attachment_point.pk).update(maximum_kbit=300)
     page = Page(client.get(url_of(link, "")))
-    assert "Requested for a time 300 kbit/s" in page.text
+    assert "Requested temporarily 300 kbit/s" in page.text
 
 
 @pytest.mark.parametrize("written", ["9999-12-31 23:59Z", "0001-01-01 13:00"])

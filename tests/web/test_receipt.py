@@ -554,7 +554,7 @@ def test_lowered_maximum_is_mailed_with_what_was_asked_for(
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=200, actor=staff)
     fan_out()
     store(host, {"1": link_entry(200)}, now=T0)
-    assert "You asked for 1 000 kbit/s; the administrators allow at most 200 kbit/s there." in Mail.objects.get().body
+    assert "You requested 1 000 kbit/s; the maximum there is 200 kbit/s." in Mail.objects.get().body
 
 
 def test_inactive_link_is_no_news(host: Host, link: Link, owner: User) -> None:

@@ -197,8 +197,8 @@ def test_bandwidth_that_is_none_is_refused_and_changes_nothing(
 def test_refusal_is_the_sentence_of_the_form(link: Link, owner: User) -> None:
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 120000}, format="json")
     assert response.json()["message"].replace("\N{NO-BREAK SPACE}", " ") == (
-        "Bandwidth 120 000 kbit/s is above this attachment point's limit of 1 000 kbit/s. Choose at most 1 000, or ask "
-        "the administrators to raise it."
+        "Bandwidth 120 000 kbit/s is above this attachment point's maximum of 1 000 kbit/s. Choose at most 1 000, "
+        "or ask the administrators to raise it."
     )
 
 
@@ -448,7 +448,7 @@ def test_attachment_points_tell_their_default(owner: User, ap: AttachmentPoint, 
 # --- tokens and throttles -----------------------------------------------------------------------------------
 
 
-def test_password_is_exchanged_for_a_token_that_works_until_it_is_withdrawn(owner: User, link: Link) -> None:
+def test_password_is_exchanged_for_a_token_that_works_until_it_is_revoked(owner: User, link: Link) -> None:
     client = APIClient()
     response = client.post("/api/v1/token/", {"email": "Owner@Example.org", "password": PASSWORD}, format="json")
     assert response.status_code == 200
@@ -466,7 +466,7 @@ def test_wrong_password_and_unknown_person_are_told_apart_by_nothing(owner: User
     assert response.status_code in {400, 401}
     if "\0" not in email:
         assert error_of(response) == (401, "authentication_failed")
-        assert response.json()["message"] == "This e-mail address and password do not go together."
+        assert response.json()["message"] == "The email address or the password is wrong."
     assert not ApiToken.objects.exists()
 
 

@@ -293,7 +293,7 @@ def test_attachment_points_are_filtered(client: APIClient, ap_b: AttachmentPoint
 def test_parameter_that_is_not_known_is_refused(client: APIClient, path: str, query: str, code: str) -> None:
     response = client.get(f"/api/v1/{path}?{query}")
     assert error_of(response) == (400, code)
-    assert "Known are: active, as_id" in response.json()["message"] or "activ=" not in query
+    assert "Known parameters: active, as_id" in response.json()["message"] or "activ=" not in query
 
 
 def test_pages_are_linked_in_a_header(client: APIClient, links: list[Link]) -> None:

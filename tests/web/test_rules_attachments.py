@@ -321,8 +321,7 @@ def test_the_quota_says_value_limit_and_remedy(owner: User, user_as: UserAS, ap:
     with pytest.raises(FieldRuleError) as refused:
         attach(owner, spec(ap, public_port=50001))
     assert refused.value.message == (
-        "owner@example.org has 1 AS, and the quota is 1. Delete one that is not needed, or ask the administrators "
-        "for a higher quota."
+        "owner@example.org has 1 AS; the quota is 1. Delete an unused AS, or ask the administrators for a higher quota."
     )
 
 
@@ -520,7 +519,7 @@ def test_an_as_at_which_others_attach_is_not_deleted(owner: User, teammate: User
     with pytest.raises(FieldRuleError) as refused:
         user_as_delete(user_as_id=user_as.pk, actor=owner)
     assert refused.value.message == (
-        "Other ASes are attached at 17-ffaa:1:1 (1). They must leave before it can be deleted."
+        "Other ASes are attached to 17-ffaa:1:1 (1). They must be detached before it can be deleted."
     )
     user_as_delete(user_as_id=customer.pk, actor=teammate)
     user_as_delete(user_as_id=user_as.pk, actor=owner)

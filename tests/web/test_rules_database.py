@@ -67,7 +67,7 @@ WRITES: dict[str, Write] = {
     "an AS number twice": lambda link: AS.objects.create(isd=link.interface_a.AS.isd, as_id=link.interface_a.AS.as_id),
     "a border router number twice on one host": lambda link: BorderRouter.objects.create(host=link.interface_a.host),
     "a host id twice": lambda link: Host.objects.create(uid=link.interface_a.host.uid),
-    "an e-mail address in other letters": lambda _: User.objects.create(email="OWNER@example.org"),
+    "an email address in other letters": lambda _: User.objects.create(email="OWNER@example.org"),
 }
 
 

@@ -48,7 +48,7 @@ _NB = "\N{NO-BREAK SPACE}"
 RULES: dict[str, Rule] = {
     # bandwidth
     "no bandwidth": kbit(
-        "", "bandwidth_required", "A bandwidth is missing. Write a whole number of kbit/s, for example 500."
+        "", "bandwidth_required", "A bandwidth is missing. Enter a whole number of kbit/s, for example 500."
     ),
     "below 0": kbit(
         "-1",
@@ -58,7 +58,7 @@ RULES: dict[str, Rule] = {
     "a fraction": kbit(
         "1.5",
         "bandwidth_invalid",
-        '"1.5" is not a whole number of kbit/s. Write a whole number of kbit/s, for example 500.',
+        '"1.5" is not a whole number of kbit/s. Enter a whole number of kbit/s, for example 500.',
     ),
     "an exponent": kbit("1e3", "bandwidth_invalid"),
     "a hexadecimal number": kbit("0x10", "bandwidth_invalid"),
@@ -68,7 +68,7 @@ RULES: dict[str, Rule] = {
     "one above the maximum": kbit(
         "1001",
         "bandwidth_too_high",
-        f"Bandwidth 1{_NB}001{_NB}kbit/s is above this attachment point's limit of 1{_NB}000{_NB}kbit/s. Choose at "
+        f"Bandwidth 1{_NB}001{_NB}kbit/s is above this attachment point's maximum of 1{_NB}000{_NB}kbit/s. Choose at "
         f"most 1{_NB}000, or ask the administrators to raise it.",
     ),
     "2^63": kbit(str(2**63), "bandwidth_too_high"),
@@ -78,13 +78,13 @@ RULES: dict[str, Rule] = {
     "no address": address(
         "",
         "address_required",
-        "A public IP is missing. Write one like 192.0.2.7 or 2001:db8::7, or choose the VPN.",
+        "A public IP is missing. Enter one like 192.0.2.7 or 2001:db8::7, or choose the VPN.",
     ),
     "no address at all": address("198.51.100", "address_invalid"),
     "a port in the address": address(
         "198.51.100.7:50000",
         "address_invalid",
-        '"198.51.100.7:50000" is not an IP address. Write one like 192.0.2.7 or 2001:db8::7, without a port.',
+        '"198.51.100.7:50000" is not an IP address. Enter one like 192.0.2.7 or 2001:db8::7, without a port.',
     ),
     "a leading zero": address("198.51.100.07", "address_invalid"),
     "a host name": address("host.example.org", "address_invalid"),
@@ -93,8 +93,8 @@ RULES: dict[str, Rule] = {
     "loopback": address(
         "127.0.0.1",
         "address_refused",
-        "127.0.0.1 is a loopback address; no packet can reach another host there. Use the address under which the "
-        "attachment point sees this AS.",
+        "127.0.0.1 is a loopback address; other hosts cannot reach it. Use the address of this AS as seen by the "
+        "attachment point.",
     ),
     "loopback of IPv6": address("::1", "address_refused"),
     "unspecified": address("0.0.0.0", "address_refused"),
@@ -124,8 +124,7 @@ RULES: dict[str, Rule] = {
         {"public_ip": "198.51.100.99", "public_port": "50009"},
         "public_port",
         "endpoint_taken",
-        "198.51.100.99 port 50009 is in use by another AS, and leads to one machine only. Choose another port, or "
-        "another address.",
+        "198.51.100.99 port 50009 is in use by another AS. Choose another port, or another address.",
     ),
     # binding
     "a bind address that is none": Rule({"bind_ip": "eth0"}, "bind_ip", "address_invalid"),
@@ -133,14 +132,14 @@ RULES: dict[str, Rule] = {
         {"bind_ip": "127.0.0.1"},
         "bind_ip",
         "address_refused",
-        "127.0.0.1 is a loopback address; a socket there reaches nobody. Use an address of the host's own network "
-        "card, or leave the bind IP empty.",
+        "127.0.0.1 is a loopback address; a socket bound to it cannot reach other hosts. Use an address of a "
+        "network card of the host, or leave the bind IP empty.",
     ),
     "a bind address of the other family": Rule(
         {"bind_ip": "2001:db8::5"},
         "bind_ip",
         "address_family",
-        "2001:db8::5 is an IPv6 address, but it stands in for an IPv4 one. Use an IPv4 address.",
+        "2001:db8::5 is an IPv6 address, but the public address is IPv4. Use an IPv4 address.",
     ),
     "a bind port below 1024": Rule({"bind_port": "80"}, "bind_port", "port_range"),
     # the attachment point
@@ -154,7 +153,7 @@ RULES: dict[str, Rule] = {
         {"attachment_point_id": "4711"},
         "attachment_point_id",
         "attachment_point_unknown",
-        "There is no attachment point 4711. Choose one from the list.",
+        "Attachment point 4711 does not exist. Choose one from the list.",
         {"api", "service"},  # the form's list says it in the same words, with a code of Django's
     ),
     "an attachment point beyond the database": Rule(

@@ -55,12 +55,12 @@ def receipt(link: Link, *, ago_s: int = 1, since_s: int | None = None, **values:
 def test_waiting_then_delivered_then_enforced(link: Link, user_as: UserAS) -> None:
     found = status(user_as)
     assert (found.stage, found.enforced_kbit, found.delivered_at) == ("waiting", None, None)
-    assert found.text == "Waiting until 17-ffaa:0:1107 fetches its configuration."
+    assert found.text == "Waiting: 17-ffaa:0:1107 has not fetched the new limit yet."
     deliver(link)
     found = status(user_as)
     assert (found.stage, found.enforced_kbit) == ("delivered", None)
     assert found.delivered_at is not None
-    assert found.text == "Delivered to 17-ffaa:0:1107, which has not confirmed it yet."
+    assert found.text == "Delivered: 17-ffaa:0:1107 has not confirmed the new limit yet."
     receipt(link, since_s=60)
     found = status(user_as)
     assert (found.stage, found.enforced_kbit, found.wanted_kbit) == ("enforced", 1000, 1000)
@@ -111,9 +111,9 @@ NOT_ENFORCED: dict[str, tuple[dict[str, Any], str, str]] = {
     "an error": (
         {"state": "error", "problem": "eth1 has a foreign root."},
         "failed",
-        "Not enforced: eth1 has a foreign root.",
+        "Failed: eth1 has a foreign root.",
     ),
-    "an error without words": ({"state": "error"}, "failed", "Not enforced: the agent gave no reason."),
+    "an error without words": ({"state": "error"}, "failed", "Failed: the agent gave no reason."),
     "an older H": ({"config_version": 1}, "waiting", "Waiting"),
     "an older L": ({"limits_version": 0}, "waiting", "Waiting"),
     "no version": ({"config_version": None, "limits_version": None}, "waiting", "Waiting"),
@@ -147,7 +147,7 @@ def test_a_silent_agent_proves_nothing(link: Link, user_as: UserAS) -> None:
     assert found.since == NOW - timedelta(seconds=180)
     assert found.last_known == (1000, 1000)
     text = found.text.replace("\N{NO-BREAK SPACE}", " ")
-    assert text == "No report since 2026-11-21 11:57:00 UTC. The limit at that time was 1 000 kbit/s."
+    assert text == "No report since 2026-11-21 11:57:00 UTC. Last known limit: 1 000 kbit/s."
 
 
 def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link: Link, user_as: UserAS) -> None:
@@ -161,7 +161,7 @@ def test_without_an_agent_the_stock_client_s_word_is_delivered_not_verified(link
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=None)
     found = status(user_as)
     assert found.stage == "failed", "the stock client looks at H alone: it does not know of this number"
-    assert found.text.startswith("Not enforced: no agent of 17-ffaa:0:1107 fetches limits.")
+    assert found.text.startswith("Failed: no agent at 17-ffaa:0:1107 fetches limits.")
 
 
 def test_an_inactive_link_says_so_whatever_the_receipt(link: Link, user_as: UserAS) -> None:
@@ -176,7 +176,7 @@ def test_an_inactive_link_says_so_whatever_the_receipt(link: Link, user_as: User
 def test_an_infrastructure_link_is_not_limited(db: None) -> None:
     found = link_status(LinkFactory(), now=NOW)
     assert (found.stage, found.enforced_kbit, found.wanted_kbit) == ("inactive", None, 1_000_000)
-    assert found.text == "Not limited: no attachment point provides this link to a user AS."
+    assert found.text == "Not limited: this is not the link of a user AS to an attachment point."
 
 
 # --- reads --------------------------------------------------------------------------------------------------------

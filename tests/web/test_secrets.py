@@ -143,9 +143,9 @@ def rotate_by_page(door: Client, hosts: list[Host], how: str | None, *, from_lis
 @pytest.mark.parametrize(
     ("how", "former_fits", "config_rises", "said"),
     [
-        ("keep", True, 0, "have a new secret. The former one is accepted for 24 hours more."),
+        ("keep", True, 0, "have a new secret. The previous one stays valid for 24 hours."),
         ("restart", True, 1, "have a new secret, which stock clients fetch now."),
-        ("stolen", False, 0, "The former one is refused from now on: enrol them again."),
+        ("stolen", False, 0, "The previous one is revoked: enrol them again."),
     ],
 )
 def test_administrator_chooses_how(
@@ -164,7 +164,7 @@ def test_administrator_chooses_how(
 def test_nothing_is_rotated_without_a_choice(door: Client, host: Host, from_list: bool, how: str | None) -> None:
     before = Host.objects.values().get(pk=host.pk)
     text = rotate_by_page(door, [host], how, from_list=from_list).content.decode()
-    assert "It was stolen" in text
+    assert "Revoke immediately (stolen secret)" in text
     assert "restarts SCION and OpenVPN" in text, "the page says what each choice does to the stock client"
     assert Host.objects.values().get(pk=host.pk) == before
 
@@ -225,7 +225,9 @@ def test_token_is_shown_in_the_answer_and_nowhere_ever_again(
         ),
     ]
     assert [one for one in elsewhere if random in one] == []
-    assert [(one.user, one.change_message) for one in LogEntry.objects.all()] == [(staff, "Made an enrolment token.")]
+    assert [(one.user, one.change_message) for one in LogEntry.objects.all()] == [
+        (staff, "Created an enrolment token.")
+    ]
     body = json.dumps({"token": random})
     enrolled = Client().post("/api/v4/enrol", body, content_type="application/json")
     assert enrolled.json()["host_secret"] == host.secret

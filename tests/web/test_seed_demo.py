@@ -235,7 +235,7 @@ def test_an_attachment_point_gives_its_default_from_the_start() -> None:
     as_ = make("ffaa:0:1", public_ipv4="192.0.2.1")
     ap = attachment_point_create(as_=as_, default_bandwidth_kbit=0, vpn_subnet="10.10.3.0/24")
     assert (ap.maximum_kbit, ap.host.vpn.server_ip) == (0, "10.10.3.1")
-    with pytest.raises(RuleError, match="is an attachment point already"):
+    with pytest.raises(RuleError, match="is already an attachment point"):
         attachment_point_create(as_=as_)
 
 

@@ -273,11 +273,11 @@ def test_nothing_is_signed_and_no_key_made_with_a_wrong_secret(
     assert SigningKey.objects.count() == 1
     assert "cannot be decrypted" in door.get(reverse("admin:index")).content.decode()
     downloaded = door.get(reverse("admin:scionlab_host_config", args=[host.pk]), follow=True)
-    assert "SIGNING_SECRET is not the one" in downloaded.content.decode()
+    assert "another SIGNING_SECRET" in downloaded.content.decode()
     owner = Client()
     owner.force_login(link.interface_b.AS.useras.owner)
     told_to_owner = owner.get(reverse("user_as_download", args=[link.interface_b.AS_id]), follow=True).content.decode()
-    assert "an administrator has to correct something" in told_to_owner
+    assert "an administrator has to resolve a problem" in told_to_owner
     assert "SIGNING_SECRET" not in told_to_owner
 
 
@@ -340,7 +340,7 @@ def test_administrator_asks_first_then_makes_and_revokes(door: Client, staff: Us
     old = SigningKey.objects.get()
     rotate = reverse("admin:scionlab_signingkey_rotate")
     revoke = reverse("admin:scionlab_signingkey_revoke", args=[old.pk])
-    assert "Make a new signing key?" in door.get(rotate).content.decode()
+    assert "Create a new signing key?" in door.get(rotate).content.decode()
     assert SigningKey.objects.count() == 1
     assert "is the only valid signing key" in door.post(revoke, follow=True).content.decode()
     door.post(rotate)
@@ -350,7 +350,7 @@ def test_administrator_asks_first_then_makes_and_revokes(door: Client, staff: Us
     assert f"Revoked the signing key {old.key_id}." in door.post(revoke, follow=True).content.decode()
     assert signers(poll(host).content) == [SigningKey.objects.last().key_id]  # type: ignore[union-attr]
     assert list(LogEntry.objects.order_by("pk").values_list("user", "change_message")) == [
-        (staff.pk, "Made the key."),
+        (staff.pk, "Created the key."),
         (staff.pk, "Revoked the key."),
     ]
 

@@ -355,7 +355,8 @@ def test_enforced_stays_true_over_all_steps_and_one_mail_says_so(link: Link, hos
         assert (status.stage, status.enforced) == ("enforced", Limits(*kernel))
         assert status.since == at(seconds - 1), "the step"
     mail = Mail.objects.get()
-    assert "after which this one holds again by itself:\n  square wave from 2026-10-25 00:01:00 UTC until" in mail.body
+    shown = "after which this limit applies again automatically:\n  square wave from 2026-10-25 00:01:00 UTC until"
+    assert shown in mail.body
 
 
 @pytest.mark.parametrize(
@@ -424,8 +425,8 @@ def test_receipt_of_an_agent_that_knows_one_limit(link: Link, host: Host) -> Non
     ("limits", "words"),
     [
         (Limits(500, 300), "Enforced in both directions since"),
-        (Limits(0, 300), "Blocked to the user AS, and enforced from it, since"),
-        (Limits(500, 0), "Enforced to the user AS, and blocked from it, since"),
+        (Limits(0, 300), "Enforced: blocked to the user AS, limited from it, since"),
+        (Limits(500, 0), "Enforced: limited to the user AS, blocked from it, since"),
         (Limits(0, 0), "Blocked in both directions since"),
     ],
 )

@@ -64,7 +64,7 @@ def confirm(host: Host, **values: Any) -> None:
 
 @pytest.fixture
 def wanted(ap: AttachmentPoint, receipt: HostReceipt) -> AttachmentPoint:
-    """The agent reports, and has not heard of the total of 5000 kbit/s yet."""
+    """The agent reports, and does not know the total of 5000 kbit/s yet."""
     set_total(ap, WANTED)
     return ap
 
@@ -167,7 +167,7 @@ NOT_IN_FORCE: dict[str, tuple[dict[str, Any], str, str]] = {
         "delivered",
         "the agent reports limits that this service did not issue",
     ),
-    "nothing is limited there": ({"observe_only": True}, "observed", "the operator chose to observe only"),
+    "nothing is limited there": ({"observe_only": True}, "observed", "the operator set it to observe only"),
     "the limiter lacks a right": (
         {"problems": problems("no_bpf_right")},
         "failed",
@@ -188,19 +188,19 @@ def test_it_does_not_count_as_in_force_with(name: str, wanted: AttachmentPoint) 
     confirm(wanted.host, **changes)
     found = total_of(wanted)
     assert found is not None
-    assert (found.state, found.remark, found.is_in_force) == (state, f"not in force there: {why}", False)
+    assert (found.state, found.remark, found.is_in_force) == (state, f"not enforced: {why}", False)
 
 
 UNHEARD: dict[str, tuple[Callable[[], object], str, str]] = {
     "an agent that has fallen silent": (
         lambda: HostReceipt.objects.update(received_at=timezone.now() - timedelta(seconds=181)),
         "no_report",
-        "not in force there: no report since ",
+        "not enforced: no report since ",
     ),
     "a limiter that does not answer": (
         lambda: HostReceipt.objects.update(problems=problems("limiter_silent")),
         "no_report",
-        "the limiter there does not answer its agent",
+        "the limiter does not answer its agent",
     ),
     "limits that were removed": (
         lambda: HostReceipt.objects.update(problems=problems("limits_removed")),
@@ -235,7 +235,7 @@ def test_one_that_is_wanted_no_more_is_told_as_long_as_the_agent_has_it(wanted: 
     set_total(wanted, None)
     found = total_of(wanted)
     assert found is not None
-    assert (found.state, found.text) == ("removing", f"There is no total, but the agent still has one of {KBIT}.")
+    assert (found.state, found.text) == ("waiting", f"There is no total, but the agent still enforces one of {KBIT}.")
     HostReceipt.objects.update(total_wanted_kbit=None, total_to_user_kbit=None, total_from_user_kbit=None)
     assert total_of(wanted) is None
 
@@ -266,14 +266,14 @@ def test_the_cockpit_shows_it_beside_the_uplink(door: Client, wanted: Attachment
     HostReceipt.objects.update(says_total=False)
     for url in pages:
         text = Page(door.get(url)).text
-        assert "5.00 Mbit/s" in text, url
-        assert "not in force there: agent too old" in text, url
+        assert "5 000 kbit/s" in text, url
+        assert "not enforced: agent too old" in text, url
     assert [one.words for one in state_of(wanted).troubles if "total" in one.words] == [
-        "total not in force there: agent too old"
+        "total not enforced: agent too old"
     ]
     confirm(wanted.host)
     for url in pages:
-        assert "not in force" not in Page(door.get(url)).text, url
+        assert "not enforced" not in Page(door.get(url)).text, url
 
 
 def test_django_admin_says_whether_it_is_in_force(door: Client, wanted: AttachmentPoint) -> None:
@@ -283,7 +283,7 @@ def test_django_admin_says_whether_it_is_in_force(door: Client, wanted: Attachme
     )
     HostReceipt.objects.update(says_total=False)
     for url in (list_page, page):
-        assert "(not in force there: agent too old)" in door.get(url).content.decode(), url
+        assert "(not enforced: agent too old)" in door.get(url).content.decode(), url
     confirm(wanted.host)
     assert "All links together carry at most 5 000 kbit/s in each direction." in Page(door.get(page)).text
 
@@ -296,12 +296,12 @@ def test_users_of_links_there_see_what_they_share(
     urls = [reverse("link_detail", args=[as_id, link.pk]), reverse("user_as_detail", args=[as_id])]
     words = (
         f"All links at {AP} together carry at most 5 000 kbit/s in each direction. "
-        "They share it in proportion to their limits, and no link gets more than its own."
+        "They share it in proportion to their limits, and no link gets more than its own limit."
     )
     HostReceipt.objects.update(says_total=False)
     for url in urls:
         text = Page(client.get(url)).text
-        assert f"{words} This total is not in force there: agent too old." in text, url
+        assert f"{words} This total is not enforced: agent too old." in text, url
     confirm(wanted.host)
     for url in urls:
         text = Page(client.get(url)).text

@@ -93,7 +93,7 @@ def test_button_makes_new_keys_once_and_keeps_who_did_it_and_why(
     assert Host.objects.get(pk=host.pk).config_version == host.config_version + 1
     rows = BandwidthChange.objects.filter(reason="laptop stolen")
     assert [(row.actor, row.subject) for row in rows] == [(staff, "17-ffaa:1:1")] * 2
-    assert LogEntry.objects.get().change_message == "Made new keys."
+    assert LogEntry.objects.get().change_message == "Created new keys."
 
 
 def test_button_replaces_voters_root_and_ca_of_a_core_as(door: Client, core: AS) -> None:
@@ -104,7 +104,7 @@ def test_button_replaces_voters_root_and_ca_of_a_core_as(door: Client, core: AS)
 
 def test_refusal_is_told_and_changes_nothing(door: Client, user_as: UserAS) -> None:
     answer = door.post(keys_page(user_as), {}, follow=True)
-    assert "ISD 17 has no core AS with a CA, so nobody issues certificates." in answer.content.decode()
+    assert "ISD 17 has no core AS with a CA that issues certificates." in answer.content.decode()
     assert LogEntry.objects.count() == 0
 
 
@@ -114,17 +114,17 @@ def test_refusal_is_told_and_changes_nothing(door: Client, user_as: UserAS) -> N
 def test_administrators_are_told_what_was_not_renewed(door: Client, core: AS, user_as: UserAS) -> None:
     now = timezone.now()
     assert endings(now) == []
-    assert "SCION of the testbed will stop" not in text_of(door, reverse("admin:index"))
+    assert "SCION will stop working" not in text_of(door, reverse("admin:index"))
     ASKeys.objects.filter(AS=user_as).update(not_after=now + 19 * DAY)
     TRC.objects.update(not_after=now + 79 * DAY)
     Certificate.objects.filter(kind="cp-ca").update(not_after=now + 79 * DAY)
     day = f"{now + 79 * DAY:%Y-%m-%d}"
     assert [one.text for one in endings(now)] == [
-        f"the TRC ISD17-B1-S1 ends on {day}",
+        f"the TRC ISD17-B1-S1 expires on {day}",
         f"the certificate of the CA of 17-ffaa:0:1101 ends on {day}",
         f"the certificate of 1 AS ends on {now + 19 * DAY:%Y-%m-%d}",
     ]
-    assert f"SCION of the testbed will stop: the TRC ISD17-B1-S1 ends on {day}" in text_of(door, reverse("admin:index"))
+    assert f"SCION will stop working: the TRC ISD17-B1-S1 expires on {day}" in text_of(door, reverse("admin:index"))
 
 
 def test_what_the_task_renews_in_time_is_no_news(core: AS, user_as: UserAS) -> None:
@@ -167,7 +167,9 @@ def test_command_lists_trcs_and_begins_a_new_line(core: AS) -> None:
     assert run("list") == f"ISD17-B1-S1  {trc.not_before:%Y-%m-%d} to {trc.not_after:%Y-%m-%d}\n"
     assert "would be made" in run("reset", "17", "--base", "5", "--dry-run")
     assert TRC.objects.count() == 1
-    assert run("reset", "17", "--base", "5").startswith("Made ISD17-B5-S5. SCION takes it from a host's files alone")
+    assert run("reset", "17", "--base", "5").startswith(
+        "Created ISD17-B5-S5. SCION accepts it only from the files of a host"
+    )
     assert run("list").splitlines()[1].startswith("ISD17-B5-S5  ")
 
 
@@ -202,7 +204,7 @@ def test_command_takes_no_trc_that_others_signed(core: AS, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("isd", "base", "said"), [("18", "5", "There is no ISD 18."), ("17", "1", "Base 1 is not above ISD17-B1-S1")]
+    ("isd", "base", "said"), [("18", "5", "ISD 18 does not exist."), ("17", "1", "Base 1 is not above ISD17-B1-S1")]
 )
 def test_command_refuses_what_cannot_be(core: AS, isd: str, base: str, said: str) -> None:
     with pytest.raises(CommandError, match=said):

@@ -251,7 +251,7 @@ def test_subnets_of_two_vpns_do_not_overlap(subnet: str, vpn: VPN, ap_other: Att
         vpn_create(host=ap_other.host, subnet=subnet)
     assert refused.value.code == "subnet_taken"
     assert refused.value.message == (
-        f"{subnet} overlaps {vpn}: a host in both would not know through which to send. Choose another subnet, like "
+        f"{subnet} overlaps {vpn}: routing would be ambiguous for a host in both. Choose another subnet, like "
         "10.10.7.0/24."
     )
 
@@ -259,7 +259,7 @@ def test_subnets_of_two_vpns_do_not_overlap(subnet: str, vpn: VPN, ap_other: Att
 def test_an_ipv6_subnet_is_refused(ap: AttachmentPoint) -> None:
     with pytest.raises(RuleError) as refused:
         vpn_create(host=ap.host, subnet="fd00:10::/64")
-    assert refused.value.message == '"fd00:10::/64" is not an IPv4 network. Write one like 10.10.1.0/24.'
+    assert refused.value.message == '"fd00:10::/64" is not an IPv4 network. Enter one like 10.10.1.0/24.'
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------
@@ -407,8 +407,8 @@ def test_without_its_secret_the_service_says_what_to_do(inside: UserAS, vpn: VPN
         files_of(inside)
     assert refused.value.code == "secret_unreadable"
     assert refused.value.message == (
-        f"A key of {vpn} cannot be decrypted: SIGNING_SECRET is not the one it was encrypted with. Set that one again "
-        "(beside a new one: SIGNING_SECRET_FALLBACKS)."
+        f"A key of {vpn} cannot be decrypted: it was encrypted with another SIGNING_SECRET. Set that one again "
+        "(or add it to SIGNING_SECRET_FALLBACKS)."
     )
     vpn_keys_renew(vpn_id=vpn.pk, actor=None)
     assert list(files_of(inside)) == [CLIENT_CONF]
@@ -461,7 +461,7 @@ def test_an_administrator_makes_new_keys_and_it_is_on_record(
     assert "1 VPNs have new keys. Each is down until its hosts have installed them." in answer.content.decode()
     assert len(files_of(ap_b)) == 2
     entry = LogEntry.objects.get()
-    assert (entry.user, entry.object_id, entry.change_message) == (staff, str(vpn.pk), "Made new keys.")
+    assert (entry.user, entry.object_id, entry.change_message) == (staff, str(vpn.pk), "Created new keys.")
     for url in (page(VPN, LIST), page(VPN, CHANGE, vpn.pk)):
         text = door.get(url).content.decode()
         assert "s ago" in text

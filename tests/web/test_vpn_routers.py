@@ -180,7 +180,9 @@ def test_infrastructure_links_do_not_end_on_the_router_of_a_vpn(owner: User, ap_
     with pytest.raises(FieldRuleError) as refused:
         infrastructure_link_create(a=core.AS, b=ap_b.AS, type=Link.Type.PROVIDER, router_b=of_vpn)
     assert (refused.value.code, refused.value.field) == ("router_of_vpn", "router_b")
-    assert refused.value.message == (f"{of_vpn} is for the Links over {ap_b.host.vpn}. Choose another border router.")
+    assert refused.value.message == (
+        f"{of_vpn} is reserved for Links over {ap_b.host.vpn}. Choose another border router."
+    )
     link = infrastructure_link_create(a=core.AS, b=ap_b.AS, type=Link.Type.PROVIDER)
     assert (link.interface_b.border_router.vpn, link.interface_b.border_router.number) == (None, 1)
 

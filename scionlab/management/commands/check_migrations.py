@@ -11,7 +11,7 @@ from scionlab.migration_rules import refusals
 
 
 class Command(BaseCommand):
-    help = "Refuses migrations that lock tables for long, or take away what the version before still uses."
+    help = "Rejects migrations that lock tables for long, or remove what the previous version still uses."
 
     def handle(self, *args: Any, **options: Any) -> None:
         loader = MigrationLoader(None)
@@ -23,4 +23,4 @@ class Command(BaseCommand):
         ]
         if found:
             raise CommandError("\n".join(map(str, found)))
-        self.stdout.write(f"{len(ours)} migrations can be applied while the version before runs.")
+        self.stdout.write(f"{len(ours)} migrations can be applied while the previous version is running.")

@@ -18,21 +18,21 @@ USAGE = 2  # exit code; 1: nothing was imported because of errors
 
 class Command(BaseCommand):
     help = (
-        "Reads a dump of upstream SCIONLab's coordination service (manage.py dumpdata scionlab, there) and makes its "
-        "ASes, hosts, attachment points, Links and people here. Their hosts get limits only, their attachment points "
-        "begin with observing. A further run changes what differs; nothing is ever deleted."
+        "Imports a dump of the SCIONLab coordination service (its manage.py dumpdata scionlab): ASes, hosts, "
+        "attachment points, Links and accounts. Imported hosts get limits only, and imported attachment points "
+        "observe only. Another run updates what differs; nothing is deleted."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", metavar="FILE", type=Path, help="the JSON that dumpdata wrote")
+        parser.add_argument("file", metavar="FILE", type=Path, help="JSON file of dumpdata")
         parser.add_argument(
             "--kbit",
             required=True,
             metavar="N",
             help="limit of each new Link of a user AS, in both directions [kbit/s]; 0 blocks them",
         )
-        parser.add_argument("--skip-invalid", action="store_true", help="leave out what breaks a rule, import the rest")
-        parser.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
+        parser.add_argument("--skip-invalid", action="store_true", help="skip invalid entries, import the rest")
+        parser.add_argument("--dry-run", action="store_true", help="dry run: show the changes, change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         kbit = self._kbit(options["kbit"])
@@ -52,8 +52,8 @@ class Command(BaseCommand):
             self.stdout.write(line)
         if report.is_refused:
             raise CommandError(
-                f"Nothing was imported: {len(report.problems)} entries break a rule. Correct them there and dump "
-                "again, or leave them out with --skip-invalid."
+                f"Nothing was imported: {len(report.problems)} entries are invalid. Correct them in the source "
+                "and dump again, or skip them with --skip-invalid."
             )
 
     def _kbit(self, text: str) -> int:

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 
 class Command(BaseCommand):
-    help = "Copies the static files that are named by their content into a folder; none is removed, or there in part."
+    help = "Copies the content-hashed static files into a folder, atomically; removes none."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("folder", type=Path)

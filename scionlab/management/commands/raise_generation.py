@@ -13,15 +13,17 @@ from scionlab.services.generation import generation_raise
 
 class Command(BaseCommand):
     help = (
-        "Raises the generation G by one, or above what hosts proved to have: every host fetches its configuration "
-        "anew, and stock clients restart SCION. Use it after a backup was restored, or when the format of the "
-        "configuration changed."
+        "Raises the generation by one, or above that of any host that proved a newer one. Every host fetches its "
+        "configuration again, and stock clients restart SCION. Use it after restoring a backup, or when the "
+        "format of the configuration changed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--to", type=int, metavar="G", help="raise to this generation")
-        parser.add_argument("--force", action="store_true", help="with --to: skip generations, which never come back")
-        parser.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
+        parser.add_argument(
+            "--force", action="store_true", help="with --to: skip generations, which cannot be used later"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="dry run: show the changes, change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         dry_run = options["dry_run"]
@@ -34,14 +36,16 @@ class Command(BaseCommand):
             self.stdout.write(f"{raised.hosts} hosts would fetch their configuration at their next poll; stock clients")
             self.stdout.write("would restart SCION and OpenVPN then.")
         else:
-            self.stdout.write(f"The generation was {raised.old} and is {raised.new} now. {raised.hosts} hosts fetch")
+            self.stdout.write(
+                f"The generation was raised from {raised.old} to {raised.new}. {raised.hosts} hosts fetch"
+            )
             self.stdout.write("their configuration at their next poll; stock clients restart SCION and OpenVPN then.")
-            self.stdout.write("Nothing is known to be delivered or enforced until they report again. Enrolment tokens")
-            self.stdout.write("that were not used yet are void.")
+            self.stdout.write("The state of all Links is unknown until the hosts report again. Enrolment tokens")
+            self.stdout.write("that were not used are revoked.")
         if raised.ahead:
-            self.stdout.write(f"{raised.ahead} of them proved to have what this database does not know.")
+            self.stdout.write(f"{raised.ahead} of them proved that they have configurations unknown to this database.")
         for uid, claim in raised.unproven.items():
             self.stdout.write(
-                f"Host {uid} reports generation {claim} and does not prove it: its agent may be too old to. If it is "
-                f"true: --to {claim + 1} --force."
+                f"Host {uid} reports generation {claim} without proof (its agent may be too old). If this is "
+                f"correct, use --to {claim + 1} --force."
             )

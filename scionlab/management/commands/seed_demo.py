@@ -23,21 +23,22 @@ def random_password(demo: DemoUser) -> str:
 
 class Command(BaseCommand):
     help = (
-        "Makes a small SCIONLab: two ISDs, three attachment points, users and user ASes. A second run changes nothing."
+        "Creates a small SCIONLab: two ISDs, three attachment points, users and user ASes. A second run changes "
+        "nothing."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="show what would be made, and make nothing")
+        parser.add_argument("--dry-run", action="store_true", help="dry run: show what would be created")
         parser.add_argument(
-            "--force", action="store_true", help="also outside of development; accounts get random passwords then"
+            "--force", action="store_true", help="allow it outside of development; accounts get random passwords"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         harmless = settings.SETTINGS_MODULE in HARMLESS_SETTINGS
         if not harmless and not options["force"]:
             raise CommandError(
-                f"The settings are {settings.SETTINGS_MODULE}: this may be production, and the demo adds accounts and "
-                "ASes that are nobody's. Use --force if you mean it."
+                f"The settings are {settings.SETTINGS_MODULE}: this may be production, and the demo adds accounts "
+                "and ASes. Use --force to continue."
             )
         try:
             with transaction.atomic():
@@ -45,15 +46,15 @@ class Command(BaseCommand):
                 if options["dry_run"]:
                     transaction.set_rollback(True)
         except RuleError as exc:
-            raise CommandError(f"Nothing was made. {exc.message}") from exc
+            raise CommandError(f"Nothing was created. {exc.message}") from exc
         self._report(seeded, dry_run=options["dry_run"])
 
     def _report(self, seeded: Seeded, *, dry_run: bool) -> None:
-        verb = "would make" if dry_run else "made"
+        verb = "would create" if dry_run else "made"
         for line in seeded.made:
             self.stdout.write(f"{verb} {line}")
         if not seeded.made:
-            self.stdout.write("Everything of the demo is there already; nothing was changed.")
+            self.stdout.write("The demo data exists already; nothing was changed.")
         if dry_run:
             self.stdout.write("Dry run: nothing was changed.")
             return

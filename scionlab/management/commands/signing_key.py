@@ -21,17 +21,17 @@ from scionlab.services.signing import (
 
 
 class Command(BaseCommand):
-    help = "Lists, makes and revokes the Ed25519 keys with which configurations are signed."
+    help = "Lists, creates and revokes the Ed25519 keys that sign configurations."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         commands = parser.add_subparsers(dest="what", required=True, metavar="list|rotate|revoke|rewrap")
-        commands.add_parser("list", help="the keys, and their lines for an agent that is set up by hand")
-        rotate = commands.add_parser("rotate", help="make a further key; the others go on signing until they end")
-        revoke = commands.add_parser("revoke", help="never sign with a key again, and have agents believe it no more")
+        commands.add_parser("list", help="list the keys, and their lines for agents that are set up by hand")
+        rotate = commands.add_parser("rotate", help="create another key; the others keep signing until they expire")
+        revoke = commands.add_parser("revoke", help="stop signing with a key, and tell agents to stop trusting it")
         revoke.add_argument("key_id", metavar="KEY_ID")
         rewrap = commands.add_parser("rewrap", help="encrypt private parts with a new SIGNING_SECRET")
         for one in (rotate, revoke, rewrap):
-            one.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
+            one.add_argument("--dry-run", action="store_true", help="dry run: show the changes, change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -47,10 +47,12 @@ class Command(BaseCommand):
             if key.is_valid():
                 self.stdout.write(f'    service_keys: "{service_key_line(key)}"')
             if key in unreadable:
-                self.stdout.write("    CANNOT BE DECRYPTED: SIGNING_SECRET is not the one it was encrypted with")
+                self.stdout.write("    CANNOT BE DECRYPTED: it was encrypted with another SIGNING_SECRET")
         end = near_end_of_last_key()
         if end is not None:
-            self.stdout.write(f"WARNING: the last valid key ends on {end:%Y-%m-%d}. Run manage.py signing_key rotate.")
+            self.stdout.write(
+                f"WARNING: the last valid key expires on {end:%Y-%m-%d}. Run manage.py signing_key rotate."
+            )
 
     def _state(self, key: SigningKey) -> str:
         if key.revoked_at is not None:
@@ -59,22 +61,28 @@ class Command(BaseCommand):
 
     def _rotate(self, options: Any) -> None:
         if options["dry_run"]:
-            self.stdout.write("Dry run: a key would be made, and L of every attachment point's host would rise.")
+            self.stdout.write(
+                "Dry run: a key would be created, and the limits version of every attachment point would rise."
+            )
             return
         key = signing_key_rotate(actor=None)
-        self.stdout.write(f"Made {key}, valid until {key.not_after:%Y-%m-%d}. Agents are told when they next fetch;")
-        self.stdout.write("the older keys go on signing until they end. Nothing restarts.")
+        self.stdout.write(
+            f"Created {key}, valid until {key.not_after:%Y-%m-%d}. Agents receive it with their next fetch;"
+        )
+        self.stdout.write("older keys keep signing until they expire. Nothing restarts.")
 
     def _revoke(self, options: Any) -> None:
         if options["dry_run"]:
-            self.stdout.write(f"Dry run: {options['key_id']} would be revoked, for ever.")
+            self.stdout.write(f"Dry run: {options['key_id']} would be revoked permanently.")
             return
         signing_key_revoke(key_id=options["key_id"], actor=None)
-        self.stdout.write(f"Revoked {options['key_id']}. Unused enrolment tokens are void.")
+        self.stdout.write(f"Revoked {options['key_id']}. Unused enrolment tokens are revoked.")
 
     def _rewrap(self, options: Any) -> None:
         if options["dry_run"]:
             self.stdout.write("Dry run: the private parts would be encrypted with the newest SIGNING_SECRET.")
             return
         count = signing_keys_rewrap()
-        self.stdout.write(f"Encrypted {count} private parts with the newest SIGNING_SECRET; the former is not needed.")
+        self.stdout.write(
+            f"Encrypted {count} private parts with the newest SIGNING_SECRET; the previous one is no longer needed."
+        )

@@ -15,23 +15,27 @@ from scionlab.services.trust_isd import trc_import, trc_reset
 
 
 class Command(BaseCommand):
-    help = "Lists the TRCs that were made, takes one back from a host, or begins a new line of them for an ISD."
+    help = "Lists the TRCs, imports one from a host, or creates a new base TRC for an ISD."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         commands = parser.add_subparsers(dest="what", required=True, metavar="list|import|reset")
-        commands.add_parser("list", help="every TRC, with its end")
-        taken = commands.add_parser("import", help="store the next TRC of an ISD as a host has it, if it is right")
+        commands.add_parser("list", help="list all TRCs with their expiry")
+        taken = commands.add_parser("import", help="import the next TRC of an ISD from a host, after verification")
         taken.add_argument("file", type=Path, metavar="FILE")
         reset = commands.add_parser(
             "reset",
-            help="make a base TRC that follows no other one: after a restored backup that is older than TRCs which "
-            "hosts have, or where too many voters' keys are lost",
+            help="create a new base TRC: after restoring a backup older than TRCs on hosts, or if too many voting "
+            "keys are lost",
         )
         reset.add_argument("isd", type=int, metavar="ISD")
         reset.add_argument(
-            "--base", type=int, required=True, metavar="N", help="above every serial in /etc/scion/certs of any host"
+            "--base",
+            type=int,
+            required=True,
+            metavar="N",
+            help="higher than every serial in /etc/scion/certs of any host",
         )
-        reset.add_argument("--dry-run", action="store_true", help="say what would happen, and change nothing")
+        reset.add_argument("--dry-run", action="store_true", help="dry run: show the changes, change nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -54,10 +58,12 @@ class Command(BaseCommand):
     def _reset(self, *, isd: int, base: int, dry_run: bool, **_: Any) -> None:
         found = ISD.objects.filter(isd_id=isd).first()
         if found is None:
-            raise CommandError(f"There is no ISD {isd}.")
+            raise CommandError(f"ISD {isd} does not exist.")
         if dry_run:
-            self.stdout.write(f"Dry run: ISD{isd}-B{base}-S{base} would be made, and followed from then on.")
+            self.stdout.write(f"Dry run: ISD{isd}-B{base}-S{base} would be created.")
             return
         made = trc_reset(isd_id=found.pk, base=base, actor=None, reason="manage.py trc reset")
-        self.stdout.write(f"Made {made}. SCION takes it from a host's files alone: run manage.py raise_generation, and")
-        self.stdout.write("every host fetches it. Hosts that have not fetched cannot verify those that have.")
+        self.stdout.write(
+            f"Created {made}. SCION accepts it only from the files of a host: run manage.py raise_generation so that"
+        )
+        self.stdout.write("every host fetches it. Hosts without it cannot verify hosts with it.")

@@ -28,7 +28,7 @@ def test_while_the_database_is_away_everybody_is_told_when_to_come_back(site: Si
     pages.append(site.post("/admin/scionlab/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": "5"}, as_staff=True))
     for page in pages[:1] + pages[2:]:
         assert is_told_to_come_back(page), page.text
-        assert "stored as a whole or not at all" in page.text
+        assert "saved completely or not at all" in page.text
     assert pages[1].status in {200, 503}, "the log-in page needs no row"
     scripts = [site.save(111), site.poll(version="1.1")]
     for answer in scripts:

@@ -1,4 +1,4 @@
-"""Redis gone, frozen or emptied: pages work, saves are accepted, and what they mean is carried out all the same."""
+"""Redis gone, frozen or emptied: pages work, saves are accepted, and what they mean is carried out anyway."""
 
 from __future__ import annotations
 

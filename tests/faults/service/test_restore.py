@@ -48,7 +48,7 @@ def manifest_in(answer: Answer) -> dict[str, Any]:
         return manifest
 
 
-STAGE_ENFORCED = 'class="stage stage-enforced"'
+STAGE_ENFORCED = 'href="#stage-enforced"'
 NEW_AS = """
 import django; django.setup()
 from scionlab.models import AttachmentPoint, Link, User

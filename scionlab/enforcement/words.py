@@ -1,0 +1,36 @@
+"""The words for the states of a Link: one table with the word, the colour and the explanation of each.
+
+Site, cockpit, admin, mails and the sentences of the REST API read it. The command line client is a package of its own
+and has no table: it prints the code that the REST API sends, which is the word in lower case.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+State = Literal["inactive", "waiting", "delivered", "enforced", "clamped", "blocked", "failed", "no_report", "observed"]
+# A colour of the style sheets (.tone-*, .slb-*).
+Tone = Literal["good", "info", "warn", "bad", "quiet"]
+
+
+class Word(NamedTuple):
+    word: str
+    tone: Tone
+    explanation: str
+
+
+# In the order in which pages count and sort them: first what somebody has to look at.
+WORDS: Final[dict[State, Word]] = {
+    "failed": Word("Failed", "bad", "The attachment point does not enforce the limit. The reason is given beside it."),
+    "no_report": Word(
+        "No report", "warn", "The attachment point has stopped reporting. The last known limit is shown."
+    ),
+    "waiting": Word("Waiting", "info", "The limit is saved. The attachment point has not fetched it yet."),
+    "delivered": Word("Delivered", "info", "The attachment point has fetched the limit and has not confirmed it."),
+    "observed": Word("Observed", "warn", "The link is measured. Nothing is limited."),
+    "clamped": Word("Clamped", "good", "More is requested than the maximum, so the maximum is enforced."),
+    "blocked": Word("Blocked", "good", "The limit is 0: nothing passes."),
+    "enforced": Word("Enforced", "good", "The attachment point confirmed the limit, read back from its kernel."),
+    "inactive": Word("Inactive", "quiet", "The link is in no configuration."),
+}
+NOT_IN_FORCE: Final[tuple[State, ...]] = ("failed", "no_report", "waiting", "delivered", "observed")
