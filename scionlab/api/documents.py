@@ -215,6 +215,9 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
         allow_null=True, help_text="What all Links here may carry together in each direction; null: no total."
     )
     observe_only = serializers.BooleanField(help_text="All Links here are measured, and nothing is to be limited.")
+    publishes_limits = serializers.BooleanField(
+        help_text="The limits of the Links here are path metadata of SCION, for everybody to see."
+    )
     scion_files = serializers.SerializerMethodField(help_text=f"Of its host. {_FILES_HELP}")
     has_vpn = serializers.SerializerMethodField()
     has_ipv4 = serializers.SerializerMethodField()
