@@ -16,7 +16,7 @@ from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, 
 from scionlab.profiles import constant
 from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
-from scionlab.services.infrastructure import attachment_point_delete
+from scionlab.services.infrastructure import attachment_point_create, attachment_point_delete
 from scionlab.services.installed import full_configuration, host_set_limits_only
 from scionlab.services.link import link_update
 from scionlab.services.path_metadata import MAX_CHARS, checked_metadata
@@ -175,7 +175,7 @@ def test_a_lowered_maximum_is_what_is_published(publishing: AttachmentPoint, lin
 
 def test_an_inactive_link_is_not_published(publishing: AttachmentPoint, link: Link) -> None:
     link_update(link_id=link.pk, actor=None, active=False)
-    assert metadata(publishing.host) == {"Bandwidth": {}}
+    assert metadata(publishing.host) == {}
 
 
 def test_a_control_service_on_another_host_than_the_links_has_the_limits_of_its_versions(owner: User) -> None:
@@ -416,8 +416,13 @@ def test_rest_says_who_publishes(client: Client, owner: User, publishing: Attach
     assert client.get(f"/api/v1/attachment-points/{publishing.pk}/").json()["publishes_limits"] is True
 
 
-def test_a_user_as_that_lets_others_attach_may_publish_too(owner: User, user_as: UserAS) -> None:
+def test_a_user_as_that_lets_others_attach_publishes_their_limits_and_not_its_own(
+    teammate: User, user_as: UserAS, link: Link
+) -> None:
     host = Host.objects.get(AS=user_as.pk)
-    ap = AttachmentPointFactory(AS=user_as, host=host, router=None)
+    Host.objects.filter(pk=host.pk).update(public_ipv4="198.51.100.8")
+    ap = attachment_point_create(as_=user_as)
+    attach(teammate, spec(ap, public_ip="198.51.100.9", bandwidth_kbit=70))
     set_ap(ap, publishes_limits=True)
-    assert metadata(host) == {"Bandwidth": {}}
+    assert link.interface_b.interface_id == 1
+    assert metadata(host) == {"Bandwidth": {"2": {"Inter": 70}}}
