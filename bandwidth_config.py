@@ -578,12 +578,14 @@ def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
     return {str(end.interface_id): _entry(end) for end in sorted(host.link_ends, key=lambda end: end.interface_id)}
 
 
+def standing_limits(end: LinkEnd) -> Limits:
+    """What holds at a limited Link while no timed limit runs: what the user asked for, clamped to x."""
+    return requested_limits(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
+
+
 def _entry(end: LinkEnd) -> dict[str, Any]:
-    if end.is_limited:
-        limits = requested_limits(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
-    else:
-        # Never 0, which a careless reader could take for "block the uplink": the user AS blocked it at its provider.
-        limits = Limits.both(max(1, end.bandwidth_kbit))
+    # Not limited: never 0, which a careless reader could take for "block the uplink". The provider blocks it.
+    limits = standing_limits(end) if end.is_limited else Limits.both(max(1, end.bandwidth_kbit))
     entry = {
         "AS_ID": as_id_of(end.remote_isd_as),
         "IsUserAS": end.is_limited,

@@ -6,6 +6,7 @@ The same configuration gives the same bytes: names and JSON keys are sorted, tim
     scionlab-config.json        manifest: credentials, version G.H, L, hashes of every file, signatures, systemd units
     etc/scion/topology.json     the AS in SCION's own format
     etc/scion/*.toml            settings of the SCION programs that run on the host (`scion_files`)
+    etc/scion/staticInfoConfig.json    path metadata, where the control service of an attachment point runs
     etc/scion/certs, crypto, keys, etc/openvpn    handed in as they are: made elsewhere
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
@@ -35,11 +36,14 @@ from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, RuleError, genera
 from scion_files import (
     COMPLETE,
     MTU_BYTES,
+    PATH_METADATA_PATH,
     TOPOLOGY_PATH,
     ConfigAS,
     ConfigLinkEnd,
     as_mtu_bytes,
+    build_path_metadata,
     build_topology,
+    published_limits,
     settings_files,
     systemd_units,
 )
@@ -62,7 +66,8 @@ _SECRET_MODE = 0o600  # what carries the host's secret or a private key
 
 class ConfigHost(Protocol):
     """A host of an AS. One that has an `attachment_point` gets link_info.json, limited as its `total_kbit` (None: no
-    total) and `observe_only` say. One with `limits_only` gets nothing besides: another service has its SCION files."""
+    total) and `observe_only` say; `publishes_limits` and `metadata_entries` are for SCION's path metadata. One with
+    `limits_only` gets nothing besides: another service has its SCION files."""
 
     @property
     def uid(self) -> str: ...
@@ -104,6 +109,8 @@ class HostSnapshot:
     is_attachment_point: bool
     total_kbit: int | None = None
     observe_only: bool = False
+    publishes_limits: bool = False
+    metadata_entries: Mapping[str, Any] = field(default_factory=dict)
     limits_only: bool = False
 
 
@@ -125,6 +132,8 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
         is_attachment_point=ap is not None,
         total_kbit=getattr(ap, "total_kbit", None),
         observe_only=getattr(ap, "observe_only", False),
+        publishes_limits=getattr(ap, "publishes_limits", False),
+        metadata_entries=getattr(ap, "metadata_entries", {}),
         limits_only=getattr(host, "limits_only", False),
     )
 
@@ -188,34 +197,6 @@ class KeyRing:
 # --- the archive ---------------------------------------------------------------------------------------------
 
 
-def build_host_tar(
-    host: ConfigHost,
-    *,
-    generation: int,
-    site_url: str,
-    keys: KeyRing,
-    as_hosts: Iterable[ConfigHost] | None = None,
-    trust_files: Mapping[str, bytes] = _NO_FILES,
-    vpn_files: Mapping[str, bytes] = _NO_FILES,
-) -> bytes:
-    """What the host pulls, signed by all `keys`. `as_hosts` are all hosts of its AS, in a fixed order; None: this one.
-
-    `trust_files` (keys, certificates, TRCs) and `vpn_files` are those of this host, by their paths from the root.
-    Raises `RuleError` (`host_without_as`, `border_router_twice`).
-    """
-    return pack(
-        host_members(
-            host,
-            generation=generation,
-            site_url=site_url,
-            keys=keys,
-            as_hosts=as_hosts,
-            trust_files=trust_files,
-            vpn_files=vpn_files,
-        )
-    )
-
-
 def format_version(generation: int, config_version: int) -> str:
     """`G.H`, as it stands in the manifest and in the query of a poll."""
     return f"{generation}.{config_version}"
@@ -245,7 +226,12 @@ def host_members(
     trust_files: Mapping[str, bytes] = _NO_FILES,
     vpn_files: Mapping[str, bytes] = _NO_FILES,
 ) -> dict[str, bytes]:
-    """Name -> content of everything in the host's tarball. Raises as `build_host_tar`."""
+    """Name -> content of what the host pulls, signed by all `keys`. `as_hosts` are all hosts of its AS, the one with
+    the control service first; None: this one alone.
+
+    `trust_files` (keys, certificates, TRCs) and `vpn_files` are those of this host, by their paths from the root.
+    Raises `RuleError` (`host_without_as`, `border_router_twice`).
+    """
     own = snapshot(host)
     # The host itself stands for its row among `as_hosts`, or two files could tell two versions.
     hosts = [own if one.uid == own.uid else snapshot(one) for one in as_hosts] if as_hosts is not None else [own]
@@ -261,6 +247,8 @@ def host_members(
         files |= {path: text.encode("ascii") for path, text in texts.items()}
         if is_complete:
             files |= {**trust_files, **vpn_files}
+            if runs_control_service and (metadata := _path_metadata(hosts)) is not None:
+                files[PATH_METADATA_PATH] = to_json(metadata)
         units = systemd_units(own, runs_control_service=runs_control_service)
     if own.is_attachment_point:
         files[LINK_INFO_PATH] = to_json(generate_link_info(own))
@@ -268,9 +256,19 @@ def host_members(
     return {MANIFEST_NAME: manifest, **files}
 
 
+def _path_metadata(hosts: Iterable[HostSnapshot]) -> dict[str, Any] | None:
+    """Of the AS of these hosts; None where it lets nobody attach, or its administrators want none."""
+    ap = next((one for one in hosts if one.is_attachment_point), None)
+    if ap is None or not (ap.publishes_limits or ap.metadata_entries):
+        return None
+    ends = [end for host in hosts for end in host.link_ends]
+    limits = published_limits(ends, observe_only=ap.observe_only) if ap.publishes_limits else {}
+    return build_path_metadata(ap.metadata_entries, limits)
+
+
 def full_paths(host: HostSnapshot, *, runs_control_service: bool, further: Iterable[str] = ()) -> set[str]:
     """What the host would have without "limits only", but for the manifest. `further` are the paths of its
-    `trust_files` and `vpn_files`."""
+    `trust_files`, `vpn_files` and path metadata."""
     paths = {TOPOLOGY_PATH, *settings_files(host, runs_control_service=runs_control_service)}
     if host.configuration_format >= COMPLETE:
         paths |= set(further)

@@ -6,18 +6,20 @@ these files. Keys, certificates and TRCs are made elsewhere (`scionlab.pki`); `c
 
 from __future__ import annotations
 
+import copy
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from bandwidth_config import LinkEnd, RuleError
+from bandwidth_config import LinkEnd, RuleError, standing_limits
 
 TOPOLOGY_ONLY: Final = 1  # topology.json alone: what every host got before there was anything else
 COMPLETE: Final = 2  # all that the AS needs
 
 FOLDER = "etc/scion"
 TOPOLOGY_PATH = f"{FOLDER}/topology.json"
+PATH_METADATA_PATH = f"{FOLDER}/staticInfoConfig.json"
 CONFIG_DIR = f"/{FOLDER}"
 STATE_DIR = "/var/lib/scion"  # SCION's user may write there; the packages make it
 
@@ -154,6 +156,38 @@ def _border_routers(host: ScionHost) -> dict[str, Any]:
 def join_address(ip: str, port: int) -> str:
     """`192.0.2.7:50000`, `[2001:db8::7]:50000`."""
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+# --- staticInfoConfig.json ----------------------------------------------------------------------------------
+
+
+def published_limits(ends: Iterable[ConfigLinkEnd], *, observe_only: bool) -> dict[int, int]:
+    """kbit/s by interface id, for the Links of user ASes: the standing limit of the lower direction. 0: none, for a
+    Link that is blocked or only observed."""
+    return {
+        end.interface_id: 0 if observe_only or end.is_observed else standing_limits(end).lowest_kbit
+        for end in ends
+        if end.is_limited
+    }
+
+
+def build_path_metadata(entries: Mapping[str, Any], limits: Mapping[int, int]) -> dict[str, Any]:
+    """staticInfoConfig.json: the operator's `entries`, with `Inter` of these interfaces replaced by their limits.
+
+    Also where the limit is 0: an operator's number would contradict it, and SCION has none for "nothing passes".
+    """
+    document = copy.deepcopy(dict(entries))
+    if not limits:
+        return document
+    bandwidth = document.setdefault("Bandwidth", {})
+    for interface_id, kbit in limits.items():
+        entry = bandwidth.pop(str(interface_id), {})
+        entry.pop("Inter", None)
+        if kbit:
+            entry["Inter"] = kbit
+        if entry:
+            bandwidth[str(interface_id)] = entry
+    return document
 
 
 # --- the settings of the programs ---------------------------------------------------------------------------

@@ -45,14 +45,14 @@ class HostConfig(View):
         version = request.GET.get("version", "")
         if version and int(version.partition(".")[2]) >= host.config_version:
             return HttpResponse(status=304)
-        content = config_tar.build_host_tar(
+        members = config_tar.host_members(
             host,
             generation=selectors.generation(),
             site_url=settings.SITE_URL,
             keys=key_ring(),
             as_hosts=list(Host.objects.filter(AS_id=host.AS_id)),
         )
-        return HttpResponse(content, content_type="application/gzip")
+        return HttpResponse(config_tar.pack(members), content_type="application/gzip")
 
 
 urlpatterns = [path("api/v4/host/<str:uid>/config", HostConfig.as_view())]

@@ -29,8 +29,10 @@ from scionlab.admin.base import (
 from scionlab.admin.host import last_seen
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.total import TotalStatus, total_status
+from scionlab.forms import RuleField
 from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
 from scionlab.services import infrastructure, policy
+from scionlab.services.path_metadata import checked_metadata
 
 
 class BandwidthPolicyForm(ReasonForm):
@@ -105,6 +107,26 @@ class AttachmentPointForm(ReasonForm):
         required=False,
         help_text="All Links here are measured but not limited.",
     )
+    publishes_limits = forms.BooleanField(
+        label="Publish limits",
+        required=False,
+        help_text="This tells the world how much each user chose: everybody who has a SCION path through an active "
+        "Link of a user AS here sees its limit (scion showpaths --extended). It is the Link's own limit [kbit/s] as it "
+        "is enforced, the lower of both directions; no temporary limit; nothing for a Link at 0 or only observed. "
+        "etc/scion/staticInfoConfig.json has it, which SCION's control service reads once, at its start. A changed "
+        "limit restarts nothing: it is published after the host's next configuration, and caches delay it by 5 more "
+        "minutes. Switching this on or off raises H: SCION restarts on the host of the control service.",
+    )
+    path_metadata = RuleField(
+        checked_metadata,
+        label="Path metadata of the operator",
+        widget=forms.Textarea(attrs={"class": "vLargeTextField", "rows": 8, "spellcheck": "false"}),
+        help_text="JSON in the form of SCION's staticInfoConfig.json: Latency, Bandwidth, Geo, LinkType, Hops by "
+        'interface id, and Note. For example {"LinkType": {"1": "direct"}, "Bandwidth": {"1": {"Inter": 1000000}}}. '
+        "Where limits are published they take the place of Bandwidth, Inter of the Links of user ASes, also where none "
+        "is published (at 0, or only observed); all the rest stays as it is written here. Empty: none. A change raises "
+        "H: SCION restarts on the host of the control service.",
+    )
 
 
 def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]:
@@ -142,10 +164,10 @@ class AttachmentPointAdmin(ServiceAdmin):
     ]
     search_fields = ["AS__label"]
     rule_field = "default_bandwidth_kbit"
-    compared = ("default_bandwidth_kbit", "total_kbit", "observe_only")
+    compared = ("default_bandwidth_kbit", "total_kbit", "observe_only", "publishes_limits", "path_metadata")
     note = (
         "Links above the default are clamped to it; the requested limits are kept. Only the agent of this host "
-        "gets a new configuration."
+        "gets a new configuration. The two fields of path metadata restart SCION, once for each save."
     )
     add_fields = ("AS", "default_bandwidth_kbit")
     change_fields = (
@@ -154,6 +176,8 @@ class AttachmentPointAdmin(ServiceAdmin):
         "default_bandwidth_kbit",
         "total_kbit",
         "observe_only",
+        "publishes_limits",
+        "path_metadata",
         "reason",
         "in_force",
         "total_in_force",
@@ -173,7 +197,7 @@ class AttachmentPointAdmin(ServiceAdmin):
         return self.add_fields if obj is None else self.change_fields
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        editable = {"AS", "default_bandwidth_kbit", "total_kbit", "observe_only", "reason"}
+        editable = {"AS", "reason", *self.compared}
         return [name for name in self.change_fields if name not in editable]
 
     def formfield_for_foreignkey(

@@ -228,6 +228,9 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
         allow_null=True, help_text="Maximum for all Links together in each direction; null: no total."
     )
     observe_only = serializers.BooleanField(help_text="All Links are measured, not limited.")
+    publishes_limits = serializers.BooleanField(
+        help_text="The limits of the Links are published as SCION path metadata."
+    )
     scion_files = serializers.SerializerMethodField(help_text=_FILES_HELP)
     has_vpn = serializers.SerializerMethodField()
     has_ipv4 = serializers.SerializerMethodField()

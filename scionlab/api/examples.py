@@ -94,6 +94,7 @@ ATTACHMENT_POINT: dict[str, Any] = {
     "own_default_bandwidth_kbit": None,
     "total_kbit": 100_000,
     "observe_only": False,
+    "publishes_limits": False,
     "scion_files": "this_service",
     "has_vpn": True,
     "has_ipv4": True,

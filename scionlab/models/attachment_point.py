@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from typing import Any
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
@@ -92,6 +94,20 @@ class AttachmentPoint(models.Model):
         db_default=False,
         help_text="All Links here are measured but not limited.",
     )
+    # Both are path metadata of SCION: staticInfoConfig.json, where the control service of this AS runs.
+    publishes_limits = models.BooleanField(
+        "publish limits",
+        default=False,
+        db_default=False,
+        help_text="The limits of the Links here are in SCION's path metadata, for the whole world to read.",
+    )
+    path_metadata = models.TextField(
+        "path metadata of the operator",
+        blank=True,
+        default="",
+        db_default="",
+        help_text="JSON in the form of SCION's staticInfoConfig.json. Empty: none.",
+    )
     # What the operator has and pays for; the cockpit compares, nothing is limited by it.
     uplink_kbit = models.PositiveBigIntegerField(
         "uplink [kbit/s]",
@@ -119,6 +135,17 @@ class AttachmentPoint(models.Model):
 
     def __str__(self) -> str:
         return str(self.AS)
+
+    @property
+    def metadata_entries(self) -> dict[str, Any]:
+        """The operator's own path metadata; checked when it was stored (`services.path_metadata`)."""
+        found: dict[str, Any] = json.loads(self.path_metadata or "{}")
+        return found
+
+    @property
+    def has_path_metadata(self) -> bool:
+        """The control service of this AS gets a staticInfoConfig.json."""
+        return self.publishes_limits or bool(self.path_metadata)
 
     def default_in_force(self, policy: BandwidthPolicy) -> int:
         """x of this attachment point [kbit/s]."""

@@ -26,6 +26,7 @@ class BandwidthChange(models.Model):
         SITE_DEFAULT = "site_default", "site default"
         AP_TOTAL = "ap_total", "total of an attachment point"
         AP_OBSERVE = "ap_observe", "observe only, of an attachment point"
+        AP_METADATA = "ap_metadata", "path metadata of an attachment point"
         LINK_OBSERVE = "link_observe", "observe only, of a Link"
         HOST_LIMITS_ONLY = "host_limits_only", "limits only, of a host"
         HOST_TAKE_OVER = "host_take_over", "takeover of a host"

@@ -105,6 +105,19 @@ def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: st
     )
 
 
+def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what became of the path metadata of `ap`, in words."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.AP_METADATA,
+        subject=f"path metadata of {ap}"[:200],
+        attachment_point=ap,
+        actor=actor,
+        **_origin(actor),
+        detail=detail[:200],
+        reason=reason[:200],
+    )
+
+
 def host_subject(host: Host) -> str:
     """Names the host in its rows; labels repeat, host ids do not."""
     return f"{host}, host id {host.uid}"[-200:]

@@ -15,7 +15,7 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from scion_files import COMPLETE, PACKAGES
 from scionlab import selectors
-from scionlab.models import AS, BorderRouter, Host, Interface, IssuedLimits, Link, User
+from scionlab.models import AS, AttachmentPoint, BorderRouter, Host, Interface, IssuedLimits, Link, User
 from scionlab.models.host import new_secret
 from scionlab.models.link import is_user_as
 from scionlab.services import allocation
@@ -49,11 +49,13 @@ def hosts_bump(*, config_ids: set[int], limits_ids: set[int], alone_ids: Collect
 
     H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS. Not
     so for `alone_ids`: files changed there that no other host has (keys of the control service). With H comes the
-    complete configuration, where a host had topology.json alone: SCION restarts there anyway.
+    complete configuration, where a host had topology.json alone: SCION restarts there anyway. With L it rises at the
+    host whose control service publishes the limits of Links that end on another one of its AS.
     """
     as_of = allocation.lock_hosts({*config_ids, *limits_ids, *alone_ids})
     ases = {as_of[host_id] for host_id in config_ids & as_of.keys()} - {None}
     config_ids = config_ids | {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
+    limits_ids = limits_ids | _publishing_hosts(limits_ids, as_of)
     all_ids = [host_id for host_id in as_of if host_id in config_ids | limits_ids]
     if config_ids:
         hosts = Host.objects.filter(pk__in=config_ids)
@@ -63,6 +65,20 @@ def hosts_bump(*, config_ids: set[int], limits_ids: set[int], alone_ids: Collect
     for host_id in all_ids:
         queue_after_commit(RENDER_HOST, host_id)
     wake_after_commit(all_ids)
+
+
+def _publishing_hosts(host_ids: Collection[int], as_of: Mapping[int, int | None]) -> set[int]:
+    """Those with the control services that publish the limits of Links on these hosts, where it runs on another host:
+    what it publishes is part of its configuration, which is a function of the versions."""
+    first_of: dict[int | None, int] = {}
+    for host_id, as_id in as_of.items():
+        first_of.setdefault(as_id, host_id)
+    ases = {as_of[host_id] for host_id in host_ids & as_of.keys()} - {None}
+    elsewhere = {as_id: first_of[as_id] for as_id in ases if first_of[as_id] not in host_ids}
+    if not elsewhere:
+        return set()
+    publishing = AttachmentPoint.objects.filter(AS__in=elsewhere, publishes_limits=True).values_list("AS", flat=True)
+    return {elsewhere[as_id] for as_id in publishing}
 
 
 def hosts_to_render(*, now: datetime) -> list[int]:

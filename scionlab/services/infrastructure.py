@@ -24,6 +24,7 @@ from scionlab.services.errors import FieldRuleError
 from scionlab.services.host import host_bump
 from scionlab.services.host_addresses import check_has_public_address, checked_addresses, checked_internal_ip
 from scionlab.services.link import check_infrastructure_bandwidth
+from scionlab.services.path_metadata import metadata_changed
 from scionlab.services.stale import Values, last_admin_change, refuse_stale
 from scionlab.services.trust_chain import as_equip, as_role_changed, own_keys_make
 from scionlab.services.vpn import vpn_keys_make
@@ -225,7 +226,7 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
 
 @transaction.atomic
 def attachment_point_delete(*, attachment_point_id: int, actor: User | None = None) -> None:
-    """The AS stays; L of the host rises, whose link_info.json goes.
+    """The AS stays; L of the host rises, whose link_info.json goes. With path metadata H rises where that goes.
 
     Raises `RuleError` (`as_has_user_links`), `AttachmentPoint.DoesNotExist`.
     """
@@ -241,6 +242,8 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
     if ap.default_bandwidth_kbit is not None:
         audit.note_default(ap, actor=actor, old=ap.default_bandwidth_kbit, new=None, reason="attachment point deleted")
     host_bump(host_ids=[ap.host_id], limits=True)
+    if ap.has_path_metadata:
+        metadata_changed(ap)
     ap.delete()
 
 

@@ -18,8 +18,8 @@ from django.utils import timezone
 
 import config_tar
 from bandwidth_config import RuleError
-from scion_files import COMPLETE, systemd_units
-from scionlab.models import Host, InstalledFiles, User
+from scion_files import COMPLETE, PATH_METADATA_PATH, systemd_units
+from scionlab.models import AttachmentPoint, Host, InstalledFiles, User
 from scionlab.services import allocation, audit
 from scionlab.services.host import host_bump, hosts_bump
 from scionlab.services.host_files import trust_files, vpn_files
@@ -186,6 +186,9 @@ def full_configuration(host: Host) -> tuple[set[str], list[str]]:
     own = config_tar.snapshot(complete)
     is_first = Host.objects.filter(AS=host.AS_id).order_by("pk").values_list("pk", flat=True).first() == host.pk
     further = {*trust_files(complete), *vpn_files(complete)}
+    ap = AttachmentPoint.objects.filter(AS=host.AS_id).first() if is_first else None
+    if ap is not None and ap.has_path_metadata:
+        further.add(PATH_METADATA_PATH)
     paths = config_tar.full_paths(own, runs_control_service=is_first, further=further)
     return paths, systemd_units(own, runs_control_service=is_first)
 

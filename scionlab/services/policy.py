@@ -1,4 +1,5 @@
-"""The defaults that administrators set, and how they reach the attachment points; totals, and observing only.
+"""The defaults that administrators set, and how they reach the attachment points; totals, observing only, and path
+metadata.
 
 A default is stored at once and carried out right after, by a task: `AttachmentPoint.maximum_kbit` follows the default
 in force there, and only then do configurations clamp to it. So a configuration is a function of its versions, and an
@@ -22,12 +23,14 @@ from scionlab.services import allocation, audit
 from scionlab.services.changes import Changes
 from scionlab.services.each import for_each
 from scionlab.services.errors import FieldRuleError
+from scionlab.services.path_metadata import checked_metadata, metadata_store
 from scionlab.services.queue import FAN_OUT_DEFAULTS, queue_after_commit
 from scionlab.services.stale import Value, Values, last_bandwidth_change, refuse_stale
 
 logger = logging.getLogger(__name__)
 
-_AP_KINDS = [BandwidthChange.Kind.AP_DEFAULT, BandwidthChange.Kind.AP_TOTAL, BandwidthChange.Kind.AP_OBSERVE]
+_Kinds = BandwidthChange.Kind
+_AP_KINDS = [_Kinds.AP_DEFAULT, _Kinds.AP_TOTAL, _Kinds.AP_OBSERVE, _Kinds.AP_METADATA]
 
 
 @transaction.atomic
@@ -79,11 +82,12 @@ def ap_update(
 
     `default_bandwidth_kbit` is x there (None: the site default counts), `total_kbit` what all Links may carry together
     in each direction (None: no total), `observe_only` whether all Links are only measured. The last two raise L of the
-    host, once, in the same transaction, and then a changed default is carried out along with them. `shown` as above.
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`), `StalePageError`,
-    `AttachmentPoint.DoesNotExist`.
+    host, once, in the same transaction, and then a changed default is carried out along with them. `publishes_limits`
+    and `path_metadata` (JSON as text) raise H, where the control service runs. `shown` as above.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`, those of `checked_metadata`),
+    `StalePageError`, `AttachmentPoint.DoesNotExist`.
     """
-    _check_ap(values)
+    values = _checked_ap(values)
     allocation.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
     stored: dict[str, Value] = {name: getattr(ap, name) for name in values}
@@ -94,8 +98,10 @@ def ap_update(
         _store(ap, values["default_bandwidth_kbit"], actor=actor, reason=reason)  # type: ignore[arg-type]
     if new.keys() & {"total_kbit", "observe_only"}:
         _store_limiting(ap, new, actor=actor, reason=reason)
-    elif new:
+    elif "default_bandwidth_kbit" in new:
         queue_after_commit(FAN_OUT_DEFAULTS)
+    if new.keys() & {"publishes_limits", "path_metadata"}:
+        metadata_store(ap, new, actor=actor, reason=reason)
 
 
 @transaction.atomic
@@ -147,8 +153,9 @@ def _provided(ap: AttachmentPoint) -> QuerySet[Link]:
     return links.filter(interface_b__AS__useras__isnull=False)
 
 
-def _check_ap(values: Values) -> None:
-    default, total = (values.get(name) for name in ("default_bandwidth_kbit", "total_kbit"))
+def _checked_ap(values: Values) -> Values:
+    """With path metadata in the one spelling that is stored."""
+    default, total, metadata = (values.get(one) for one in ("default_bandwidth_kbit", "total_kbit", "path_metadata"))
     if default is not None:
         _check(int(default))
     if total is not None:
@@ -156,6 +163,12 @@ def _check_ap(values: Values) -> None:
             check_total(int(total))
         except RuleError as exc:
             raise FieldRuleError.of(exc, "total_kbit") from exc
+    if metadata is None:
+        return values
+    try:
+        return {**values, "path_metadata": checked_metadata(str(metadata))}
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "path_metadata") from exc
 
 
 def _check(default_bandwidth_kbit: int) -> None:

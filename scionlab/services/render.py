@@ -31,7 +31,7 @@ from scionlab.services.user_download import build_user_download
 logger = logging.getLogger(__name__)
 
 CACHE_TIMEOUT_S = 3600  # of hosts that are gone, or ask no more; a current one is rendered again when it fell out
-_FORMAT = "7"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "8"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)

@@ -354,7 +354,12 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
         or (
             lambda: policy.ap_update(
                 attachment_point_id=w.near.pk,
-                values={"default_bandwidth_kbit": 300, "total_kbit": 1000, "observe_only": True},
+                values={
+                    "default_bandwidth_kbit": 300,
+                    "total_kbit": 1000,
+                    "observe_only": True,
+                    "publishes_limits": True,
+                },
                 actor=w.boss,
             )
         )

@@ -25,7 +25,7 @@ from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState, LinkState, Total
 from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
-from config_tar import build_host_tar, host_members
+from config_tar import host_members, pack
 from scionlab.api.receipt_format import parse_receipt
 from scionlab.services.user_download import build_user_download
 from tests.agent_limiter import direction, limiter_state
@@ -36,7 +36,7 @@ NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
 
 
 def tar_of(host: SampleHost) -> bytes:
-    return build_host_tar(host, generation=1, site_url=SITE_URL, keys=KEYS)
+    return pack(host_members(host, generation=1, site_url=SITE_URL, keys=KEYS))
 
 
 def test_agent_enforces_what_the_service_packs() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.bundle import Limits, read_bundle
-from config_tar import build_host_tar, full_paths, host_members, snapshot
+from config_tar import full_paths, host_members, pack, snapshot
 from scion_files import COMPLETE, as_mtu_bytes, link_mtu_bytes
 from scionlab.services.user_download import build_user_download
 from tests.contract.config_samples import (
@@ -42,7 +42,7 @@ def complete(host: SampleHost, **values: Any) -> SampleHost:
 
 
 def tar_of(host: SampleHost, **options: Any) -> bytes:
-    return build_host_tar(host, generation=1, site_url=SITE_URL, keys=KEYS, **options)
+    return pack(members_of(host, **options))
 
 
 def members_of(host: SampleHost, **options: Any) -> dict[str, bytes]:

@@ -16,7 +16,6 @@ import pytest
 from ap_agent.agent.bundle import read_bundle
 from bandwidth_config import LinkInfo, RuleError
 from config_tar import (
-    build_host_tar,
     download_name,
     host_members,
     host_tar_name,
@@ -42,7 +41,7 @@ SAMPLES = Path(__file__).with_name("samples")
 
 
 def tar_of(host: SampleHost, **options: Any) -> bytes:
-    return build_host_tar(host, generation=1, site_url=SITE_URL, keys=KEYS, **options)
+    return pack(host_members(host, generation=1, site_url=SITE_URL, keys=KEYS, **options))
 
 
 def contents(tarball: bytes) -> dict[str, bytes]:

@@ -233,6 +233,20 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
         {"a": LIMITS},
     ),
     "observing a link that is not observed": (lambda w: w.observe(0, observe_only=False), {}),
+    # path metadata: H of the host with the control service, once; a limit that is published raises L as any
+    "limits that are published": (lambda w: w.set_ap(publishes_limits=True), {"a": CONFIG}),
+    "limits that are published, and entries of the operator": (
+        lambda w: w.set_ap(publishes_limits=True, path_metadata='{"Note": "x"}'),
+        {"a": CONFIG},
+    ),
+    "limits that are not published, as before": (lambda w: w.set_ap(publishes_limits=False, path_metadata=""), {}),
+    "a bandwidth that is published": (
+        lambda w: (
+            AttachmentPoint.objects.update(publishes_limits=True),
+            link_set_bandwidth(link_id=w.links[0].pk, bandwidth_kbit=300, actor=w.owner),
+        ),
+        {"a": LIMITS},
+    ),
     # hosts
     "an attachment point's address": (
         lambda w: host_set_addresses(

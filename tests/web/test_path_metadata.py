@@ -1,0 +1,428 @@
+"""Limits as path metadata of SCION: who turns it on, what raises H, what is refused, what pages say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from bandwidth_config import Limits, RuleError
+from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
+from scionlab.profiles import constant
+from scionlab.services.errors import FieldRuleError
+from scionlab.services.host import host_bump
+from scionlab.services.infrastructure import attachment_point_create, attachment_point_delete
+from scionlab.services.installed import full_configuration, host_set_limits_only
+from scionlab.services.link import link_update
+from scionlab.services.path_metadata import MAX_CHARS, checked_metadata
+from scionlab.services.policy import ap_default_set, ap_update, fan_out
+from scionlab.services.render import config_for
+from scionlab.services.stale import StalePageError
+from scionlab.services.timed_limit import timed_limit_create
+from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
+from tests.web.counters import Counters
+from tests.web.html import Page
+from tests.web.polling import config_members
+
+pytestmark = pytest.mark.django_db
+
+CONFIG, LIMITS = (1, 0), (0, 1)
+NOTE = '{"Note": "Ring 3"}'
+
+
+def set_ap(ap: AttachmentPoint, **values: Any) -> None:
+    ap_update(attachment_point_id=ap.pk, values=values, actor=None)
+
+
+def metadata(host: Host) -> dict[str, Any] | None:
+    """staticInfoConfig.json of the tarball that the host would get now."""
+    content = config_members(config_for(Host.objects.get(pk=host.pk)).content).get(PATH_METADATA_PATH)
+    return None if content is None else json.loads(content)
+
+
+def limit_of(link: Link) -> int | None:
+    found = metadata(link.interface_a.host)
+    assert found is not None
+    number: int | None = found["Bandwidth"].get(str(link.interface_a.interface_id), {}).get("Inter")
+    return number
+
+
+@pytest.fixture
+def publishing(ap: AttachmentPoint, link: Link) -> AttachmentPoint:
+    """The attachment point of `link` publishes its 1000 kbit/s."""
+    set_ap(ap, publishes_limits=True)
+    return ap
+
+
+# --- on and off -----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_off_until_somebody_turns_it_on(ap: AttachmentPoint, link: Link) -> None:
+    assert metadata(ap.host) is None
+    counters = Counters()
+    set_ap(ap, publishes_limits=True)
+    assert counters.risen() == {ap.host: CONFIG}
+    assert metadata(ap.host) == {"Bandwidth": {"1": {"Inter": 1000}}}
+    set_ap(ap, publishes_limits=False)
+    assert metadata(ap.host) is None
+
+
+def test_saving_what_is_stored_raises_nothing(publishing: AttachmentPoint) -> None:
+    set_ap(publishing, path_metadata=NOTE)
+    counters = Counters()
+    set_ap(publishing, publishes_limits=True, path_metadata='{  "Note":\r\n"Ring 3"}')
+    assert counters.risen() == {}
+
+
+def test_both_in_one_save_raise_h_once_and_a_total_raises_l_beside(ap: AttachmentPoint, link: Link) -> None:
+    counters = Counters()
+    set_ap(ap, publishes_limits=True, path_metadata=NOTE, total_kbit=5000, observe_only=False)
+    assert counters.risen() == {ap.host: (1, 1)}
+    assert metadata(ap.host) == {"Note": "Ring 3", "Bandwidth": {"1": {"Inter": 1000}}}
+
+
+def test_siblings_of_the_control_service_s_host_do_not_restart(publishing: AttachmentPoint) -> None:
+    sibling = HostFactory(AS=publishing.AS)
+    counters = Counters()
+    set_ap(publishing, path_metadata=NOTE)
+    assert counters.risen() == {publishing.host: CONFIG}
+    assert metadata(sibling) is None
+
+
+def test_a_host_with_topology_alone_becomes_complete_by_it(ap: AttachmentPoint, link: Link) -> None:
+    Host.objects.update(configuration_format=TOPOLOGY_ONLY)
+    set_ap(ap, publishes_limits=True)
+    assert Host.objects.get(pk=ap.host_id).configuration_format == COMPLETE
+    assert limit_of(link) == 1000
+
+
+def test_limits_only_has_none(publishing: AttachmentPoint, client: Client, owner: User, link: Link) -> None:
+    host_set_limits_only(host_id=publishing.host_id, limits_only=True, actor=None)
+    assert metadata(publishing.host) is None
+    client.force_login(owner)
+    assert "path metadata" not in page_of(client, link)
+
+
+def test_an_attachment_point_that_is_deleted_takes_its_metadata_along(ap_b: AttachmentPoint) -> None:
+    set_ap(ap_b, path_metadata=NOTE)
+    counters = Counters()
+    attachment_point_delete(attachment_point_id=ap_b.pk)
+    assert counters.risen() == {ap_b.host: (1, 1)}
+    assert metadata(ap_b.host) is None
+
+
+def test_the_page_of_the_host_names_the_file(publishing: AttachmentPoint) -> None:
+    host = Host.objects.get(pk=publishing.host_id)
+    sibling = HostFactory(AS=publishing.AS)
+    assert PATH_METADATA_PATH in full_configuration(host)[0]
+    assert PATH_METADATA_PATH not in full_configuration(sibling)[0]
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_limit_raises_l_alone_and_is_in_the_next_configuration(
+    publishing: AttachmentPoint, link: Link
+) -> None:
+    counters = Counters()
+    link_update(link_id=link.pk, actor=None, limits=Limits(400, 300))
+    assert counters.risen() == {publishing.host: LIMITS}
+    host_bump(host_ids=[publishing.host_id], config=True)
+    assert limit_of(link) == 300
+
+
+def test_one_configuration_has_the_same_bytes_however_often_it_is_made(publishing: AttachmentPoint, link: Link) -> None:
+    """What is published is a function of the versions: with another limit L is another one, as the manifest says."""
+
+    def made() -> tuple[int, int, bytes]:
+        cache.clear()
+        found = config_for(Host.objects.get(pk=publishing.host_id))
+        return found.config_version, found.limits_version, found.content
+
+    first = made()
+    assert made() == first
+    timed_limit_create(link_id=link.pk, profile=constant(Limits.both(7), 3600), begins_at=None, actor=None)
+    assert limit_of(link) == 1000
+    link_update(link_id=link.pk, actor=None, limits=Limits.both(300))
+    second = made()
+    assert second[:2] == (first[0], first[1] + 2)
+    assert made() == second
+    assert limit_of(link) == 300
+
+
+def test_0_and_what_is_observed_is_not_published(publishing: AttachmentPoint, link: Link) -> None:
+    link_update(link_id=link.pk, actor=None, limits=Limits(500, 0))
+    assert limit_of(link) is None
+    link_update(link_id=link.pk, actor=None, limits=Limits.both(500))
+    assert limit_of(link) == 500
+    link_update(link_id=link.pk, actor=None, observe_only=True)
+    assert limit_of(link) is None
+    link_update(link_id=link.pk, actor=None, observe_only=False)
+    set_ap(publishing, observe_only=True)
+    assert limit_of(link) is None
+
+
+def test_a_lowered_maximum_is_what_is_published(publishing: AttachmentPoint, link: Link) -> None:
+    ap_default_set(attachment_point_id=publishing.pk, default_bandwidth_kbit=250, actor=None)
+    fan_out()
+    assert limit_of(link) == 250
+
+
+def test_an_inactive_link_is_not_published(publishing: AttachmentPoint, link: Link) -> None:
+    link_update(link_id=link.pk, actor=None, active=False)
+    assert metadata(publishing.host) == {}
+
+
+def test_a_control_service_on_another_host_than_the_links_has_the_limits_of_its_versions(owner: User) -> None:
+    """Its L rises with theirs: nothing else would say that its file is another one."""
+    first = HostFactory()
+    ap = AttachmentPointFactory(AS=first.AS, host__AS=first.AS)
+    link = Link.objects.get(interface_b__AS=attach(owner, spec(ap)).pk)
+    counters = Counters()
+    set_ap(ap, publishes_limits=True)
+    assert counters.risen() == {first: CONFIG}
+    assert metadata(ap.host) is None
+    assert metadata(first) == {"Bandwidth": {"1": {"Inter": 1000}}}
+    counters = Counters()
+    link_update(link_id=link.pk, actor=None, limits=Limits.both(300))
+    assert counters.risen() == {first: LIMITS, ap.host: LIMITS}
+    assert metadata(first) == {"Bandwidth": {"1": {"Inter": 300}}}
+    set_ap(ap, publishes_limits=False)
+    counters = Counters()
+    link_update(link_id=link.pk, actor=None, limits=Limits.both(400))
+    assert counters.risen() == {ap.host: LIMITS}
+
+
+# --- what the operator may write ------------------------------------------------------------------------------------
+
+ALL_KINDS = {
+    "Latency": {"1": {"Inter": "12ms", "Intra": {"2": "250us"}}},
+    "Bandwidth": {"1": {"Inter": 10_000_000, "Intra": {"2": 18_446_744_073_709_551_615}}},
+    "Geo": {"1": {"Latitude": 47.37, "Longitude": -180, "Address": "Zürich"}},
+    "LinkType": {"1": "direct", "2": "multihop", "4094": "opennet"},
+    "Hops": {"1": {"Intra": {"2": 3}}},
+    "Note": "Ring 3",
+}
+
+
+def test_all_kinds_that_scion_knows_are_kept() -> None:
+    stored = checked_metadata(json.dumps(ALL_KINDS))
+    assert json.loads(stored) == ALL_KINDS
+    assert checked_metadata(stored) == stored
+
+
+@pytest.mark.parametrize("text", ["", " \r\n", "{}", " { } "])
+def test_nothing_said_is_nothing_stored(text: str) -> None:
+    assert checked_metadata(text) == ""
+
+
+REFUSED = {
+    "no JSON": (
+        '{"Note": "x",}',
+        "Path metadata is not JSON: Expecting property name enclosed in double quotes at line 1, column 14, near }. "
+        "Correct it there.",
+    ),
+    "cut off": (
+        '{"Note": ',
+        "Path metadata is not JSON: Expecting value at line 1, column 10, near the end. Correct it there.",
+    ),
+    "NaN": ('{"Geo": {"1": {"Latitude": NaN}}}', "Path metadata holds NaN, which is no JSON. Write a number."),
+    "no object": ("[1]", 'Path metadata: [1] is not an object. Write {"Latency": ...}.'),
+    "nested deeply": (
+        '{"Note": ' + "[" * 100_000,
+        "Path metadata cannot be read: it is nested too deeply, or has a number of thousands of digits. Take that out.",
+    ),
+    "twice": (
+        '{"Note": "a", "Note": "b"}',
+        'Path metadata: "Note" is there twice in one object. Leave one of them.',
+    ),
+    "as the manual spells it in one place": (
+        '{"Linktype": {"1": "direct"}}',
+        'Path metadata: "Linktype" is none of Latency, Bandwidth, Geo, LinkType, Hops, Note. Choose one of these, in '
+        "this spelling.",
+    ),
+    "an interface that cannot be": (
+        '{"Bandwidth": {"4095": {"Inter": 1}}}',
+        'Path metadata, Bandwidth: "4095" is not an interface id from 1 to 4094. Write it without leading zeros.',
+    ),
+    "an interface with zeros": (
+        '{"Bandwidth": {"1": {"Intra": {"02": 1}}}}',
+        'Path metadata, Bandwidth, 1, Intra: "02" is not an interface id from 1 to 4094. Write it without leading '
+        "zeros.",
+    ),
+    "a bandwidth in quotes": (
+        '{"Bandwidth": {"1": {"Inter": "500"}}}',
+        'Path metadata, Bandwidth, 1, Inter: "500" is not a whole number from 0 to 18446744073709551615. Write one, '
+        "without quotes.",
+    ),
+    "a bandwidth with a fraction": (
+        '{"Bandwidth": {"1": {"Inter": 1.0}}}',
+        "Path metadata, Bandwidth, 1, Inter: 1.0 is not a whole number from 0 to 18446744073709551615. Write one, "
+        "without quotes.",
+    ),
+    "too many hops": (
+        '{"Hops": {"1": {"Intra": {"2": 4294967296}}}}',
+        "Path metadata, Hops, 1, Intra, 2: 4294967296 is not a whole number from 0 to 4294967295. Write one, without "
+        "quotes.",
+    ),
+    "hops that are true": (
+        '{"Hops": {"1": {"Intra": {"2": true}}}}',
+        "Path metadata, Hops, 1, Intra, 2: true is not a whole number from 0 to 4294967295. Write one, without quotes.",
+    ),
+    "hops between ASes": (
+        '{"Hops": {"1": {"Inter": 1}}}',
+        'Path metadata, Hops, 1: "Inter" is none of Intra. Choose one of these, in this spelling.',
+    ),
+    "a duration of two units": (
+        '{"Latency": {"1": {"Inter": "1m30s"}}}',
+        'Path metadata, Latency, 1, Inter: "1m30s" is not a duration up to 4294s in one of h, m, s, ms, us, ns. '
+        'Write one like "12ms".',
+    ),
+    "a duration that beacons cannot carry": (
+        '{"Latency": {"1": {"Inter": "72m"}}}',
+        'Path metadata, Latency, 1, Inter: "72m" is not a duration up to 4294s in one of h, m, s, ms, us, ns. '
+        'Write one like "12ms".',
+    ),
+    "another link type": (
+        '{"LinkType": {"1": "wifi"}}',
+        'Path metadata, LinkType, 1: "wifi" is none of direct, multihop, opennet. Choose one of these.',
+    ),
+    "a latitude beyond the pole": (
+        '{"Geo": {"1": {"Latitude": 91}}}',
+        "Path metadata, Geo, 1, Latitude: 91 is not a number from -90 to 90. Write degrees, without quotes.",
+    ),
+    "an address that is a number": (
+        '{"Geo": {"1": {"Address": 8092}}}',
+        "Path metadata, Geo, 1, Address: 8092 is not a text. Write it in quotes.",
+    ),
+    "half a character": (
+        '{"Note": "\\ud800"}',
+        'Path metadata, Note: "\\ud800" has half a character (a lone surrogate). Write the character itself.',
+    ),
+    "too long": (
+        json.dumps({"Note": "x" * MAX_CHARS}),
+        "Path metadata of 10\N{NO-BREAK SPACE}016 characters, as it is stored, is above 10\N{NO-BREAK SPACE}000. Leave "
+        "out interfaces of which nobody needs it.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_scion_would_not_read_is_refused(name: str, ap: AttachmentPoint) -> None:
+    text, words = REFUSED[name]
+    with pytest.raises(RuleError) as refused:
+        checked_metadata(text)
+    assert refused.value.message == words
+    with pytest.raises(FieldRuleError) as at_the_field:
+        set_ap(ap, path_metadata=text, publishes_limits=True)
+    assert (at_the_field.value.field, at_the_field.value.message) == ("path_metadata", words)
+    assert not AttachmentPoint.objects.get(pk=ap.pk).has_path_metadata
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def page_of(client: Client, link: Link) -> str:
+    return Page(client.get(reverse("link_detail", args=[link.interface_b.AS_id, link.pk]))).text
+
+
+def form(ap: AttachmentPoint, **values: str) -> dict[str, str]:
+    found = AttachmentPoint.objects.get(pk=ap.pk)
+    typed = {"default_bandwidth_kbit": "", "total_kbit": "", "path_metadata": found.path_metadata, "reason": ""}
+    return {**typed, **({"publishes_limits": "on"} if found.publishes_limits else {}), **values}
+
+
+def url_of(ap: AttachmentPoint) -> str:
+    return reverse("admin:scionlab_attachmentpoint_change", args=[ap.pk])
+
+
+def test_an_administrator_sets_both_on_the_page_of_the_attachment_point(
+    door: Client, staff: User, ap: AttachmentPoint, link: Link
+) -> None:
+    shown = door.get(url_of(ap)).content.decode()
+    assert "This tells the world how much each user chose" in shown
+    counters = Counters()
+    typed = form(ap, publishes_limits="on", path_metadata=NOTE, reason="asked for")
+    assert door.post(url_of(ap), typed).status_code == 302
+    assert counters.risen() == {ap.host: CONFIG}
+    row = BandwidthChange.objects.get(kind="ap_metadata")
+    assert (row.actor, row.reason) == (staff, "asked for")
+    assert row.text == "Limits are published; the operator's entries changed"
+    counters = Counters()
+    assert door.post(url_of(ap), form(ap)).status_code == 302
+    assert counters.risen() == {}
+    assert door.post(url_of(ap), form(ap, path_metadata="")).status_code == 302
+    assert metadata(ap.host) == {"Bandwidth": {"1": {"Inter": 1000}}}
+    assert BandwidthChange.objects.filter(kind="ap_metadata")[0].text == "The operator's entries were removed"
+
+
+def test_what_cannot_be_stored_is_told_beside_the_field_and_stays_there(door: Client, ap: AttachmentPoint) -> None:
+    text, words = REFUSED["a bandwidth in quotes"]
+    answer = door.post(url_of(ap), form(ap, path_metadata=text, publishes_limits="on"))
+    assert answer.status_code == 200
+    assert answer.context["adminform"].form.errors == {"path_metadata": [words]}
+    assert answer.context["adminform"].form["path_metadata"].value() == text
+    assert not AttachmentPoint.objects.get(pk=ap.pk).has_path_metadata
+
+
+def test_a_page_that_somebody_made_old_undoes_nothing(ap: AttachmentPoint) -> None:
+    longest = json.dumps({"Note": '"' * 4990})
+    set_ap(ap, path_metadata=longest)
+    shown = {"path_metadata": "", "publishes_limits": False}
+    values = {"path_metadata": NOTE, "publishes_limits": False}
+    with pytest.raises(StalePageError):
+        ap_update(attachment_point_id=ap.pk, values=values, actor=None, shown=shown)
+
+
+def test_the_page_of_the_longest_entries_can_be_saved(door: Client, ap: AttachmentPoint) -> None:
+    set_ap(ap, path_metadata=json.dumps({"Note": '"' * 4990}))
+    shown = door.get(url_of(ap)).context["shown"]
+    assert len(shown) > 19_000
+    assert door.post(url_of(ap), form(ap, _shown=shown, path_metadata=NOTE)).status_code == 302
+    assert AttachmentPoint.objects.get(pk=ap.pk).metadata_entries == {"Note": "Ring 3"}
+
+
+def test_the_owner_reads_it_on_the_page_of_the_link(
+    client: Client, owner: User, ap: AttachmentPoint, link: Link
+) -> None:
+    client.force_login(owner)
+    assert "path metadata" not in page_of(client, link)
+    set_ap(ap, publishes_limits=True)
+    assert (
+        "17-ffaa:0:1107 publishes this limit as path metadata, for everybody who has a SCION path through this link: "
+        "the lower of the two directions, no temporary limit, and nothing at 0 or while it is only observed. Its "
+        "control service reads it once, when it starts, so the published number may be older than what is enforced; "
+        "caches delay it by 5 more minutes."
+    ) in page_of(client, link)
+    link_update(link_id=link.pk, actor=None, active=False)
+    assert "path metadata" not in page_of(client, link)
+
+
+def test_the_operator_s_entries_alone_are_no_news_to_users(
+    client: Client, owner: User, ap: AttachmentPoint, link: Link
+) -> None:
+    set_ap(ap, path_metadata=NOTE)
+    client.force_login(owner)
+    assert "path metadata" not in page_of(client, link)
+
+
+def test_rest_says_who_publishes(client: Client, owner: User, publishing: AttachmentPoint) -> None:
+    client.force_login(owner)
+    assert client.get(f"/api/v1/attachment-points/{publishing.pk}/").json()["publishes_limits"] is True
+
+
+def test_a_user_as_that_lets_others_attach_publishes_their_limits_and_not_its_own(
+    teammate: User, user_as: UserAS, link: Link
+) -> None:
+    host = Host.objects.get(AS=user_as.pk)
+    Host.objects.filter(pk=host.pk).update(public_ipv4="198.51.100.8")
+    ap = attachment_point_create(as_=user_as)
+    attach(teammate, spec(ap, public_ip="198.51.100.9", bandwidth_kbit=70))
+    set_ap(ap, publishes_limits=True)
+    assert link.interface_b.interface_id == 1
+    assert metadata(host) == {"Bandwidth": {"2": {"Inter": 70}}}
