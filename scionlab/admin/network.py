@@ -30,7 +30,7 @@ from scionlab.isd_as import format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
 from scionlab.services import infrastructure
 from scionlab.services.host import border_router_create
-from scionlab.services.vpn import vpn_keys_renew
+from scionlab.services.vpn import MAX_CLIENTS, vpn_keys_renew
 
 
 @admin.register(ISD)
@@ -320,7 +320,8 @@ class VPNAdmin(ServiceAdmin):
     actions = ["make_keys"]
     note = (
         "The keys of the server and of its clients are made here and reach the hosts with their configurations. A VPN "
-        "without keys is from before: its operator set up OpenVPN, and gives keys to its clients."
+        "without keys is from before: its operator set up OpenVPN, and gives keys to its clients. "
+        f"At most {MAX_CLIENTS} clients are in one VPN, however large its subnet is."
     )
 
     @admin.action(description="Make new keys of the selected VPNs (SCION and OpenVPN restart on all of their hosts)")
