@@ -229,8 +229,8 @@ def _import_own(this: Import, credentials: dict[int, Credential]) -> list[Issue]
     usage = Kind.AS.value
     chains = {row.as_pk: row for row in this.network.keys.values() if row.usage == usage and row.pk in credentials}
     cas: dict[int, list[tuple[Certificate, x509.Certificate]]] = {}
-    for ca in Certificate.objects.filter(kind=Kind.CA.value, replaced_at=None):
-        cas.setdefault(ca.isd_id, []).append((ca, certificate_of(ca)))
+    for stored_ca in Certificate.objects.filter(kind=Kind.CA.value, replaced_at=None):
+        cas.setdefault(stored_ca.isd_id, []).append((stored_ca, certificate_of(stored_ca)))
     stored = {keys.AS_id: keys for keys in ASKeys.objects.filter(AS__in=[as_.pk for as_ in this.ases.values()])}
     ours, ended = _coordinated_here(this.ases.values()), 0
     new, changed, issued = list[ASKeys](), list[ASKeys](), list[Issue]()

@@ -14,7 +14,7 @@ from scionlab.services.generation import generation_raise
 from scionlab.services.trust_isd import trc_reset
 from scionlab.services.user_as import user_as_delete
 from tests.scion.conftest import PREFIX
-from tests.scion.service_net import ANNA, AP, BEN, CORE, ServiceNet, pinging, time_until_answers
+from tests.scion.service_net import ANNA, AP, BEN, CORE, START_S, ServiceNet, pinging, time_until_answers
 
 pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
 
@@ -45,20 +45,17 @@ def test_a_deleted_as_is_forgotten_by_its_attachment_point_and_the_others_keep_t
         net.ap.update(net.pulled(AP))
         found = running.result()
     lost = found.sent - found.received
-    print(f"{lost} of {found.sent} echo requests, ten a second, were lost while the attachment point restarted SCION")
     assert found.sent == 120
-    assert lost <= 60
+    assert lost <= 60, "28 were seen, ten a second: the routers restart, and take their links up again"
     assert neighbours(net) == {CORE, ANNA}
-    assert net.ap.said("br-1").count("17-ffaa:1:2") <= net.ap.said("br-1").count("17-ffaa:1:2")
-
     for here in (net.anna, net.core):
-        found = here.ping(net.ben)
-        assert found.received == 0, here.isd_as
+        assert here.ping(net.ben).received == 0, here.isd_as
+        assert here.paths(BEN) != [], "a segment lives for 6 hours"
         assert here.paths(BEN, probe=True) == []
     answer = net.poll(BEN)
     assert (answer.status_code, answer.content) == (204, b"")
 
-    # Who knows nothing any more learns the paths that are left, and the deleted AS none.
+    # Who knows nothing any more learns the paths that are left; the deleted AS learns none.
     net.ben.forget_paths()
     net.anna.forget_paths()
     assert time_until_answers(net.anna, CORE) is not None
@@ -73,20 +70,19 @@ def test_a_new_line_of_trcs_is_believed_by_those_who_have_fetched_it(net: Servic
     isd = ISD.objects.get(isd_id=17)
     trc_reset(isd_id=isd.pk, base=2, actor=None)
     generation_raise()
-    with pinging(net.anna, net.core, seconds=30) as running:
-        began = time.monotonic()
-        for isd_as in (CORE, AP):
-            net.hosts[isd_as].update(net.pulled(isd_as))
-        assert (net.core.config / "certs/ISD17-B2-S2.trc").exists()
-        # Anna has not fetched: she keeps the paths that she has, and finds no new ones.
+    for isd_as in (CORE, AP):
+        net.hosts[isd_as].update(net.pulled(isd_as))
+    assert (net.core.config / "certs/ISD17-B2-S2.trc").exists()
+    # Who has not fetched finds no new paths, and packets go on along those that were found.
+    assert net.anna.until(lambda: net.anna.ping(net.core, 1).received, START_S, began=time.monotonic()) is not None
+    with pinging(net.anna, net.core, seconds=10) as running:
         net.ben.forget_paths()
         time.sleep(GONE_S)
         assert net.ben.paths(CORE) == []
-        net.ben.update(net.pulled(BEN))
-        ben_s = time_until_answers(net.ben, CORE)
         found = running.result()
-    print(f"{found.sent - found.received} of {found.sent} lost; Ben has a path {ben_s:.1f} s after his update")
-    print(f"{time.monotonic() - began:.0f} s in all")
+    assert (found.sent, found.received) == (100, 100)
+    net.ben.update(net.pulled(BEN))
+    assert time_until_answers(net.ben, CORE) is not None
     net.anna.update(net.pulled(ANNA))
     net.anna.forget_paths()
     assert time_until_answers(net.anna, CORE) is not None
