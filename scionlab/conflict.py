@@ -12,12 +12,13 @@ from datetime import datetime
 
 from bandwidth_config import format_kbit
 from scionlab.local_time import say_time
-from scionlab.models import AttachmentPoint, User, UserAS
+from scionlab.models import AttachmentPoint, Host, User, UserAS
 from scionlab.services.stale import UNKNOWN, Difference, LastChange, StalePageError, Value
 
 NAMES = {
     "label": "Label",
     "installation_type": "Installation type",
+    "scion_packages": "SCION packages",
     "attachment_point_id": "Attachment point",
     "use_vpn": "Use VPN",
     "public_ip": "Public IP address",
@@ -28,6 +29,10 @@ NAMES = {
     "bind_ip": "Bind IP address",
     "bind_port": "Bind port (UDP)",
     "active": "Active",
+}
+_CHOICES = {
+    "installation_type": {value: str(label) for value, label in UserAS.Installation.choices},
+    "scion_packages": {value: str(label) for value, label in Host.ScionPackages.choices},
 }
 
 
@@ -126,6 +131,4 @@ def written(field: str, value: Value) -> str:
         return "yes" if value else "no"
     if field.endswith("_kbit") and isinstance(value, int):
         return format_kbit(value)
-    if field == "installation_type":
-        return str(dict(UserAS.Installation.choices).get(str(value), value))
-    return str(value)
+    return _CHOICES.get(field, {}).get(str(value), str(value))

@@ -56,9 +56,10 @@ class UserASEditor:
 
     @classmethod
     def stored(cls, user_as: UserAS, links: Iterable[Link], choices: Sequence[Choice]) -> UserASEditor:
-        general = {"label": user_as.label, "installation_type": user_as.installation_type}
         found = list(links)
-        shown = shown_to_text(values_of_user_as(user_as, found))
+        values = values_of_user_as(user_as, found)
+        general = {name: values[name] for name in UserASForm.base_fields}
+        shown = shown_to_text(values)
         rows = [_stored_row(link, user_as.installation_type) for link in found]
         return cls._unbound(general, rows, choices=choices, user_as=user_as, shown=shown)
 

@@ -31,7 +31,7 @@ from bandwidth_config import (
 )
 from scion_files import link_mtu_bytes
 from scionlab.counted import counted_sentence
-from scionlab.models import AttachmentPoint, BandwidthPolicy, UserAS
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, UserAS
 from scionlab.services.attachments import DEFAULT_PORT, VM_ADDRESS, AttachmentSpec
 from scionlab.units import limits_warning, parse_bandwidth_text
 
@@ -191,6 +191,17 @@ class UserASForm(forms.Form):
         initial=UserAS.Installation.VM,
         widget=forms.RadioSelect(choices=UserAS.Installation.choices),
     )
+    scion_packages = forms.CharField(
+        required=False,
+        label="SCION packages",
+        initial=Host.ScionPackages.SCIONLAB,
+        help_text="Which ones are installed on the machine: their units have different names.",
+        widget=forms.RadioSelect(choices=Host.ScionPackages.choices),
+    )
+
+    def clean_scion_packages(self) -> str | None:
+        """None: they stay, as for a page that does not ask."""
+        return self.cleaned_data["scion_packages"] or None
 
 
 class AttachmentForm(forms.Form):

@@ -110,6 +110,13 @@ def hosts_of_vpn_clients(server_host_id: int) -> set[int]:
     return set(ends.filter(link_as_b__active=True).values_list("host", flat=True))
 
 
+def isds_of_others() -> set[int]:
+    """ISDs (as primary keys) with core ASes, all of whose hosts have limits only: another service makes their keys."""
+    hosts = Host.objects.filter(AS__is_core=True)
+    ours = hosts.filter(limits_only=False).values("AS__isd")
+    return set(hosts.exclude(AS__isd__in=ours).values_list("AS__isd", flat=True))
+
+
 def hosts_of_others() -> QuerySet[Host]:
     """Hosts that showed SCION files of another coordination service, which an administrator has to decide about."""
     shown = {"installed_files__owner": "other", "installed_files__taken_over_at": None, "limits_only": False}

@@ -213,10 +213,6 @@ def small() -> Dump:
     dump.attach(at_ap_19, third, "2001:db8:1::b6", 50_010, active=False, mtu=1452)
     dump.host(None)
     dump.interface(at_peer)  # 17-ffaa:0:1102#2, which no Link has
-    for number in (1, 2):
-        dump.add("key", AS=number, usage="cp-as", version=1, key="a private key")
-        dump.add("certificate", key=number, version=1, certificate="a certificate")
-    dump.add("trc", isd=swiss, serial_version=1, base_version=1, trc="a TRC")
     return dump
 
 

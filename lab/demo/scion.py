@@ -44,9 +44,9 @@ BEN = UserAs("Ben", "ben@example.org", "2001:db8::12", 50000, 1_000, 0)
 CLARA = UserAs("Clara", "clara@example.org", "192.0.2.13", 50000, 2_000, 0, over_vpn=True)
 USERS = (ANNA, BEN, CLARA)
 CHANGED_KBIT = 1_500
-PATH_DEADLINE_S, BACK_DEADLINE_S, STATE_DEADLINE_S = 90.0, 40.0, 30.0
+PATH_DEADLINE_S, BACK_DEADLINE_S, STATE_DEADLINE_S = 120.0, 60.0, 90.0
 FLOOD_PAYLOAD_BYTES, FLOOD_INTERVAL_MS = 1200, 1  # 9.6 Mbit/s of payload: 24 times Anna's limit
-LEAST_FACTOR = 10  # of a short run, in which the programs' start counts; 20 in a minute
+LEAST_FACTOR = 10  # on a machine that has other work: requests are sent late then, and fewer of them
 FLOOD_FACTOR = FLOOD_PAYLOAD_BYTES * 8 / FLOOD_INTERVAL_MS / ANNA.kbit
 
 _SETUP = """
@@ -216,26 +216,27 @@ class Story:
                 raise LabError(f"{one.label} has no path within {PATH_DEADLINE_S:g} s: {host.said('control')[-1500:]}")
             self._row(f"{one.label}, {_underlay(one)}, {one.kbit:,} kbit/s", "a path to the core", f"{took_s:.1f} s")
         for one, other in zip(USERS, (*USERS[1:], USERS[0]), strict=True):
-            self._pings(f"{one.label} to {other.label}", self.users[one.label], self.users[other.label])
+            here, there = self.users[one.label], self.users[other.label]
+            # An AS registers the segments by which others reach it after those by which it reaches the core.
+            if self._time_until_path(here, there) is None:
+                raise LabError(f"{one.label} has no path to {other.label} within {PATH_DEADLINE_S:g} s")
+            self._pings(f"{one.label} to {other.label}", here, there)
 
     def _overload(self, seconds: float) -> None:
         self.step(f"Anna and the core send {FLOOD_FACTOR:g} times her limit to each other, {seconds:g} s")
         anna, count = self.users[ANNA.label], int(seconds * 1000 / FLOOD_INTERVAL_MS)
         before = self._state_changes()
-        began = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
             flood = partial(
                 ScionHost.ping, count=count, interval_ms=FLOOD_INTERVAL_MS, payload_bytes=FLOOD_PAYLOAD_BYTES
             )
             running = [pool.submit(flood, anna, self.core), pool.submit(flood, self.core, anna)]
             found = [one.result() for one in running]
-        factor = (
-            sum(one.sent for one in found) * FLOOD_PAYLOAD_BYTES * 8 / 2000 / (time.monotonic() - began) / ANNA.kbit
-        )
+        factor = min(_offered_kbit(one) for one in found) / ANNA.kbit
         self._row("Anna and the core", f"{factor:.0f} times the limit, both ways, {seconds:g} s", self._lost(before))
         self._judge(f"{factor:.1f} times the limit were offered, at least {LEAST_FACTOR:g}", factor >= LEAST_FACTOR)
         self._judge(f"the links of routers at {factor:.0f} times the limit", self._state_changes() == before)
-        self._judge("Anna has a path after it", bool(anna.paths(CORE, probe=True)))
+        self._judge("Anna has a path after it", self._time_until_path(anna, self.core) is not None)
 
     def _change(self) -> None:
         self.step(f"Anna changes her limit in the form to {CHANGED_KBIT:,} kbit/s")
@@ -246,7 +247,7 @@ class Story:
             )
             found = running.result()
         self._row("Anna", f"{CHANGED_KBIT:,} kbit/s, in the kernel {took_s:.2f} s after Save", self._lost(before))
-        self._judge(f"{found.received} of {found.sent} pings over a change", found.received == found.sent)
+        self._judge(f"{found.received} of {found.sent} pings over a change", found.are_all_answered)
         self._judge("the links of routers over a change", self._state_changes() == before)
 
     def _block_and_return(self) -> None:
@@ -263,7 +264,7 @@ class Story:
         self._row(
             "Anna", f"0: {blocked.received} of {blocked.sent} answers; {ANNA.kbit} kbit/s: {shown}", self._lost(before)
         )
-        self._judge("nothing passes at 0", blocked.received == 0)
+        self._judge("nothing passes at 0", blocked.sent > 0 and blocked.received == 0)
         self._judge("the path is back after 0", back_s is not None)
 
     def _kill_the_agent(self) -> None:
@@ -274,9 +275,10 @@ class Story:
                 self.agent.programs.kill(name)
             time.sleep(2.0)
             self.agent.programs.start_both()
+            self.agent.wait_for_news()
             found = running.result()
         self._row("Anna", f"agent and limiter killed: {found.received} of {found.sent} pings", self._lost(before))
-        self._judge(f"{found.received} of {found.sent} pings while both are killed", found.received == found.sent)
+        self._judge(f"{found.received} of {found.sent} pings while both are killed", found.are_all_answered)
         self._judge("the links of routers while both are killed", self._state_changes() == before)
 
     # --- parts ----------------------------------------------------------------------------------------------------
@@ -287,10 +289,14 @@ class Story:
         with ThreadPoolExecutor(1) as pool:
             yield pool.submit(self.users[ANNA.label].ping, self.core, count=60, interval_ms=100)
 
+    def _time_until_path(self, here: ScionHost, there: ScionHost) -> float | None:
+        """Seconds until there is a path that answers, None where there is none in time."""
+        return here.until(lambda: here.paths(there.isd_as, probe=True), PATH_DEADLINE_S, began=time.monotonic())
+
     def _pings(self, who: str, here: ScionHost, there: ScionHost) -> None:
         found = here.ping(there, count=10, interval_ms=100)
         self._row(who, "scion ping", f"{found.received} of {found.sent}, {found.average_ms:.1f} ms")
-        self._judge(f"{who}: {found.received} of {found.sent} pings", found.received == found.sent)
+        self._judge(f"{who}: {found.received} of {found.sent} pings", found.are_all_answered)
 
     def _state_changes(self) -> dict[str, int]:
         """Of all routers."""
@@ -317,6 +323,11 @@ class Story:
 
 
 _HEAD = (("what", ""), ("seen", ""))
+
+
+def _offered_kbit(flood: Pings) -> float:
+    """Payload, from the first request to the last. 0 where none was sent."""
+    return flood.sent * FLOOD_PAYLOAD_BYTES * 8 / 1000 / flood.sending_s if flood.sent else 0.0
 
 
 def _underlay(user_as: UserAs) -> str:

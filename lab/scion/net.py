@@ -149,7 +149,8 @@ def _key_ring() -> KeyRing:
 
 
 class ScionNet:
-    """Context manager: the three ASes, started, with a path from the user AS to the core. Raises `LabError`."""
+    """Context manager: the three ASes, started, with paths from the user AS to the core and back. Raises
+    `LabError`."""
 
     def __init__(self, prefix: str, folder: Path) -> None:
         self._prefix = prefix
@@ -161,9 +162,10 @@ class ScionNet:
             self._build()
             for host in self.hosts:
                 host.start()
-            if self.user.time_until_path(CORE, START_S) is None:
-                tail = self.user.said("control")[-2000:]
-                raise LabError(f"no path from {USER} to {CORE} within {START_S:g} s. Its control service: {tail}")
+            for here, to in ((self.user, CORE), (self.core, USER)):
+                if here.time_until_path(to, START_S) is None:
+                    tail = self.user.said("control")[-2000:]
+                    raise LabError(f"{here.isd_as} has no path to {to} after {START_S:g} s. {USER} says: {tail}")
         except BaseException:
             self.__exit__(None, None, None)
             raise

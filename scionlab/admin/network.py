@@ -30,7 +30,7 @@ from scionlab.isd_as import format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
 from scionlab.services import infrastructure
 from scionlab.services.host import border_router_create
-from scionlab.services.vpn import vpn_keys_renew
+from scionlab.services.vpn import MAX_CLIENTS, vpn_keys_renew
 
 
 @admin.register(ISD)
@@ -321,7 +321,8 @@ class VPNAdmin(ServiceAdmin):
     actions = ["make_keys"]
     note = (
         "This service creates the keys of the server and its clients and sends them with the configurations. A VPN "
-        "without keys is older than that feature: its operator set up OpenVPN and issues the keys of its clients."
+        "without keys is older than that feature: its operator set up OpenVPN and issues the keys of its clients. "
+        f"A VPN has at most {MAX_CLIENTS} clients, however large its subnet is."
     )
 
     @admin.action(description="Create new keys for the selected VPNs (SCION and OpenVPN restart on all of their hosts)")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -26,10 +25,9 @@ from scionlab.services.guards import lock_user_as
 from scionlab.services.render import user_download
 from scionlab.services.user_as import (
     check_attachments,
+    user_as_change,
     user_as_create,
     user_as_delete,
-    user_as_rename,
-    user_as_set_active,
     user_as_update,
 )
 
@@ -115,6 +113,7 @@ class UserASListView(UserASView):
             label=change.validated_data["label"],
             installation_type=change.validated_data["installation_type"],
             attachments=change.specs(),
+            scion_packages=change.validated_data.get("scion_packages"),
         )
         location = self.request.build_absolute_uri(f"/api/v1/ases/{made.pk}/")
         return Response(self.document(made.pk), status=status.HTTP_201_CREATED, headers={"Location": location})
@@ -159,12 +158,13 @@ class UserASDetailView(UserASView):
                 label=change.validated_data["label"],
                 installation_type=change.validated_data["installation_type"],
                 attachments=change.specs(),
+                scion_packages=change.validated_data.get("scion_packages"),
             )
         return Response(self.document(pk))
 
     @describe(
         "ASes",
-        "Rename an AS, or (de)activate all its attachments",
+        "Rename an AS, (de)activate all its attachments, or set the packages of its host",
         "Omitted fields keep their values. A label is for people only: it changes no configuration.",
         body=bodies.UserASChangeBody,
         answer=documents.UserASDocument,
@@ -174,12 +174,8 @@ class UserASDetailView(UserASView):
         self.user_as(pk)
         change = bodies.UserASChangeBody(data=request.data)
         change.is_valid(raise_exception=True)
-        wanted = change.validated_data
-        with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)), transaction.atomic():
-            if "label" in wanted:
-                user_as_rename(user_as_id=pk, actor=self.person, label=wanted["label"])
-            if "active" in wanted:
-                user_as_set_active(user_as_id=pk, actor=self.person, active=wanted["active"])
+        with self.changing(lambda: lock_user_as(pk), lambda: self.document(pk)):
+            user_as_change(user_as_id=pk, actor=self.person, **change.validated_data)
         return Response(self.document(pk))
 
     @describe("ASes", "Delete an AS", "With its host and Links.", success=status.HTTP_204_NO_CONTENT)

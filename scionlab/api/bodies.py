@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from bandwidth_config import MAX_PORT, MAX_TIMED_S, MIN_PORT, Limits, RuleError
 from scionlab.api.fields import BandwidthField, Flag, LimitsField, StrictSerializer, Text, Whole
-from scionlab.models import UserAS
+from scionlab.models import Host, UserAS
 from scionlab.models.user import MailKind
 from scionlab.profiles import Profile, constant, outage, square_wave, stair
 from scionlab.services.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
@@ -89,6 +89,11 @@ class UserASBody(StrictSerializer):
     installation_type = serializers.ChoiceField(
         choices=UserAS.Installation.choices, default=UserAS.Installation.VM.value
     )
+    scion_packages = serializers.ChoiceField(
+        choices=Host.ScionPackages.choices,
+        required=False,
+        help_text="Installed on its host. Left out: they stay as they are, those of a new AS are SCIONLab's.",
+    )
     attachments = AttachmentBody(many=True, help_text=f"1 to {MAX_ATTACHMENTS}.")
 
     def specs(self) -> list[AttachmentSpec]:
@@ -101,10 +106,14 @@ class UserASChangeBody(StrictSerializer):
 
     label = Text(required=False, allow_blank=True, max_length=100)  # type: ignore[assignment]  # its name on the wire
     active = Flag(required=False, help_text="All attachments of the AS.")
+    scion_packages = serializers.ChoiceField(
+        choices=Host.ScionPackages.choices, required=False, help_text="Installed on its host."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
-            raise RuleError("nothing_to_change", 'No change requested. Send "label", or "active", or both.')
+            text = 'No change requested. Send "label", "active" or "scion_packages".'
+            raise RuleError("nothing_to_change", text)
         return attrs
 
 

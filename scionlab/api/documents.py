@@ -196,10 +196,16 @@ class UserASDocument(serializers.Serializer[Any]):
     isd_as = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # its name on the wire
     installation_type = serializers.ChoiceField(choices=UserAS.Installation.choices)
+    scion_packages = serializers.SerializerMethodField(help_text="Installed on its host.")
     owner = serializers.EmailField(source="owner.email")
     created_at = serializers.DateTimeField()
     scion_files = serializers.SerializerMethodField(help_text=_FILES_HELP)
     links = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.ChoiceField(choices=Host.ScionPackages.choices))
+    def get_scion_packages(self, user_as: UserAS) -> str:
+        hosts: Mapping[int, Host] = self.context["hosts"]
+        return hosts[user_as.pk].scion_packages if user_as.pk in hosts else Host.ScionPackages.SCIONLAB.value
 
     @extend_schema_field(serializers.ChoiceField(choices=list(FILES_WORDS)))
     def get_scion_files(self, user_as: UserAS) -> str:

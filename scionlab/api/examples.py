@@ -81,6 +81,7 @@ USER_AS: dict[str, Any] = {
     "isd_as": "17-ffaa:1:b6",
     "label": "Lab",
     "installation_type": "dedicated",
+    "scion_packages": "scionlab",
     "owner": "you@example.org",
     "created_at": "2026-11-20T09:00:00Z",
     "scion_files": "this_service",

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, get_args
 
 from django.core.cache import cache
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q
 from django.utils import timezone
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from redis.exceptions import RedisError
@@ -18,7 +18,8 @@ from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.words import State
-from scionlab.models import TRC, ASKeys, Certificate, Mail, SigningKey
+from scionlab.models import TRC, ASKeys, Certificate, Host, Mail, SigningKey
+from scionlab.selectors import isds_of_others
 
 KEPT_S: Final = 5
 _KEY: Final = "scionlab.metrics.figures"
@@ -99,13 +100,15 @@ def _read(now: datetime) -> Iterator[tuple[str, tuple[str, ...], float]]:
 
 
 def _ends_of_trust() -> dict[str, datetime | None]:
-    """Of what is in use."""
-    newest = TRC.objects.order_by().values("isd").annotate(end=Max("not_after"))
-    core = Certificate.objects.filter(replaced_at=None)
+    """Of what is in use, and renewed here."""
+    others = isds_of_others()
+    newest = TRC.objects.exclude(isd__in=others).order_by().values("isd").annotate(end=Max("not_after"))
+    core = Certificate.objects.filter(replaced_at=None).exclude(isd__in=others)
+    own = ASKeys.objects.filter(Exists(Host.objects.filter(AS=OuterRef("AS"), limits_only=False)))
     return {
         "trc": newest.aggregate(first=Min("end"))["first"],
         "core": core.aggregate(first=Min("not_after"))["first"],
-        "as": ASKeys.objects.aggregate(first=Min("not_after"))["first"],
+        "as": own.aggregate(first=Min("not_after"))["first"],
     }
 
 

@@ -165,10 +165,11 @@ def lock_hosts(ids: Iterable[int]) -> dict[int, int | None]:
 
 
 def lock_network() -> None:
-    """All ASes, attachment points, Links and hosts, and the default of the site: nobody else changes the network."""
+    """All ISDs, ASes, attachment points, Links and hosts, and the default of the site: nobody else changes the
+    network."""
     lock_policy()
     lock_as_ids()
-    for model in (AS, AttachmentPoint, Link, UserAS, Host):
+    for model in (ISD, AS, AttachmentPoint, Link, UserAS, Host):
         _lock(model._default_manager.all())
 
 

@@ -223,7 +223,7 @@ def host_set_addresses(
     if label is not None:
         new["label"] = label
     if scion_packages is not None:
-        new["scion_packages"] = _checked_packages(scion_packages)
+        new["scion_packages"] = checked_packages(scion_packages)
     stored = values_of(old, tuple(new))
     refuse_stale(shown=shown, stored=stored, wanted=new, last=lambda: last_admin_change(old))
     _check_no_customer_is_there(old, new)
@@ -249,7 +249,8 @@ def host_set_addresses(
     logger.info("host.addresses host=%s actor=%s", host_id, actor.pk)
 
 
-def _checked_packages(name: str) -> str:
+def checked_packages(name: str) -> str:
+    """Raises `FieldRuleError` (`scion_packages_unknown`)."""
     if name not in PACKAGES:
         text = f'"{name[:40]}" is not a set of SCION packages. Choose one of: {", ".join(PACKAGES)}.'
         raise FieldRuleError("scion_packages_unknown", text, "scion_packages")

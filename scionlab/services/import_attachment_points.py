@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from django.db.models import Count
+
 from scionlab import selectors
 from scionlab.models import VPN, AttachmentPoint, User, VPNClient
 from scionlab.services import audit
@@ -15,6 +17,7 @@ from scionlab.services.import_rules import clients_in_use, vpns_in_use
 from scionlab.services.import_state import BATCH, REASON, Import, is_to_change
 from scionlab.services.infrastructure import check_subnet
 from scionlab.services.policy import settle_default
+from scionlab.services.vpn import MAX_CLIENTS, vpn_clients_admit
 from scionlab.upstream import rows
 
 
@@ -75,6 +78,7 @@ def import_clients(this: Import) -> None:
     owner_of = {(client.vpn_id, client.ip): client for client in here.values()}
     new: dict[int, VPNClient] = {}
     moving: list[VPNClient] = []
+    room = _room()
     for row in clients_in_use(this.network).values():
         if not this.takes("vpnclient", row, vpn=(row.vpn, this.vpns), host=(row.host, this.hosts)):
             continue
@@ -85,6 +89,12 @@ def import_clients(this: Import) -> None:
             this.refuse("vpnclient", row, text)
             continue
         if found is None:
+            if room.get(vpn.pk) == 0:
+                text = f"{vpn} has keys and {MAX_CLIENTS} clients, the most. Attach the AS at another one there."
+                this.refuse("vpnclient", row, text)
+                continue
+            if vpn.pk in room:
+                room[vpn.pk] -= 1
             new[row.pk] = VPNClient(vpn=vpn, host=host, ip=row.ip)
             continue
         if is_to_change(this, "vpnclient", row, found, {"ip": row.ip}, is_ours=not host.limits_only):
@@ -94,8 +104,15 @@ def import_clients(this: Import) -> None:
         VPNClient.objects.filter(pk=client.pk).update(ip=str(ipaddress.IPv6Address(client.pk)))
     VPNClient.objects.bulk_update(moving, ["ip"], batch_size=BATCH)
     VPNClient.objects.bulk_create(new.values(), batch_size=BATCH)
+    vpn_clients_admit(new.values())
     this.clients |= new
     this.report.counts["vpnclient"].made += len(new)
+
+
+def _room() -> dict[int, int]:
+    """How many clients more each VPN with keys may have. One of an operator has no files of ours, whatever is in it."""
+    with_keys = VPN.objects.filter(keys__isnull=False).annotate(count=Count("clients"))
+    return {vpn.pk: max(0, MAX_CLIENTS - vpn.count) for vpn in with_keys}
 
 
 def _is_in_file(this: Import, client: VPNClient) -> bool:

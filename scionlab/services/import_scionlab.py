@@ -7,6 +7,7 @@ only, so that nothing of SCION's on them is ever ours to replace; its attachment
     import_rules              what breaks a rule of ours, before anything is written
     import_rows               people, ISDs, ASes, hosts, border routers
     import_attachment_points  VPNs, attachment points, clients of VPNs
+    import_trust              TRCs, certificates and keys of SCION, each verified
     import_links              Links with their interfaces; what is here and no longer there
     import_state              what these steps share
 """
@@ -33,6 +34,7 @@ from scionlab.services.import_links import import_links, note_gone
 from scionlab.services.import_rows import import_ases, import_hosts, import_isds, import_routers, import_users
 from scionlab.services.import_rules import problems_of
 from scionlab.services.import_state import Import
+from scionlab.services.import_trust import import_trust
 from scionlab.upstream.report import Report
 from scionlab.upstream.rows import Network
 
@@ -44,6 +46,7 @@ STEPS = (
     ("ASes", import_ases),
     ("hosts", import_hosts),
     ("border routers", import_routers),
+    ("keys of SCION", import_trust),
     ("VPNs", import_vpns),
     ("attachment points", import_attachment_points),
     ("VPN clients", import_clients),

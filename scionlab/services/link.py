@@ -23,6 +23,7 @@ from scionlab.services.stale import (
     refuse_stale,
 )
 from scionlab.services.timed_limit import DEACTIVATED, timed_limits_end
+from scionlab.services.wiring import link_switch
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +126,7 @@ def _store_limits(link: Link, new: Limits, *, actor: User | None, reason: str) -
 def _store_active(link: Link, active: bool, *, actor: User | None) -> None:
     if active == link.active:
         return
-    link.active = active
-    link.save(update_fields=["active"])
+    link_switch(link, active=active)
     if not active:
         timed_limits_end([link], actor=actor, why=DEACTIVATED)
     logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)

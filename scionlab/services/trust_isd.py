@@ -18,8 +18,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab import selectors
 from scionlab.isd_as import format_as_id
-from scionlab.models import AS, ISD, TRC, BandwidthChange, Certificate, Host, User
+from scionlab.models import AS, ISD, TRC, BandwidthChange, Certificate, User
 from scionlab.pki import trc as trcs
 from scionlab.pki import updates
 from scionlab.pki.certificates import Credential, Kind, Validity, issue, self_signed
@@ -79,15 +80,15 @@ def isd_settle(*, isd_id: int, actor: User | None, now: datetime | None = None, 
     """Make what the core ASes of the ISD lack or what is due: their certificates, then a TRC that names them, then CAs.
 
     No counter rises. True if anything was made: AS certificates may have to follow (`trust_renewal`). An ISD without a
-    core AS keeps its TRC as it is, and no first one is made where all core ASes have limits only: that ISD is another
-    service's. `isd_id` is its primary key. Raises `RuleError`: `secret_unreadable`,
+    core AS keeps its TRC as it is. So does one whose core ASes all have limits only: it is another service's, and two
+    TRCs of one id end SCION's programs. `isd_id` is its primary key. Raises `RuleError`: `secret_unreadable`,
     `trc_vote_missing` where too many voters' keys are lost (docs/scion-keys.md), and those of `updates.verify`.
     """
     check_secret()
     allocation.lock_isd(isd_id)
     work = _Work(ISD.objects.get(pk=isd_id), now or timezone.now())
     core = list(AS.objects.filter(isd=work.isd, is_core=True).select_related("isd").order_by("as_id"))
-    if _is_another_services(core, newest_trc(isd_id)):
+    if isd_id in selectors.isds_of_others():
         return False
     gone = Certificate.objects.filter(isd=work.isd, replaced_at=None).exclude(as_id__in=[as_.as_id for as_ in core])
     has_gone = gone.update(replaced_at=work.now) > 0
@@ -99,11 +100,6 @@ def isd_settle(*, isd_id: int, actor: User | None, now: datetime | None = None, 
     _forget_keys(work.isd)
     audit.note_issues(work.issued, actor=actor, reason=reason)
     return has_gone or bool(work.issued)
-
-
-def _is_another_services(core: list[AS], newest: TRC | None) -> bool:
-    hosts = Host.objects.filter(AS__in=core)
-    return newest is None and hosts.exists() and not hosts.filter(limits_only=False).exists()
 
 
 def core_keys_withdraw(as_: AS, now: datetime) -> None:
@@ -155,15 +151,18 @@ def _update_trc(work: _Work, core: Iterable[AS]) -> None:
         signed = updates.base_trc(work.isd.isd_id, policy, validity, keys)
     else:
         signed = updates.next_trc(before, policy, validity, TRC_GRACE, keys)
-    work.issued.append(_store(work.isd, signed, before)[1])
+    work.issued.append(trc_store(work.isd, signed, before)[1])
 
 
 def _left_enough(trc: Trc, now: datetime) -> bool:
     return trc.validity.not_after - now >= TRC_RENEWED_WITH_LEFT
 
 
-def _store(isd: ISD, signed: bytes, before: Trc | None) -> tuple[TRC, Issue]:
-    """After its predecessor has verified it: SCION's programs believe whatever lies in certs/."""
+def trc_store(isd: ISD, signed: bytes, before: Trc | None) -> tuple[TRC, Issue]:
+    """After its predecessor has verified it: SCION's programs believe whatever lies in certs/. The ISD's row is locked.
+
+    Raises as `updates.verify`.
+    """
     trc = updates.verify(signed, before)
     row = TRC.objects.create(
         isd=isd,
@@ -248,7 +247,7 @@ def trc_reset(*, isd_id: int, base: int, actor: User | None, now: datetime | Non
     validity = Validity.starting(work.now, TRC_LIFETIME)
     keys = _keys_at_hand(work.isd)
     signed = updates.base_trc(work.isd.isd_id, _policy(work.isd, core), validity, keys, base=base)
-    made, issued = _store(work.isd, signed, None)
+    made, issued = trc_store(work.isd, signed, None)
     audit.note_issues([*work.issued, issued], actor=actor, reason=reason)
     isd_settle(isd_id=isd_id, actor=actor, now=work.now, reason=reason)  # CAs below roots that were replaced
     return made
@@ -262,20 +261,20 @@ def trc_import(*, content: bytes, actor: User | None, reason: str = "") -> TRC:
 
     Raises `RuleError` (`isd_unknown`, those of `updates.verify`).
     """
-    signed = _der(content)
+    signed = trc_der(content)
     number = trcs.read(signed).id.isd
     isd = ISD.objects.filter(isd_id=number).first()
     if isd is None:
         raise RuleError("isd_unknown", f"ISD {number} does not exist. Create it first.")
     allocation.lock_isd(isd.pk)
     newest = newest_trc(isd.pk)
-    made, issued = _store(isd, signed, None if newest is None else trcs.read(bytes(newest.content)))
+    made, issued = trc_store(isd, signed, None if newest is None else trcs.read(bytes(newest.content)))
     audit.note_issues([issued], actor=actor, reason=reason)
     return made
 
 
-def _der(content: bytes) -> bytes:
-    """Raises `RuleError` (`trc_unreadable`)."""
+def trc_der(content: bytes) -> bytes:
+    """Of DER or PEM. Raises `RuleError` (`trc_unreadable`)."""
     if not content.startswith(b"-----BEGIN TRC-----"):
         return content
     try:

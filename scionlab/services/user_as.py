@@ -25,12 +25,13 @@ from scionlab.services.attachments import (
 from scionlab.services.changes import Changes, read_links, view_of
 from scionlab.services.deleted_host import hosts_bury
 from scionlab.services.errors import FieldRuleError
+from scionlab.services.host import checked_packages
 from scionlab.services.policy import settle_default
 from scionlab.services.queue import RENDER_HOST, queue_after_commit
 from scionlab.services.stale import Value, Values, last_change_of_user_as, note_change, refuse_stale
 from scionlab.services.timed_limit import DEACTIVATED, timed_limits_end
 from scionlab.services.trust_chain import as_equip
-from scionlab.services.wiring import drop_unused_vpn_clients, link_add, link_remove, links_edit
+from scionlab.services.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
 
 __all__ = [
     "DEFAULT_PORT",
@@ -39,9 +40,9 @@ __all__ = [
     "check_attachments",
     "check_quota",
     "check_shown",
+    "user_as_change",
     "user_as_create",
     "user_as_delete",
-    "user_as_rename",
     "user_as_set_active",
     "user_as_update",
     "values_of_user_as",
@@ -71,11 +72,13 @@ def user_as_create(
     label: str,
     installation_type: str,
     attachments: Sequence[AttachmentSpec],
+    scion_packages: str | None = None,
     as_id: int | None = None,
 ) -> UserAS:
     """Make a user AS with its host, its border routers and keys, and one provider Link per attachment.
 
-    `as_id` None: the smallest number that is free; another one is for seeds and laboratories, and must be free.
+    `scion_packages` None: SCIONLab's. `as_id` None: the smallest number that is free; another one is for seeds and
+    laboratories, and must be free.
     H rises once for the host of each attachment point. Raises `FieldRuleError` (quota, the rules of attachments, an
     attachment point or VPN that is full, an id that is not for user ASes or is taken) or `RuleError`
     (`keys_unavailable`).
@@ -84,7 +87,7 @@ def user_as_create(
     check_quota(allocation.lock_user(owner.pk))
     changes = _lock_attachment_points({spec.attachment_point_id for spec in attachments})
     allocation.lock_addresses(public_addresses(attachments))
-    _check_fields(label, installation_type)
+    _check_fields(label, installation_type, scion_packages)
     raise_first(check_attachments(attachments, user_as=None, installation_type=installation_type, reader=actor))
     user_as = UserAS.objects.create(
         isd=AttachmentPoint.objects.get(pk=attachments[0].attachment_point_id).AS.isd,
@@ -93,7 +96,8 @@ def user_as_create(
         owner=owner,
         installation_type=installation_type,
     )
-    host = _host_of(user_as)
+    packages = Host.ScionPackages.SCIONLAB if scion_packages is None else scion_packages
+    host = Host.objects.create(AS=user_as, label=user_as.label, scion_packages=packages)
     _equip(user_as, actor)
     _add(user_as, host, list(enumerate(attachments)), actor=actor, changes=changes)
     changes.carry_out(without_hosts=frozenset({host.pk}))  # nobody has fetched anything of a new host
@@ -110,19 +114,22 @@ def user_as_update(
     label: str,
     installation_type: str,
     attachments: Sequence[AttachmentSpec],
+    scion_packages: str | None = None,
     shown: Values | None = None,
 ) -> UserAS:
     """Make the AS's attachments those given: with a `link_id` kept or edited, without one added, missing ones removed.
 
-    H of a host rises once when its view of a Link changes, L of an attachment point's host once when only a limit there
-    does. `shown`: `values_of_user_as` when the page was made that these values come from.
+    H of a host rises once when its view of a Link changes, or its own `scion_packages` (None: they stay); L of an
+    attachment point's host once when only a limit there does. `shown`: `values_of_user_as` when the page was made that
+    these values come from.
     Raises `FieldRuleError`, `StalePageError`, `UserAS.DoesNotExist`.
     """
     user_as, changes = _locked(user_as_id, {spec.attachment_point_id for spec in attachments})
-    stored, wanted = values_of_user_as(user_as), _values(label, installation_type, attachments)
+    packages = _packages_of(user_as) if scion_packages is None else scion_packages
+    stored, wanted = values_of_user_as(user_as), _values(label, installation_type, packages, attachments)
     refuse_stale(shown=shown, stored=stored, wanted=wanted, last=lambda: last_change_of_user_as(user_as.pk))
     allocation.lock_addresses(public_addresses(attachments))
-    _check_fields(label, installation_type)
+    _check_fields(label, installation_type, packages)
     raise_first(check_attachments(attachments, user_as=user_as, installation_type=installation_type, reader=actor))
     was_installation_type = user_as.installation_type
     user_as.label, user_as.installation_type = label, installation_type
@@ -142,42 +149,65 @@ def user_as_update(
     drop_unused_vpn_clients(host)
     if wanted != stored:
         note_change(user_as.pk, actor=actor)
-    changes.carry_out()
+    _carry_out(changes, host, packages)
     logger.info("user_as.updated as=%s links=%s actor=%s", user_as.isd_as, len(attachments), actor and actor.pk)
     return user_as
 
 
-@transaction.atomic
 def user_as_set_active(*, user_as_id: int, actor: User | None, active: bool) -> None:
-    """(De)activate all attachments of the AS; each host's H rises once. Raises `UserAS.DoesNotExist`."""
+    """`user_as_change` that (de)activates all attachments of the AS."""
+    user_as_change(user_as_id=user_as_id, actor=actor, active=active)
+
+
+@transaction.atomic
+def user_as_change(
+    *,
+    user_as_id: int,
+    actor: User | None,
+    label: str | None = None,
+    active: bool | None = None,
+    scion_packages: str | None = None,
+) -> None:
+    """Store what is asked for; None leaves a value as it is. `active` is that of all attachments.
+
+    H rises once for each host that sees a Link appear or go, and for the AS's own where its packages are others. No
+    configuration has the label. Raises `FieldRuleError` (`label_too_long`, `scion_packages_unknown`),
+    `UserAS.DoesNotExist`.
+    """
     user_as, changes = _locked(user_as_id, set())
-    links = _links(user_as)
+    stored = (user_as.label, _packages_of(user_as))
+    wanted = (stored[0] if label is None else label, stored[1] if scion_packages is None else scion_packages)
+    _check_fields(wanted[0], user_as.installation_type, wanted[1])
+    if wanted[0] != stored[0]:
+        user_as.label = wanted[0]
+        user_as.save(update_fields=["label"])
+    if active is not None:
+        _set_active(_links(user_as), active, actor, changes)
+    if wanted != stored or active is not None:
+        note_change(user_as.pk, actor=actor)
+    _carry_out(changes, _host_of(user_as), wanted[1])
+    logger.info(
+        "user_as.changed as=%s active=%s packages=%s actor=%s", user_as.isd_as, active, wanted[1], actor and actor.pk
+    )
+
+
+def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes: Changes) -> None:
     for link in links:
         before = view_of(link)
-        link.active = active
-        link.save(update_fields=["active"])
+        link_switch(link, active=active)
         changes.note(link.pk, before, view_of(link))
     if not active:
         timed_limits_end(links, actor=actor, why=DEACTIVATED)
-    note_change(user_as.pk, actor=actor)
+
+
+def _carry_out(changes: Changes, host: Host, scion_packages: str) -> None:
+    """With the packages of the AS's host, which is locked then among the others."""
+    is_changed = scion_packages != host.scion_packages
+    if is_changed:
+        changes.note_topologies([host.pk])
     changes.carry_out()
-    logger.info("user_as.active as=%s active=%s actor=%s", user_as.isd_as, active, actor and actor.pk)
-
-
-@transaction.atomic
-def user_as_rename(*, user_as_id: int, actor: User | None, label: str) -> None:
-    """Store another label. No configuration has it, so no host's counter rises.
-
-    Raises `FieldRuleError` (`label_too_long`), `UserAS.DoesNotExist`.
-    """
-    user_as, changes = _locked(user_as_id, set())
-    _check_label(label)
-    if label != user_as.label:
-        user_as.label = label
-        user_as.save(update_fields=["label"])
-        note_change(user_as.pk, actor=actor)
-        logger.info("user_as.renamed as=%s actor=%s", user_as.isd_as, actor and actor.pk)
-    changes.carry_out()
+    if is_changed:
+        Host.objects.filter(pk=host.pk).update(scion_packages=scion_packages)
 
 
 @transaction.atomic
@@ -212,7 +242,7 @@ def values_of_user_as(user_as: UserAS, links: Iterable[Link] | None = None) -> d
     """
     kind = user_as.installation_type
     specs = [spec_of(link, kind) for link in (provider_links(user_as) if links is None else links)]
-    return _values(user_as.label, kind, specs)
+    return _values(user_as.label, kind, _packages_of(user_as), specs)
 
 
 def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
@@ -222,9 +252,15 @@ def check_shown(user_as: UserAS, *, shown: Values | None) -> None:
     refuse_stale(shown=shown, stored=stored, wanted={}, last=lambda: last_change_of_user_as(user_as.pk))
 
 
-def _values(label: str, installation_type: str, specs: Sequence[AttachmentSpec]) -> dict[str, Value]:
+def _values(
+    label: str, installation_type: str, scion_packages: str, specs: Sequence[AttachmentSpec]
+) -> dict[str, Value]:
     """A new attachment stands in it as `new.<position>`: nothing that is stored looks like it."""
-    values: dict[str, Value] = {"label": label, "installation_type": installation_type}
+    values: dict[str, Value] = {
+        "label": label,
+        "installation_type": installation_type,
+        "scion_packages": scion_packages,
+    }
     for index, spec in enumerate(specs):
         key = f"new.{index}" if spec.link_id is None else str(spec.link_id)
         values |= {f"{key}.{name}": value for name, value in _fields_that_count(spec).items()}
@@ -252,8 +288,10 @@ def _check_label(label: str) -> None:
         raise FieldRuleError("label_too_long", text, "label")
 
 
-def _check_fields(label: str, installation_type: str) -> None:
+def _check_fields(label: str, installation_type: str, scion_packages: str | None) -> None:
     _check_label(label)
+    if scion_packages is not None:
+        checked_packages(scion_packages)
     if installation_type not in UserAS.Installation.values:
         known = ", ".join(UserAS.Installation.values)
         text = f'"{installation_type[:40]}" is not an installation type. Choose one of: {known}.'
@@ -289,6 +327,12 @@ def _links(user_as: UserAS) -> list[Link]:
 def _host_of(user_as: UserAS) -> Host:
     host = user_as.hosts.order_by("pk").first()
     return Host.objects.create(AS=user_as, label=user_as.label) if host is None else host
+
+
+def _packages_of(user_as: UserAS) -> str:
+    """Of an AS that has no host (it was imported so): those that a new one has."""
+    packages = user_as.hosts.order_by("pk").values_list("scion_packages", flat=True).first()
+    return packages or Host.ScionPackages.SCIONLAB.value
 
 
 def _equip(user_as: UserAS, actor: User | None) -> None:

@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import secrets
 from collections.abc import Iterable
+from typing import Final
 
 from cryptography import x509
 from django.db import transaction
@@ -40,6 +41,9 @@ from scionlab.services.secrets_box import opened, sealed
 logger = logging.getLogger(__name__)
 
 FOLDER = "etc/openvpn"
+# Each is a file of the server's tarball, of which agents take 1000; half of them are left to its routers (253 at most),
+# the TRCs of all ISDs, keys and settings.
+MAX_CLIENTS: Final = 500
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -94,22 +98,33 @@ def _server_of(vpn: VPN) -> Server | None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-def vpn_client_for(vpn: VPN, host: Host) -> VPNClient | None:
+def vpn_client_for(vpn: VPN, host: Host) -> VPNClient:
     """The host's client in this VPN; where there is none, made with the smallest free address and keys of its own.
 
-    None: the VPN is full. To be called with the attachment point's row locked.
+    To be called with the attachment point's row locked. Raises `RuleError` (`vpn_full`).
     """
     client = VPNClient.objects.filter(vpn=vpn, host=host).first()
     if client is not None:
         return client
-    ip = allocation.free_vpn_address(vpn, host)
-    if ip is None:
-        return None
+    ip, count = allocation.free_vpn_address(vpn, host), vpn.clients.count()
+    if ip is None or count >= MAX_CLIENTS:
+        of = f"the VPN of {vpn.host.AS.isd_as if vpn.host.AS else vpn.host}"
+        why = f"All addresses of {of} ({vpn.subnet}) are in use."
+        if count >= MAX_CLIENTS:
+            why = f"{count} clients are in {of}, and {MAX_CLIENTS} is the most."
+        raise RuleError("vpn_full", f"{why} Give a public IP, or choose another attachment point.")
     client = VPNClient.objects.create(vpn=vpn, host=host, ip=ip)
-    keys = VPNServerKeys.objects.filter(vpn=vpn).first()
-    if keys is not None:
-        _admit([client], _ca_of(keys))
+    vpn_clients_admit([client])
     return client
+
+
+def vpn_clients_admit(clients: Iterable[VPNClient]) -> None:
+    """Keys for clients that were just made, each in whose VPN the service made keys."""
+    by_vpn: dict[int, list[VPNClient]] = {}
+    for client in clients:
+        by_vpn.setdefault(client.vpn_id, []).append(client)
+    for keys in VPNServerKeys.objects.filter(vpn__in=by_vpn).select_related("vpn").order_by("pk"):
+        _admit(by_vpn[keys.vpn_id], _ca_of(keys))
 
 
 def vpn_keys_make(vpn: VPN) -> None:
@@ -135,13 +150,20 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
     """New keys for the server and all clients, whether or not there were any; the former ones open nothing.
 
     H rises once for the hosts that have files by that, and all of the VPN is down until they have installed them.
-    Raises `RuleError` (`vpn_without_ipv4`), `VPN.DoesNotExist`.
+    Raises `RuleError` (`vpn_without_ipv4`, `vpn_full`), `VPN.DoesNotExist`.
     """
     vpn = VPN.objects.select_related("host__AS__isd").get(pk=vpn_id)
     allocation.lock_attachment_points_of_hosts([vpn.host_id])
     if ":" in vpn.server_ip:
         text = f"{vpn} is an IPv6 network, which is not supported. Use an IPv4 network, like 10.10.1.0/24."
         raise RuleError("vpn_without_ipv4", text)
+    count = vpn.clients.count()
+    if count > MAX_CLIENTS:
+        text = (
+            f"{vpn} has {count} clients, and keys can be made for {MAX_CLIENTS}: more files than its agent takes. Have "
+            "user ASes leave it, or attach them at another attachment point."
+        )
+        raise RuleError("vpn_full", text)
     VPNClientKeys.objects.filter(client__vpn=vpn).delete()
     VPNServerKeys.objects.filter(vpn=vpn).delete()
     vpn_keys_make(vpn)

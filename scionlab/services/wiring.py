@@ -82,6 +82,15 @@ def links_edit(
         link.save(update_fields=["active", "bandwidth_kbit", "from_user_kbit", "mtu"])
 
 
+def link_switch(link: Link, *, active: bool) -> None:
+    """Store whether it is active. One that becomes active appears in both configurations, so SCION restarts there
+    anyway: its MTU is from then on the one that fits its addresses."""
+    if active and not link.active:
+        link.mtu = _fitting_mtu_bytes(link)
+    link.active = active
+    link.save(update_fields=["active", "mtu"])
+
+
 def link_remove(link: Link) -> None:
     """Remove the Link with both interfaces."""
     Interface.objects.filter(pk__in=(link.interface_a_id, link.interface_b_id)).delete()
@@ -118,13 +127,8 @@ def _set_user_side(
 ) -> None:
     far.public_port = spec.public_port
     if spec.use_vpn:
-        client = vpn_client_for(ap.host.vpn, far.host)
-        if client is None:
-            text = (
-                f"All addresses of the VPN of {ap.AS.isd_as} ({ap.host.vpn.subnet}) are in use. Give a public IP, or "
-                "choose another attachment point."
-            )
-            raise FieldRuleError("vpn_full", text, "use_vpn", index)
+        with _told_of(index, "use_vpn"):
+            client = vpn_client_for(ap.host.vpn, far.host)
         far.vpn_client, far.public_ip, far.bind_ip, far.bind_port = client, client.ip, None, None
     else:
         far.vpn_client, far.public_ip = None, str(ipaddress.ip_address(spec.public_ip or ""))
@@ -147,14 +151,14 @@ def _set_routers(near: Interface, far: Interface, ap: AttachmentPoint, index: in
 
 
 @contextlib.contextmanager
-def _told_of(index: int) -> Iterator[None]:
-    """A number that ran out is an error of the attachment point that was chosen."""
+def _told_of(index: int, field: str = "attachment_point_id") -> Iterator[None]:
+    """A number that ran out is an error of what was chosen."""
     try:
         yield
     except FieldRuleError:
         raise
     except RuleError as exc:
-        raise FieldRuleError.of(exc, "attachment_point_id", index) from exc
+        raise FieldRuleError.of(exc, field, index) from exc
 
 
 def _address_of(ap: AttachmentPoint, far: Interface) -> str:

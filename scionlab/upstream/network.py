@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from scionlab.isd_as import MAX_AS_ID
 from scionlab.upstream import rows
 from scionlab.upstream.dump import APP, Entry, read_entries
 
 _Row = TypeVar("_Row")
+_USAGES = ("sensitive-voting", "regular-voting", "cp-root", "cp-ca", "cp-as")
 _INSTALLATION_TYPES = ("VM", "PKG", "SRC", "DEDICATED")
 
 
@@ -50,6 +52,8 @@ class _Reader:
             clients=self._clients,
             attachment_points=self._attachment_points,
             links=links,
+            keys=self._keys(),
+            trcs=self._table("trc", self._trc),
             entries={model: len(found) for model, found in self._entries.items()},
             unlinked_interfaces=tuple(end.name for pk, end in self._interfaces.items() if pk not in linked),
         )
@@ -82,6 +86,7 @@ class _Reader:
             is_core=entry.flag("is_core"),
             owner=owner,
             installation_type=self._installation_types.get(entry.pk),
+            master_key=entry.text("master_as_key"),
         )
 
     def _host(self, entry: Entry) -> rows.Host:
@@ -132,6 +137,48 @@ class _Reader:
             public = (one.pk for one in self._hosts.values() if one.as_pk == as_pk and one.public_ip)
             host = next(public, None)
         return rows.AttachmentPoint(entry.pk, as_pk, vpn, host, name)
+
+    # --- keys of SCION ----------------------------------------------------------------------------------------
+
+    def _keys(self) -> dict[int, rows.Key]:
+        """Of each AS and usage the highest version that has a certificate, as upstream hands it out."""
+        certificates: dict[int, Entry] = {}
+        keys = {entry.pk: entry for entry in self._of("key")}
+        for entry in self._of("certificate"):
+            key = entry.optional_reference("key")
+            if key is None:
+                continue
+            _referred(entry, "key", key, keys)
+            if key not in certificates or entry.integer("version") > certificates[key].integer("version"):
+                certificates[key] = entry
+        newest: dict[tuple[int, str], tuple[int, rows.Key]] = {}
+        for entry in keys.values():
+            if entry.pk in certificates:
+                row, version = self._key(entry, certificates[entry.pk]), entry.integer("version")
+                place = (row.as_id, row.usage)
+                if place not in newest or version > newest[place][0]:
+                    newest[place] = (version, row)
+        return {row.pk: row for _, row in newest.values()}
+
+    def _key(self, entry: Entry, certificate: Entry) -> rows.Key:
+        as_pk = entry.optional_reference("AS")
+        return rows.Key(
+            pk=entry.pk,
+            as_pk=as_pk,
+            # Upstream keeps the number of an AS that was deleted in a column of its own.
+            as_id=entry.integer("_as_id_int", high=MAX_AS_ID)
+            if as_pk is None
+            else _referred(entry, "AS", as_pk, self._ases).as_id,
+            usage=entry.choice("usage", *_USAGES),
+            pem=entry.text("key"),
+            certificate=certificate.text("certificate"),
+            certificate_pk=certificate.pk,
+        )
+
+    def _trc(self, entry: Entry) -> rows.Trc:
+        isd = _referred(entry, "isd", entry.reference("isd"), self._isd_numbers)
+        base, serial = entry.integer("base_version"), entry.integer("serial_version")
+        return rows.Trc(entry.pk, isd, base, serial, entry.text("trc"))
 
     # --- Links ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scionlab.isd_as import format_isd_as
+from scionlab.isd_as import format_as_id, format_isd_as
 
 LinkType = Literal["PROVIDER", "CORE", "PEER"]
 
@@ -52,6 +52,7 @@ class As:
     is_core: bool
     owner: int | None  # a user; None: infrastructure
     installation_type: str | None  # None: no user AS
+    master_key: str = field(repr=False)  # base64; both of SCION's master keys
 
     @property
     def name(self) -> str:
@@ -172,6 +173,36 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Key:
+    """The newest of an AS for one usage, with its newest certificate. `pk` and `certificate_pk` are theirs there."""
+
+    pk: int
+    as_pk: int | None  # None: its AS was deleted, and its vote is still needed
+    as_id: int
+    usage: str  # as `scionlab.pki.certificates.Kind` has them
+    pem: str = field(repr=False)
+    certificate: str  # PEM
+    certificate_pk: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.usage} of {format_as_id(self.as_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trc:
+    pk: int
+    isd: int  # its number
+    base: int
+    serial: int
+    content: str = field(repr=False)  # PEM, or DER in base64: both were written
+
+    @property
+    def name(self) -> str:
+        return f"ISD{self.isd}-B{self.base}-S{self.serial}"
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """All of a dump that has a place here; by primary key there, in its order (ISDs by their numbers)."""
 
@@ -184,5 +215,7 @@ class Network:
     clients: dict[int, VpnClient]
     attachment_points: dict[int, AttachmentPoint]
     links: dict[int, Link]
+    keys: dict[int, Key]
+    trcs: dict[int, Trc]
     entries: dict[str, int]  # how many of each model, whether it has a place here or not
     unlinked_interfaces: tuple[str, ...]  # interfaces that no Link has

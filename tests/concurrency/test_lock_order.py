@@ -337,7 +337,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "user_as_set_active": lambda w: (
         lambda: user_as.user_as_set_active(user_as_id=w.first.pk, actor=w.owner, active=False)
     ),
-    "user_as_rename": lambda w: lambda: user_as.user_as_rename(user_as_id=w.first.pk, actor=w.owner, label="x"),
+    "user_as_change": lambda w: (
+        lambda: user_as.user_as_change(user_as_id=w.first.pk, actor=w.owner, label="x", scion_packages="upstream")
+    ),
     "user_as_delete": lambda w: lambda: user_as.user_as_delete(user_as_id=w.first.pk, actor=w.owner),
     "link_update": lambda w: (
         w.lower_all() or (lambda: link.link_update(**OF_ONE_LINK, link_id=w.link.pk, actor=w.owner))

@@ -171,7 +171,8 @@ def test_at_a_heavy_overload_no_router_loses_its_link(net: ScionNet, limiter: En
 
 def test_a_blocked_link_takes_the_path_away_and_a_limit_brings_it_back(net: ScionNet, limiter: Engine) -> None:
     limit(limiter, net, 0)
-    assert net.user.ping(net.core).received == 0
+    found = net.user.ping(net.core)
+    assert (found.sent, found.received) == (5, 0)
     limit(limiter, net, 1000)
     began = time.monotonic()
     assert net.user.until(lambda: net.user.ping(net.core, count=1).received == 1, 30, began=began) is not None

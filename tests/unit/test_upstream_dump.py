@@ -44,9 +44,6 @@ def test_each_entry_is_counted_under_its_model() -> None:
         "scionlab.link": 7,
         "scionlab.useras": 3,
         "scionlab.vpnclient": 1,
-        "scionlab.key": 2,
-        "scionlab.certificate": 2,
-        "scionlab.trc": 1,
     }
 
 
@@ -233,15 +230,15 @@ def index_of(dump: Dump, model: str, pk: int) -> int:
 
 
 def test_the_table_adds_up_and_what_has_no_place_here_is_left_out() -> None:
-    report = Report({"scionlab.link": 5, "scionlab.trc": 2, "auth.group": 1}, skip_invalid=True, dry_run=False)
+    report = Report({"scionlab.link": 5, "scionlab.service": 2, "auth.group": 1}, skip_invalid=True, dry_run=False)
     report.counts["link"].made, report.counts["link"].same = 2, 1
     report.problems.append(Problem("link", 7, "a - b", "It is too long. Shorten it."))
     lines = list(report.lines())
     assert lines[0].split() == ["in", "the", "file", "made", "changed", "same", "skipped"]
-    assert [line.split() for line in lines if line.startswith(("Links", "TRCs", "auth"))] == [
+    assert [line.split() for line in lines if line.startswith(("Links", "services", "auth"))] == [
         ["Links", "5", "2", "0", "1", "2"],
         ["auth.group", "1", "1"],
-        ["TRCs", "2", "2"],
+        ["services", "2", "2"],
     ]
     assert lines[-4:] == [
         "Invalid (1):",

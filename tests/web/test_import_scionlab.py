@@ -15,6 +15,7 @@ from bandwidth_config import Limits, generate_link_info
 from scionlab.isd_as import parse_as_id
 from scionlab.models import (
     ISD,
+    VPN,
     AttachmentPoint,
     BandwidthChange,
     DeletedHost,
@@ -25,14 +26,19 @@ from scionlab.models import (
     User,
     UserAS,
     VPNClient,
+    VPNClientKeys,
+    VPNServerKeys,
 )
 from scionlab.profiles import outage
+from scionlab.services import import_attachment_points
 from scionlab.services import import_scionlab as importer
 from scionlab.services.account import account_update
 from scionlab.services.installed import host_set_limits_only
 from scionlab.services.link import link_set_bandwidth
 from scionlab.services.timed_limit import timed_limit_create
 from scionlab.services.user_as import user_as_delete
+from scionlab.services.vpn import files_for as vpn_files
+from scionlab.services.vpn import vpn_keys_renew
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.upstream_dump import PASSWORD, Dump, large, small
 from tests.web.counters import Counters
@@ -291,6 +297,36 @@ def test_links_may_exchange_their_ports_and_clients_their_addresses() -> None:
     assert [client.ip for client in VPNClient.objects.order_by("pk")] == ["10.10.1.3", "10.10.1.2"]
     assert risen(counters) == {3: (1, 0), 5: (1, 0), 6: (1, 0), 7: (1, 0), 10: (1, 0)}
     assert (run(dump).made, run(dump).changes) == (0, 0)
+
+
+def with_two_clients() -> Dump:
+    """The second one is host 10."""
+    dump = small()
+    dump.attach_over_vpn(6, dump.user_as(1, "ffaa:1:3", 1), 1, "10.10.1.3")
+    return dump
+
+
+def test_a_new_client_of_a_vpn_that_has_keys_gets_one_and_others_none() -> None:
+    run(small())
+    assert not VPNClientKeys.objects.exists(), "its operator's OpenVPN goes on"
+    vpn_keys_renew(vpn_id=VPN.objects.get().pk, actor=None)
+    run(with_two_clients())
+    clients = VPNClientKeys.objects.order_by("pk").values_list("client__ip", flat=True)
+    assert list(clients) == ["10.10.1.2", "10.10.1.3"]
+    assert len(vpn_files(host_of(3))) == 3
+    assert len(vpn_files(host_of(10))) == 1
+
+
+def test_a_vpn_that_has_keys_is_not_overfilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(small())
+    monkeypatch.setattr(import_attachment_points, "MAX_CLIENTS", 1)
+    vpn_keys_renew(vpn_id=VPN.objects.get().pk, actor=None)
+    report = run(with_two_clients(), skip_invalid=True)
+    (problem,) = report.problems
+    assert (problem.kind, problem.pk) == ("vpnclient", 2)
+    assert problem.message.endswith("has keys and 1 clients, the most. Attach the AS at another one there.")
+    VPNServerKeys.objects.all().delete()
+    assert run(with_two_clients()).problems == []
 
 
 def test_what_is_new_in_a_newer_dump_is_made_beside_what_is_here() -> None:

@@ -224,7 +224,7 @@ def test_a_scrape_is_cheap_and_the_next_one_is_cheaper(link: Link) -> None:
         connection,
     ) as first:
         scrape()
-    assert len(first) == 7
+    assert len(first) == 8
     with CaptureQueriesContext(connection) as second:
         scrape()
     assert len(second) == 0
