@@ -11,7 +11,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scionlab', '0014_keys_of_vpns'),
+        ('scionlab', '0015_path_metadata'),
     ]
 
     operations = [
@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='bandwidthchange',
             name='kind',
-            field=models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('link_observe', 'observe only, of a Link'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('host_complete', 'complete configuration of a host, or of all'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16),
+            field=models.CharField(choices=[('link', 'Link'), ('timed_limit', 'temporary limit of a Link'), ('ap_default', 'default of an attachment point'), ('site_default', 'site default'), ('ap_total', 'total of an attachment point'), ('ap_observe', 'observe only, of an attachment point'), ('ap_metadata', 'path metadata of an attachment point'), ('link_observe', 'observe only, of a Link'), ('host_limits_only', 'limits only, of a host'), ('host_take_over', 'takeover of a host'), ('host_complete', 'complete configuration of a host, or of all'), ('certificate', 'certificate or keys of an AS'), ('trc', 'TRC of an ISD')], max_length=16),
         ),
         migrations.AlterField(
             model_name='bandwidthchange',
