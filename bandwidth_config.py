@@ -28,12 +28,12 @@ MBIT_FROM_KBIT = 10_000  # people read larger bandwidths in Mbit/s
 MAX_BANDWIDTH_KBIT = 100_000_000  # 100 Gbit/s; no administrator's maximum may be above this (DOMAIN section 2)
 INITIAL_DEFAULT_BANDWIDTH_KBIT = 1_000  # the thesis' default bandwidth, used until an administrator sets another
 
-# Below this SCION's heartbeats may not fit into their share of the limit, which is half of it, at most HEARTBEAT_KBIT.
 # A border router sends a BFD packet of 134 (IPv4) or 178 bytes (IPv6) every 150 to 200 ms in each direction (RFC 5880
 # section 6.8.7 shortens intervals by up to a quarter): 5.4 to 9.5 kbit/s. At 32 kbit/s and 20-fold overload all
 # arrived (docs/adr/0003).
 HEARTBEAT_MINIMUM_KBIT = 32
-HEARTBEAT_KBIT = 16
+# At 48 kbit/s SCION v0.15.1 found its first path in all runs, at 32 in none (docs/running-as.md).
+NEW_PATHS_MINIMUM_KBIT = 48
 
 MIN_TOTAL_KBIT, MAX_TOTAL_KBIT = 1, MAX_BANDWIDTH_KBIT  # of all Links of an attachment point together
 
@@ -180,14 +180,28 @@ def enforced_bandwidth(requested_kbit: int, maximum_kbit: int) -> int:
     return min(requested_kbit, maximum_kbit)
 
 
-def bandwidth_warning(bandwidth_kbit: int) -> str | None:
-    """A sentence for a bandwidth of both directions that is allowed but surprising, else None."""
+def bandwidth_warning(bandwidth_kbit: int, direction: str = "") -> str | None:
+    """A sentence for a bandwidth that is allowed but surprising, else None.
+
+    `direction` is `to the user AS` or `from the user AS`; without it the bandwidth is that of both.
+    """
+    where = f" {direction}" if direction else ""
+    if bandwidth_kbit == 0 and direction:
+        return (
+            f"0 blocks the direction {direction}. SCION's heartbeats do not pass there either, so the border routers "
+            "declare the link down."
+        )
     if bandwidth_kbit == 0:
         return "0 blocks the link: nothing passes in either direction."
     if bandwidth_kbit < HEARTBEAT_MINIMUM_KBIT:
         return (
-            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)} SCION heartbeats may not fit, and the border routers "
-            "may declare the link down."
+            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)}{where} SCION's heartbeats may not fit, so the border routers "
+            f"may declare the link down; below {format_kbit(NEW_PATHS_MINIMUM_KBIT)} SCION finds no new paths."
+        )
+    if bandwidth_kbit < NEW_PATHS_MINIMUM_KBIT:
+        return (
+            f"Below {format_kbit(NEW_PATHS_MINIMUM_KBIT)}{where} SCION finds no new paths over this link. Paths that "
+            "it has work until they expire, after 6 hours at most."
         )
     return None
 

@@ -17,10 +17,10 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from django.utils.html import format_html
 
 from bandwidth_config import (
-    HEARTBEAT_MINIMUM_KBIT,
     MAX_BANDWIDTH_KBIT,
     MAX_PORT,
     MIN_PORT,
+    NEW_PATHS_MINIMUM_KBIT,
     Limits,
     RuleError,
     check_change,
@@ -264,9 +264,9 @@ class AttachmentForm(forms.Form):
         self.fields["attachment_point"] = AttachmentPointField(choices)
         self.fields["bandwidth_kbit"].help_text = format_html(
             "<span data-limit>{}</span> Per direction; you can also enter 1.5M or 10 Mbit/s. 0 blocks the link; "
-            "below {} SCION heartbeats may not fit.",
+            "below {} SCION finds no new paths.",
             self._limit_hint(),
-            format_kbit(HEARTBEAT_MINIMUM_KBIT),
+            format_kbit(NEW_PATHS_MINIMUM_KBIT),
         )
 
     def _limit_hint(self) -> str:

@@ -11,11 +11,9 @@ import re
 from decimal import ROUND_FLOOR, Decimal
 
 from bandwidth_config import (
-    HEARTBEAT_MINIMUM_KBIT,
     Limits,
     RuleError,
     bandwidth_warning,
-    format_kbit,
     format_number,
     parse_bandwidth,
 )
@@ -60,22 +58,11 @@ def parse_bandwidth_text(text: object) -> int:
 
 
 def limits_warning(limits: Limits) -> str | None:
-    """`bandwidth_warning`, also where one direction alone is surprising."""
+    """`bandwidth_warning` of both directions, or a sentence for each that is surprising by itself."""
     if limits.is_symmetric:
         return bandwidth_warning(limits.to_user_kbit)
-    sentences = []
-    for kbit, where in zip(limits, ("to the user AS", "from the user AS"), strict=True):
-        if kbit == 0:
-            sentences.append(
-                f"0 blocks the direction {where}: nothing passes there, and as SCION's heartbeats do not pass either, "
-                "the border routers will declare the link down."
-            )
-        elif kbit < HEARTBEAT_MINIMUM_KBIT:
-            sentences.append(
-                f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)} SCION's heartbeats may not fit {where}, and the border "
-                "routers may declare the link down."
-            )
-    return " ".join(sentences) or None
+    directions = zip(limits, ("to the user AS", "from the user AS"), strict=True)
+    return " ".join(filter(None, (bandwidth_warning(kbit, direction) for kbit, direction in directions))) or None
 
 
 def _prefix(unit: str) -> str | None:

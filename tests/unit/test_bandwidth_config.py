@@ -176,8 +176,10 @@ def test_the_choice_is_clamped(requested: int, maximum: int, enforced: int) -> N
 def test_surprising_numbers_are_warned_of_and_not_refused() -> None:
     assert bandwidth_warning(0) == "0 blocks the link: nothing passes in either direction."
     assert bandwidth_warning(1) == bandwidth_warning(31)
-    assert "Below 32" in (bandwidth_warning(31) or "")
-    assert bandwidth_warning(32) is None
+    assert (bandwidth_warning(31) or "").startswith("Below 32\N{NO-BREAK SPACE}kbit/s SCION's heartbeats may not fit")
+    assert bandwidth_warning(32) == bandwidth_warning(47)
+    assert (bandwidth_warning(47) or "").startswith("Below 48\N{NO-BREAK SPACE}kbit/s SCION finds no new paths over")
+    assert bandwidth_warning(48) is None
     assert bandwidth_warning(MAX_BANDWIDTH_KBIT) is None
 
 

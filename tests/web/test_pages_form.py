@@ -123,13 +123,18 @@ def test_a_bandwidth_of_zero_is_stored_as_zero_and_announced(client: Client, ap:
     assert "0 blocks the link: nothing passes in either direction." in page.text
 
 
-@pytest.mark.parametrize(("kbit", "warned"), [("31", True), ("32", False)])
-def test_below_what_heartbeats_need_it_warns_and_saves(
-    client: Client, ap: AttachmentPoint, kbit: str, warned: bool
+@pytest.mark.parametrize(
+    ("kbit", "warnings"),
+    [("31", (True, False)), ("32", (False, True)), ("47", (False, True)), ("48", (False, False))],
+)
+def test_a_limit_that_is_too_low_for_scion_is_warned_of_and_saved(
+    client: Client, ap: AttachmentPoint, kbit: str, warnings: tuple[bool, bool]
 ) -> None:
     page = Page(client.post(NEW, form(row(ap, bandwidth_kbit=kbit)), follow=True))
     assert Link.objects.get().bandwidth_kbit == int(kbit)
-    assert ("Below 32 kbit/s SCION heartbeats may not fit" in page.text) is warned
+    link_goes_down = "Below 32 kbit/s SCION's heartbeats may not fit" in page.text
+    no_new_paths = "Below 48 kbit/s SCION finds no new paths over this link." in page.text
+    assert (link_goes_down, no_new_paths) == warnings
 
 
 def test_five_attachments_fit_and_a_sixth_is_refused_by_its_rule(client: Client, ap: AttachmentPoint) -> None:
