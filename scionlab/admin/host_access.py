@@ -55,7 +55,7 @@ ROTATIONS = {
         {"for_stock_client": True},
     ),
     "stolen": Rotation(
-        "Revoke immediately (stolen secret)",
+        "Revoke the stolen secret",
         "The previous secret is revoked immediately. The host is rejected as well, until it is enrolled again "
         "(scionlab-bw-agent) or the new secret is installed by hand (the stock client, which exits when rejected). Its "
         "limits stay enforced.",

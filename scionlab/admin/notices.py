@@ -65,7 +65,7 @@ def _keys() -> list[str]:
     end = near_end_of_last_key()
     if end is not None:
         text = (
-            'The last signing key ends on {}. After that agents accept no configuration: <a href="{}">create a '
+            'The last signing key expires on {}. After that agents accept no configuration: <a href="{}">create a '
             "new key</a> now."
         )
         told.append(format_html(text, f"{end:%Y-%m-%d}", reverse("admin:scionlab_signingkey_rotate")))

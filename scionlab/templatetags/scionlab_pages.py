@@ -93,7 +93,7 @@ def rate(value: float | None) -> SafeString:
     """A measured rate: `312 kbit/s`, `4 530 kbit/s`; from 10 000 kbit/s on in Mbit/s, three digits, with the kbit/s in
     the title. An en dash where nothing is known."""
     if value is None:
-        return format_html("\N{EN DASH}")
+        return format_html("{}", "\N{EN DASH}")
     if round(value) < MBIT_FROM_KBIT:
         return format_html("{}", f"{value:.1f}{SPACE}kbit/s" if 0 < value < 10 else format_kbit(round(value)))
     mbit = value / 1000

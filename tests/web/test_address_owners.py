@@ -82,7 +82,7 @@ def test_its_attachments_do_not_take_a_socket_that_it_serves_others_on(
     (error,) = check_attachments([one], user_as=user_as, installation_type="dedicated")
     assert (error.code, error.field) == ("endpoint_own", "public_port")
     assert error.message == (
-        "198.51.100.7 port 50000 is in use by this AS itself, for an AS that is attached to it. Choose another port, "
+        "198.51.100.7 port 50000 is in use by this AS for an AS attached to it. Choose another port, "
         "or another address."
     )
 

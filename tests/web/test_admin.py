@@ -323,7 +323,7 @@ def test_the_tarball_that_an_administrator_downloads_is_the_hosts_own(door: Clie
 def test_a_host_without_an_as_has_no_tarball_and_says_so(door: Client) -> None:
     host = Host.objects.create(label="spare")
     response = door.get(page(Host, "config", host.pk), follow=True)
-    assert "Spare belongs to no AS: there is no configuration for it." in response.content.decode()
+    assert "Spare belongs to no AS: it has no configuration." in response.content.decode()
 
 
 def addresses(host: Host, **changed: str) -> dict[str, str]:
@@ -463,7 +463,7 @@ def test_what_links_depend_on_is_not_deleted(
     assert "1 Links to user ASes end at" in deleted(door, AttachmentPoint, ap.pk)
     assert "This Link is an attachment of" in deleted(door, Link, link.pk)
     assert "1 hosts have an address in" in deleted(door, VPN, ap_b.host.vpn.pk)
-    assert "still has 17-ffaa:1:1. Delete these ASes first" in deleted(door, User, owner.pk)
+    assert "still owns 17-ffaa:1:1. Delete these ASes first" in deleted(door, User, owner.pk)
     for row in (link, ap, ap.AS, ap_b.host.vpn, owner):
         row.refresh_from_db()
     assert door.post(page(Host, "delete", ap.host.pk), {"post": "yes"}).status_code == 403

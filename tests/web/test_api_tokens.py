@@ -90,7 +90,7 @@ def test_token_that_is_over_revoked_or_of_nobody_is_refused_in_the_same_words(
     texts = {name: token_in(make(browser, name)) for name in ("over", "gone", "stays")}
     ApiToken.objects.filter(name="over").update(expires_at=timezone.now())
     gone = ApiToken.objects.get(name="gone")
-    assert browser.post(f"/account/tokens/{gone.pk}/withdraw/")["Location"] == "/account/tokens/"
+    assert browser.post(f"/account/tokens/{gone.pk}/revoke/")["Location"] == "/account/tokens/"
     refused = [
         Client().get("/api/v1/links/", headers={"Authorization": f"Token {texts[name]}"}) for name in ("over", "gone")
     ]
@@ -110,7 +110,7 @@ def test_token_that_only_reads_changes_nothing(browser: Client, link: Link) -> N
             f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 1}, content_type="application/json", headers=headers
         )
         assert answer.status_code == 403, method
-        assert 'The API token "laptop" only reads.' in answer.json()["message"]
+        assert 'The API token "laptop" is read-only.' in answer.json()["message"]
     assert Link.objects.get().bandwidth_kbit == 1000
 
 
@@ -118,14 +118,14 @@ def test_tokens_of_others_are_not_there(browser: Client, stranger: User) -> None
     api_token(stranger, "of a stranger")
     token = ApiToken.objects.get()
     assert "of a stranger" not in Page(browser.get("/account/tokens/")).text
-    assert browser.post(f"/account/tokens/{token.pk}/withdraw/").status_code == 404
+    assert browser.post(f"/account/tokens/{token.pk}/revoke/").status_code == 404
     assert ApiToken.objects.get() == token
 
 
 def test_each_name_once_and_not_too_many(browser: Client, owner: User) -> None:
     assert token_in(make(browser))
     page = Page(make(browser, " laptop "))
-    assert 'You have a token named "laptop".' in page.beside("Name")
+    assert 'You already have a token named "laptop".' in page.beside("Name")
     ApiToken.objects.update(expires_at=timezone.now())
     assert token_in(make(browser)), "one that is over is in nobody's way"
     assert "Enter a name, such as" in Page(make(browser, "  ")).beside("Name")
@@ -226,8 +226,8 @@ def test_revoking_a_token_revokes_what_it_made_and_nothing_else(browser: Client,
     other, first = api_token(owner, "other"), api_token(owner, "first")
     second = make_by(first, name="second").json()["token"]
     third = make_by(second, name="third").json()["token"]
-    assert "second made by first" in Page(browser.get("/account/tokens/")).text
-    browser.post(f"/account/tokens/{ApiToken.objects.get(name='first').pk}/withdraw/")
+    assert "second created by first" in Page(browser.get("/account/tokens/")).text
+    browser.post(f"/account/tokens/{ApiToken.objects.get(name='first').pk}/revoke/")
     assert [links(one) for one in (first, second, third, other)] == [401, 401, 401, 200]
 
 
@@ -266,7 +266,7 @@ def test_a_mail_tells_the_owner_of_each_new_token_whatever_mails_they_do_without
     texts = [mails[f"A new API token of your account: {name}"].body for name in ("on the page", "night job", "child")]
     assert ["Access: read-only" in text for text in texts] == [True, False, False]
     assert ["Valid until: it is revoked" in text for text in texts] == [False, True, True]
-    ways = ["on the site", "for your password, over the REST API", "by your API token night job"]
+    ways = ["on the site", "with your password, over the REST API", "by your API token night job"]
     assert [way in text for way, text in zip(ways, texts, strict=True)] == [True] * 3
     assert "from 127.0.0.1" in texts[0]
     assert not [text for text in texts if any(one in text for one in (on_page, by_password, by_token))]

@@ -142,12 +142,12 @@ def test_the_files_that_pages_name_are_those_of_the_complete_tarball(link: Link,
 
 def test_an_administrator_completes_one_host(door: Client, staff: User, user_host: Host) -> None:
     shown = door.get(f"/admin/scionlab/host/{user_host.pk}/files/").content.decode()
-    assert "That is not all that SCION needs" in shown
+    assert "This is not a complete SCION configuration" in shown
     counters = Counters()
     url = f"/admin/scionlab/host/{user_host.pk}/files/change/"
     shown = door.post(url, {"do": "complete", "reason": "asked for"}, follow=True).content.decode()
     assert counters.risen() == {user_host: CONFIG}
-    assert "That is not all that SCION needs" not in shown
+    assert "This is not a complete SCION configuration" not in shown
     assert "<code>/etc/scion/br-1.toml</code>" in shown
     row = BandwidthChange.objects.get(kind="host_complete")
     assert (row.actor, row.text, row.reason) == (staff, "Complete configuration", "asked for")
@@ -169,7 +169,7 @@ def test_limits_only_has_nothing_to_complete(user_host: Host, staff: User) -> No
 
 def test_the_owner_s_page_says_what_is_not_delivered_yet(client: Client, owner: User, user_host: Host) -> None:
     client.force_login(owner)
-    words = "not yet the rest that SCION needs"
+    words = "not the other files that SCION needs"
     assert words in client.get(f"/ases/{user_host.AS_id}/").content.decode()
     host_complete(host_id=user_host.pk, actor=None)
     assert words not in client.get(f"/ases/{user_host.AS_id}/").content.decode()
@@ -236,11 +236,11 @@ def test_who_has_limits_only_or_no_as_is_left_out(thirty: list[Host], staff: Use
 def test_administrators_start_and_stop_it_on_a_page(door: Client, staff: User, thirty: list[Host]) -> None:
     url = "/admin/scionlab/host/complete/"
     assert url in door.get("/admin/scionlab/host/").content.decode()
-    assert "30 hosts left" in door.get(url).content.decode()
+    assert "30 hosts to complete" in door.get(url).content.decode()
     assert "All will be completed within 28 days from" in door.post(url, {"do": "start"}, follow=True).content.decode()
     assert run(timezone.now() + timedelta(hours=1)) == 2
     shown = door.post(url, {"do": "stop"}, follow=True).content.decode()
-    assert "28 hosts left" in shown
+    assert "28 hosts to complete" in shown
     assert run(timezone.now() + timedelta(days=2)) == 0
     rows = BandwidthChange.objects.filter(kind="host_complete", subject="all hosts").order_by("pk")
     assert [(row.actor, row.text) for row in rows] == [

@@ -220,7 +220,7 @@ def test_another_person_who_logs_in_meets_nothing_of_what_the_first_one_typed(ow
     asked = browser.post("/account/", {**fields_of(form), "full_name": "The owner's name"})
     assert log_in(browser, staff, asked)["Location"] == "/account/"
     page = browser.get("/account/")
-    assert "the form was opened by another account" in Page(page).text
+    assert "The form was opened by another account" in Page(page).text
     assert value_of(page, "full_name") == ""
     assert "The owner's name" not in page.content.decode() + str(dict(browser.session))
 
@@ -232,7 +232,7 @@ def test_an_old_page_of_another_person_saves_nothing_and_shows_nothing(owner: Us
     browser.post("/logout/", fields_of(form))
     log_in(browser, staff, browser.get("/login/"))
     answer = browser.post("/account/", {**fields_of(form), "full_name": "The owner's name"}, follow=True)
-    assert "the form was opened by another account" in Page(answer).text
+    assert "The form was opened by another account" in Page(answer).text
     assert value_of(answer, "full_name") == ""
     assert set(User.objects.values_list("full_name", flat=True)) == {""}
 

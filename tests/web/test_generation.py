@@ -139,7 +139,7 @@ def test_command_says_what_it_did_and_what_nobody_proved(host: Host, host_b: Hos
     claim(host_b, 9000)
     HostFactory()
     said = run()
-    assert "The generation was 1 and is 4 now. 4 hosts fetch" in said
+    assert "The generation was raised from 1 to 4. 4 hosts fetch" in said
     assert "1 of them proved to have what this database does not know." in said
     assert (
         f"Host {host_b.uid} reports generation 9000 without proof (its agent may be too old). If this is correct, "
@@ -156,7 +156,7 @@ def test_dry_run_changes_nothing(host: Host) -> None:
 
 
 def test_command_refuses_a_step_back() -> None:
-    with pytest.raises(CommandError, match="Generation 1 is not above 1"):
+    with pytest.raises(CommandError, match="Generation 1 is not between 2"):
         run("--to", "1")
     with pytest.raises(CommandError, match="No host proved that it has generation 8"):
         run("--to", "9")
@@ -179,7 +179,7 @@ def test_administrators_are_warned_until_the_generation_is_raised(
     assert "raise_generation" not in text()
     prove(host, 1, 19)
     Host.objects.filter(pk=host.pk).update(ahead_at=timezone.now() - timedelta(days=400))
-    assert "1 host has a configuration that this service signed and this database does not know" in text()
+    assert "1 host has a configuration signed by this service but unknown to this database" in text()
     prove(host_b, 2, 1)
     assert "2 hosts have configurations that this service signed and this database does not know" in text()
     generation_raise()

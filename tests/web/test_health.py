@@ -61,7 +61,7 @@ def test_it_is_not_ready_with_another_signing_secret(settings: Settings) -> None
     settings.SIGNING_SECRET = "another-secret-than-the-keys-were-made-with"
     status, text = ask("/readyz")
     assert status == 503
-    assert text == "signing keys: 1 cannot be decrypted; set the SIGNING_SECRET that they were made with\n"
+    assert text == "signing keys: 1 cannot be decrypted; set the SIGNING_SECRET that they were encrypted with\n"
     settings.SIGNING_SECRET_FALLBACKS = ["for-tests-only-nothing-secret-is-signed-with-this-key"]
     assert ask("/readyz") == (200, "ok\n")
 
@@ -77,7 +77,7 @@ def test_without_redis_it_is_ready_and_says_what_waits(monkeypatch: pytest.Monke
     [
         (
             "CACHE_URL",
-            "cache: ConnectionError; configurations are rendered for each poll, and API requests are not counted",
+            "cache: ConnectionError; configurations are rendered for each poll, and API requests are not rate-limited",
         ),
         ("REDIS_URL", "redis: ConnectionError; saves are accepted; the sweep processes them once Redis is back"),
     ],

@@ -228,7 +228,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_command_reports_on_stdout_and_says_on_stderr_how_far_it_is(file: Path) -> None:
     out, err = command(file, "--kbit", "500")
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[0] == "in the file made changed same left out"
+    assert lines[0] == "in the file made changed same skipped"
     assert "ISDs 3 2 0 0 1" in lines
     assert "Links 7 7 0 0 0" in lines
     assert "interfaces 15 14 0 0 1" in lines
@@ -250,7 +250,7 @@ def test_the_command_ends_with_1_where_nothing_was_imported_because_of_errors(tm
     dump["interface"][11]["public_port"] = 80
     path = tmp_path / "spoilt.json"
     path.write_bytes(dump.content())
-    with pytest.raises(CommandError, match="Nothing was imported: 1 entries break a rule") as caught:
+    with pytest.raises(CommandError, match="Nothing was imported: 1 entries are invalid") as caught:
         command(path, "--kbit", "500")
     assert caught.value.returncode == 1
     path.write_bytes(b"[")

@@ -165,7 +165,7 @@ def test_lowered_maximum_is_told_once_and_again_when_it_changes_or_ends(
     set_maximum(ap, 300, staff)
     (mail,) = look(T0 + timedelta(minutes=30))
     assert (mail.kind, mail.subject) == ("clamped", "Your limit at 17-ffaa:0:1107 is clamped to 300 kbit/s")
-    assert "you requested 1 000 kbit/s; 300 kbit/s is enforced" in mail.body
+    assert "requested 1 000 kbit/s, clamped to 300 kbit/s" in mail.body
     set_maximum(ap, 200, staff)
     (mail,) = look(T0 + timedelta(minutes=40))
     assert mail.subject == "Your limit at 17-ffaa:0:1107 is clamped to 200 kbit/s"
@@ -207,7 +207,7 @@ def test_limit_that_is_not_enforced_is_told_after_ten_minutes_with_the_reason(
     assert look(T0 + FAILED_AFTER - MINUTE) == []
     failing(T0 + FAILED_AFTER)
     (mail,) = look(T0 + FAILED_AFTER)
-    assert (mail.kind, mail.subject) == ("failed", "Your limit at 17-ffaa:0:1107 is not enforced")
+    assert (mail.kind, mail.subject) == ("failed", "Failed: your limit at 17-ffaa:0:1107 is not enforced")
     assert "Failed: eth0 is gone." in mail.body
     assert "since 2026-11-21 06:00 UTC" in mail.body
     failing(T0 + 2 * FAILED_AFTER)
@@ -265,7 +265,7 @@ def test_timed_limit_that_somebody_else_cancels_is_told(who: str, link: Link, ow
     else:
         (mail,) = mails
         assert (mail.kind, mail.recipient) == ("changed", owner.email)
-        assert mail.subject == "A timed limit of " + link.interface_b.AS.isd_as + " at 17-ffaa:0:1107 was cancelled"
+        assert mail.subject == "A temporary limit of " + link.interface_b.AS.isd_as + " at 17-ffaa:0:1107 was cancelled"
         assert "an administrator cancelled" in mail.body
         ends_at = timed.ends_at.astimezone(ZoneInfo("Asia/Tokyo"))
         assert f"until {ends_at:%Y-%m-%d %H:%M:%S} JST" in mail.body

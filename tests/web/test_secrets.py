@@ -164,7 +164,7 @@ def test_administrator_chooses_how(
 def test_nothing_is_rotated_without_a_choice(door: Client, host: Host, from_list: bool, how: str | None) -> None:
     before = Host.objects.values().get(pk=host.pk)
     text = rotate_by_page(door, [host], how, from_list=from_list).content.decode()
-    assert "Revoke immediately (stolen secret)" in text
+    assert "Revoke the stolen secret" in text
     assert "restarts SCION and OpenVPN" in text, "the page says what each choice does to the stock client"
     assert Host.objects.values().get(pk=host.pk) == before
 
@@ -181,7 +181,7 @@ def test_rotation_is_in_the_history_without_the_secret(
     caplog.set_level(logging.DEBUG)
     rotate_by_page(door, [host], "stolen", from_list=False)
     new = Host.objects.get(pk=host.pk).secret
-    assert [one.change_message for one in LogEntry.objects.all()] == ["Rotated the secret (it was stolen)."]
+    assert [one.change_message for one in LogEntry.objects.all()] == ["Rotated the secret (revoke the stolen secret)."]
     for secret in (host.secret, new):
         assert secret not in caplog.text
 

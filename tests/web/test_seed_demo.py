@@ -128,7 +128,7 @@ def test_a_second_run_leaves_what_people_changed_meanwhile() -> None:
 
 def test_a_dry_run_makes_nothing() -> None:
     said = run("seed_demo", "--dry-run")
-    assert "would make attachment point 17-ffaa:0:1107 (ETHZ-AP)" in said
+    assert "would create attachment point 17-ffaa:0:1107 (ETHZ-AP)" in said
     assert "demo-owner-17" not in said
     assert not AS.objects.exists()
     assert not User.objects.exists()
@@ -227,7 +227,7 @@ def test_an_infrastructure_as_that_breaks_a_rule_is_not_made(as_text: str, value
 
 def test_an_isd_is_made_once() -> None:
     isd_create(isd_id=17, label="Switzerland")
-    with pytest.raises(RuleError, match="ISD 17 exists already"):
+    with pytest.raises(RuleError, match="ISD 17 already exists"):
         isd_create(isd_id=17)
 
 
@@ -311,7 +311,7 @@ def test_raising_the_generation_raises_it_by_one_and_no_hosts_counters() -> None
     hosts = list(Host.objects.order_by("pk").values())
     assert selectors.generation() == 1
     said = run("raise_generation")
-    assert "was 1 and is 2 now. 11 hosts fetch" in said
+    assert "was raised from 1 to 2. 11 hosts fetch" in said
     assert selectors.generation() == 2
     assert list(Host.objects.order_by("pk").values()) == hosts
 

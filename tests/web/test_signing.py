@@ -216,8 +216,8 @@ def test_rotation_by_hand_alone_warns_in_the_log_and_to_administrators(
         listed = StringIO()
         call_command("signing_key", "list", stdout=listed)
         return [
-            *("The last signing key ends on" in door.get(page).content.decode() for page in pages),
-            "WARNING: the last valid key ends" in listed.getvalue(),
+            *("The last signing key expires on" in door.get(page).content.decode() for page in pages),
+            "WARNING: the last valid key expires" in listed.getvalue(),
             any("signing_key.ends_soon" in record.getMessage() for record in caplog.records),
         ]
 
@@ -379,7 +379,7 @@ def test_command_lists_makes_and_revokes(host: Host) -> None:
     )
     with pytest.raises(CommandError, match="only valid signing key"):
         run("revoke", first.key_id)
-    assert "would be made" in run("rotate", "--dry-run")
+    assert "would be created" in run("rotate", "--dry-run")
     assert SigningKey.objects.count() == 1
     run("rotate")
     assert "would be revoked" in run("revoke", first.key_id, "--dry-run")

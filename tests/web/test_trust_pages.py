@@ -48,7 +48,7 @@ def test_page_of_an_isd_shows_its_trcs_and_who_votes(door: Client, core: AS) -> 
     infrastructure_as_create(isd=17, as_text="ffaa:0:1102", label="", is_core=True, public_ipv4="192.0.2.42")
     shown = text_of(door, page(ISD, CHANGE, core.isd_id))
     assert shown.index("ISD17-B1-S2") < shown.index("ISD17-B1-S1")
-    assert "<td>ffaa:0:1101, ffaa:0:1102</td><td>17-ffaa:0:1101, 17-ffaa:0:1102; 2 of 2 decide</td>" in shown
+    assert "<td>ffaa:0:1101, ffaa:0:1102</td><td>17-ffaa:0:1101, 17-ffaa:0:1102; quorum 2 of 2</td>" in shown
     assert shown.count(">replaced<") == 1
 
 
@@ -121,8 +121,8 @@ def test_administrators_are_told_what_was_not_renewed(door: Client, core: AS, us
     day = f"{now + 79 * DAY:%Y-%m-%d}"
     assert [one.text for one in endings(now)] == [
         f"the TRC ISD17-B1-S1 expires on {day}",
-        f"the certificate of the CA of 17-ffaa:0:1101 ends on {day}",
-        f"the certificate of 1 AS ends on {now + 19 * DAY:%Y-%m-%d}",
+        f"the certificate of the CA of 17-ffaa:0:1101 expires on {day}",
+        f"the certificate of 1 AS expires on {now + 19 * DAY:%Y-%m-%d}",
     ]
     assert f"SCION will stop working: the TRC ISD17-B1-S1 expires on {day}" in text_of(door, reverse("admin:index"))
 
@@ -165,7 +165,7 @@ def run(*words: str) -> str:
 def test_command_lists_trcs_and_begins_a_new_line(core: AS) -> None:
     trc = TRC.objects.get()
     assert run("list") == f"ISD17-B1-S1  {trc.not_before:%Y-%m-%d} to {trc.not_after:%Y-%m-%d}\n"
-    assert "would be made" in run("reset", "17", "--base", "5", "--dry-run")
+    assert "would be created" in run("reset", "17", "--base", "5", "--dry-run")
     assert TRC.objects.count() == 1
     assert run("reset", "17", "--base", "5").startswith(
         "Created ISD17-B5-S5. SCION accepts it only from the files of a host"
