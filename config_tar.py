@@ -16,7 +16,7 @@ upgrade of the service restarts nobody's SCION.
 
 What an agent may believe of a manifest is one text in it, with signatures over exactly its bytes (docs/adr/0010), so
 nobody has to agree on a canonical form of JSON. Keys are values here; where they are kept and which are valid is
-`scionlab.services.signing`. Ed25519 is deterministic, so the same configuration still gives the same bytes.
+`scionlab.trust.signing`. Ed25519 is deterministic, so the same configuration still gives the same bytes.
 """
 
 from __future__ import annotations

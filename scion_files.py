@@ -1,7 +1,7 @@
 """SCION's own files of one host, as documents and text: topology.json, the settings of its programs, their units.
 
 Facts: doc/manuals of SCION v0.15.1, and the systemd units of the packages. tests/scion starts the real programs with
-these files. Keys, certificates and TRCs are made elsewhere (`scionlab.pki`); `config_tar` packs everything.
+these files. Keys, certificates and TRCs are made elsewhere (`scionlab.trust.pki`); `config_tar` packs everything.
 """
 
 from __future__ import annotations

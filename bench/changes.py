@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from bandwidth_config import LinkInfo, check_link_info
 from bench.engines import Engine
 from bench.first_engine import FirstEngine
 from bench.peers import thesis, tree, wondershaper
 from bench.world import IFBS, entry, make_links, with_limit
+from link_info import LinkInfo, check_link_info
 from measuring.netns import Namespace
 
 DEV = "eth0"

@@ -248,6 +248,14 @@ def _first_line(*argv: str) -> str:
 def _commit() -> str:
     head = _first_line("git", "rev-parse", "--short=10", "HEAD") or "unknown"
     changed = _first_line(
-        "git", "status", "--porcelain", "--untracked-files=no", "--", "ap_agent", "bandwidth_config.py"
+        "git",
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        "ap_agent",
+        "bandwidth_config.py",
+        "link_info.py",
+        "link_rules.py",
     )
     return f"{head} with changes to the agent" if changed else head

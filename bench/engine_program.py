@@ -23,8 +23,9 @@ from ap_agent.dataplane.outcome import Outcome
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from ap_agent.limiter.total import TICK_S, Cap
-from bandwidth_config import Limits, LinkInfo, check_link_info
+from bandwidth_config import Limits
 from bench.rtnl import Recorder
+from link_info import LinkInfo, check_link_info
 
 
 def wanted_of(links: Mapping[int, LinkInfo]) -> Wanted:

@@ -21,9 +21,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bandwidth_config import LinkInfo
 from bench.core import REPOSITORY
 from bench.engines import Cycle, EngineProcess, cycle_of, entries_of
+from link_info import LinkInfo
 from measuring.netns import Namespace
 
 COMMIT = "b597d0d"

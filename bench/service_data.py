@@ -85,8 +85,8 @@ def people(ases: int, points: int = POINTS) -> None:
     from django.db import transaction
     from django.utils import timezone
 
+    from lab.seed_usage import seed_usage
     from scionlab.models import AS, ISD, AttachmentPoint, BandwidthPolicy, Host, ServiceState, User, UserAS
-    from scionlab.services.seed_usage import seed_usage
 
     BandwidthPolicy.objects.get_or_create(pk=1)
     ServiceState.objects.get_or_create(pk=1)
@@ -168,8 +168,8 @@ def _session(user: User) -> str:
 
 def change() -> None:
     """A host id: its L rises. `all`: the generation does."""
-    from scionlab.services.generation import generation_raise
-    from scionlab.services.host import host_bump
+    from scionlab.versions.counters import host_bump
+    from scionlab.versions.generation import generation_raise
 
     print("ready", flush=True)
     for line in sys.stdin:

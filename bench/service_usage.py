@@ -50,7 +50,7 @@ def measure(links: int, minutes: int) -> None:
     from django.test.utils import CaptureQueriesContext
 
     from bench.service_data import fill
-    from scionlab.api.usage_format import parse_usage, read_body
+    from scionlab.host_api.usage_format import parse_usage, read_body
     from scionlab.models import AttachmentPoint, UsageDay, UsageSamples, UsageSlot
     from scionlab.usage import months
     from scionlab.usage.ingest import usage_store

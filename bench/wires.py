@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bandwidth_config import check_link_info
 from bench import first_engine
 from bench.engines import Engine
 from bench.first_engine import FirstEngine
 from bench.peers import thesis, wondershaper
+from link_info import check_link_info
 from measuring.netns import Namespace
 
 OURS, THESIS, SCHEME = "ours", "the thesis' sequence", wondershaper.SCHEME

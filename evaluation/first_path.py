@@ -25,12 +25,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bandwidth_config import check_link_info
 from bench import plots
 from bench.engines import Engine, EngineProcess
 from bench.plots import Plot
 from lab.scion.net import CORE, USER_LINK, ScionNet
 from lab.scion.programs import missing, version
+from link_info import check_link_info
 from measuring.netns import LabError, Namespace, available, cleanup_stale
 
 PREFIX = "slbwpath"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from bandwidth_config import FROM_USER_KEY, TO_USER_KEY, LinkInfo, check_link_info
+from bandwidth_config import FROM_USER_KEY, TO_USER_KEY
 from bench.engines import Cycle, Engine
 from evaluation.limiters import Link
+from link_info import LinkInfo, check_link_info
 from measuring.netns import Namespace
 
 

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
             _require_free(options.bind)
             print("Preparing the database ...", flush=True)
             service.prepare()
-            print(service.manage("seed_demo"), flush=True)
+            print(service.seed(), flush=True)
             print("Starting web, worker and beat ...", flush=True)
             service.start(lambda: is_healthy(site_url))
             print(

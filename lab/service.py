@@ -71,8 +71,15 @@ class CoordinationService:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; returns what it printed. Raises `ServiceError`."""
+        return self._output_of("manage.py", *arguments)
+
+    def seed(self) -> str:
+        """Make the network of the demo (`lab.seed`); returns what it says of it. Raises `ServiceError`."""
+        return self._output_of("-m", "lab.seed_demo")
+
+    def _output_of(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, *arguments],
             env=self.environment | {"LOG_LEVEL": "ERROR"},  # what it prints is for people
             cwd=REPOSITORY,
             capture_output=True,
@@ -80,7 +87,7 @@ class CoordinationService:
             check=False,
         )
         if done.returncode != 0:
-            raise ServiceError(f"manage.py {arguments[0]} failed: {(done.stderr or done.stdout)[-1500:].strip()}")
+            raise ServiceError(f"{' '.join(arguments[:2])} failed: {(done.stderr or done.stdout)[-1500:].strip()}")
         return done.stdout
 
     def prepare(self) -> None:

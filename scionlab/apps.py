@@ -3,9 +3,9 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
-from scionlab import request_ids
-from scionlab.append_only import guard_audit
-from scionlab.metrics import work
+from scionlab.platform import request_ids
+from scionlab.platform.append_only import guard_audit
+from scionlab.platform.metrics import work
 
 
 class ScionlabConfig(AppConfig):

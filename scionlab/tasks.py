@@ -1,6 +1,6 @@
 """What Celery's workers do. Tasks take ids, may run any number of times, and find their work in the database.
 
-They are queued by name after a commit (`scionlab.services.queue`); `sweep` finds what a dead worker or a broker that
+They are queued by name after a commit (`scionlab.platform.queue`); `sweep` finds what a dead worker or a broker that
 was down left undone.
 """
 
@@ -16,23 +16,23 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from bandwidth_config import RuleError
+from scionlab.configuration.complete import hosts_complete_share
+from scionlab.configuration.render import render_ahead
+from scionlab.enforcement import last_contact
+from scionlab.enforcement.notices import notices_find
+from scionlab.links.defaults import fan_out, unsettled_attachment_points
+from scionlab.links.timed_limit import timed_limits_retire
 from scionlab.models import Host
-from scionlab.services import seen
-from scionlab.services.account import account_request_answer, account_requests_due
-from scionlab.services.complete import hosts_complete_share
-from scionlab.services.host import hosts_to_render
-from scionlab.services.mail import due_mail_ids, mail_send
-from scionlab.services.notices import notices_find
-from scionlab.services.policy import fan_out, unsettled_attachment_points
-from scionlab.services.queue import ANSWER_ACCOUNT_REQUEST, FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_now
-from scionlab.services.render import render_ahead
-from scionlab.services.retention import old_rows_forget
-from scionlab.services.signing import signing_key_rotate_if_due
-from scionlab.services.timed_limit import timed_limits_retire
-from scionlab.services.trust_renewal import keys_renew
+from scionlab.operations.retention import old_rows_forget
+from scionlab.people.account import account_request_answer, account_requests_due
+from scionlab.people.mail import due_mail_ids, mail_send
+from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_now
+from scionlab.trust.renewal import keys_renew
+from scionlab.trust.signing import signing_key_rotate_if_due
 from scionlab.usage.months import compute_due as usage_months_compute
 from scionlab.usage.rollup import prune as usage_prune
 from scionlab.usage.rollup import roll_up as usage_roll_up
+from scionlab.versions.counters import hosts_to_render
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def render_host(host_id: int) -> None:
 
 @shared_task
 def fan_out_defaults() -> None:
-    """Carry changed defaults out (`services.policy.fan_out`)."""
+    """Carry changed defaults out (`links.defaults.fan_out`)."""
     host_ids = fan_out()
     if host_ids:
         logger.info("fan_out.done hosts=%s", host_ids)
@@ -77,13 +77,13 @@ def answer_account_request(request_id: int) -> None:
 
 @shared_task
 def find_notices() -> None:
-    """Tell people what needs them (`services.notices`)."""
+    """Tell people what needs them (`enforcement.notices`)."""
     notices_find()
 
 
 @shared_task
 def forget_old_rows() -> None:
-    """Delete sent mails and used-up rows that have their age (`services.retention`)."""
+    """Delete sent mails and used-up rows that have their age (`operations.retention`)."""
     gone = old_rows_forget(now=timezone.now())
     if any(gone.values()):
         logger.info("retention.done %s", " ".join(f"{name}={count}" for name, count in gone.items()))
@@ -100,8 +100,8 @@ def flush_seen() -> None:
     """Write down when hosts were last heard, and tokens used. While Redis or the database is away it waits there, for
     the next run."""
     try:
-        for ledger in (seen.HOSTS, seen.TOKENS):
-            seen.flush(ledger)
+        for ledger in (last_contact.HOSTS, last_contact.TOKENS):
+            last_contact.flush(ledger)
     except (RedisError, DatabaseError) as exc:
         logger.warning("seen.not_flushed error=%r", exc)
 
@@ -122,7 +122,7 @@ def complete_configurations() -> None:
 
 @shared_task
 def renew_keys() -> None:
-    """Make the keys and certificates of the testbed that are missing or due (`services.trust_renewal`)."""
+    """Make the keys and certificates of the testbed that are missing or due (`trust.renewal`)."""
     keys_renew()
 
 

@@ -5,10 +5,10 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 from django.urls.converters import IntConverter
 
-from scionlab import health
-from scionlab.metrics.page import metrics
-from scionlab.security_txt import security_txt
-from scionlab.views import link, site, timed, usage, user_as
+from scionlab.operations import health
+from scionlab.operations.metrics import metrics
+from scionlab.pages import link, site, timed, usage, user_as
+from scionlab.platform.security_txt import security_txt
 
 
 class KeyConverter(IntConverter):
@@ -20,9 +20,9 @@ class KeyConverter(IntConverter):
 register_converter(KeyConverter, "key")
 register_converter(usage.KindConverter, "usage_kind")
 
-handler400 = "scionlab.api.handlers.bad_request"
-handler404 = "scionlab.api.handlers.not_found"
-handler500 = "scionlab.outage.server_error"  # 503 while the database is away
+handler400 = "scionlab.platform.api_handlers.bad_request"
+handler404 = "scionlab.platform.api_handlers.not_found"
+handler500 = "scionlab.platform.outage.server_error"  # 503 while the database is away
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", site.front, name="front"),
@@ -34,7 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", site.login, name="login"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
-    path("account/", include("scionlab.accounts.urls")),
+    path("account/", include("scionlab.pages.account_urls")),
     path("ases/", user_as.user_as_list, name="user_as_list"),
     path("ases/new/", user_as.user_as_new, name="user_as_create"),
     path("ases/preview/", user_as.attachment_preview, name="attachment_preview"),
@@ -51,7 +51,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
-    path("api/", include("scionlab.api.urls")),
+    path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
     path("admin/", admin.site.urls),
 ]

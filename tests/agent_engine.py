@@ -14,7 +14,8 @@ from ap_agent.ops import ClassAdd, ClassChange, ClassDel, Op
 from ap_agent.plan import Plan
 from ap_agent.reconcile import CycleResult
 
-from bandwidth_config import LinkInfo, bytes_per_second
+from bandwidth_config import bytes_per_second
+from link_info import LinkInfo
 
 NIC = Device(2, "eth0")
 

@@ -10,7 +10,7 @@ from typing import Any
 import factory
 from factory.django import DjangoModelFactory
 
-from scionlab.isd_as import parse_as_id
+from scionlab.links.user_as import AttachmentSpec, user_as_create
 from scionlab.models import (
     AS,
     ISD,
@@ -26,8 +26,8 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.services.api_token import api_token_create
-from scionlab.services.user_as import AttachmentSpec, user_as_create
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.people.api_token import api_token_create
 
 PASSWORD = "correct horse battery"
 

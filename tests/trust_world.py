@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from cryptography import x509
 
 from scionlab.models import AS, ISD, TRC, Certificate, Host, User
-from scionlab.pki.certificates import Kind
-from scionlab.pki.trc import Trc, read
-from scionlab.pki.updates import verify
-from scionlab.services.infrastructure import infrastructure_as_create
-from scionlab.services.trust import files_for, newest_trc
+from scionlab.network.infrastructure import infrastructure_as_create
+from scionlab.trust.credentials import files_for, newest_trc
+from scionlab.trust.pki.certificates import Kind
+from scionlab.trust.pki.trc import Trc, read
+from scionlab.trust.pki.updates import verify
 
 DAY = timedelta(days=1)
 TRC_1 = "etc/scion/certs/ISD17-B1-S1.trc"

@@ -13,7 +13,7 @@ from django.db.models import Sum
 from django.http import HttpResponse
 from django.test import Client
 
-from scionlab.api.usage_format import parse_usage
+from scionlab.host_api.usage_format import parse_usage
 from scionlab.models import Host, UsageDay, UsageSamples, UsageSlot
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.ingest import Stored, usage_store

@@ -28,7 +28,8 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.signed_text import Signed, Version
 from ap_agent.document.trust import Acceptance, Trust, refuse_older, verifier
-from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, LinkInfo, LinkInfoError, parse_link_info
+from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
+from link_info import LinkInfo, LinkInfoError, parse_link_info
 
 MANIFEST = "scionlab-config.json"
 UNSIGNED = "-unsigned"

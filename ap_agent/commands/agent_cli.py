@@ -33,7 +33,7 @@ from ap_agent.common.text import ago, problem_lines
 from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
 from ap_agent.usage.table import read_report, table
-from bandwidth_config import LinkInfo
+from link_info import LinkInfo
 
 COMMANDS = {
     "run": "run as a daemon: follow the service, hand its configuration to the limiter, report the result",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ap_agent.common.problem import Problem
 from ap_agent.common.text import ago, limit_words, limits_words, problem_lines, remote_of, table, time_words
 from ap_agent.document.state import DirectionState, LimiterState, LinkState
-from bandwidth_config import Limits, LinkInfo, format_kbit, format_number
+from bandwidth_config import Limits, format_kbit, format_number
+from link_info import LinkInfo
 
 if TYPE_CHECKING:  # the agent, which prints states, loads nothing of the kernel
     from ap_agent.dataplane.outcome import LinkChange, Outcome

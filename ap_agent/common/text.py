@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from ap_agent.common.problem import Problem
-from bandwidth_config import Limits, LinkInfo, TimedLimits, format_kbit
+from bandwidth_config import Limits, TimedLimits, format_kbit
+from link_info import LinkInfo
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str] = frozenset()) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from bandwidth_config import LinkInfo
+from link_info import LinkInfo
 
 
 def next_change(links: Mapping[int, LinkInfo], after: datetime) -> datetime | None:

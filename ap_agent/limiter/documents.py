@@ -33,7 +33,7 @@ from ap_agent.document.trust import (
     trust_now,
     verifier,
 )
-from bandwidth_config import KnownEntries
+from link_info import KnownEntries
 
 REQUESTS_FILE = "requests.json"
 _MAX_REQUESTS_BYTES = 64 * 1024

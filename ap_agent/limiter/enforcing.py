@@ -25,7 +25,8 @@ from ap_agent.document.handover import Configuration
 from ap_agent.document.state import ClosedSegment, Counters, Direction
 from ap_agent.document.timetable import Timetable
 from ap_agent.limiter.matching import Matcher, Matching
-from bandwidth_config import Limits, LinkInfo
+from bandwidth_config import Limits
+from link_info import LinkInfo
 
 if TYPE_CHECKING:
     from ap_agent.limiter.previous_engine import PreviousEngine

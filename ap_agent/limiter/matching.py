@@ -14,7 +14,9 @@ from ap_agent.common.settings import Settings
 from ap_agent.dataplane.devices import Device, Host, looked_at
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
-from bandwidth_config import IPAddress, Limits, LinkInfo
+from bandwidth_config import Limits
+from link_info import LinkInfo
+from link_rules import IPAddress
 
 Keys = tuple[Key, ...]
 

@@ -41,7 +41,7 @@ from ap_agent.limiter.previous_objects import (
     OldClass,
     OldFilter,
 )
-from bandwidth_config import MAX_INTERFACE_ID
+from link_rules import MAX_INTERFACE_ID
 
 CODE: Final = "previous_engine"
 IFB_NAME, PARKED_NAME, PARKED_ALIAS = IFB_NAMES[0], "slbwold", "scionlab-bw-old"

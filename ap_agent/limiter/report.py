@@ -27,7 +27,7 @@ from ap_agent.document.state import (
     write_state,
 )
 from ap_agent.limiter.enforcing import Enforcer
-from bandwidth_config import LinkInfo
+from link_info import LinkInfo
 
 Counted = Mapping[
     tuple[int, Direction], tuple[int, Counters]

@@ -25,9 +25,8 @@ import config_tar
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "bench.peers.stock_settings")
 application = get_wsgi_application()
 
-from scionlab import selectors  # noqa: E402  needs the settings
-from scionlab.models import Host  # noqa: E402
-from scionlab.services.signing import key_ring  # noqa: E402
+from scionlab.models import Host, selectors  # noqa: E402  need the settings
+from scionlab.trust.signing import key_ring  # noqa: E402
 
 
 @method_decorator(csrf_exempt, name="dispatch")

@@ -18,13 +18,13 @@ from pathlib import Path
 from ap_agent.document.handover import document_bytes, write_document
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import FILE_NAME, read_state
-from bandwidth_config import LinkInfo
 from bench.core import Outcome, Scale, Step
 from bench.engines import CONFINED, entries_of
 from bench.limiter_program import HOST_ID, settings_below
 from bench.plots import Plot
 from bench.report import Table, figure
 from bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, tear_down, with_limit
+from link_info import LinkInfo
 from measuring.netns import Lab, LabError
 
 NAME = "document"

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from bandwidth_config import LinkInfo
 from bench import first_engine, rtnl
 from bench.core import Outcome, Scale, Series, Step, percentile
 from bench.engines import Cycle, Engine
@@ -28,6 +27,7 @@ from bench.peers import thesis, tree
 from bench.plots import Plot
 from bench.report import NOTHING, Table, figure, pivot
 from bench.world import FIRST_IFB, IFBS, NIC, PREFIX, attachment_point, make_links, sink, tear_down, with_limit
+from link_info import LinkInfo
 from measuring.netns import Lab, Namespace
 
 NAME = "install"

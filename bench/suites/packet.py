@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from bandwidth_config import LinkInfo
 from bench import first_engine
 from bench.core import Label, Outcome, Scale, Step, interleave
 from bench.engines import Engine
@@ -48,6 +47,7 @@ from bench.world import (
     users_of,
     with_limit,
 )
+from link_info import LinkInfo
 from measuring.netns import Lab, LabError, Namespace
 
 NAME = "packet"

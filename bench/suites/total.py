@@ -13,13 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from bandwidth_config import check_link_info
 from bench.core import Label, Outcome, Scale, Step
 from bench.engines import Engine
 from bench.plots import Plot
 from bench.report import NOTHING, Table
 from bench.wires import DIRECTIONS, FROM_USER, TO_USER, UDP, Wire
 from bench.world import IFBS, PREFIX, tear_down
+from link_info import check_link_info
 from measuring.framing import goodput_bound
 from measuring.judge import NS, steady_rate
 from measuring.netns import Lab, Namespace

@@ -52,8 +52,8 @@ FLOOD_FACTOR = FLOOD_PAYLOAD_BYTES * 8 / FLOOD_INTERVAL_MS / ANNA.kbit
 _SETUP = """
 import json
 from scionlab.models import Link, User
-from scionlab.services.enrolment import enrolment_token_create
-from scionlab.services.infrastructure import (
+from scionlab.trust.enrolment import enrolment_token_create
+from scionlab.network.infrastructure import (
     attachment_point_create, infrastructure_as_create, infrastructure_link_create)
 core = infrastructure_as_create(isd={isd}, as_text={core_as!r}, label="Core", is_core=True, public_ipv4={core_ip!r})
 as_ = infrastructure_as_create(isd={isd}, as_text={ap_as!r}, label="Demo AP", is_core=False,

@@ -12,7 +12,7 @@ from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import BundleError
 from ap_agent.document import signatures as trust
 from ap_agent.document.signed_text import Signed
-from bandwidth_config import LinkInfo
+from link_info import LinkInfo
 
 _REAL_LINKS = bundle._links
 _REAL_HEADER = bundle._header

@@ -36,7 +36,9 @@ def main(argv: Sequence[str]) -> None:
 
     given = parse(argv)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would end it, were its parent killed
-    with atheris.instrument_imports(include=["ap_agent", "bandwidth_config", "lab.fuzz.planted"]):
+    with atheris.instrument_imports(
+        include=["ap_agent", "bandwidth_config", "link_info", "link_rules", "lab.fuzz.planted"]
+    ):
         from lab.fuzz import planted, targets  # noqa: PLC0415  # after the instrumentation has begun
     if given.plant is not None:
         planted.PLANTED[given.plant].put_in()

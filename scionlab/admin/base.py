@@ -18,13 +18,11 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
 from bandwidth_config import MBIT_FROM_KBIT, RuleError, format_exact_kbit, format_kbit, parse_bandwidth
-from scionlab.conflict import conflict_of
 from scionlab.enforcement.words import Tone
-from scionlab.forms import RuleField
 from scionlab.models import User
-from scionlab.retry import retried
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.stale import (
+from scionlab.pages.conflict import conflict_of
+from scionlab.pages.forms import RuleField
+from scionlab.people.stale_pages import (
     StalePageError,
     Value,
     last_admin_change,
@@ -33,6 +31,8 @@ from scionlab.services.stale import (
     shown_to_text,
     values_of,
 )
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.retry import retried
 
 if TYPE_CHECKING:  # generic for the type checker only
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -147,7 +147,7 @@ class AdministratorsOnly(_ModelAdmin):
     """Every administrator may do everything that the page offers, and undoes nobody's work without seeing it.
 
     `compared` are the columns that the page lets people type into: what it showed of them travels along in `_shown`,
-    and a save of an older page is refused with what changed meanwhile (`services.stale`).
+    and a save of an older page is refused with what changed meanwhile (`people.stale_pages`).
     """
 
     compared: tuple[str, ...] = ()

@@ -16,7 +16,6 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
     ServiceForm,
@@ -33,13 +32,12 @@ from scionlab.admin.host_files import HostFiles, files_badge
 from scionlab.admin.link import state_badge, with_status_rows
 from scionlab.admin.records import problem_list
 from scionlab.admin.search import search_query
-from scionlab.enforcement.agents import SILENT_AFTER, agent_of
+from scionlab.enforcement.agents import SILENT_AFTER, agent_of, no_report_since
 from scionlab.enforcement.remarks import clock_words
-from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.models import AS, Host, HostReceipt, Link
-from scionlab.services.host import host_create, host_set_addresses
+from scionlab.models import AS, Host, HostReceipt, Link, selectors
+from scionlab.network.host import host_create, host_set_addresses
 
 MOST_NAMED = 5  # problems in the title of a badge: a receipt may hold a thousand long ones
 MOST_LINKS = 100  # listed on the page of a host; an attachment point may have thousands

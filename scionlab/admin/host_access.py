@@ -21,11 +21,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from bandwidth_config import RuleError
 from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each
+from scionlab.configuration.render import config_for
 from scionlab.models import EnrolmentToken, Host
-from scionlab.services.enrolment import enrol_command, enrolment_token_create
-from scionlab.services.host import host_rotate_secret
-from scionlab.services.render import config_for
-from scionlab.services.signing import key_ring
+from scionlab.network.host import host_rotate_secret
+from scionlab.trust.enrolment import enrol_command, enrolment_token_create
+from scionlab.trust.signing import key_ring
 
 
 @dataclass(frozen=True)

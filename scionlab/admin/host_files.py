@@ -18,18 +18,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from bandwidth_config import RuleError
 from scion_files import COMPLETE
 from scionlab.admin.base import ServiceAdmin, actor_of, badge
-from scionlab.enforcement.words import Tone
-from scionlab.models import BandwidthChange, Host, User
-from scionlab.models.installed import FILES_WORDS, files_state
-from scionlab.services.audit import ALL_HOSTS, host_subject
-from scionlab.services.complete import (
+from scionlab.configuration.complete import (
     ALL_WITHIN,
     completing_set,
     completing_since,
     host_complete,
     hosts_to_complete,
 )
-from scionlab.services.installed import (
+from scionlab.configuration.download import install_commands
+from scionlab.configuration.installed import (
     USUAL_FILES,
     Effect,
     effect_of,
@@ -38,7 +35,10 @@ from scionlab.services.installed import (
     host_take_over,
     host_take_over_undo,
 )
-from scionlab.services.user_download import install_commands
+from scionlab.enforcement.words import Tone
+from scionlab.models import BandwidthChange, Host, User
+from scionlab.models.installed import FILES_WORDS, files_state
+from scionlab.people.audit import ALL_HOSTS, host_subject
 
 LAST_CHANGES = 10
 COMPLETE_URL = "scionlab_host_complete"

@@ -14,7 +14,6 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from bandwidth_config import format_kbit
-from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
     KbitField,
@@ -33,9 +32,9 @@ from scionlab.admin.search import search_query
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.status import Counters, LinkStatus, link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement
-from scionlab.services import infrastructure
-from scionlab.services.link import link_set_active, link_update
+from scionlab.links.update import link_set_active, link_update
+from scionlab.models import AS, AttachmentPoint, BandwidthChange, BorderRouter, Link, LinkEnforcement, selectors
+from scionlab.network import infrastructure_links
 
 USER_LINKS = Q(type=Link.Type.PROVIDER, interface_b__AS__useras__isnull=False)
 _MAXIMUM = F("interface_a__AS__attachment_point__maximum_kbit")
@@ -152,7 +151,7 @@ class NewLinkForm(ServiceForm):
     router_b = RouterField(label="End B", help_text="For a provider Link: the border router of the customer.")
     bandwidth_kbit = KbitField(
         label="Bandwidth of the Link [kbit/s]",
-        initial=infrastructure.INFRASTRUCTURE_BANDWIDTH_KBIT,
+        initial=infrastructure_links.INFRASTRUCTURE_BANDWIDTH_KBIT,
         help_text="For information only: Links between infrastructure ASes are not limited.",
     )
 
@@ -250,7 +249,7 @@ class LinkAdmin(ServiceAdmin):
     def save_model(self, request: HttpRequest, obj: Link, form: Any, change: bool) -> None:
         actor, values = actor_of(request), form.cleaned_data
         if not change:
-            made = infrastructure.infrastructure_link_create(
+            made = infrastructure_links.infrastructure_link_create(
                 a=values["router_a"].host.AS,
                 b=values["router_b"].host.AS,
                 type=Link.Type(values["type"]),
@@ -271,7 +270,7 @@ class LinkAdmin(ServiceAdmin):
         )
 
     def delete_model(self, request: HttpRequest, obj: Link) -> None:
-        infrastructure.infrastructure_link_delete(link_id=obj.pk)
+        infrastructure_links.infrastructure_link_delete(link_id=obj.pk)
 
     @admin.action(description="Activate the selected Links")
     def activate(self, request: HttpRequest, queryset: QuerySet[Link]) -> None:

@@ -25,12 +25,12 @@ from scionlab.admin.base import (
 )
 from scionlab.admin.search import search_query
 from scionlab.admin.trust import KeysPages, certificate_table, trc_table
-from scionlab.forms import RuleField
-from scionlab.isd_as import format_as_id, parse_as_id
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
-from scionlab.services import infrastructure
-from scionlab.services.host import border_router_create
-from scionlab.services.vpn import MAX_CLIENTS, vpn_keys_renew
+from scionlab.network import infrastructure
+from scionlab.network.host import border_router_create
+from scionlab.notation.isd_as import format_as_id, parse_as_id
+from scionlab.pages.forms import RuleField
+from scionlab.trust.vpn import MAX_CLIENTS, vpn_keys_renew
 
 
 @admin.register(ISD)

@@ -6,12 +6,11 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
-from scionlab import selectors
 from scionlab.admin.base import link_to, link_to_list
-from scionlab.models import Host, Link
-from scionlab.services.address_owners import SharedAddress, shared_addresses
-from scionlab.services.signing import near_end_of_last_key, unreadable_keys
-from scionlab.services.trust_ends import endings
+from scionlab.models import Host, Link, selectors
+from scionlab.network.address_owners import SharedAddress, shared_addresses
+from scionlab.trust.ends import endings
+from scionlab.trust.signing import near_end_of_last_key, unreadable_keys
 
 _MOST_NAMED = 5
 

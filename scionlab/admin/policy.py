@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import format_kbit
-from scionlab import selectors
 from scionlab.admin.base import (
     NOTHING,
     KbitField,
@@ -29,10 +28,11 @@ from scionlab.admin.base import (
 from scionlab.admin.host import last_seen
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.total import TotalStatus, total_status
-from scionlab.forms import RuleField
-from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link
-from scionlab.services import infrastructure, policy
-from scionlab.services.path_metadata import checked_metadata
+from scionlab.links import defaults
+from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, selectors
+from scionlab.network import infrastructure
+from scionlab.network.path_metadata import checked_metadata
+from scionlab.pages.forms import RuleField
 
 
 class BandwidthPolicyForm(ReasonForm):
@@ -82,7 +82,7 @@ class BandwidthPolicyAdmin(ServiceAdmin):
         return link_to_list(BandwidthChange, "history of changes", kind__exact=kind.value)
 
     def save_model(self, request: HttpRequest, obj: BandwidthPolicy, form: Any, change: bool) -> None:
-        policy.site_default_set(
+        defaults.site_default_set(
             default_bandwidth_kbit=form.cleaned_data["default_bandwidth_kbit"],
             actor=actor_of(request),
             reason=form.cleaned_data["reason"],
@@ -220,7 +220,7 @@ class AttachmentPointAdmin(ServiceAdmin):
             )
             obj.pk, obj.host, obj.maximum_kbit = made.pk, made.host, made.maximum_kbit
             return
-        policy.ap_update(
+        defaults.ap_update(
             attachment_point_id=obj.pk,
             values={name: form.cleaned_data[name] for name in self.compared},
             actor=actor_of(request),

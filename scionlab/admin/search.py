@@ -9,8 +9,9 @@ from operator import or_
 
 from django.db.models import Q
 
-from bandwidth_config import RuleError, parse_ip
-from scionlab.isd_as import FIRST_USER_AS_ID, MAX_ISD, parse_as_id, parse_isd_as
+from bandwidth_config import RuleError
+from link_rules import parse_ip
+from scionlab.notation.isd_as import FIRST_USER_AS_ID, MAX_ISD, parse_as_id, parse_isd_as
 
 _PREFIX = re.compile(r"(?:([1-9][0-9]{0,4})-)?([0-9a-f]{1,4}):(?:([0-9a-f]{1,4}):?)?", flags=re.ASCII | re.IGNORECASE)
 _GROUP = re.compile(r"[0-9a-f]{1,4}", flags=re.ASCII | re.IGNORECASE)

@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 from bandwidth_config import RuleError
 from scionlab.admin.base import NOTHING, ReadOnlyAdmin, actor_of, ago, badge, link_to
 from scionlab.models import EnrolmentToken, SigningKey
-from scionlab.services.signing import service_key_line, signing_key_revoke, signing_key_rotate
+from scionlab.trust.signing import service_key_line, signing_key_revoke, signing_key_rotate
 
 _ROTATE = (
     "Creates a new key. It signs every configuration from now on, and agents receive it with their next fetch. Older "

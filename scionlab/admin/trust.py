@@ -17,10 +17,10 @@ from django.views.decorators.cache import never_cache
 from bandwidth_config import RuleError
 from scionlab.admin.base import NOTHING, ServiceAdmin, actor_of, badge, table
 from scionlab.models import AS, ISD
-from scionlab.pki import trc as trcs
-from scionlab.pki.certificates import Kind, isd_as_of
-from scionlab.services.trust import in_use
-from scionlab.services.trust_chain import as_new_keys
+from scionlab.trust.chain import as_new_keys
+from scionlab.trust.credentials import in_use
+from scionlab.trust.pki import trc as trcs
+from scionlab.trust.pki.certificates import Kind, isd_as_of
 
 
 def trc_table(isd: ISD) -> str:

@@ -13,8 +13,8 @@ from django.http import HttpRequest
 
 from scionlab.admin.base import ServiceAdmin, badge, link_to_list
 from scionlab.models import User, UserAS
-from scionlab.services.account import account_delete, account_update
-from scionlab.services.stale import values_of
+from scionlab.people.account import account_delete, account_update
+from scionlab.people.stale_pages import values_of
 
 if TYPE_CHECKING:  # generic for the type checker only
     _CreationForm = BaseUserCreationForm[User]

@@ -11,14 +11,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
-from scionlab import selectors
 from scionlab.admin.base import ServiceAdmin, actor_of, apply_to_each, kbit, link_to, table
 from scionlab.admin.link import state_badge
 from scionlab.admin.search import search_query
 from scionlab.admin.trust import certificate_table
 from scionlab.enforcement.status import link_status
-from scionlab.models import UserAS
-from scionlab.services.user_as import user_as_delete, user_as_set_active
+from scionlab.links.user_as import user_as_delete, user_as_set_active
+from scionlab.models import UserAS, selectors
 
 
 @admin.register(UserAS)

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 
-from scionlab.own_pages import PageRequest, View, own_page
+from scionlab.pages.own_pages import PageRequest, View, own_page
 
 
 def staff_page(view: View) -> View:

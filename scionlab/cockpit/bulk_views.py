@@ -15,9 +15,7 @@ from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.choice import ChoiceForm
 from scionlab.cockpit.forms import OperationForm
 from scionlab.cockpit.paging import page_of
-from scionlab.models import BulkChange, Link
-from scionlab.own_pages import PageRequest, form_on, taken_back
-from scionlab.services.bulk import (
+from scionlab.links.bulk import (
     BulkChangedError,
     bulk_apply,
     bulk_preview,
@@ -26,8 +24,10 @@ from scionlab.services.bulk import (
     bulk_summary,
     lines_of,
 )
-from scionlab.services.bulk_plan import Line
-from scionlab.views.common import gone_is_404
+from scionlab.links.bulk_plan import Line
+from scionlab.models import BulkChange, Link
+from scionlab.pages.common import gone_is_404
+from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 ROWS = 50
 FORMER_SHOWN = 10

@@ -1,4 +1,4 @@
-"""Which Links a bulk change is about, as a filter in the address (`services.bulk_choice`)."""
+"""Which Links a bulk change is about, as a filter in the address (`links.bulk_choice`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from django import forms
 from django.db.models import QuerySet
 
-from scionlab.forms import RuleField
+from scionlab.links.bulk_choice import Choice
 from scionlab.models import AttachmentPoint, Link
-from scionlab.services.bulk_choice import Choice
-from scionlab.units import parse_bandwidth_text
+from scionlab.notation.bandwidth import parse_bandwidth_text
+from scionlab.pages.forms import RuleField
 
 
 def optional_bandwidth(text: str) -> int | None:

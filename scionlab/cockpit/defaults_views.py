@@ -10,15 +10,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
-from scionlab import selectors
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.bulk_views import FORMER_SHOWN, ROWS, ticked_ids
 from scionlab.cockpit.forms import DefaultOperationForm
 from scionlab.cockpit.paging import page_of
-from scionlab.models import AttachmentPoint, BulkChange
-from scionlab.own_pages import PageRequest, form_on, taken_back
-from scionlab.services.bulk import BulkChangedError
-from scionlab.services.bulk_defaults import (
+from scionlab.links.bulk import BulkChangedError
+from scionlab.links.bulk_defaults import (
     DEFAULTS,
     Affected,
     affected_by,
@@ -28,8 +25,10 @@ from scionlab.services.bulk_defaults import (
     defaults_put_back,
     defaults_refresh,
 )
-from scionlab.services.default_plan import DefaultLine
-from scionlab.views.common import gone_is_404
+from scionlab.links.default_plan import DefaultLine
+from scionlab.models import AttachmentPoint, BulkChange, selectors
+from scionlab.pages.common import gone_is_404
+from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 # --- choose -----------------------------------------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from typing import Any
 from django import forms
 
 from bandwidth_config import RuleError, format_kbit
-from scionlab.forms import RuleField
+from scionlab.links.bulk_plan import DIRECTIONS, Operation
+from scionlab.links.default_plan import DefaultOperation
 from scionlab.models import AttachmentPoint, BandwidthPolicy
 from scionlab.models.attachment_point import MAX_UPLINK_KBIT
-from scionlab.services.bulk_plan import DIRECTIONS, Operation
-from scionlab.services.default_plan import DefaultOperation
-from scionlab.units import parse_bandwidth_text
+from scionlab.notation.bandwidth import parse_bandwidth_text
+from scionlab.pages.forms import RuleField
 
 _MAX_COST = Decimal(999_999)
 

@@ -14,11 +14,10 @@ from typing import NamedTuple
 from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 
 from bandwidth_config import Limits
-from scionlab.enforcement.agents import SILENT_AFTER, Agent
+from scionlab.enforcement.agents import SILENT_AFTER, Agent, no_report_since
 from scionlab.enforcement.census import Census, Group, attachment_points, take_census
 from scionlab.enforcement.problems import in_short
 from scionlab.enforcement.remarks import clock_words
-from scionlab.enforcement.sentences import no_report_since
 from scionlab.enforcement.total import total_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, UsageCounter

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
-from scionlab import selectors
-from scionlab.models import AttachmentPoint
+from scionlab.models import AttachmentPoint, selectors
 from scionlab.usage.report import TrafficRow, monthly_traffic
 
 BYTES_PER_GB: Final = 10**9

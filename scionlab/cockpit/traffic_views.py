@@ -11,13 +11,13 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from scionlab import selectors
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.forms import CostForm
 from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.traffic import Billed, bill_of, csv_lines
-from scionlab.own_pages import PageRequest, form_on, taken_back
-from scionlab.services.uplink import site_cost_set
+from scionlab.models import selectors
+from scionlab.network.uplink import site_cost_set
+from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 TOP = 20
 POINTS_PER_PAGE = 25

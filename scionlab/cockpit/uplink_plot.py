@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db.models import F, Q, Sum
 
 from scionlab.models import AttachmentPoint, UsageSlot
-from scionlab.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
+from scionlab.pages.plots import Slot, UsagePlot, scale_of, ticks, usage_plot
 from scionlab.usage.totals import SLOT_MS
 
 SLOT: Final = timedelta(milliseconds=SLOT_MS)

@@ -17,7 +17,6 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from scionlab import selectors
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.forms import UplinkForm
 from scionlab.cockpit.paging import Order, page_of
@@ -26,11 +25,11 @@ from scionlab.cockpit.uplink_plot import uplink_plot
 from scionlab.enforcement.agents import Agent
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State
-from scionlab.models import AttachmentPoint, Link
-from scionlab.own_pages import PageRequest, form_on, taken_back
-from scionlab.selectors import USER_LINKS
-from scionlab.services.uplink import uplink_set
-from scionlab.views.common import gone_is_404
+from scionlab.models import AttachmentPoint, Link, selectors
+from scionlab.models.selectors import USER_LINKS
+from scionlab.network.uplink import uplink_set
+from scionlab.pages.common import gone_is_404
+from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 POINTS_PER_PAGE = 25
 LINKS_PER_PAGE = 40

@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from scionlab.enforcement.problems import LIMITER_SILENT, Reported, reported
+from scionlab.enforcement.words import WORDS
 from scionlab.models import Host, HostReceipt
+from scionlab.notation.local_time import say_time
 
 SILENT_AFTER_S: Final = 180  # the agent sends a receipt at least once a minute (docs/api.md)
 SILENT_AFTER: Final = timedelta(seconds=SILENT_AFTER_S)
@@ -112,3 +114,10 @@ def clock_off(receipt: HostReceipt, *, is_read_late: bool) -> timedelta | None:
     else:
         found, bound = receipt.observed_at - receipt.received_at, CLOCK_OFF_UNMEASURED
     return found if abs(found) > bound else None
+
+
+def no_report_since(agent: Agent) -> str:
+    """`No report since 2026-11-22 07:29:00 CET`; only of an agent that reported once."""
+    assert agent.read_at is not None  # noqa: S101  for the type checker
+    since = f"{WORDS['no_report'].word} since {say_time(agent.read_at)}"
+    return f"{since}: the limiter does not answer its agent" if agent.is_limiter_silent else since

@@ -14,13 +14,12 @@ from typing import Any
 from django.db.models import Case, CharField, Count, F, Min, Q, QuerySet, Sum, Value, When
 
 from bandwidth_config import Limits
-from scionlab import selectors
 from scionlab.enforcement.agents import Agent, agent_of
 from scionlab.enforcement.facts import IS_TIMED, Facts, fact_columns, standing_column
 from scionlab.enforcement.judgement import Stage, Verdict, judge
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import State
-from scionlab.models import AttachmentPoint, Link
+from scionlab.models import AttachmentPoint, Link, selectors
 
 _AP = "interface_a__AS__attachment_point"
 

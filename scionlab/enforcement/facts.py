@@ -15,8 +15,7 @@ from django.db.models.expressions import Expression
 from django.db.models.functions import Coalesce, Least
 
 from bandwidth_config import Limits, limits_at
-from scionlab import selectors
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, TimedLimit
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, TimedLimit, selectors
 
 # A receipt arrives a moment after the kernel was read, by a clock that may be a little off: so near to a step of a
 # timed limit the limits of both sides are what is wanted.

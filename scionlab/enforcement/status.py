@@ -1,21 +1,25 @@
-"""A Link with its judgement and the figures beside it."""
+"""A Link with its judgement, the figures beside it, and how its state is said.
+
+The same words on every page, in mails, over REST and in the CLI. They are made when they are shown: to judge a Link
+formats nothing. Times are in the zone of whoever reads (`notation.local_time`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_number
-from scionlab import selectors
-from scionlab.enforcement import sentences
-from scionlab.enforcement.agents import Agent, agent_of
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_limits, format_number
+from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
 from scionlab.enforcement.judgement import Stage, Verdict, judge
 from scionlab.enforcement.remarks import Remark, remark_on
 from scionlab.enforcement.total import TotalStatus, total_status
 from scionlab.enforcement.words import WORDS, State, Tone
-from scionlab.models import Link, LinkEnforcement, TimedLimit
+from scionlab.models import Link, LinkEnforcement, TimedLimit, selectors
+from scionlab.notation.local_time import say_time
 
 
 class Counters(NamedTuple):
@@ -125,7 +129,7 @@ class LinkStatus:
     @property
     def text(self) -> str:
         """One sentence on the state, and one on the remark."""
-        return sentences.text_of(self)
+        return text_of(self)
 
     @property
     def requested_kbit(self) -> int:
@@ -209,3 +213,104 @@ def _since(
         steps = [one.limits.last_change(row.received_at) for one in timed]
         return max([row.since, *(step for step in steps if step is not None)])
     return agent.host.delivered_at if stage in {"delivered", "not_verified"} else link.changed_at
+
+
+def text_of(status: LinkStatus) -> str:
+    """The state, and the remark where there is one."""
+    remark = status.remark
+    state = _state(status)
+    return state if remark is None else f"{state} {remark.text}."
+
+
+def _state(status: LinkStatus) -> str:
+    if status.agent is None:
+        return "Not limited: this is not the link of a user AS to an attachment point."
+    return _SAID[status.stage](status, status.agent)
+
+
+def _inactive(status: LinkStatus, _agent: Agent) -> str:
+    return f"{status.word}: the link is in no configuration."
+
+
+def _waiting(status: LinkStatus, agent: Agent) -> str:
+    return f"{status.word}: {agent.name} has not fetched the new limit yet."
+
+
+def _delivered(status: LinkStatus, agent: Agent) -> str:
+    if status.facts is not None and status.facts.is_step_open:
+        return f"{status.word}: {agent.name} has not confirmed the newest step of the temporary limit yet."
+    return f"{status.word}: {agent.name} has not confirmed the new limit yet."
+
+
+def _not_verified(status: LinkStatus, agent: Agent) -> str:
+    return f"{status.word}, not verified: {agent.name} has no agent that reports what its kernel enforces."
+
+
+def _silent(status: LinkStatus, agent: Agent) -> str:
+    if status.row is not None and status.row.state == LinkEnforcement.State.OBSERVED:
+        return f"{no_report_since(agent)}. At that time nothing was limited."
+    known = "none" if status.last_known is None else format_limits(status.last_known)
+    return f"{no_report_since(agent)}. Last known limit: {known}."
+
+
+def _observed(status: LinkStatus, _agent: Agent) -> str:
+    since = "" if status.since is None else f" (since {say_time(status.since)})"
+    return f"{status.word}: nothing is limited{since}."
+
+
+def _failed(status: LinkStatus, agent: Agent) -> str:
+    row = status.row
+    if agent.removed_at is not None:
+        return f"{status.word}: the operator of {agent.name} removed the limits at {say_time(agent.removed_at)}."
+    if row is None:
+        return (
+            f"{status.word}: no agent at {agent.name} fetches limits. The client there fetches only the SCION "
+            "configuration."
+        )
+    if agent.voided_by is not None:
+        return f"{status.word}: {agent.voided_by.in_words}."
+    if row.state == LinkEnforcement.State.OBSERVED:
+        return f"{status.word}: {_who_observes(agent)}. The link is measured, not limited."
+    if row.state != LinkEnforcement.State.ENFORCED:
+        return f"{status.word}: {row.problem or 'the agent gave no reason.'}"
+    found = [row.to_user_rate_kbit, row.from_user_rate_kbit]
+    to_user, from_user = ("no limit" if rate is None else format_kbit(rate) for rate in found)
+    return f"{status.word}: the kernel has {to_user} to the user AS and {from_user} from it."
+
+
+def _who_observes(agent: Agent) -> str:
+    """Where the administrators want the limits enforced."""
+    if agent.receipt is not None and agent.receipt.observe_only:
+        return f"the operator of {agent.name} set it to observe only"
+    return f"the agent of {agent.name} observes this link only"
+
+
+def _enforced(status: LinkStatus, _agent: Agent) -> str:
+    since = "" if status.since is None else f" since {say_time(status.since)}"
+    if status.state == "clamped":
+        return f"{status.word}: enforced at the maximum of {format_kbit(status.maximum_kbit)}{since}."
+    return f"{status.word}{_DIRECTIONS[_blocked(status.last_known or status.wanted)]}{since}."
+
+
+_DIRECTIONS = {
+    (False, False): " in both directions",
+    (True, False): ": blocked to the user AS, limited from it,",
+    (False, True): ": limited to the user AS, blocked from it,",
+    (True, True): " in both directions",
+}
+
+
+def _blocked(limits: Limits) -> tuple[bool, bool]:
+    return limits.to_user_kbit == 0, limits.from_user_kbit == 0
+
+
+_SAID: dict[Stage, Callable[[LinkStatus, Agent], str]] = {
+    "inactive": _inactive,
+    "waiting": _waiting,
+    "delivered": _delivered,
+    "not_verified": _not_verified,
+    "silent": _silent,
+    "failed": _failed,
+    "enforced": _enforced,
+    "observed": _observed,
+}

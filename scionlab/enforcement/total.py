@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bandwidth_config import Limits, format_kbit, format_limits
-from scionlab.enforcement.agents import Agent
-from scionlab.enforcement.sentences import no_report_since
+from scionlab.enforcement.agents import Agent, no_report_since
 from scionlab.enforcement.words import WORDS, State, Tone
-from scionlab.local_time import say_time
 from scionlab.models import AttachmentPoint, HostReceipt
+from scionlab.notation.local_time import say_time
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-from scionlab.migration_rules import AddIndexBeside
+from scionlab.platform.migration_rules import AddIndexBeside
 
 
 class Migration(migrations.Migration):

@@ -12,7 +12,7 @@ MAX_KEY_CHARS = 200
 class ApiRequest(models.Model):
     """A POST that came with an Idempotency-Key, and its answer; written in the transaction of what it did.
 
-    Kept for a day (`services.idempotency`), then the key is free again.
+    Kept for a day (`rest.idempotency`), then the key is free again.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

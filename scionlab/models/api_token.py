@@ -29,7 +29,7 @@ class ApiToken(models.Model):
         related_name="made",
         help_text="The token that created this one; empty if it was created on a page or with a password.",
     )
-    # Through the cache, at most a minute late (services.seen): no request writes a row.
+    # Through the cache, at most a minute late (enforcement.last_contact): no request writes a row.
     last_used_at = models.DateTimeField("last used", null=True, blank=True, editable=False)
 
     class Meta:

@@ -16,8 +16,8 @@ from scionlab.models.user import MailKind
 
 
 class BandwidthChange(models.Model):
-    """One change of a bandwidth. Rows are added and never altered, which the database sees to (`scionlab.append_only`);
-    `subject` and `actor_email` stay readable when their objects are gone."""
+    """One change of a bandwidth. Rows are added and never altered, which the database sees to
+    (`scionlab.platform.append_only`); `subject` and `actor_email` stay readable when their objects are gone."""
 
     class Kind(models.TextChoices):
         LINK = "link", "Link"

@@ -5,16 +5,12 @@ from __future__ import annotations
 import hmac
 import secrets
 import uuid
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from django.db import models
 
 from scion_files import COMPLETE, TOPOLOGY_ONLY
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from scionlab.models.link import LocalLinkEnd
+from scionlab.models.link_ends import LocalLinkEnd, local_link_ends
 
 
 def new_uid() -> str:
@@ -78,7 +74,7 @@ class Host(models.Model):
         db_default=ScionPackages.SCIONLAB.value,
         help_text="The installed packages: names of units and files differ between them.",
     )
-    # It rises with H alone (services.host.hosts_bump), so a host keeps its bytes until something of it changes. The
+    # It rises with H alone (versions.counters.hosts_bump), so a host keeps its bytes until something of it changes. The
     # database's own default is for rows that are older than this column, or of a service that does not know it.
     configuration_format = models.PositiveSmallIntegerField(
         choices=[(TOPOLOGY_ONLY, "topology.json only"), (COMPLETE, "complete")],
@@ -98,7 +94,7 @@ class Host(models.Model):
     delivered_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField("last seen", null=True, blank=True)
     # The version that the host proved to have, by a text that we signed, though this database does not know it: a
-    # backup was restored (services.evidence). It counts until the generation is above it.
+    # backup was restored (configuration.evidence). It counts until the generation is above it.
     ahead_generation = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_config_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
     ahead_limits_version = models.PositiveIntegerField(null=True, blank=True, editable=False)
@@ -117,9 +113,7 @@ class Host(models.Model):
     @property
     def link_ends(self) -> list[LocalLinkEnd]:
         """The active Links that end here, as `bandwidth_config.generate_link_info` wants them."""
-        from scionlab.models.link import local_link_ends  # noqa: PLC0415  link.py needs Host
-
-        return local_link_ends(self)
+        return local_link_ends(self.pk, self.interfaces.all())
 
 
 class BorderRouter(models.Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from scionlab.isd_as import MAX_AS_ID, MAX_ISD, format_isd_as
+from scionlab.notation.isd_as import MAX_AS_ID, MAX_ISD, format_isd_as
 
 
 class ISD(models.Model):
@@ -59,7 +59,7 @@ class UserAS(AS):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="user_ases")
     installation_type = models.CharField(max_length=16, choices=Installation, default=Installation.VM)
-    # Of the AS or one of its Links: told to whoever saves an older page of it (services.stale).
+    # Of the AS or one of its Links: told to whoever saves an older page of it (people.stale_pages).
     changed_at = models.DateTimeField(null=True, blank=True, editable=False)
     changed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"

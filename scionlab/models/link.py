@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TypeAlias
 
 from django.db import models
 
-from bandwidth_config import (
-    MAX_BANDWIDTH_KBIT,
-    MAX_INTERFACE_ID,
-    MAX_PORT,
-    MIN_INTERFACE_ID,
-    MIN_PORT,
-    Limits,
-    TimedLimits,
-    limits_at,
-    requested_limits,
-)
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at, requested_limits
+from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT
 from scion_files import MTU_BYTES
-from scionlab.isd_as import format_isd_as
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
+from scionlab.models.link_ends import LinkType
+from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.vpn import VPNClient
-
-if TYPE_CHECKING:
-    from scionlab.models.timed_limit import TimedLimit
 
 DEFAULT_MTU_BYTES = MTU_BYTES
 
@@ -91,10 +78,7 @@ class Interface(models.Model):
 class Link(models.Model):
     """A SCION link between two interfaces. Of a provider Link, A is the provider's end (the attachment point's)."""
 
-    class Type(models.TextChoices):
-        PROVIDER = "provider", "provider"
-        CORE = "core", "core"
-        PEER = "peer", "peer"
+    Type: TypeAlias = LinkType
 
     interface_a = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_a")
     interface_b = models.OneToOneField(Interface, on_delete=models.CASCADE, related_name="link_as_b")
@@ -197,88 +181,3 @@ class Link(models.Model):
 
 def is_user_as(as_: AS) -> bool:
     return isinstance(as_, UserAS) or hasattr(as_, "useras")
-
-
-@dataclass(frozen=True)
-class LocalLinkEnd:
-    """An active Link seen from one of its hosts; satisfies `bandwidth_config.LinkEnd`."""
-
-    interface_id: int
-    remote_isd_as: str
-    is_limited: bool
-    bandwidth_kbit: int
-    from_user_kbit: int | None
-    timed: tuple[TimedLimits, ...]
-    maximum_kbit: int
-    remote_ip: str
-    remote_port: int
-    local_ip: str
-    local_port: int
-    is_vpn: bool
-    public_port: int
-    mtu: int
-    link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
-    border_router: int
-    is_observed: bool  # by its own setting; that of the whole attachment point is not in link_info.json
-
-
-def local_link_ends(host: Host) -> list[LocalLinkEnd]:
-    """The active Links that end on `host`, in the order of their interface ids; three SQL statements at any number.
-
-    Read as plain values: objects for thousands of Links, each with its ends and their ASes, take four times as long.
-    """
-    from scionlab.models.timed_limit import timed_of  # noqa: PLC0415  timed_limit.py needs Link
-
-    timed = timed_of(host)
-    ends = [_end(row, timed, is_a=is_a) for is_a in (True, False) for row in _rows(host, is_a=is_a)]
-    return sorted(ends, key=lambda end: end.interface_id)
-
-
-def _rows(host: Host, *, is_a: bool) -> models.QuerySet[Link, Any]:
-    near, far = ("interface_a", "interface_b") if is_a else ("interface_b", "interface_a")
-    local = {name: models.F(f"{near}__{name}") for name in ("bind_ip", "bind_port", "interface_id")}
-    return Link.objects.filter(active=True, **{f"{near}__host": host}).values(
-        "pk",
-        "type",
-        "bandwidth_kbit",
-        "from_user_kbit",
-        "observe_only",
-        "mtu",
-        **local,
-        border_router=models.F(f"{near}__border_router__number"),
-        local_ip=models.F(f"{near}__public_ip"),
-        local_port=models.F(f"{near}__public_port"),
-        local_vpn_client=models.F(f"{near}__vpn_client_id"),
-        remote_isd=models.F(f"{far}__AS__isd__isd_id"),
-        remote_as=models.F(f"{far}__AS__as_id"),
-        remote_ip=models.F(f"{far}__public_ip"),
-        remote_port=models.F(f"{far}__public_port"),
-        remote_vpn_client=models.F(f"{far}__vpn_client_id"),
-        customer=models.F("interface_b__AS__useras__pk"),
-        maximum_kbit=models.F("interface_a__AS__attachment_point__maximum_kbit"),
-    )
-
-
-def _end(row: dict[str, Any], timed: Mapping[int, tuple[TimedLimits, ...]], *, is_a: bool) -> LocalLinkEnd:
-    is_provider = row["type"] == Link.Type.PROVIDER and is_a
-    is_limited = is_provider and row["customer"] is not None and row["maximum_kbit"] is not None
-    provider_view = "CHILD" if is_provider else "PARENT"
-    return LocalLinkEnd(
-        interface_id=row["interface_id"],
-        remote_isd_as=format_isd_as(row["remote_isd"], row["remote_as"]),
-        is_limited=is_limited,
-        bandwidth_kbit=row["bandwidth_kbit"],
-        from_user_kbit=row["from_user_kbit"],
-        timed=timed.get(row["pk"], ()) if is_limited else (),
-        maximum_kbit=row["maximum_kbit"] if is_limited else MAX_BANDWIDTH_KBIT,
-        remote_ip=row["remote_ip"],
-        remote_port=row["remote_port"],
-        local_ip=row["bind_ip"] or row["local_ip"],
-        local_port=row["bind_port"] or row["local_port"],
-        is_vpn=row["local_vpn_client"] is not None or row["remote_vpn_client"] is not None,
-        public_port=row["local_port"],
-        mtu=row["mtu"],
-        link_to={Link.Type.CORE: "CORE", Link.Type.PEER: "PEER"}.get(row["type"], provider_view),
-        border_router=row["border_router"],
-        is_observed=is_limited and row["observe_only"],
-    )

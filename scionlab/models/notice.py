@@ -1,4 +1,4 @@
-"""States that people are told of by mail: which began and have not ended. Found by `services.notices`."""
+"""States that people are told of by mail: which began and have not ended. Found by `enforcement.notices`."""
 
 from __future__ import annotations
 

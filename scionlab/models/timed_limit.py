@@ -9,16 +9,14 @@ from django.conf import settings
 from django.db import models
 
 from bandwidth_config import Limits, LinkStep, TimedLimits
-from scionlab.local_time import say_time
-from scionlab.models.host import Host
-from scionlab.models.link import Link
+from scionlab.notation.local_time import say_time
 
 
 class TimedLimit(models.Model):
     """Limits that hold at a Link from `begins_at` until `ends_at` (whole seconds), in steps; then its own hold again.
 
     A row is in the configuration of the attachment point's host from its creation until it is cancelled, or retired
-    after its end (`services.timed_limit`). So a configuration depends on rows alone, never on the clock. `steps` are
+    after its end (`links.timed_limit`). So a configuration depends on rows alone, never on the clock. `steps` are
     what the user chose, `[[offset_s, to_user_kbit, from_user_kbit], ...]`; a lower maximum is applied on the way out.
     """
 
@@ -28,7 +26,7 @@ class TimedLimit(models.Model):
         SQUARE = "square", "square wave"
         OUTAGE = "outage", "outage"
 
-    link = models.ForeignKey(Link, on_delete=models.CASCADE, related_name="timed_limits")
+    link = models.ForeignKey("scionlab.Link", on_delete=models.CASCADE, related_name="timed_limits")
     kind = models.CharField(max_length=16, choices=Kind)
     begins_at = models.DateTimeField()
     ends_at = models.DateTimeField()
@@ -77,10 +75,10 @@ class TimedLimit(models.Model):
         return TimedLimits(self.begins_at, self.ends_at, steps)
 
 
-def timed_of(host: Host) -> dict[int, tuple[TimedLimits, ...]]:
+def timed_of(host_id: int) -> dict[int, tuple[TimedLimits, ...]]:
     """By Link, of the active Links that the host provides: what its configuration says of them for a time."""
     rows = TimedLimit.objects.filter(cancelled_at=None, retired_at=None)
     found: dict[int, list[TimedLimits]] = defaultdict(list)
-    for one in rows.filter(link__interface_a__host=host, link__active=True):
+    for one in rows.filter(link__interface_a__host=host_id, link__active=True):
         found[one.link_id].append(one.limits)
     return {link_id: tuple(timed) for link_id, timed in found.items()}

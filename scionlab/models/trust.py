@@ -1,7 +1,7 @@
 """What makes SCION trust an AS: certificates of core ASes, TRCs of ISDs, and each AS's own keys.
 
-`scionlab.pki` says what these are; `services.trust_isd` and `services.trust_chain` make them. Private keys are
-encrypted with SIGNING_SECRET (`services.secrets_box`) and are shown on no page.
+`scionlab.trust.pki` says what these are; `trust.isd` and `trust.chain` make them. Private keys are
+encrypted with SIGNING_SECRET (`trust.secrets_box`) and are shown on no page.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from django.db import models
 from django.utils import timezone
 
-from scionlab.isd_as import format_isd_as
 from scionlab.models.isd_as import AS, ISD
+from scionlab.notation.isd_as import format_isd_as
 
 
 class Certificate(models.Model):
@@ -22,7 +22,7 @@ class Certificate(models.Model):
     `private_encrypted` is empty once nothing can be signed with the key any more.
     """
 
-    class Kind(models.TextChoices):  # values as `scionlab.pki.certificates.Kind`
+    class Kind(models.TextChoices):  # values as `scionlab.trust.pki.certificates.Kind`
         SENSITIVE = "sensitive-voting", "sensitive voter"
         REGULAR = "regular-voting", "regular voter"
         ROOT = "cp-root", "root"

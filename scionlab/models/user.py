@@ -15,7 +15,7 @@ from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-from scionlab.local_time import zone_of
+from scionlab.notation.local_time import zone_of
 
 DEFAULT_AS_QUOTA = 5
 

@@ -23,16 +23,16 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 from django.utils import timezone
 
-from scionlab.api.host_auth import UID, basic_credentials
-from scionlab.api.versions import is_current, is_digest, is_number, is_version
-from scionlab.metrics.ledger import LEDGER
-from scionlab.metrics.names import POLLS, WAITING, WAKES
+from scionlab.enforcement.last_contact import HAND_OVER_S, HEARD
+from scionlab.host_api.auth import UID, basic_credentials
+from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.models.host import secret_fits
+from scionlab.platform.metrics.ledger import LEDGER
+from scionlab.platform.metrics.names import POLLS, WAITING, WAKES
 from scionlab.polls import wakeup
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
 from scionlab.polls.threads import Django, Receive, Scope, Send, Threads
 from scionlab.polls.waiting import Ended, Place, WaitingRoom
-from scionlab.services.seen import HAND_OVER_S, HEARD
 
 logger = logging.getLogger(__name__)
 

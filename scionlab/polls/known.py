@@ -16,7 +16,7 @@ from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from scionlab.api.host_auth import hosts_with_newest
+from scionlab.host_api.auth import hosts_with_newest
 from scionlab.polls.threads import Threads
 
 logger = logging.getLogger(__name__)

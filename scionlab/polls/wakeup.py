@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from scionlab.services.wake import CHANNEL, woken_by
+from scionlab.platform.wake import CHANNEL, woken_by
 
 logger = logging.getLogger(__name__)
 

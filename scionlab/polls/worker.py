@@ -89,7 +89,7 @@ class Worker(UvicornWorker):  # type: ignore[misc]  # ships no types
         "http": BoundedProtocol,
         "ws": "none",
         "lifespan": "on",
-        "proxy_headers": False,  # scionlab.client_address believes exactly TRUSTED_PROXIES of them
+        "proxy_headers": False,  # scionlab.platform.client_address believes exactly TRUSTED_PROXIES of them
         "server_header": False,
         "timeout_graceful_shutdown": GRACE_S,
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF
 
-from scionlab import log_lines, redis_client
+from scionlab.platform import log_lines, redis_client
 from scionlab.settings import env
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -33,21 +33,21 @@ INSTALLED_APPS = [
     "scionlab",
 ]
 MIDDLEWARE = [
-    "scionlab.request_ids.RequestIdMiddleware",  # first: what the others log has the id
-    "scionlab.metrics.requests.MetricsMiddleware",  # it times all others
+    "scionlab.platform.request_ids.RequestIdMiddleware",  # first: what the others log has the id
+    "scionlab.platform.metrics.requests.MetricsMiddleware",  # it times all others
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "scionlab.middleware.HeadersMiddleware",
-    "scionlab.outage.OutageMiddleware",
+    "scionlab.platform.middleware.HeadersMiddleware",
+    "scionlab.platform.outage.OutageMiddleware",
     "csp.middleware.CSPMiddleware",
-    "scionlab.middleware.AdminMethodsMiddleware",
-    "scionlab.middleware.AuditMiddleware",
+    "scionlab.platform.middleware.AdminMethodsMiddleware",
+    "scionlab.platform.middleware.AuditMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "scionlab.middleware.OnlySentMiddleware",
+    "scionlab.platform.middleware.OnlySentMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",  # last: it replaces what a log-in answered
 ]
@@ -79,11 +79,11 @@ if REDIS_URL:
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": CACHE_URL,
-            "OPTIONS": {**redis_client.options(), "serializer": "scionlab.signed_cache.SignedSerializer"},
+            "OPTIONS": {**redis_client.options(), "serializer": "scionlab.platform.signed_cache.SignedSerializer"},
         }
     }
     CELERY_BROKER_URL = REDIS_URL
-    # A Redis that hangs must not keep the person waiting who saves; what is not queued is swept (services.queue).
+    # A Redis that hangs must not keep the person waiting who saves; what is not queued is swept (platform.queue).
     CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, object] = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
     if CELERY_BROKER_URL.startswith("unix://"):
         CELERY_BROKER_URL = CELERY_BROKER_URL.replace("unix://", "redis+socket://", 1)
@@ -110,7 +110,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a worker waits for its broker as long as it takes
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "celerybeat-schedule")
-CELERY_BEAT_SCHEDULER = "scionlab.beat:Scheduler"
+CELERY_BEAT_SCHEDULER = "scionlab.platform.beat:Scheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 30  # seconds; the health check of docker-compose.yml takes 2 minutes for too long
 BEAT_HEARTBEAT = str(VAR_DIR / "beat-heartbeat")
 SWEEP_INTERVAL_S = env.integer("SWEEP_INTERVAL_S", 30, low=1)
@@ -137,37 +137,38 @@ CELERY_BEAT_SCHEDULE = {
 AUTH_USER_MODEL = "scionlab.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 PASSWORD_HASHERS = [
-    "scionlab.passwords.hashers.Argon2Hasher",
-    "scionlab.passwords.hashers.Pbkdf2Hasher",  # read, and replaced when its owner logs in
+    "scionlab.platform.passwords.hashers.Argon2Hasher",
+    "scionlab.platform.passwords.hashers.Pbkdf2Hasher",  # read, and replaced when its owner logs in
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-PASSWORD_RESET_TIMEOUT = 24 * 3600  # as long as the other links of mails (services.account)
+PASSWORD_RESET_TIMEOUT = 24 * 3600  # as long as the other links of mails (people.account)
 REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
 REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of email addresses; none: all
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
 
 LOGIN_URL = "login"
-CSRF_FAILURE_VIEW = "scionlab.own_pages.csrf_failure"
+CSRF_FAILURE_VIEW = "scionlab.pages.own_pages.csrf_failure"
 LOGIN_REDIRECT_URL = "user_as_list"
 LOGOUT_REDIRECT_URL = "login"
 
-# Requests are counted under the address that the last of this many proxies of ours saw (scionlab.client_address).
+# Requests are counted under the address that the last of this many proxies of ours saw
+# (scionlab.platform.client_address).
 TRUSTED_PROXIES = env.integer("TRUSTED_PROXIES", 0, high=10)
-# Failed log-ins (scionlab.login_guard)
-AXES_HANDLER = "scionlab.login_guard.LoginGuard"
+# Failed log-ins (scionlab.platform.login_guard)
+AXES_HANDLER = "scionlab.platform.login_guard.LoginGuard"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]  # in the order that LoginGuard knows
 AXES_FAILURE_LIMIT = env.integer("LOGIN_FAILURES", 5, low=1)
 LOGIN_FAILURES_PER_ADDRESS = env.integer("LOGIN_FAILURES_PER_ADDRESS", 50, low=1)
 AXES_COOLOFF_TIME = timedelta(seconds=env.integer("LOGIN_LOCK_S", 900, low=1))
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # what the page says of the time stays true
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "scionlab.client_address.client_network"
-AXES_USERNAME_CALLABLE = "scionlab.login_guard.username_of"
-AXES_LOCKOUT_CALLABLE = "scionlab.login_guard.locked_out"
+AXES_CLIENT_IP_CALLABLE = "scionlab.platform.client_address.client_network"
+AXES_USERNAME_CALLABLE = "scionlab.platform.login_guard.username_of"
+AXES_LOCKOUT_CALLABLE = "scionlab.platform.login_guard.locked_out"
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken"]  # never stored or logged, nor passwords
 AXES_DISABLE_ACCESS_LOG = True  # who logged in from where is kept by nobody
 AXES_ENABLE_ADMIN = False  # `manage.py axes_reset_username`, `axes_reset_ip` (docs/operations.md)
@@ -192,22 +193,25 @@ CONTENT_SECURITY_POLICY = {
         "frame-ancestors": [NONE],
     }
 }
-DEFAULT_EXCEPTION_REPORTER_FILTER = "scionlab.exception_filter.SecretFilter"
+DEFAULT_EXCEPTION_REPORTER_FILTER = "scionlab.platform.exception_filter.SecretFilter"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "scionlab.api.token_auth.ApiTokenAuthentication",
+        "scionlab.rest.token_auth.ApiTokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_SCHEMA_CLASS": "scionlab.api.schema.ApiAutoSchema",
-    "DEFAULT_PAGINATION_CLASS": "scionlab.api.pagination.Pages",
-    "EXCEPTION_HANDLER": "scionlab.api.errors.exception_handler",
+    "DEFAULT_SCHEMA_CLASS": "scionlab.rest.schema.ApiAutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "scionlab.rest.pagination.Pages",
+    "EXCEPTION_HANDLER": "scionlab.platform.api_errors.exception_handler",
     "NUM_PROXIES": TRUSTED_PROXIES,
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # no second site for browsers
-    "DEFAULT_PARSER_CLASSES": ["scionlab.api.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["scionlab.rest.parsers.JSONParser"],
     "URL_FORMAT_OVERRIDE": None,  # ?format= is an operation's own parameter, or unknown
-    "DEFAULT_THROTTLE_CLASSES": ["scionlab.api.throttles.AddressThrottle", "scionlab.api.throttles.PersonThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": [
+        "scionlab.platform.throttles.AddressThrottle",
+        "scionlab.platform.throttles.PersonThrottle",
+    ],
     "DEFAULT_THROTTLE_RATES": {
         "anon": env.rate("API_THROTTLE_ANON", "60/min"),
         "user": env.rate("API_THROTTLE_USER", "600/min"),
@@ -217,7 +221,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
-    "POSTPROCESSING_HOOKS": ["scionlab.api.schema.complete"],
+    "POSTPROCESSING_HOOKS": ["scionlab.rest.schema.complete"],
     "COMPONENT_SPLIT_PATCH": False,
     "PATH_CONVERTER_OVERRIDES": {"key": {"type": "integer", "minimum": 1, "maximum": 2**59}},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
@@ -253,7 +257,7 @@ SECRET_GRACE_HOURS = env.integer("SECRET_GRACE_HOURS", 24, low=1, high=24 * 365)
 USAGE_KEEP_10S_DAYS = env.integer("USAGE_KEEP_10S_DAYS", 2, low=1, high=90)
 USAGE_KEEP_5MIN_DAYS = env.integer("USAGE_KEEP_5MIN_DAYS", 90, low=36, high=3660)
 
-# Rows that nobody needs any more (scionlab.services.retention): mails after they were sent; enrolment tokens and API
+# Rows that nobody needs any more (scionlab.operations.retention): mails after they were sent; enrolment tokens and API
 # tokens after their end.
 MAIL_KEEP_DAYS = env.integer("MAIL_KEEP_DAYS", 90, low=1, high=3660)
 USED_KEEP_DAYS = env.integer("USED_KEEP_DAYS", 30, low=1, high=3660)
@@ -276,7 +280,7 @@ LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "INFO", "WARNING", "ERROR",
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"class": "scionlab.log_lines.Line", "format": log_lines.FORMAT}},
+    "formatters": {"line": {"class": "scionlab.platform.log_lines.Line", "format": log_lines.FORMAT}},
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
     "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
     "loggers": {"axes": {"level": "ERROR"}},  # LoginGuard says the same in lines of ours, without accounts

@@ -11,9 +11,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_limits, format_number
-from scionlab.consequences import duration, in_words
 from scionlab.enforcement.status import LinkStatus
-from scionlab.local_time import said_locally
+from scionlab.notation.local_time import said_locally
+from scionlab.pages.consequences import duration, in_words
 
 register = template.Library()
 

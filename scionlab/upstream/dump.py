@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from bandwidth_config import RuleError
-from scionlab.isd_as import parse_as_id
+from scionlab.notation.isd_as import parse_as_id
 
 MAX_DUMP_BYTES: Final = 256 * 1024 * 1024
 APP: Final = "scionlab."

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from scionlab.isd_as import MAX_AS_ID
+from scionlab.notation.isd_as import MAX_AS_ID
 from scionlab.upstream import rows
 from scionlab.upstream.dump import APP, Entry, read_entries
 

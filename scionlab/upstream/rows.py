@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scionlab.isd_as import format_as_id, format_isd_as
+from scionlab.notation.isd_as import format_as_id, format_isd_as
 
 LinkType = Literal["PROVIDER", "CORE", "PEER"]
 
@@ -179,7 +179,7 @@ class Key:
     pk: int
     as_pk: int | None  # None: its AS was deleted, and its vote is still needed
     as_id: int
-    usage: str  # as `scionlab.pki.certificates.Kind` has them
+    usage: str  # as `scionlab.trust.pki.certificates.Kind` has them
     pem: str = field(repr=False)
     certificate: str  # PEM
     certificate_pk: int

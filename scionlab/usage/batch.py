@@ -1,4 +1,5 @@
-"""A batch of samples as an agent sends it, as values. `scionlab.api.usage_format` reads the document (docs/api.md)."""
+"""A batch of samples as an agent sends it, as values. `scionlab.host_api.usage_format` reads the document
+(docs/api.md)."""
 
 from __future__ import annotations
 

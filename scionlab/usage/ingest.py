@@ -14,10 +14,9 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from scionlab import selectors
-from scionlab.isd_as import format_isd_as
-from scionlab.models import Host, HostReceipt, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries
-from scionlab.retry import retried
+from scionlab.models import Host, HostReceipt, Link, UsageBatch, UsageCounter, UsageSamples, UsageSeries, selectors
+from scionlab.notation.isd_as import format_isd_as
+from scionlab.platform.retry import retried
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.counting import Known, count
 from scionlab.usage.packing import pack

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from scionlab.models import UsageBatch, UsageCounter, UsageDay, UsageSamples, UsageSlot
 from scionlab.models.usage import UsageTotals
-from scionlab.retry import retried
+from scionlab.platform.retry import retried
 from scionlab.usage import months
 from scionlab.usage.batch import DIRECTIONS
 from scionlab.usage.packing import unpack

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 
-from scionlab import selectors
-from scionlab.isd_as import parse_as_id
-from scionlab.models import AttachmentPoint, User
+from scionlab.models import AttachmentPoint, User, selectors
+from scionlab.notation.isd_as import parse_as_id
 from tests.factories import AttachmentPointFactory, UserFactory
 
 DEADLINE_S = 60.0

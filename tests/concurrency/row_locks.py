@@ -32,7 +32,7 @@ from scionlab.models import (
     UserAS,
 )
 
-# As `scionlab.services.allocation` has it.
+# As `scionlab.models.locks` has it.
 ORDER: list[type[models.Model]] = [
     ApiRequest,
     NoticeWatch,

@@ -10,11 +10,12 @@ import pytest
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from scionlab.enforcement import notices
+from scionlab.enforcement.notices import notices_find
 from scionlab.models import AccountRequest, ApiToken, AttachmentPoint, HostReceipt, Mail, NoticeWatch, User, UserAS
-from scionlab.services import account, api_token, mail_links, notices
-from scionlab.services.account import account_create, account_delete, email_change
-from scionlab.services.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
-from scionlab.services.notices import notices_find
+from scionlab.people import account, api_token, mail_links
+from scionlab.people.account import account_create, account_delete, email_change
+from scionlab.people.api_token import MAX_TOKENS, IssuedApiToken, api_token_create
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 
@@ -63,7 +64,7 @@ def test_the_last_token_is_one_person_s_last(
     for number in range(MAX_TOKENS - 1):
         api_token_create(user_id=owner.pk, name=f"number {number}")
     if not is_locked:
-        monkeypatch.setattr(api_token.allocation, "lock_user", lambda user_id: User.objects.get(pk=user_id))
+        monkeypatch.setattr(api_token.locks, "lock_user", lambda user_id: User.objects.get(pk=user_id))
     meet_in(api_token, "_hash", patience_s=0.5 if is_locked else 5.0)  # behind the counting
     made = at_once(*[lambda name=name: api_token_create(user_id=owner.pk, name=name) for name in ("a", "b")])
     assert sum(isinstance(one, IssuedApiToken) for one in made) == (1 if is_locked else 2)

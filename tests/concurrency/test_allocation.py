@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from django.db import IntegrityError
 
-from scionlab.models import VPN, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient
-from scionlab.selectors import links_of
-from scionlab.services import allocation, attachments, user_as
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.user_as import AttachmentSpec, user_as_delete, user_as_update
+from scionlab.links import attachments, user_as
+from scionlab.links.user_as import AttachmentSpec, user_as_delete, user_as_update
+from scionlab.models import VPN, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, locks, numbers
+from scionlab.models.selectors import links_of
+from scionlab.platform.field_errors import FieldRuleError
 from tests.concurrency.conftest import Meeting
 from tests.factories import UserFactory, attach, spec
 
@@ -36,7 +36,7 @@ def test_two_creates_at_two_attachment_points_get_two_as_ids(
     owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
 ) -> None:
     other = spec(ap_b, public_ip="198.51.100.8")
-    meeting = meet_in(allocation, "free_user_as_id")
+    meeting = meet_in(numbers, "free_user_as_id")
     made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, other))
     assert failures(made) == []
     assert not meeting.met, "the second waits for the lock before it looks"
@@ -52,9 +52,9 @@ def test_without_the_lock_on_as_ids_one_of_them_fails(
     meet_in: MeetIn,
     without_lock: WithoutLock,
 ) -> None:
-    without_lock(allocation, "lock_as_ids")
+    without_lock(locks, "lock_as_ids")
     other = spec(ap_b, public_ip="198.51.100.8")
-    meeting = meet_in(allocation, "free_user_as_id")
+    meeting = meet_in(numbers, "free_user_as_id")
     made = at_once(partial(attach, owner, spec(ap)), partial(attach, teammate, other))
     assert meeting.met
     assert [type(one) for one in failures(made)] == [IntegrityError]
@@ -89,7 +89,7 @@ def two_ases(owner: User, teammate: User, ap: AttachmentPoint) -> list[UserAS]:
 def test_two_links_added_at_one_attachment_point_get_two_ids_and_ports(
     two_ases: list[UserAS], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
 ) -> None:
-    meeting = meet_in(allocation, "free_port")
+    meeting = meet_in(numbers, "free_port")
     before = Host.objects.get(pk=ap.host.pk).config_version
     assert failures(at_once(*(partial(_add, one, ap, 50001) for one in two_ases))) == []
     assert not meeting.met
@@ -101,8 +101,8 @@ def test_two_links_added_at_one_attachment_point_get_two_ids_and_ports(
 def test_without_the_lock_on_the_attachment_point_one_of_them_fails(
     two_ases: list[UserAS], ap: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
 ) -> None:
-    without_lock(allocation, "lock_attachment_points")
-    meeting = meet_in(allocation, "free_port")
+    without_lock(locks, "lock_attachment_points")
+    meeting = meet_in(numbers, "free_port")
     results = at_once(*(partial(_add, one, ap, 50001) for one in two_ases))
     assert meeting.met
     assert [type(one) for one in failures(results)] == [IntegrityError]
@@ -119,7 +119,7 @@ LAST = {
 def _take_last(what: str, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch) -> Callable[[UserAS], UserAS]:
     bound = LAST[what][2]
     if bound is not None:
-        monkeypatch.setattr(allocation, *bound)
+        monkeypatch.setattr(numbers, *bound)
         return lambda one: _add(one, ap, 50_001)
     VPN.objects.filter(host=ap.host).update(subnet="10.10.1.0/30")  # the server and one client
 
@@ -140,7 +140,7 @@ def test_the_last_one_is_given_once_and_the_other_is_told_that_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     take, before = _take_last(what, ap, monkeypatch), (Interface.objects.count(), VPNClient.objects.count())
-    meeting = meet_in(allocation, LAST[what][1])
+    meeting = meet_in(numbers, LAST[what][1])
     results = at_once(*(partial(take, one) for one in two_ases))
     (refused,) = failures(results)
     assert isinstance(refused, FieldRuleError)
@@ -161,8 +161,8 @@ def test_without_the_lock_the_last_one_is_given_twice_and_the_database_throws_on
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     take = _take_last(what, ap, monkeypatch)
-    without_lock(allocation, "lock_attachment_points")
-    meet_in(allocation, LAST[what][1])
+    without_lock(locks, "lock_attachment_points")
+    meet_in(numbers, LAST[what][1])
     results = at_once(*(partial(take, one) for one in two_ases))
     assert [type(one) for one in failures(results)] == [IntegrityError], "a server error instead of a sentence"
 
@@ -191,11 +191,11 @@ def test_without_the_lock_both_get_it(
     """No constraint of the database sees this one, because the ends belong to different hosts; the constraints on
     other numbers would hide that by chance, so these numbers are given out without looking."""
     first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
-    without_lock(allocation, "lock_attachment_points")
-    without_lock(allocation, "lock_addresses")
+    without_lock(locks, "lock_attachment_points")
+    without_lock(locks, "lock_addresses")
     for name, start in (("free_interface_id", 100), ("free_port", 60_000)):
-        numbers = itertools.count(start)
-        monkeypatch.setattr(allocation, name, lambda *_args, numbers=numbers: next(numbers))
+        given = itertools.count(start)
+        monkeypatch.setattr(numbers, name, lambda *_args, given=given: next(given))
     meeting = meet_in(attachments, "_taken")
     assert failures(at_once(*(partial(_move_to, one, ap) for one in (first, second)))) == []
     assert meeting.met
@@ -233,7 +233,7 @@ def test_without_the_lock_on_addresses_both_get_the_forwarded_port(
     without_lock: WithoutLock,
 ) -> None:
     moves = _behind_one_nat([owner, teammate], [ap, ap_b])
-    without_lock(allocation, "lock_addresses")
+    without_lock(locks, "lock_addresses")
     meeting = meet_in(attachments, "_taken")
     assert failures(at_once(*moves)) == []
     assert meeting.met
@@ -284,10 +284,10 @@ def test_without_locks_the_quota_is_exceeded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     User.objects.filter(pk=owner.pk).update(as_quota=1)
-    without_lock(allocation, "lock_as_ids")
-    monkeypatch.setattr(allocation, "lock_user", lambda pk: User.objects.get(pk=pk))
-    numbers = iter((0xFFAA_0001_0001, 0xFFAA_0001_0002))
-    monkeypatch.setattr(allocation, "free_user_as_id", lambda: next(numbers))
+    without_lock(locks, "lock_as_ids")
+    monkeypatch.setattr(locks, "lock_user", lambda pk: User.objects.get(pk=pk))
+    given = iter((0xFFAA_0001_0001, 0xFFAA_0001_0002))
+    monkeypatch.setattr(numbers, "free_user_as_id", lambda: next(given))
     meeting = meet_in(user_as, "check_quota")
     results = at_once(partial(attach, owner, spec(ap)), partial(attach, owner, spec(ap_b, public_port=50001)))
     assert meeting.met

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Host, Link, Mail, User
-from scionlab.services import allocation, bulk, link
-from scionlab.services.bulk import BulkChangedError, bulk_apply, bulk_preview
-from scionlab.services.bulk_plan import Operation
-from scionlab.services.link import link_set_bandwidth
+from scionlab.links import bulk, update
+from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview
+from scionlab.links.bulk_plan import Operation
+from scionlab.links.update import link_set_bandwidth
+from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Host, Link, Mail, User, locks
 from tests.concurrency.conftest import Meeting, Patience
 from tests.factories import attach, spec
 
@@ -43,7 +43,7 @@ def meeting(monkeypatch: pytest.MonkeyPatch, patience: Patience) -> Callable[[],
 
     def patch() -> Meeting:
         met = Meeting(2, patience.seconds)
-        for module, name in ((bulk, "plan"), (link, "locked_link")):
+        for module, name in ((bulk, "plan"), (update, "locked_link")):
             monkeypatch.setattr(module, name, _then_wait(getattr(module, name), met))
         return met
 
@@ -65,7 +65,7 @@ def test_without_locks_both_decide_on_the_same_old_limit(
     """So one of them would undo what the other one never saw."""
     change = capped(links[:1], teammate)
     for lock in ("lock_attachment_points", "lock_links"):
-        without_lock(allocation, lock)
+        without_lock(locks, lock)
     met = meeting()
     save = partial(link_set_bandwidth, link_id=links[0].pk, bandwidth_kbit=700, actor=owner)
     results = at_once(confirm(change, teammate), save)

@@ -10,8 +10,9 @@ import pytest
 from django.db import connection
 from django.db.models import F
 
-from scionlab import selectors
-from scionlab.isd_as import parse_as_id
+from scionlab.links import defaults
+from scionlab.links.defaults import fan_out, site_default_set
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import (
     AS,
     AttachmentPoint,
@@ -22,10 +23,10 @@ from scionlab.models import (
     Link,
     User,
     UserAS,
+    locks,
+    selectors,
 )
-from scionlab.services import allocation, policy
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.policy import fan_out, site_default_set
+from scionlab.notation.isd_as import parse_as_id
 from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory
 
@@ -112,8 +113,8 @@ def test_without_the_lock_every_host_is_bumped_twice(
     """With both workers at the same attachment point, each time."""
     aps = network(owner, points=5, links_each=20)
     site_default_set(default_bandwidth_kbit=300, actor=owner)
-    without_lock(allocation, "lock_attachment_points")
-    without_lock(allocation, "lock_links")
+    without_lock(locks, "lock_attachment_points")
+    without_lock(locks, "lock_links")
     meet_in(selectors, "policy", patience_s=2)
     assert failures(at_once(fan_out, fan_out)) == []
     assert risen(aps) == [(0, 2)] * 5
@@ -194,11 +195,11 @@ def test_without_the_lock_a_worker_writes_the_former_default_over_the_newer_one(
 ) -> None:
     network(owner, points=1, links_each=3)
     site_default_set(default_bandwidth_kbit=300, actor=owner)
-    without_lock(allocation, "lock_attachment_points")
+    without_lock(locks, "lock_attachment_points")
     pause = Pause(monkeypatch)
     worker, had_to_wait = at_once(fan_out, _twice(pause, owner))
     assert failures([worker, had_to_wait]) == []
     assert had_to_wait is False
     now = AttachmentPoint.objects.get().maximum_kbit
     assert (now, selectors.policy().default_bandwidth_kbit) == (300, 200), "configurations would clamp to 300"
-    assert policy.fan_out() != [], "the next sweep finds it, half a minute later"
+    assert defaults.fan_out() != [], "the next sweep finds it, half a minute later"

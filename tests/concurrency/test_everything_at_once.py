@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from scionlab import selectors
-from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient
-from scionlab.selectors import links_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.host import host_bump, host_rotate_secret, host_set_addresses
-from scionlab.services.link import link_set_active, link_set_bandwidth
-from scionlab.services.policy import ap_default_set, fan_out, site_default_set
-from scionlab.services.user_as import user_as_delete, user_as_set_active, user_as_update
+from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.links.update import link_set_active, link_set_bandwidth
+from scionlab.links.user_as import user_as_delete, user_as_set_active, user_as_update
+from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, selectors
+from scionlab.models.selectors import links_of
+from scionlab.network.host import host_rotate_secret, host_set_addresses
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.versions.counters import host_bump
 from tests.factories import UserFactory, attach, spec
 
 THREADS, OPERATIONS = 6, 15

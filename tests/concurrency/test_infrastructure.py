@@ -10,9 +10,9 @@ import pytest
 from django.db import IntegrityError
 
 from bandwidth_config import RuleError
-from scionlab.models import AS, ISD, BorderRouter, Host, Interface, Link, User
-from scionlab.services import allocation, infrastructure
-from scionlab.services.host import border_router_create, host_create, host_set_addresses
+from scionlab.models import AS, ISD, BorderRouter, Host, Interface, Link, User, locks, numbers
+from scionlab.network import infrastructure, infrastructure_links
+from scionlab.network.host import border_router_create, host_create, host_set_addresses
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]
@@ -41,7 +41,7 @@ def two_routers(core: AS, owner: User, at_once: AtOnce) -> list[Any]:
 
 
 def test_two_routers_get_two_numbers(core: AS, owner: User, at_once: AtOnce, meet_in: MeetIn) -> None:
-    meeting = meet_in(allocation, "free_border_router_number")
+    meeting = meet_in(numbers, "free_border_router_number")
     made = two_routers(core, owner, at_once)
     assert not meeting.met
     assert sorted(router.number for router in made) == [2, 3]
@@ -50,8 +50,8 @@ def test_two_routers_get_two_numbers(core: AS, owner: User, at_once: AtOnce, mee
 def test_without_the_lock_on_the_as_one_of_two_routers_fails(
     core: AS, owner: User, at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
 ) -> None:
-    without_lock(allocation, "lock_ases")
-    meeting = meet_in(allocation, "free_border_router_number")
+    without_lock(locks, "lock_ases")
+    meeting = meet_in(numbers, "free_border_router_number")
     made = two_routers(core, owner, at_once)
     assert meeting.met
     assert [isinstance(router, BorderRouter) for router in made].count(True) == 1
@@ -63,7 +63,7 @@ def link_while_moving(core: AS, other: AS, owner: User, at_once: AtOnce) -> tupl
     move = partial(
         host_set_addresses, host_id=host.pk, actor=owner, public_ipv4="192.0.2.99", public_ipv6=None, bind_ip=None
     )
-    link = partial(infrastructure.infrastructure_link_create, a=core, b=other, type=Link.Type.CORE)
+    link = partial(infrastructure_links.infrastructure_link_create, a=core, b=other, type=Link.Type.CORE)
     results = at_once(move, link)
     return results, Host.objects.get(pk=host.pk).public_ipv4, Interface.objects.get(host=host).public_ip
 
@@ -84,9 +84,9 @@ def test_without_the_lock_on_the_as_the_link_stays_behind(
     core: AS, other: AS, owner: User, at_once: AtOnce, monkeypatch: pytest.MonkeyPatch, without_lock: WithoutLock
 ) -> None:
     """The Link has read the host's old address and waits until the move is committed: the race, made to happen."""
-    without_lock(allocation, "lock_ases")
+    without_lock(locks, "lock_ases")
     host = core.hosts.get()
-    original = infrastructure._addresses_of_one_family
+    original = infrastructure_links._addresses_of_one_family
 
     def read_and_then_moved(a: Host, b: Host) -> tuple[str, str]:
         found = original(a, b)
@@ -103,8 +103,8 @@ def test_without_the_lock_on_the_as_the_link_stays_behind(
         assert results == [None]
         return found
 
-    monkeypatch.setattr(infrastructure, "_addresses_of_one_family", read_and_then_moved)
-    infrastructure.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE)
+    monkeypatch.setattr(infrastructure_links, "_addresses_of_one_family", read_and_then_moved)
+    infrastructure_links.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE)
     assert Host.objects.get(pk=host.pk).public_ipv4 == "192.0.2.99"
     assert Interface.objects.get(host=host).public_ip == "192.0.2.11"
 
@@ -124,10 +124,10 @@ def test_two_hosts_that_raise_each_other_s_counters_move_at_once(
     values = {"label": "last", "public_ipv4": "192.0.2.13", "public_ipv6": None, "bind_ip": None}
     last = host_create(as_=core, actor=owner, internal_ip="10.0.0.2", **values)
     ends = {"router_a": last.border_routers.get(), "router_b": between.border_routers.get()}
-    infrastructure.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE, **ends)
+    infrastructure_links.infrastructure_link_create(a=core, b=other, type=Link.Type.CORE, **ends)
     assert first.pk < between.pk < last.pk
     before = dict(Host.objects.values_list("pk", "config_version"))
-    meet_in(allocation, "lock_hosts")
+    meet_in(locks, "lock_hosts")
     answers = at_once(
         move(first, owner, internal_ip="10.0.0.9"),  # in the topology of both hosts of `core`
         move(between, owner, public_ipv4="192.0.2.22"),  # the remote address of `last`
@@ -161,7 +161,7 @@ def test_of_two_administrators_who_choose_one_id_the_second_is_told(at_once: AtO
 def test_without_the_lock_on_ids_the_second_of_two_gets_an_error_of_the_database(
     at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
 ) -> None:
-    without_lock(allocation, "lock_as_ids")
+    without_lock(locks, "lock_as_ids")
     meeting = meet_in(infrastructure, "checked_internal_ip")
     made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1201")
     assert meeting.met

@@ -10,12 +10,13 @@ import pytest
 from django.db.models import QuerySet
 
 from bandwidth_config import RuleError
-from scionlab.models import AttachmentPoint, EnrolmentToken, SigningKey, User
-from scionlab.services import allocation, signing
-from scionlab.services.enrolment import Enrolment, enrolment_token_create, host_enrol
-from scionlab.services.generation import generation_raise
-from scionlab.services.host import host_bump, host_rotate_secret
-from scionlab.services.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.models import AttachmentPoint, EnrolmentToken, SigningKey, User, locks
+from scionlab.network.host import host_rotate_secret
+from scionlab.trust import signing
+from scionlab.trust.enrolment import Enrolment, enrolment_token_create, host_enrol
+from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.versions.counters import host_bump
+from scionlab.versions.generation import generation_raise
 
 DEADLINE_S = 20.0
 AtOnce = Callable[..., list[Any]]
@@ -122,7 +123,7 @@ def test_tokens_made_while_a_key_is_revoked_end_in_no_deadlock(
     signing_key_rotate(actor=None)
     enrolment_token_create(host_id=ap.host.pk, actor=None)
     first = SigningKey.objects.order_by("pk")[0].key_id
-    meet_in(allocation, "lock_hosts")
+    meet_in(locks, "lock_hosts")
     answers = at_once(
         lambda: signing_key_revoke(key_id=first, actor=None),
         lambda: enrolment_token_create(host_id=ap.host.pk, actor=None),

@@ -11,14 +11,14 @@ import pytest
 from django.db import transaction
 from django.db.models.query import QuerySet
 
-from scionlab import selectors
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User
-from scionlab.selectors import links_of
-from scionlab.services import allocation, host, link
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.host import host_bump, host_set_deployed_version
-from scionlab.services.link import link_set_active, link_set_bandwidth
-from scionlab.services.policy import ap_default_set, fan_out, site_default_set
+from scionlab.links import update
+from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.links.update import link_set_active, link_set_bandwidth
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, locks, selectors
+from scionlab.models.selectors import links_of
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.versions import counters
+from scionlab.versions.counters import host_bump, host_set_deployed_version
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 
@@ -130,14 +130,14 @@ def _lower(point: AttachmentPoint | None, kbit: int) -> Callable[[], None]:
 
 def _checked_then(monkeypatch: pytest.MonkeyPatch, checked: threading.Event, go_on: threading.Event) -> None:
     """A save stops right after its number was found allowed."""
-    original = link._check
+    original = update._check
 
     def check(*args: Any) -> None:
         original(*args)
         checked.set()
         go_on.wait(timeout=5)
 
-    monkeypatch.setattr(link, "_check", check)
+    monkeypatch.setattr(update, "_check", check)
 
 
 @pytest.mark.parametrize("whose", ["site", "attachment point"])
@@ -173,7 +173,7 @@ def test_without_the_lock_the_default_is_lowered_under_a_checked_number(
     monkeypatch: pytest.MonkeyPatch,
     without_lock: WithoutLock,
 ) -> None:
-    without_lock(allocation, "lock_attachment_points")
+    without_lock(locks, "lock_attachment_points")
     checked, go_on = threading.Event(), threading.Event()
     _checked_then(monkeypatch, checked, go_on)
     lower = _lower(None if whose == "site" else ap, 100)
@@ -230,8 +230,8 @@ def test_without_the_lock_the_clamp_is_carried_out_twice(
 ) -> None:
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=100, actor=None)
     _, limits = versions(ap)
-    without_lock(allocation, "lock_attachment_points")
-    without_lock(allocation, "lock_links")
+    without_lock(locks, "lock_attachment_points")
+    without_lock(locks, "lock_links")
     meet_in(selectors, "policy")
     at_once(fan_out, fan_out)
     assert versions(ap)[1] == limits + 2
@@ -261,7 +261,7 @@ def test_of_two_reports_the_newer_version_stays(links: list[Link], ap: Attachmen
 def test_two_answers_leave_the_newest_delivered_versions(
     links: list[Link], ap: AttachmentPoint, at_once: AtOnce
 ) -> None:
-    note = partial(host.host_note_delivered, host_id=ap.host.pk)
+    note = partial(counters.host_note_delivered, host_id=ap.host.pk)
     for _ in range(5):
         Host.objects.filter(pk=ap.host.pk).update(delivered_config_version=0, delivered_limits_version=0)
         at_once(partial(note, config_version=3, limits_version=9), partial(note, config_version=4, limits_version=8))

@@ -1,4 +1,4 @@
-"""Every service takes its row locks in the order of `services.allocation`, as PostgreSQL itself tells it."""
+"""Every service takes its row locks in the order of `models.locks`, as PostgreSQL itself tells it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from django.utils import timezone
 
 import scionlab
 from bandwidth_config import Limits
-from scionlab import profiles, selectors
+from scionlab.configuration import complete, evidence, installed, render
+from scionlab.enforcement import notices, receipt, receipt_mails
+from scionlab.links import bulk, bulk_defaults, defaults, profiles, timed_limit, user_as
+from scionlab.links import update as link
+from scionlab.links.bulk_plan import Operation
+from scionlab.links.default_plan import DefaultOperation
 from scionlab.models import (
     AS,
     TRC,
@@ -32,42 +37,17 @@ from scionlab.models import (
     TimedLimit,
     User,
     UserAS,
+    selectors,
 )
-from scionlab.services import (
-    account,
-    allocation,
-    api_token,
-    bulk,
-    bulk_defaults,
-    complete,
-    enrolment,
-    evidence,
-    generation,
-    guards,
-    host,
-    idempotency,
-    import_scionlab,
-    infrastructure,
-    installed,
-    link,
-    mail_links,
-    notices,
-    policy,
-    receipt,
-    receipt_mails,
-    render,
-    signing,
-    timed_limit,
-    trust_chain,
-    trust_isd,
-    trust_renewal,
-    uplink,
-    user_as,
-    vpn,
-)
-from scionlab.services.bulk_plan import Operation
-from scionlab.services.default_plan import DefaultOperation
+from scionlab.models import locks as guards
+from scionlab.models import locks as order_of_locks
+from scionlab.network import host, infrastructure, infrastructure_links, uplink
+from scionlab.people import account, api_token, mail_links
+from scionlab.rest import idempotency
+from scionlab.trust import chain, enrolment, isd, renewal, signing, vpn
+from scionlab.upstream import importer
 from scionlab.upstream.network import read_network
+from scionlab.versions import counters, generation
 from tests.concurrency.row_locks import ORDER, recorded
 from tests.factories import UserFactory, attach, spec
 from tests.upstream_dump import Dump, small
@@ -127,7 +107,7 @@ def world(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> World:
     further(core, boss, "192.0.2.12", "10.0.0.2")
     Host.objects.filter(pk=ap.host_id).update(internal_ip="10.0.0.8")
     further(ap.AS, boss, "192.0.2.9", "10.0.0.9")
-    infrastructure.infrastructure_link_create(a=core, b=ap.AS, type=Link.Type.PROVIDER)
+    infrastructure_links.infrastructure_link_create(a=core, b=ap.AS, type=Link.Type.PROVIDER)
     signing.signing_key_ensure()
     return World(owner, boss, ap, ap_b, core, first, second)
 
@@ -171,7 +151,7 @@ def _retire(w: World) -> Work:
 def _bulk(w: World) -> Work:
     ids = Link.objects.filter(interface_b__AS__useras__isnull=False).values_list("pk", flat=True)
     made = bulk.bulk_preview(link_ids=ids, operation=Operation("set", 150), chosen="all", actor=w.boss)
-    policy.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=900, actor=w.boss)
+    defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=900, actor=w.boss)
     bulk.bulk_refresh(bulk_id=made.pk)
     return lambda: bulk.bulk_apply(bulk_id=made.pk, actor=w.boss, reason="a test")
 
@@ -211,7 +191,7 @@ def _notices(w: World) -> Work:
     now = timezone.now()
     NoticeWatch.objects.create(since=now - timedelta(days=1), looked_at=now)
     w.lower_all()
-    policy.fan_out()
+    defaults.fan_out()
     notices.notices_find(now=now)
     return lambda: notices.notices_find(now=now)
 
@@ -250,15 +230,15 @@ def _delete_as(w: World) -> Work:
 
 
 def _delete_core(w: World) -> Work:
-    infrastructure.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
+    infrastructure_links.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
     return lambda: infrastructure.infrastructure_as_delete(as_id=w.core.pk)
 
 
 def _import(w: World) -> Work:
-    trust_chain.as_new_keys(as_id=w.core.pk, actor=w.boss, core=True)
+    chain.as_new_keys(as_id=w.core.pk, actor=w.boss, core=True)
     lost = TRC.objects.get(serial=2)
     TRC.objects.filter(pk=lost.pk).delete()
-    return lambda: trust_isd.trc_import(content=bytes(lost.content), actor=None)
+    return lambda: isd.trc_import(content=bytes(lost.content), actor=None)
 
 
 def _with_if_match(w: World) -> Work:
@@ -310,7 +290,7 @@ def _import(w: World) -> Work:
     """A further run, of a newer dump: another port of a Link, another address of a host; and beside ASes made here."""
 
     def imported(dump: Dump) -> None:
-        import_scionlab.import_scionlab(network=read_network(dump.content()), kbit=100)
+        importer.import_scionlab(network=read_network(dump.content()), kbit=100)
 
     dump = small()
     for as_pk, number in enumerate(("1101", "1301", "1107", "1303", "1102"), start=1):
@@ -347,14 +327,14 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "timed_limit_create": lambda w: w.timed,
     "timed_limit_cancel": _cancel,
     "_retire_at": _retire,
-    "site_default_set": lambda w: lambda: policy.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
+    "site_default_set": lambda w: lambda: defaults.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
-        lambda: policy.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
+        lambda: defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
     ),
     "ap_update": lambda w: (
         w.lower_all()
         or (
-            lambda: policy.ap_update(
+            lambda: defaults.ap_update(
                 attachment_point_id=w.near.pk,
                 values={
                     "default_bandwidth_kbit": 300,
@@ -366,7 +346,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
             )
         )
     ),
-    "carry_out_default": lambda w: w.lower_all() or policy.fan_out,
+    "carry_out_default": lambda w: w.lower_all() or defaults.fan_out,
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
     "defaults_refresh": lambda w: _defaults(w, bulk_defaults.defaults_refresh),
@@ -375,7 +355,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
         lambda: uplink.uplink_set(attachment_point_id=w.near.pk, uplink_kbit=1, cost_per_gb=None, actor=w.boss)
     ),
     "site_cost_set": lambda w: lambda: uplink.site_cost_set(cost_per_gb=None, currency="CHF", actor=w.boss),
-    "host_bump": lambda w: lambda: host.host_bump(host_ids=[w.far.host_id, w.near.host_id], config=True, limits=True),
+    "host_bump": lambda w: (
+        lambda: counters.host_bump(host_ids=[w.far.host_id, w.near.host_id], config=True, limits=True)
+    ),
     "host_create": lambda w: (
         lambda: host.host_create(
             as_=w.core,
@@ -400,12 +382,12 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "infrastructure_as_delete": _delete_as,
     "infrastructure_as_delete of a core AS": _delete_core,
     "isd_settle": lambda w: (
-        lambda: trust_isd.isd_settle(isd_id=w.core.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
+        lambda: isd.isd_settle(isd_id=w.core.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
     ),
     "trc_import": _import,
-    "trc_reset": lambda w: lambda: trust_isd.trc_reset(isd_id=w.core.isd_id, base=9, actor=w.boss),
-    "as_new_keys": lambda w: lambda: trust_chain.as_new_keys(as_id=w.core.pk, actor=w.boss, master=True, core=True),
-    "_renew_locked": lambda _: lambda: trust_renewal.keys_renew(now=timezone.now() + timedelta(days=60)),
+    "trc_reset": lambda w: lambda: isd.trc_reset(isd_id=w.core.isd_id, base=9, actor=w.boss),
+    "as_new_keys": lambda w: lambda: chain.as_new_keys(as_id=w.core.pk, actor=w.boss, master=True, core=True),
+    "_renew_locked": lambda _: lambda: renewal.keys_renew(now=timezone.now() + timedelta(days=60)),
     "attachment_point_create": lambda w: (
         lambda: infrastructure.attachment_point_create(as_=w.core, default_bandwidth_kbit=10, vpn_subnet="10.10.9.0/24")
     ),
@@ -417,10 +399,10 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     )[1],
     "vpn_delete": lambda w: lambda: infrastructure.vpn_delete(vpn_id=w.near.host.vpn.pk),
     "infrastructure_link_create": lambda w: (
-        lambda: infrastructure.infrastructure_link_create(a=w.far.AS, b=w.near.AS, type=Link.Type.PROVIDER)
+        lambda: infrastructure_links.infrastructure_link_create(a=w.far.AS, b=w.near.AS, type=Link.Type.PROVIDER)
     ),
     "infrastructure_link_delete": lambda w: (
-        lambda: infrastructure.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
+        lambda: infrastructure_links.infrastructure_link_delete(link_id=Link.objects.get(interface_a__AS=w.core).pk)
     ),
     "import_scionlab": _import,
     "notices_find": _notices,
@@ -474,8 +456,9 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "account_update": lambda w: _quota(w, is_staff=False),
     "account_delete": lambda w: lambda: account.account_delete(user_id=w.boss.pk),
 }
+ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement", "links", "upstream", "usage"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
-ELSEWHERE = {"hosts_bump", "ap_defaults_set", "isd_create", "infrastructure_as_create", "seed_demo"}
+ELSEWHERE = {"hosts_bump", "ap_defaults_set", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute"}
 ADDED_ONLY = {"account_request_create", "account_create", "deployment_note", "signing_key_ensure", "vpn_delete"}
 
@@ -493,8 +476,8 @@ def test_a_lock_that_comes_too_late_is_found(world: World) -> None:
     """The recorder against services as they were: a host first, then its attachment point, then the other hosts."""
     with recorded() as locks, transaction.atomic():
         list(Host.objects.filter(pk=world.far.host_id).select_for_update(no_key=True))
-        allocation.lock_attachment_points([world.near.pk])
-        allocation.lock_hosts([world.near.host_id])
+        order_of_locks.lock_attachment_points([world.near.pk])
+        order_of_locks.lock_hosts([world.near.host_id])
         list(Link.objects.select_for_update(no_key=True).order_by())
     near, far, host_id = world.near.pk, world.far.host_id, world.near.host_id
     assert [one.split(":")[0] for one in locks.wrong] == [
@@ -529,7 +512,7 @@ def test_every_service_with_a_transaction_is_watched() -> None:
     found = {
         node.name
         for path, tree in sources()
-        if path.parent.name in {"services", "usage"}
+        if path.relative_to(Path(scionlab.__file__).parent).parts[0] in ROOMS
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and is_atomic(node)
     }
@@ -551,7 +534,7 @@ def test_every_row_lock_leaves_those_alone_who_only_refer_to_the_row() -> None:
 
 
 def test_the_order_is_the_one_that_is_written_down() -> None:
-    text = inspect.getdoc(allocation) or ""
+    text = inspect.getdoc(order_of_locks) or ""
     lines = [line for line in text.splitlines() if line.strip()[:1].isdigit()]
     named = [name for line in lines for name in line.split(". ")[1].split("  ")[0].split(", ")]
     assert named == [model.__name__ for model in ORDER]

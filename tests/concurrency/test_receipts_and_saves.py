@@ -13,9 +13,9 @@ import pytest
 from django.db import connection
 
 from bandwidth_config import Limits
+from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, User
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db(transaction=True)

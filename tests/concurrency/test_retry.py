@@ -13,10 +13,11 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from scionlab import outage, retry, tasks
+from scionlab import tasks
+from scionlab.enforcement.receipt import Receipt, receipt_store
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, Mail, User
-from scionlab.selectors import links_of
-from scionlab.services.receipt import Receipt, receipt_store
+from scionlab.models.selectors import links_of
+from scionlab.platform import outage, retry
 from tests.factories import UserFactory, attach, spec
 
 AtOnce = Callable[..., list[Any]]
@@ -152,7 +153,7 @@ def test_a_receipt_that_the_database_ended_is_stored_and_tells_nobody_twice(
     said = Receipt(agent_version="0.1.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
     receipt_store(host_id=ap.host_id, receipt=said)
     later = Receipt(agent_version="0.2.0", version=None, limits_version=None, observed_at=timezone.now(), links={})
-    from scionlab.services import receipt  # noqa: PLC0415  patched here alone
+    from scionlab.enforcement import receipt  # noqa: PLC0415  patched here alone
 
     original = receipt.enforced_mails
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from scionlab.enforcement.last_contact import store
 from scionlab.models import Host
-from scionlab.services.seen import store
 from tests.factories import HostFactory
 
 DEADLINE_S = 20.0

@@ -15,6 +15,9 @@ from django.contrib import admin
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
+from scionlab.links import defaults, update, user_as
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import (
     AS,
     ISD,
@@ -27,10 +30,9 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.selectors import links_of
-from scionlab.services import account, host, infrastructure, link, policy, stale, user_as
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.user_as import user_as_delete, user_as_update
+from scionlab.models.selectors import links_of
+from scionlab.network import host, infrastructure
+from scionlab.people import account, stale_pages
 from tests.admin_pages import CHANGE, page
 from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory, UserFactory, attach, spec
@@ -38,7 +40,7 @@ from tests.web.html import Page
 
 AtOnce = Callable[..., list[Any]]
 MeetIn = Callable[..., Meeting]
-EVERYWHERE = (host, infrastructure, link, policy, user_as)  # who compares
+EVERYWHERE = (host, infrastructure, update, defaults, user_as)  # who compares
 BANDWIDTH = "Upper limit for the bandwidth usable for this AS [kbit/s]"
 
 
@@ -295,7 +297,7 @@ def test_compared_before_the_lock_both_would_be_saved(
         return locked(user_as_id, ap_ids)
 
     def look(row: UserAS) -> None:
-        shown = stale.shown_from_text(first.typed["shown"])  # both pages were opened on the same values
+        shown = stale_pages.shown_from_text(first.typed["shown"])  # both pages were opened on the same values
         compared(shown=shown, stored=user_as.values_of_user_as(row), wanted={})
 
     monkeypatch.setattr(user_as, "_locked", compare_then_lock)

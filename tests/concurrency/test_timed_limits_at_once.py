@@ -11,13 +11,12 @@ import pytest
 from django.utils import timezone
 
 from bandwidth_config import Limits
-from scionlab import profiles
-from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit, User
-from scionlab.selectors import links_of
-from scionlab.services import allocation, timed_limit
-from scionlab.services.link import link_set_active
-from scionlab.services.policy import ap_default_set, fan_out
-from scionlab.services.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
+from scionlab.links import profiles, timed_limit
+from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
+from scionlab.links.update import link_set_active
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, TimedLimit, User, locks
+from scionlab.models.selectors import links_of
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 
@@ -51,7 +50,7 @@ def test_without_the_locks_two_timed_limits_overlap(
     links: list[Link], at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
 ) -> None:
     for lock in ("lock_attachment_points", "lock_links"):
-        without_lock(allocation, lock)
+        without_lock(locks, lock)
     meeting = meet_in(timed_limit, "_check_room")
     assert failures(at_once(create(links[0]), create(links[0]))) == []
     assert meeting.met

@@ -12,10 +12,11 @@ from cryptography import x509
 from django.db import IntegrityError
 from django.utils import timezone
 
-from scionlab.models import AS, TRC, ASKeys, Certificate, Host, SigningKey
-from scionlab.pki.keys import key_from_pem
-from scionlab.pki.updates import verify
-from scionlab.services import allocation, infrastructure, secrets_box, signing, trust_isd, trust_renewal
+from scionlab.models import AS, TRC, ASKeys, Certificate, Host, SigningKey, locks
+from scionlab.network import infrastructure
+from scionlab.trust import isd, renewal, secrets_box, signing
+from scionlab.trust.pki.keys import key_from_pem
+from scionlab.trust.pki.updates import verify
 from tests.concurrency.conftest import Meeting
 
 AtOnce = Callable[..., list[Any]]
@@ -51,7 +52,7 @@ def promoted(candidates: list[AS], at_once: AtOnce) -> list[Any]:
 
 
 def test_two_core_ases_that_are_made_at_once_make_two_trcs(at_once: AtOnce, meet_in: MeetIn) -> None:
-    meeting = meet_in(trust_isd, "newest_trc")
+    meeting = meet_in(isd, "newest_trc")
     made = at_once(*(partial(make, number, is_core=True) for number in (1, 2)))
     assert not meeting.met
     assert [type(one) for one in made] == [AS, AS]
@@ -61,7 +62,7 @@ def test_two_core_ases_that_are_made_at_once_make_two_trcs(at_once: AtOnce, meet
 def test_two_ases_that_become_core_at_once_make_two_trcs(
     candidates: list[AS], at_once: AtOnce, meet_in: MeetIn
 ) -> None:
-    meeting = meet_in(trust_isd, "newest_trc")
+    meeting = meet_in(isd, "newest_trc")
     assert [type(one) for one in promoted(candidates, at_once)] == [AS, AS]
     assert not meeting.met
     assert verified() == ["ISD17-B1-S1", "ISD17-B1-S2", "ISD17-B1-S3"]
@@ -70,8 +71,8 @@ def test_two_ases_that_become_core_at_once_make_two_trcs(
 def test_without_the_lock_on_the_isd_both_make_the_same_trc_and_one_fails(
     candidates: list[AS], at_once: AtOnce, meet_in: MeetIn, without_lock: WithoutLock
 ) -> None:
-    without_lock(allocation, "lock_isd")
-    meeting = meet_in(trust_isd, "newest_trc")
+    without_lock(locks, "lock_isd")
+    meeting = meet_in(isd, "newest_trc")
     answers = promoted(candidates, at_once)
     assert meeting.met
     assert [isinstance(one, IntegrityError) for one in answers].count(True) == 1
@@ -81,9 +82,9 @@ def test_without_the_lock_on_the_isd_both_make_the_same_trc_and_one_fails(
 def test_two_workers_renew_a_chain_once(candidates: list[AS], at_once: AtOnce, meet_in: MeetIn) -> None:
     hosts = Host.objects.order_by("pk").values_list("config_version", flat=True)
     assert list(hosts) == [1, 1, 1]
-    meeting = meet_in(trust_renewal, "ases_due")
+    meeting = meet_in(renewal, "ases_due")
     later = timezone.now() + timedelta(days=60)
-    made = at_once(*(partial(trust_renewal.keys_renew, now=later) for _ in range(2)))
+    made = at_once(*(partial(renewal.keys_renew, now=later) for _ in range(2)))
     assert meeting.met
     assert sorted(made) == [0, 3]
     assert list(hosts.all()) == [2, 2, 2]
@@ -96,7 +97,7 @@ def test_a_key_that_is_renewed_while_all_are_encrypted_anew_stays_that_of_its_ce
     for other in (SigningKey, Certificate):
         monkeypatch.delitem(secrets_box.COLUMNS, other)
     meet_in(secrets_box, "opened")
-    renew = partial(trust_renewal.keys_renew, now=timezone.now() + timedelta(days=60))
+    renew = partial(renewal.keys_renew, now=timezone.now() + timedelta(days=60))
     answers = at_once(renew, signing.signing_keys_rewrap)
     assert [type(one) for one in answers] == [int, int]
     for keys in ASKeys.objects.all():

@@ -24,10 +24,11 @@ from ap_agent.common.problem import Problem
 from ap_agent.document.signatures import Keyring, verify
 from ap_agent.document.signed_text import Version
 from ap_agent.document.state import LimiterState, LinkState, Total
-from bandwidth_config import LINK_INFO_PATH, MAX_STEPS, MAX_STEPS_PER_HOST, Limits, LinkStep, TimedLimits
+from bandwidth_config import LINK_INFO_PATH, Limits, LinkStep, TimedLimits
 from config_tar import host_members, pack
-from scionlab.api.receipt_format import parse_receipt
-from scionlab.services.user_download import build_user_download
+from link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
+from scionlab.configuration.download import build_user_download
+from scionlab.host_api.receipt_format import parse_receipt
 from tests.agent_limiter import direction, limiter_state
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
 

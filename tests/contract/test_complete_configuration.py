@@ -19,7 +19,7 @@ import pytest
 from ap_agent.agent.bundle import Limits, read_bundle
 from config_tar import full_paths, host_members, pack, snapshot
 from scion_files import COMPLETE, as_mtu_bytes, link_mtu_bytes
-from scionlab.services.user_download import build_user_download
+from scionlab.configuration.download import build_user_download
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
@@ -317,7 +317,8 @@ def noise(seed: int, count: int) -> bytes:
 
 
 def test_a_complete_tarball_is_published_for_agents_to_come() -> None:
-    """Fails when the contract changes: then raise `_FORMAT` in services.render and add a sample beside the old ones."""
+    """Fails when the contract changes: then raise `_FORMAT` in configuration.render and add a sample beside the old
+    ones."""
     assert contents(SAMPLE.read_bytes()) == contents(full(AP_HOST))
     assert complaints(SAMPLE.read_bytes()) == []
     assert read_bundle(SAMPLE.read_bytes(), host_id=None).links.keys() == {1, 2, 10, 11}

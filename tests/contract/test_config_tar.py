@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 
 from ap_agent.agent.bundle import read_bundle
-from bandwidth_config import LinkInfo, RuleError
+from bandwidth_config import RuleError
 from config_tar import (
     download_name,
     host_members,
     host_tar_name,
     pack,
 )
-from scionlab.services.user_download import build_user_download
+from link_info import LinkInfo
+from scionlab.configuration.download import build_user_download
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
@@ -352,7 +353,8 @@ def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -
 
 
 def test_today_s_tarball_is_the_published_sample() -> None:
-    """Fails when the contract changes: then raise `_FORMAT` in services.render and add a sample beside the old ones."""
+    """Fails when the contract changes: then raise `_FORMAT` in configuration.render and add a sample beside the old
+    ones."""
     assert contents((SAMPLES / "schema1-ap-signed.tar.gz").read_bytes()) == contents(tar_of(AP_HOST))
 
 
@@ -425,7 +427,7 @@ def test_same_download_gives_the_same_bytes() -> None:
 
 def test_sample_ends_satisfy_what_the_service_gives() -> None:
     """The samples have the attributes of the models' own `LocalLinkEnd`, so they prove something about it."""
-    from scionlab.models.link import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
+    from scionlab.models.link_ends import LocalLinkEnd  # noqa: PLC0415  Django is needed here alone
 
     assert set(SampleEnd.__dataclass_fields__) == set(LocalLinkEnd.__dataclass_fields__)
     assert SampleAS("17-ffaa:1:b6").isd_as == "17-ffaa:1:b6"

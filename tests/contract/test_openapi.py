@@ -28,7 +28,7 @@ from rest_framework.throttling import SimpleRateThrottle
 from schemathesis.generation.meta import TestPhase
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from scionlab.api.docs_views import description
+from scionlab.rest.docs_views import description
 from tests.factories import api_token
 from tests.web.access import World, addresses, basic, build_world
 from tests.web.polling import AGENT

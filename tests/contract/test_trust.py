@@ -23,14 +23,13 @@ from ap_agent.document.state import write_state
 from ap_agent.document.trust import Trust, trust_now
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import MANIFEST_NAME
-from scionlab import selectors
-from scionlab.isd_as import parse_as_id
-from scionlab.models import Host, HostReceipt, Link, SigningKey
-from scionlab.services.enrolment import enrolment_token_create
-from scionlab.services.generation import generation_raise
-from scionlab.services.host import host_rotate_secret
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.signing import signing_key_revoke, signing_key_rotate
+from scionlab.links.update import link_set_bandwidth
+from scionlab.models import Host, HostReceipt, Link, SigningKey, selectors
+from scionlab.network.host import host_rotate_secret
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.trust.enrolment import enrolment_token_create
+from scionlab.trust.signing import signing_key_revoke, signing_key_rotate
+from scionlab.versions.generation import generation_raise
 from tests.agent_limiter import limiter_state
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec
 from tests.web.test_host_api import basic, poll

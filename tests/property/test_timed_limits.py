@@ -18,20 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ap_agent.document.timetable import Timetable, next_change
-from bandwidth_config import (
-    MAX_STEPS,
-    MAX_TIMED_S,
-    Limits,
-    LinkInfo,
-    LinkStep,
-    RuleError,
-    TimedLimits,
-    check_steps,
-    generate_link_info,
-    parse_ip,
-    parse_link_info,
-)
-from scionlab import profiles
+from bandwidth_config import Limits, LinkStep, RuleError, TimedLimits, generate_link_info
+from link_info import LinkInfo, parse_link_info
+from link_rules import MAX_STEPS, MAX_TIMED_S, check_steps, parse_ip
+from scionlab.links import profiles
 from tests.unit.test_link_info import End, OneHost
 
 T0 = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)

@@ -18,11 +18,8 @@ from django.test import Client
 from lab.scion.host import Pings, ScionHost
 from measuring.netns import Lab, LabError
 from scionlab.models import AS, Host, Link, UserAS
-from scionlab.services.infrastructure import (
-    attachment_point_create,
-    infrastructure_as_create,
-    infrastructure_link_create,
-)
+from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
 from tests.factories import UserFactory, attach, spec
 from tests.web.polling import basic, config_members
 

@@ -16,7 +16,7 @@ import pytest
 
 from lab.scion.net import CORE, ScionNet
 from lab.scion.programs import folder
-from scionlab.services.user_download import build_user_download
+from scionlab.configuration.download import build_user_download
 
 pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
 

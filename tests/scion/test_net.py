@@ -14,13 +14,13 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from bandwidth_config import check_link_info
 from bench.engines import Engine
 from lab.scion.host import DAEMON_ADDRESS, ScionHost
 from lab.scion.net import CORE, USER, ScionNet
 from lab.scion.programs import program
-from scionlab.pki.certificates import Kind, isd_as_of, kind_of
-from scionlab.pki.files import ca_files, trc_files
+from link_info import check_link_info
+from scionlab.trust.pki.certificates import Kind, isd_as_of, kind_of
+from scionlab.trust.pki.files import ca_files, trc_files
 
 # Alone: routers miss heartbeats, and take links down, when the processors are busy.
 pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]

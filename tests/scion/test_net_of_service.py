@@ -11,12 +11,12 @@ from django.utils import timezone
 from lab.scion import net as lab_net
 from lab.scion.net import AP, CORE, START_S, USER, ScionNet
 from measuring.netns import available, cleanup_stale
-from scionlab.isd_as import parse_isd_as
 from scionlab.models import AS, Host, User
-from scionlab.services.infrastructure import attachment_point_create, infrastructure_as_create
-from scionlab.services.trust import files_for
-from scionlab.services.trust_chain import as_new_keys
-from scionlab.services.trust_renewal import keys_renew
+from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.notation.isd_as import parse_isd_as
+from scionlab.trust.chain import as_new_keys
+from scionlab.trust.credentials import files_for
+from scionlab.trust.renewal import keys_renew
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 

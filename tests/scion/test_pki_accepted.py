@@ -1,4 +1,4 @@
-"""What `scionlab.pki` makes, judged by the real `scion-pki`."""
+"""What `scionlab.trust.pki` makes, judged by the real `scion-pki`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from bandwidth_config import RuleError
 from lab.scion.programs import program
-from scionlab.pki.certificates import Credential, Kind, Validity, issue
-from scionlab.pki.files import chain_files
-from scionlab.pki.lifetimes import LIFETIME
-from scionlab.pki.trc import Trc, sign
-from scionlab.pki.updates import verify
+from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue
+from scionlab.trust.pki.files import chain_files
+from scionlab.trust.pki.lifetimes import LIFETIME
+from scionlab.trust.pki.trc import Trc, sign
+from scionlab.trust.pki.updates import verify
 from tests.pki_testbed import CORE, NOW, SECOND_CORE, IsdKeys, credential, isd_keys
 
 USER = "17-ffaa:1:b6"

@@ -17,16 +17,13 @@ from lab.scion.host import ScionHost
 from lab.scion.net import CORE, START_S
 from measuring.netns import Lab, available, cleanup_stale
 from scion_files import FOLDER, PATH_METADATA_PATH
+from scionlab.configuration.render import config_for
+from scionlab.links.defaults import ap_update
+from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, Host, Link
-from scionlab.services.host import host_bump
-from scionlab.services.infrastructure import (
-    attachment_point_create,
-    infrastructure_as_create,
-    infrastructure_link_create,
-)
-from scionlab.services.link import link_update
-from scionlab.services.policy import ap_update
-from scionlab.services.render import config_for
+from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.versions.counters import host_bump
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 from tests.web.polling import config_members

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from measuring.netns import Lab, available, cleanup_stale
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import ISD, Host
-from scionlab.services.generation import generation_raise
-from scionlab.services.trust_isd import trc_reset
-from scionlab.services.user_as import user_as_delete
+from scionlab.trust.isd import trc_reset
+from scionlab.versions.generation import generation_raise
 from tests.scion.conftest import PREFIX
 from tests.scion.service_net import ANNA, AP, BEN, CORE, START_S, ServiceNet, pinging, time_until_answers
 

@@ -11,15 +11,11 @@ from django.utils import timezone
 
 from lab.scion.programs import program
 from scionlab.models import AS, TRC, AttachmentPoint, Host, User
-from scionlab.services.infrastructure import (
-    infrastructure_as_create,
-    infrastructure_as_delete,
-    infrastructure_as_update,
-)
-from scionlab.services.trust import files_for
-from scionlab.services.trust_chain import as_new_keys
-from scionlab.services.trust_isd import isd_settle, trc_reset
-from scionlab.services.trust_renewal import keys_renew
+from scionlab.network.infrastructure import infrastructure_as_create, infrastructure_as_delete, infrastructure_as_update
+from scionlab.trust.chain import as_new_keys
+from scionlab.trust.credentials import files_for
+from scionlab.trust.isd import isd_settle, trc_reset
+from scionlab.trust.renewal import keys_renew
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("scion_programs")]

@@ -14,16 +14,13 @@ from bandwidth_config import (
     bandwidth_warning,
     bytes_per_second,
     check_bandwidth,
-    check_bind_address,
-    check_port,
-    check_underlay_address,
     default_in_force,
     enforced_bandwidth,
     format_kbit,
     format_number,
     parse_bandwidth,
-    parse_ip,
 )
+from link_rules import check_bind_address, check_port, check_underlay_address, parse_ip
 from tests.rule_samples import NOBODYS, code_of, outcome
 
 NB = "\N{NO-BREAK SPACE}"

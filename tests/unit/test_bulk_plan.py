@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, RuleError
-from scionlab.services.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Line, Operation, Present, differing, plan
+from scionlab.links.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Line, Operation, Present, differing, plan
 
 KBIT = st.integers(0, MAX_BANDWIDTH_KBIT)
 LIMITS = st.builds(Limits, KBIT, KBIT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError
-from scionlab.services.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH
-from scionlab.services.default_plan import DefaultLine, DefaultOperation, differing_defaults, plan_defaults
+from scionlab.links.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH
+from scionlab.links.default_plan import DefaultLine, DefaultOperation, differing_defaults, plan_defaults
 
 SITE = 1000
 

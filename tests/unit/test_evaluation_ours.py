@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from bandwidth_config import Limits, check_link_info
+from bandwidth_config import Limits
 from bench.engines import entries_of
 from evaluation import limiters
 from evaluation.bed import Bed, Wire
 from evaluation.limiters import NO_LIMIT, WONDERSHAPER, Link, install_peer, wrong
 from evaluation.ours import link_infos
+from link_info import check_link_info
 from measuring.netns import Namespace
 
 LINKS = [Wire(1, 1).link(500), Wire(1, 2).link(Limits(1_000, 250)), Wire(1, 3).link(0, ipv6=True)]

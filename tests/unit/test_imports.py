@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
     ("module", "ours"),
     [
         ("bandwidth_config.py", set()),  # both programs import it, so it imports neither
+        ("link_rules.py", {"bandwidth_config"}),
+        ("link_info.py", {"bandwidth_config", "link_rules"}),
         ("scion_files.py", {"bandwidth_config"}),
         # takes a host by plain attributes and keys as values: needs no Django
         ("config_tar.py", {"bandwidth_config", "scion_files"}),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import RuleError
-from scionlab.local_time import parse_local_time, readings, write_local_time, zone_of
+from scionlab.notation.local_time import parse_local_time, readings, write_local_time, zone_of
 
 ZURICH = ZoneInfo("Europe/Zurich")
 ZONES = ["UTC", "Europe/Zurich", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Sao_Paulo"]

@@ -17,8 +17,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from scionlab.api.receipt_format import ReceiptError, parse_receipt
-from scionlab.request_ids import RequestIdMiddleware, request_id
+from scionlab.host_api.receipt_format import ReceiptError, parse_receipt
+from scionlab.platform.request_ids import RequestIdMiddleware, request_id
 
 
 @pytest.fixture

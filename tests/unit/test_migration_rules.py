@@ -12,7 +12,7 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ModelState, ProjectState
 
-from scionlab.migration_rules import refusals
+from scionlab.platform.migration_rules import refusals
 
 
 def state() -> ProjectState:

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from ap_agent.commands import agent_cli, limiter_cli
-from bandwidth_config import parse_link_info
+from link_info import parse_link_info
 from scionlab_bw.__main__ import parser as client_parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,6 +144,12 @@ def test_a_command_of_a_fresh_clone_says_what_to_run(tmp_path: Path, name: str) 
     )
     words = f"{name}: this checkout has no Python environment yet; run {clone.resolve()}/dev setup\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", words)
+
+
+def test_what_the_image_copies_is_sent_to_its_build() -> None:
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sent = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(" ".join(copied).split()) == sorted(sent)
 
 
 def test_dev_has_a_command_that_only_makes_the_environment() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bandwidth_config import Limits, LinkStep
-from scionlab.plots import LIMIT_IN_VIEW, Slot, profile_plot, scale_of, slots_of, usage_plot
-from scionlab.presets import PRESETS, offered
+from scionlab.links.presets import PRESETS, offered
+from scionlab.pages.plots import LIMIT_IN_VIEW, Slot, profile_plot, scale_of, slots_of, usage_plot
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -157,7 +157,7 @@ def test_production_hashes_passwords_with_argon2_and_serves_json_alone() -> None
         )
     assert json.loads(done.stdout) == [
         False,
-        "scionlab.passwords.hashers.Argon2Hasher",
+        "scionlab.platform.passwords.hashers.Argon2Hasher",
         "__Host-sessionid",
         True,
         ["rest_framework.renderers.JSONRenderer"],

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from scionlab.enforcement import sentences
+from scionlab.enforcement import status
 from scionlab.enforcement.judgement import Stage
 from scionlab.enforcement.words import NOT_IN_FORCE, WORDS, State, Tone
 from scionlab_bw import tables
@@ -37,4 +37,4 @@ def test_both_style_sheets_know_every_colour(tone: Tone) -> None:
 
 
 def test_every_stage_has_a_sentence() -> None:
-    assert set(sentences._SAID) == set(get_args(Stage))
+    assert set(status._SAID) == set(get_args(Stage))

@@ -18,16 +18,16 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep
-from scionlab.isd_as import parse_as_id
+from scionlab.links.bulk import bulk_preview
+from scionlab.links.bulk_defaults import defaults_preview
+from scionlab.links.bulk_plan import Operation
+from scionlab.links.default_plan import DefaultOperation
+from scionlab.links.profiles import Profile
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import ApiToken, EnrolmentToken, Host, Link, Mail, SigningKey, User, UserAS
-from scionlab.profiles import Profile
-from scionlab.services.bulk import bulk_preview
-from scionlab.services.bulk_defaults import defaults_preview
-from scionlab.services.bulk_plan import Operation
-from scionlab.services.default_plan import DefaultOperation
-from scionlab.services.enrolment import enrolment_token_create
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.timed_limit import timed_limit_create
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.trust.enrolment import enrolment_token_create
 from tests.factories import (
     AttachmentPointFactory,
     HostReceiptFactory,

@@ -23,10 +23,10 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from scionlab.isd_as import parse_as_id
+from scionlab.enforcement.last_contact import HEARD, HOSTS, TOKENS, TOKENS_USED
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
-from scionlab.redis_client import REST, client
-from scionlab.services.seen import HEARD, HOSTS, TOKENS, TOKENS_USED
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.platform.redis_client import REST, client
 from tests.factories import AttachmentPointFactory, ISDFactory, UserFactory, attach, spec
 from tests.web.polling import WebServer, serve
 

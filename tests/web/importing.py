@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from scionlab.isd_as import parse_as_id
 from scionlab.models import (
     AS,
     ISD,
@@ -21,7 +20,8 @@ from scionlab.models import (
     UserAS,
     VPNClient,
 )
-from scionlab.services.import_scionlab import import_scionlab
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.upstream.importer import import_scionlab
 from scionlab.upstream.network import read_network
 from scionlab.upstream.report import Report
 from tests.upstream_dump import Dump

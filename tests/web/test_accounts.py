@@ -19,14 +19,14 @@ from pytest_django import Settings
 
 from bandwidth_config import RuleError
 from scionlab import tasks
-from scionlab.log_lines import Line
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import AccountRequest, ApiToken, BandwidthChange, Link, Mail, MailKind, User, UserAS
-from scionlab.services import account
-from scionlab.services.account import account_create, account_delete, email_change
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.mail_links import unsubscribe_link
-from scionlab.services.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
-from scionlab.services.user_as import user_as_delete
+from scionlab.people import account
+from scionlab.people.account import account_create, account_delete, email_change
+from scionlab.people.mail_links import unsubscribe_link
+from scionlab.platform.log_lines import Line
+from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
 from tests.factories import PASSWORD, UserFactory, api_token
 from tests.web.html import Page
 

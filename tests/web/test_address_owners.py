@@ -9,12 +9,12 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from scionlab.admin.notices import notices
+from scionlab.links.attachments import AttachmentSpec, check_attachments
+from scionlab.links.user_as import user_as_update
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
-from scionlab.selectors import links_of
-from scionlab.services.address_owners import SharedAddress, shared_addresses
-from scionlab.services.attachments import AttachmentSpec, check_attachments
-from scionlab.services.host import host_set_addresses
-from scionlab.services.user_as import user_as_update
+from scionlab.models.selectors import links_of
+from scionlab.network.address_owners import SharedAddress, shared_addresses
+from scionlab.network.host import host_set_addresses
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.web.test_rules_attachments import DOORS, each_door
 

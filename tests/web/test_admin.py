@@ -12,6 +12,7 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import reverse
 
+from scionlab.links import defaults
 from scionlab.models import (
     AS,
     ISD,
@@ -31,10 +32,9 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.services import policy
-from scionlab.services.enrolment import enrolment_token_create
-from scionlab.services.infrastructure import infrastructure_link_create
-from scionlab.services.signing import key_ring
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.trust.enrolment import enrolment_token_create
+from scionlab.trust.signing import key_ring
 from tests.admin_pages import ADD, CHANGE, LIST, page, versions
 from tests.factories import attach, spec
 
@@ -244,17 +244,17 @@ def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(
     attach(owner, spec(ap, bandwidth_kbit=1000))
     attach(teammate, spec(ap_b, bandwidth_kbit=400, public_ip="198.51.100.8"))
     attach(teammate, spec(ap_other, bandwidth_kbit=1000, public_ip="198.51.100.9"))
-    policy.ap_default_set(attachment_point_id=ap_other.pk, default_bandwidth_kbit=5000, actor=None)
-    policy.fan_out()
+    defaults.ap_default_set(attachment_point_id=ap_other.pk, default_bandwidth_kbit=5000, actor=None)
+    defaults.fan_out()
     hosts = (ap.host, ap_b.host, ap_other.host)
     (config, limits), below, own_default = versions(*hosts)
     response = door.post(
         page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": "500", "reason": "The line is full."}
     )
     assert response.status_code == 302
-    assert policy.fan_out() == [ap.host.pk]
+    assert defaults.fan_out() == [ap.host.pk]
     assert versions(*hosts) == [(config, limits + 1), below, own_default]
-    assert policy.fan_out() == []
+    assert defaults.fan_out() == []
     assert Link.objects.get(interface_a__AS=ap.AS).bandwidth_kbit == 1000
     change = BandwidthChange.objects.get(kind="site_default")
     assert (change.old_kbit, change.new_kbit, change.reason) == (1000, 500, "The line is full.")
@@ -263,10 +263,10 @@ def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(
 def test_a_default_of_an_attachment_point_is_set_and_given_up(door: Client, link: Link, ap: AttachmentPoint) -> None:
     ((config, limits),) = versions(ap.host)
     door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": "0", "reason": "Maintenance."})
-    policy.fan_out()
+    defaults.fan_out()
     assert AttachmentPoint.objects.get(pk=ap.pk).maximum_kbit == 0
     door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": ""})
-    policy.fan_out()
+    defaults.fan_out()
     ap.refresh_from_db()
     assert (ap.default_bandwidth_kbit, ap.maximum_kbit) == (None, 1000)
     assert versions(ap.host) == [(config, limits + 2)]

@@ -14,11 +14,12 @@ from django.test import Client
 
 from bandwidth_config import LINK_INFO_PATH
 from config_tar import build_topology, snapshot
-from scionlab.isd_as import parse_as_id
+from scionlab.links.update import link_set_active
 from scionlab.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS
-from scionlab.services.host import border_router_create
-from scionlab.services.infrastructure import infrastructure_as_create, infrastructure_link_create
-from scionlab.services.link import link_set_active
+from scionlab.network.host import border_router_create
+from scionlab.network.infrastructure import infrastructure_as_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.notation.isd_as import parse_as_id
 from tests.admin_pages import ADD, CHANGE, LIST, page
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.web.counters import Counters

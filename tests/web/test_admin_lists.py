@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scionlab.isd_as import parse_as_id
+from scionlab.links.user_as import user_as_create
 from scionlab.models import (
     AS,
     AttachmentPoint,
@@ -23,8 +23,8 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.services.infrastructure import infrastructure_link_create
-from scionlab.services.user_as import user_as_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.notation.isd_as import parse_as_id
 from tests.admin_pages import CHANGE, LIST, page
 from tests.factories import attach, spec
 

@@ -12,16 +12,16 @@ from django.core.cache import cache
 from django.test import Client
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.api.bulk_documents import bulk_document, default_change_document
-from scionlab.api.etags import etag_of
+from scionlab.links.bulk import bulk_apply, bulk_preview
+from scionlab.links.bulk_defaults import defaults_apply, defaults_preview
+from scionlab.links.bulk_plan import Operation
+from scionlab.links.default_plan import DefaultOperation
+from scionlab.links.profiles import outage
+from scionlab.links.timed_limit import timed_limit_create
 from scionlab.models import AttachmentPoint, BulkChange, Link, TimedLimit, User
-from scionlab.profiles import outage
-from scionlab.services.api_token import api_token_create
-from scionlab.services.bulk import bulk_apply, bulk_preview
-from scionlab.services.bulk_defaults import defaults_apply, defaults_preview
-from scionlab.services.bulk_plan import Operation
-from scionlab.services.default_plan import DefaultOperation
-from scionlab.services.timed_limit import timed_limit_create
+from scionlab.people.api_token import api_token_create
+from scionlab.platform.etags import etag_of
+from scionlab.rest.bulk_documents import bulk_document, default_change_document
 from tests.factories import PASSWORD, attach, spec
 from tests.web.polling import WebServer
 

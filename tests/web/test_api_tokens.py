@@ -15,12 +15,12 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
 from bandwidth_config import RuleError
-from scionlab import redis_client
+from scionlab.enforcement import last_contact
 from scionlab.models import ApiToken, Link, Mail, MailKind, User
-from scionlab.services import seen
-from scionlab.services.api_token import MAX_TOKENS, api_token_create, api_token_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.mail import mail_send
+from scionlab.people.api_token import MAX_TOKENS, api_token_create, api_token_of
+from scionlab.people.mail import mail_send
+from scionlab.platform import redis_client
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import PASSWORD, api_token
 from tests.web.html import Page
 
@@ -36,8 +36,8 @@ def browser(owner: User) -> Client:
 
 @pytest.fixture(autouse=True)
 def _nobody_used_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    redis_client.client().delete(seen.TOKENS.key, seen.TOKENS.taken)
-    monkeypatch.setattr(seen, "TOKENS_USED", seen.Heard(seen.TOKENS))
+    redis_client.client().delete(last_contact.TOKENS.key, last_contact.TOKENS.taken)
+    monkeypatch.setattr(last_contact, "TOKENS_USED", last_contact.Heard(last_contact.TOKENS))
     cache.clear()
 
 
@@ -149,12 +149,12 @@ def test_no_request_writes_when_a_token_was_used(browser: Client, link: Link) ->
     assert {links(token) for _ in range(3)} == {200}
     assert ApiToken.objects.get().last_used_at is None
     before = timezone.now()
-    assert seen.flush(seen.TOKENS) == 1
+    assert last_contact.flush(last_contact.TOKENS) == 1
     used = ApiToken.objects.get().last_used_at
     assert used is not None
     assert abs(before - used) < timedelta(minutes=1)
     assert links(token) == 200
-    assert seen.flush(seen.TOKENS) == 0, "once a minute is enough"
+    assert last_contact.flush(last_contact.TOKENS) == 0, "once a minute is enough"
     assert "never" not in Page(browser.get("/account/tokens/")).text
 
 
@@ -165,7 +165,7 @@ def test_without_redis_its_use_is_written_once_a_minute(
         raise RedisGoneError
 
     token = api_token(owner)
-    monkeypatch.setattr("scionlab.redis_client.client", gone)
+    monkeypatch.setattr("scionlab.platform.redis_client.client", gone)
     assert links(token) == 200
     first = ApiToken.objects.get().last_used_at
     assert first is not None

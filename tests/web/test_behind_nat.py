@@ -8,11 +8,11 @@ import pytest
 from django.test import Client
 
 from config_tar import build_topology, snapshot
+from scionlab.links.attachments import VM_ADDRESS, AttachmentSpec, check_attachments, spec_of
+from scionlab.links.user_as import user_as_create, user_as_update, values_of_user_as
 from scionlab.models import AttachmentPoint, Interface, Link, User, UserAS
-from scionlab.selectors import links_of
-from scionlab.services.attachments import VM_ADDRESS, AttachmentSpec, check_attachments, spec_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.user_as import user_as_create, user_as_update, values_of_user_as
+from scionlab.models.selectors import links_of
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page

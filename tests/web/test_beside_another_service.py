@@ -20,22 +20,22 @@ from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.store import Store
 from bandwidth_config import RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
-from scionlab.models import BandwidthChange, DeletedHost, Host, InstalledFiles, Link, User, UserAS
-from scionlab.services.complete import host_complete
-from scionlab.services.deleted_host import KEPT_FOR
-from scionlab.services.generation import generation_raise
-from scionlab.services.infrastructure import infrastructure_as_delete
-from scionlab.services.installed import (
+from scionlab.configuration.complete import host_complete
+from scionlab.configuration.download import install_commands
+from scionlab.configuration.installed import (
     Effect,
     effect_of,
     host_set_limits_only,
     host_take_over,
     host_take_over_undo,
 )
-from scionlab.services.render import user_download
-from scionlab.services.retention import old_rows_forget
-from scionlab.services.user_as import user_as_delete
-from scionlab.services.user_download import install_commands
+from scionlab.configuration.render import user_download
+from scionlab.links.user_as import user_as_delete
+from scionlab.models import BandwidthChange, DeletedHost, Host, InstalledFiles, Link, User, UserAS
+from scionlab.network.deleted_host import KEPT_FOR
+from scionlab.network.infrastructure import infrastructure_as_delete
+from scionlab.operations.retention import old_rows_forget
+from scionlab.versions.generation import generation_raise
 from tests.contract.stock_client import (
     OTHER_FILES,
     OTHER_HOST_ID,

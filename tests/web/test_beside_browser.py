@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from scionlab.configuration.installed import Manifest, host_set_limits_only, manifest_note
 from scionlab.models import Host, UserAS
-from scionlab.services.installed import Manifest, host_set_limits_only, manifest_note
 from tests.contract.stock_client import OTHER_FILES, OTHER_HOST_ID, OTHER_UNITS, OTHER_URL
 from tests.web.test_cockpit_browser import admin_page
 from tests.web.test_pages_axe import judge

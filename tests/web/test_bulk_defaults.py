@@ -9,11 +9,11 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from scionlab.links.bulk import BulkChangedError, bulk_apply
+from scionlab.links.bulk_defaults import affected_by, default_lines_of, defaults_apply, defaults_preview
+from scionlab.links.default_plan import DefaultLine, DefaultOperation
+from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
 from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, User
-from scionlab.services.bulk import BulkChangedError, bulk_apply
-from scionlab.services.bulk_defaults import affected_by, default_lines_of, defaults_apply, defaults_preview
-from scionlab.services.default_plan import DefaultLine, DefaultOperation
-from scionlab.services.policy import ap_default_set, fan_out, site_default_set
 from tests.web.counters import Counters
 from tests.web.html import Page
 from tests.web.test_cockpit_bulk import links

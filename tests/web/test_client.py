@@ -18,6 +18,7 @@ import pytest
 from django.core.cache import cache
 from django.utils import timezone
 
+from scionlab.links.update import link_update
 from scionlab.models import (
     ApiRequest,
     ApiToken,
@@ -28,8 +29,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.services.api_token import api_token_create
-from scionlab.services.link import link_update
+from scionlab.people.api_token import api_token_create
 from scionlab_bw import credentials
 from scionlab_bw.__main__ import main
 from scionlab_bw.client import Service

@@ -20,6 +20,7 @@ from scionlab.cockpit.uplink_plot import SLOT, slot_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Verdict
 from scionlab.enforcement.status import link_status
+from scionlab.links.defaults import ap_default_set, fan_out
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -33,8 +34,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.selectors import with_relations
-from scionlab.services.policy import ap_default_set, fan_out
+from scionlab.models.selectors import with_relations
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page
 from tests.web.test_pages_link import MAX_BYTES, weight

@@ -10,6 +10,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import Limits, RuleError
+from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.enforcement.receipt_mails import deployment_note
+from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, bulk_refresh, lines_of
+from scionlab.links.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Operation
+from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.links.update import link_update
 from scionlab.models import (
     AttachmentPoint,
     BandwidthChange,
@@ -21,13 +27,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.selectors import generation
-from scionlab.services.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, bulk_refresh, lines_of
-from scionlab.services.bulk_plan import CHANGED_SINCE, SAME, TOO_HIGH, Operation
-from scionlab.services.link import link_update
-from scionlab.services.policy import ap_default_set, fan_out, site_default_set
-from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
-from scionlab.services.receipt_mails import deployment_note
+from scionlab.models.selectors import generation
 from tests.factories import UserFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page

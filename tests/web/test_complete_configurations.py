@@ -15,15 +15,16 @@ from django.utils import timezone
 from bandwidth_config import Limits, RuleError
 from scion_files import COMPLETE, TOPOLOGY_ONLY
 from scionlab import tasks
+from scionlab.configuration.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
+from scionlab.configuration.installed import full_configuration, host_set_limits_only
+from scionlab.configuration.render import config_for
+from scionlab.links.update import link_update
+from scionlab.links.user_as import AttachmentSpec, user_as_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, ServiceState, User, UserAS
-from scionlab.services.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.host import host_bump, host_set_addresses
-from scionlab.services.infrastructure import infrastructure_link_create
-from scionlab.services.installed import full_configuration, host_set_limits_only
-from scionlab.services.link import link_update
-from scionlab.services.render import config_for
-from scionlab.services.user_as import AttachmentSpec, user_as_update
+from scionlab.network.host import host_set_addresses
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.versions.counters import host_bump
 from tests.admin_pages import CHANGE, page
 from tests.factories import ASFactory, HostFactory, attach, spec
 from tests.web.counters import Counters

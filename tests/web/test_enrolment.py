@@ -20,8 +20,8 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from config_tar import key_id_of
 from scionlab.models import EnrolmentToken, Host, SigningKey, User
-from scionlab.services.enrolment import enrolment_token_create
-from scionlab.services.signing import key_ring, signing_key_revoke, signing_key_rotate
+from scionlab.trust.enrolment import enrolment_token_create
+from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate
 
 pytestmark = pytest.mark.django_db
 
@@ -185,7 +185,7 @@ def test_only_post_is_answered(method: str) -> None:
 
 
 def test_tries_are_counted_per_address_whatever_they_say(host_a: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scionlab.api.throttles.EnrolThrottle.rate", "3/min", raising=False)
+    monkeypatch.setattr("scionlab.platform.throttles.EnrolThrottle.rate", "3/min", raising=False)
     random, _ = parts(host_a)
     tries = [enrol("wrong"), post(b"{"), enrol("wrong"), enrol(random)]
     assert [one.status_code for one in tries] == [403, 400, 403, 429]
@@ -202,7 +202,7 @@ def test_log_has_who_and_from_where_and_no_secret(host_a: Host, staff: User, cap
     random, _ = parts(host_a, staff)
     enrol("0" * 43, REMOTE_ADDR="203.0.113.66")
     enrol(random, REMOTE_ADDR="203.0.113.9")
-    lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.services.enrolment"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.trust.enrolment"]
     pk = EnrolmentToken.objects.get().pk
     assert lines == [
         f"enrolment.token_made token={pk} host={host_a.pk} actor={staff.pk}",

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from bandwidth_config import LINK_INFO_PATH
-from scionlab import selectors
-from scionlab.models import Host, IssuedLimits, Link, ServiceState, SigningKey
-from scionlab.services.generation import generation_raise
-from scionlab.services.signing import signing_key_revoke, signing_key_rotate
+from scionlab.models import Host, IssuedLimits, Link, ServiceState, SigningKey, selectors
+from scionlab.trust.signing import signing_key_revoke, signing_key_rotate
+from scionlab.versions.generation import generation_raise
 from tests.web.polling import config_members
 from tests.web.test_host_api import poll
 from tests.web.test_receipt import document, post

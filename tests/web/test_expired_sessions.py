@@ -12,10 +12,10 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from scionlab.links.bulk import bulk_preview
+from scionlab.links.bulk_plan import Operation
 from scionlab.models import ApiToken, AttachmentPoint, BulkChange, Link, TimedLimit, User, UserAS
-from scionlab.own_pages import MAX_TYPED_BYTES
-from scionlab.services.bulk import bulk_preview
-from scionlab.services.bulk_plan import Operation
+from scionlab.pages.own_pages import MAX_TYPED_BYTES
 from tests.factories import PASSWORD
 from tests.web.html import Element, Page
 

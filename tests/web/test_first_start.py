@@ -17,8 +17,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from scionlab.configuration.render import config_for
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BandwidthPolicy, BorderRouter, Host, Link, User, UserAS
-from scionlab.services.render import config_for
 from tests.admin_pages import ADD, CHANGE, LIST, page
 from tests.web.html import Element, Page
 from tests.web.test_host_api import basic

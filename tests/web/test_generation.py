@@ -12,10 +12,19 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import RuleError
-from scionlab import selectors
-from scionlab.models import EnrolmentToken, Host, HostReceipt, Link, LinkEnforcement, ServiceState, User, UserAS
-from scionlab.services.enrolment import enrolment_token_create, host_enrol
-from scionlab.services.generation import generation_raise
+from scionlab.models import (
+    EnrolmentToken,
+    Host,
+    HostReceipt,
+    Link,
+    LinkEnforcement,
+    ServiceState,
+    User,
+    UserAS,
+    selectors,
+)
+from scionlab.trust.enrolment import enrolment_token_create, host_enrol
+from scionlab.versions.generation import generation_raise
 from tests.factories import HostFactory
 from tests.web.test_host_api import credentials, poll
 
@@ -30,7 +39,7 @@ def host(link: Link) -> Host:
 
 
 def prove(host: Host, generation: int, config_version: int = 18, limits_version: int = 7) -> None:
-    """As `services.evidence` notes it (test_evidence.py)."""
+    """As `configuration.evidence` notes it (test_evidence.py)."""
     noted = {"ahead_generation": generation, "ahead_config_version": config_version}
     Host.objects.filter(pk=host.pk).update(**noted, ahead_limits_version=limits_version, ahead_at=timezone.now())
 

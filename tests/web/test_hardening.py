@@ -24,11 +24,11 @@ from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 from rest_framework.throttling import SimpleRateThrottle
 
-from scionlab.api import throttles
-from scionlab.client_address import client_address, client_network
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import ApiToken, AttachmentPoint, BandwidthChange, Link, User, UserAS
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.user_as import user_as_delete
+from scionlab.platform import throttles
+from scionlab.platform.client_address import client_address, client_network
 from scionlab.tasks import forget_sessions
 from tests.factories import PASSWORD, HostFactory, UserFactory, api_token
 from tests.web.html import Page

@@ -11,9 +11,9 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab import health
-from scionlab.request_ids import request_id
-from scionlab.services.signing import signing_key_ensure
+from scionlab.operations import health
+from scionlab.platform.request_ids import request_id
+from scionlab.trust.signing import signing_key_ensure
 
 pytestmark = pytest.mark.django_db
 

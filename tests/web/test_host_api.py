@@ -15,9 +15,9 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from scionlab.enforcement.last_contact import HEARD
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Host, Link, ServiceState, User, UserAS
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.seen import HEARD
 from scionlab.tasks import flush_seen
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory

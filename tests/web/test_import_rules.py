@@ -12,10 +12,10 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from bandwidth_config import RuleError
+from scionlab.links.defaults import site_default_set
 from scionlab.management.commands.import_scionlab import Command
 from scionlab.models import AS, Host, Link, UserAS
-from scionlab.services import import_scionlab as importer
-from scionlab.services.policy import site_default_set
+from scionlab.upstream import importer
 from tests.upstream_dump import Dump, small
 from tests.web.importing import counted, everything, run
 

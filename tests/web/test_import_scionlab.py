@@ -12,7 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from bandwidth_config import Limits, generate_link_info
-from scionlab.isd_as import parse_as_id
+from scionlab.configuration.installed import host_set_limits_only
+from scionlab.links.profiles import outage
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import (
     ISD,
     VPN,
@@ -29,16 +33,11 @@ from scionlab.models import (
     VPNClientKeys,
     VPNServerKeys,
 )
-from scionlab.profiles import outage
-from scionlab.services import import_attachment_points
-from scionlab.services import import_scionlab as importer
-from scionlab.services.account import account_update
-from scionlab.services.installed import host_set_limits_only
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.timed_limit import timed_limit_create
-from scionlab.services.user_as import user_as_delete
-from scionlab.services.vpn import files_for as vpn_files
-from scionlab.services.vpn import vpn_keys_renew
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.people.account import account_update
+from scionlab.trust.vpn import files_for as vpn_files
+from scionlab.trust.vpn import vpn_keys_renew
+from scionlab.upstream import import_attachment_points, importer
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.upstream_dump import PASSWORD, Dump, large, small
 from tests.web.counters import Counters

@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from django.utils import timezone
 
 from scionlab.models import AS, TRC, ASKeys, BandwidthChange, Certificate, Host
-from scionlab.pki.certificates import Credential, Kind, Validity, issue, self_signed
-from scionlab.pki.keys import key_to_pem, new_key
-from scionlab.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
-from scionlab.pki.trc import Policy, read
-from scionlab.pki.updates import base_trc, next_trc
-from scionlab.services.trust import files_for
-from scionlab.services.trust_ends import endings
-from scionlab.services.trust_renewal import keys_renew
+from scionlab.trust.credentials import files_for
+from scionlab.trust.ends import endings
+from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue, self_signed
+from scionlab.trust.pki.keys import key_to_pem, new_key
+from scionlab.trust.pki.lifetimes import LIFETIME, TRC_GRACE, TRC_LIFETIME
+from scionlab.trust.pki.trc import Policy, read
+from scionlab.trust.pki.updates import base_trc, next_trc
+from scionlab.trust.renewal import keys_renew
 from tests.trust_world import chain_of, trcs, verified_line
 from tests.upstream_dump import small
 from tests.web.counters import Counters

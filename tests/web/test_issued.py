@@ -13,11 +13,11 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import LINK_INFO_PATH
-from scionlab import redis_client
+from scionlab.configuration.render import config_for, render_ahead, user_download
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Host, HostReceipt, IssuedLimits, Link, User, UserAS
-from scionlab.services import issued
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.render import config_for, render_ahead, user_download
+from scionlab.platform import redis_client
+from scionlab.versions import issued
 from tests.web.polling import WebServer, config_members, until
 from tests.web.test_host_api import poll
 

@@ -14,14 +14,13 @@ import pytest
 from django.db import connection
 
 import config_tar
-from scionlab import redis_client
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import Host, Link, User
+from scionlab.network.host import host_rotate_secret
+from scionlab.platform import redis_client, wake
 from scionlab.polls import known, wakeup
 from scionlab.polls.known import HostState, read_states
-from scionlab.services import wake
-from scionlab.services.generation import generation_raise
-from scionlab.services.host import host_rotate_secret
-from scionlab.services.link import link_set_bandwidth
+from scionlab.versions.generation import generation_raise
 from tests.factories import HostFactory
 from tests.web.polling import DEADLINE_S, LONG_S, NEVER_S, WRONG, WebServer, raw_poll, serve, until, versions_of
 

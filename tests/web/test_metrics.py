@@ -23,13 +23,14 @@ from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from bandwidth_config import Limits
-from scionlab import redis_client, selectors
+from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, receipt_store
 from scionlab.enforcement.status import link_status
-from scionlab.metrics import figures, names
-from scionlab.metrics.ledger import LEDGER
-from scionlab.models import Host, HostReceipt, Link, Mail, User
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.receipt import Direction, LinkReceipt, Receipt, receipt_store
+from scionlab.links.update import link_set_bandwidth
+from scionlab.models import Host, HostReceipt, Link, Mail, User, selectors
+from scionlab.operations import figures
+from scionlab.platform import redis_client
+from scionlab.platform.metrics import names
+from scionlab.platform.metrics.ledger import LEDGER
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-more-than-thirty-two-characters"
@@ -263,7 +264,7 @@ COUNT = """
 import django; django.setup()
 import os
 from scionlab.metrics import names
-from scionlab.metrics.ledger import LEDGER
+from scionlab.platform.metrics.ledger import LEDGER
 names.POLLS.add("delivered", by=5)
 names.WAITING.set(7)
 if os.fork() == 0:  # as a worker's children: what the parent counted is not theirs

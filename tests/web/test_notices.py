@@ -10,6 +10,11 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
+from scionlab.enforcement.notices import AWAY_AFTER, FAILED_AFTER, notices_find
+from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.profiles import outage
+from scionlab.links.timed_limit import timed_limit_cancel, timed_limit_create
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import (
     AttachmentPoint,
     Host,
@@ -22,12 +27,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.profiles import outage
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.mail import mail_send
-from scionlab.services.notices import AWAY_AFTER, FAILED_AFTER, notices_find
-from scionlab.services.policy import ap_default_set, fan_out
-from scionlab.services.timed_limit import timed_limit_cancel, timed_limit_create
+from scionlab.people.mail import mail_send
 from tests.factories import UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db

@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import generate_link_info
-from scionlab.consequences import takes_effect
 from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.links.defaults import ap_update
+from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, LinkEnforcement, Mail, User
-from scionlab.selectors import with_relations
-from scionlab.services.link import link_update
-from scionlab.services.policy import ap_update
+from scionlab.models.selectors import with_relations
+from scionlab.pages.consequences import takes_effect
 from tests.web.html import Page
 from tests.web.test_receipt import direction, link_entry, store
 from tests.web.test_total import signed_text

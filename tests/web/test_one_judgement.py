@@ -13,9 +13,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from scionlab.enforcement.notices import notices_find
 from scionlab.enforcement.status import link_status
 from scionlab.enforcement.words import WORDS
-from scionlab.metrics.page import exposition
 from scionlab.models import (
     AttachmentPoint,
     Host,
@@ -27,8 +27,8 @@ from scionlab.models import (
     TimedLimit,
     User,
 )
-from scionlab.selectors import with_relations
-from scionlab.services.notices import notices_find
+from scionlab.models.selectors import with_relations
+from scionlab.operations.metrics import exposition
 from scionlab_bw import commands
 from tests.web.html import Page
 

@@ -10,9 +10,9 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import DatabaseError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from django.test import Client
 
-from scionlab import outage, selectors
-from scionlab.api import link_views
-from scionlab.models import User, UserAS
+from scionlab.models import User, UserAS, selectors
+from scionlab.platform import outage
+from scionlab.rest import link_views
 
 pytestmark = pytest.mark.django_db
 
@@ -87,6 +87,6 @@ def test_the_log_has_one_line_for_many_who_ask(
     monkeypatch.setattr(selectors, "user_ases_of", raising(OperationalError("the server\nclosed the connection")))
     for _ in range(5):
         browser.get("/ases/")
-    lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.outage"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "scionlab.platform.outage"]
     assert lines == ["outage.database OperationalError: the server closed the connection"]
     assert [record for record in caplog.records if record.exc_info] == [], "and no traceback for each of them"

@@ -9,10 +9,10 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
+from scionlab.configuration.render import config_for
+from scionlab.links.update import link_set_active
+from scionlab.links.user_as import user_as_set_active
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
-from scionlab.services.link import link_set_active
-from scionlab.services.render import config_for
-from scionlab.services.user_as import user_as_set_active
 from tests.factories import api_token, attach, spec
 from tests.web.counters import Counters
 from tests.web.polling import config_members

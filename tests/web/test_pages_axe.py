@@ -12,10 +12,10 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from bandwidth_config import Limits
+from scionlab.links.profiles import constant
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, TimedLimit, User, UserAS
-from scionlab.profiles import constant
-from scionlab.services.link import link_update
-from scionlab.services.timed_limit import timed_limit_create
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.test_pages_browser import CHROMIUM, browser, page
 from tests.web.test_pages_link import busy

@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Link, User, UserAS
-from scionlab.services.link import link_set_bandwidth
 from tests.factories import PASSWORD, LinkEnforcementFactory, attach, spec
 from tests.web.test_pages_status import confirm
 

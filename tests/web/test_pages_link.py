@@ -14,6 +14,10 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
+from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.profiles import constant, square_wave
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_update
 from scionlab.models import (
     VPN,
     AttachmentPoint,
@@ -28,10 +32,6 @@ from scionlab.models import (
     UserAS,
     VPNClient,
 )
-from scionlab.profiles import constant, square_wave
-from scionlab.services.link import link_update
-from scionlab.services.policy import ap_default_set, fan_out
-from scionlab.services.timed_limit import timed_limit_create
 from tests.factories import attach, spec
 from tests.web.html import Element, Page
 from tests.web.test_pages_status import cells, confirm

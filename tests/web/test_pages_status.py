@@ -13,9 +13,9 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.policy import ap_default_set, fan_out
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.html import Element, Page
 

@@ -9,11 +9,11 @@ from django.test import Client
 from django.utils import timezone
 
 from bandwidth_config import Limits
+from scionlab.links.profiles import constant
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_update
 from scionlab.models import HostReceipt, Link, TimedLimit, User, UserAS
-from scionlab.profiles import constant
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.link import link_update
-from scionlab.services.timed_limit import timed_limit_create
+from scionlab.platform.field_errors import FieldRuleError
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -145,13 +145,13 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
     client: Client, owner: User, user_as: UserAS, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     User.objects.filter(pk=owner.pk).update(time_zone="Europe/Zurich")
-    monkeypatch.setattr("scionlab.views.timed.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
+    monkeypatch.setattr("scionlab.pages.timed.timezone.now", lambda: datetime(2026, 10, 24, 12, tzinfo=UTC))
     values = {"to_user": "500", "from_user": "", "begins_at": "", "ends": "until", "amount": "", "amount_unit": "h"}
     page = send(client, link, **values, until="2026-10-25 02:30")
     assert "2026-10-25 02:30+02:00 (the first, 00:30 UTC) or 2026-10-25 02:30+01:00" in page.beside("Until", 2)
     page = send(client, link, button="preview", **values, until="2026-10-25 02:30+01:00")
     assert "(13 h 30 min)" in page.text
-    monkeypatch.setattr("scionlab.views.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
+    monkeypatch.setattr("scionlab.pages.timed.timezone.now", lambda: datetime(2026, 3, 28, 12, tzinfo=UTC))
     page = send(client, link, **values, until="2026-03-29 02:30")
     assert "Enter 2026-03-29 01:30 or 2026-03-29 03:30." in page.beside("Until", 2)
     assert not TimedLimit.objects.exists()

@@ -16,8 +16,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from scionlab.models import User
-from scionlab.passwords import child, hashers
-from scionlab.passwords.place import HashingBusyError, HashingFailedError, Place
+from scionlab.platform.passwords import child, hashers
+from scionlab.platform.passwords.place import HashingBusyError, HashingFailedError, Place
 from scionlab.settings import base
 from tests.factories import UserFactory
 

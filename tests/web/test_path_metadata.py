@@ -12,16 +12,16 @@ from django.urls import reverse
 
 from bandwidth_config import Limits
 from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY
+from scionlab.configuration.installed import full_configuration, host_set_limits_only
+from scionlab.configuration.render import config_for
+from scionlab.links.defaults import ap_default_set, ap_update, fan_out
+from scionlab.links.profiles import constant
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
-from scionlab.profiles import constant
-from scionlab.services.host import host_bump
-from scionlab.services.infrastructure import attachment_point_create, attachment_point_delete
-from scionlab.services.installed import full_configuration, host_set_limits_only
-from scionlab.services.link import link_update
-from scionlab.services.policy import ap_default_set, ap_update, fan_out
-from scionlab.services.render import config_for
-from scionlab.services.stale import StalePageError
-from scionlab.services.timed_limit import timed_limit_create
+from scionlab.network.infrastructure import attachment_point_create, attachment_point_delete
+from scionlab.people.stale_pages import StalePageError
+from scionlab.versions.counters import host_bump
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page

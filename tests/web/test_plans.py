@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scionlab.models import AccountRequest, AttachmentPoint, BandwidthChange, Link, Mail
-from scionlab.presenters import history_of, policy_and_dates
-from scionlab.services.account import account_requests_due
-from scionlab.services.mail import due_mail_ids
-from scionlab.services.stale import last_bandwidth_change
+from scionlab.pages.presenters import history_of, policy_and_dates
+from scionlab.people.account import account_requests_due
+from scionlab.people.mail import due_mail_ids
+from scionlab.people.stale_pages import last_bandwidth_change
 
 pytestmark = pytest.mark.django_db
 ROWS = 20_000

@@ -24,7 +24,7 @@ from scionlab.polls import known, threads, worker
 from scionlab.polls.application import RETRY_AFTER_S
 from scionlab.polls.known import HostState, read_states
 from scionlab.polls.threads import Django
-from scionlab.services.host import host_bump
+from scionlab.versions.counters import host_bump
 from tests.web.polling import (
     DEADLINE_S,
     LONG_S,

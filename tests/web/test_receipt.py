@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import Limits
-from scionlab.api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
+from scionlab.enforcement.receipt import Direction, Total, receipt_store
 from scionlab.enforcement.status import link_status
+from scionlab.host_api.receipt_format import MAX_BYTES, ReceiptError, parse_receipt
+from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.update import link_set_active, link_set_bandwidth
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
-from scionlab.services.generation import generation_raise
-from scionlab.services.link import link_set_active, link_set_bandwidth
-from scionlab.services.policy import ap_default_set, fan_out
-from scionlab.services.receipt import Direction, Total, receipt_store
-from scionlab.services.user_as import user_as_delete
+from scionlab.versions.generation import generation_raise
 from tests.factories import attach, spec
 from tests.web.test_host_api import credentials, poll
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.api.receipt_format import parse_receipt
+from scionlab.configuration.render import config_for
+from scionlab.enforcement.receipt import Stored, receipt_store
+from scionlab.host_api.receipt_format import parse_receipt
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement
-from scionlab.services.generation import generation_raise
-from scionlab.services.receipt import Stored, receipt_store
-from scionlab.services.render import config_for
+from scionlab.versions.generation import generation_raise
 from tests.web.test_receipt import document, link_entry
 
 pytestmark = pytest.mark.django_db

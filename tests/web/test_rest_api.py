@@ -26,7 +26,7 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.services.api_token import api_token_create
+from scionlab.people.api_token import api_token_create
 from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.counters import Counters
 
@@ -221,7 +221,7 @@ def test_patch_of_two_things_is_done_whole_or_not_at_all(
     def removed_meanwhile(*_: object, **__: object) -> None:
         raise Link.DoesNotExist
 
-    monkeypatch.setattr("scionlab.services.link.note_change", removed_meanwhile)  # when both were written
+    monkeypatch.setattr("scionlab.links.update.note_change", removed_meanwhile)  # when both were written
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", {"bandwidth_kbit": 5, "active": False}, format="json")
     assert error_of(response) == (404, "not_found")
     link.refresh_from_db()

@@ -8,8 +8,8 @@ import pytest
 from rest_framework.test import APIClient
 
 from bandwidth_config import Limits
+from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, Mail, User
-from scionlab.services.link import link_update
 from tests.web.test_cockpit_bulk import links, requested
 from tests.web.test_rest_api import _no_throttle_counts, api, error_of
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from scionlab import tasks
+from scionlab.enforcement.receipt_mails import deployment_note
 from scionlab.models import (
     AccountRequest,
     ApiRequest,
@@ -24,9 +25,8 @@ from scionlab.models import (
     Mail,
     User,
 )
-from scionlab.services import retention
-from scionlab.services.receipt_mails import deployment_note
-from scionlab.services.retention import old_rows_forget
+from scionlab.operations import retention
+from scionlab.operations.retention import old_rows_forget
 
 pytestmark = pytest.mark.django_db
 

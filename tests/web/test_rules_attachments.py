@@ -10,14 +10,13 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.isd_as import parse_as_id
-from scionlab.models import AS, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient
-from scionlab.selectors import links_of
-from scionlab.services import allocation
-from scionlab.services.attachments import check_attachments
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.infrastructure import infrastructure_link_create
-from scionlab.services.user_as import AttachmentSpec, user_as_create, user_as_delete, user_as_update
+from scionlab.links.attachments import check_attachments
+from scionlab.links.user_as import AttachmentSpec, user_as_create, user_as_delete, user_as_update
+from scionlab.models import AS, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, numbers
+from scionlab.models.selectors import links_of
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import (
     ASFactory,
     AttachmentPointFactory,
@@ -352,7 +351,7 @@ def test_the_last_as_id_is_ffff(owner: User, ap: AttachmentPoint) -> None:
 def test_when_all_as_ids_are_taken_it_is_said(
     monkeypatch: pytest.MonkeyPatch, owner: User, ap: AttachmentPoint
 ) -> None:
-    monkeypatch.setattr(allocation, "LAST_USER_AS_ID", parse_as_id("ffaa:1:2"))
+    monkeypatch.setattr(numbers, "LAST_USER_AS_ID", parse_as_id("ffaa:1:2"))
     attach(owner, spec(ap))
     attach(owner, spec(ap, public_port=50001))
     with pytest.raises(FieldRuleError) as refused:
@@ -416,7 +415,7 @@ def test_interface_ids_and_ports_are_the_smallest_free_ones(owner: User, ap: Att
 def test_a_full_attachment_point_is_said_at_the_attachment(
     owner: User, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocation, "MAX_INTERFACE_ID", 2)
+    monkeypatch.setattr(numbers, "MAX_INTERFACE_ID", 2)
     attach(owner, spec(ap), spec(ap, public_port=50001))
     with pytest.raises(FieldRuleError) as refused:
         attach(owner, spec(ap, public_port=50002))
@@ -429,7 +428,7 @@ def test_a_full_attachment_point_is_said_at_the_attachment(
 
 
 def test_when_all_ports_are_taken_it_is_said(owner: User, ap: AttachmentPoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation, "MAX_PORT", 50_001)
+    monkeypatch.setattr(numbers, "MAX_PORT", 50_001)
     attach(owner, spec(ap), spec(ap, public_port=50001))
     with pytest.raises(FieldRuleError) as refused:
         attach(owner, spec(ap, public_port=50002))

@@ -8,24 +8,15 @@ from typing import Any
 
 import pytest
 
+from scionlab.links.defaults import ap_default_set, ap_update, fan_out, site_default_set
+from scionlab.links.update import link_set_active, link_set_bandwidth, link_update
+from scionlab.links.user_as import AttachmentSpec, user_as_create, user_as_delete, user_as_set_active, user_as_update
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
-from scionlab.selectors import links_of
-from scionlab.services import queue
-from scionlab.services.host import host_rotate_secret, host_set_addresses
-from scionlab.services.infrastructure import (
-    attachment_point_create,
-    infrastructure_as_create,
-    infrastructure_link_create,
-)
-from scionlab.services.link import link_set_active, link_set_bandwidth, link_update
-from scionlab.services.policy import ap_default_set, ap_update, fan_out, site_default_set
-from scionlab.services.user_as import (
-    AttachmentSpec,
-    user_as_create,
-    user_as_delete,
-    user_as_set_active,
-    user_as_update,
-)
+from scionlab.models.selectors import links_of
+from scionlab.network.host import host_rotate_secret, host_set_addresses
+from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.platform import queue
 from tests.factories import attach, spec
 from tests.web.counters import Counters
 

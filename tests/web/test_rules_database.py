@@ -10,7 +10,6 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT
-from scionlab import selectors
 from scionlab.models import (
     AS,
     ISD,
@@ -23,6 +22,7 @@ from scionlab.models import (
     ServiceState,
     User,
     VPNClient,
+    selectors,
 )
 from tests.factories import InterfaceFactory, UserFactory, attach, spec
 

@@ -9,13 +9,12 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, generate_link_info, parse_bandwidth
-from scionlab import selectors
-from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, User, UserAS
-from scionlab.selectors import links_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.link import link_set_active, link_set_bandwidth
-from scionlab.services.policy import ap_default_set, fan_out, site_default_set
-from scionlab.services.user_as import AttachmentSpec, user_as_delete, user_as_update
+from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
+from scionlab.links.update import link_set_active, link_set_bandwidth
+from scionlab.links.user_as import AttachmentSpec, user_as_delete, user_as_update
+from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, User, UserAS, selectors
+from scionlab.models.selectors import links_of
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.counters import Counters
 

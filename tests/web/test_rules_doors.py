@@ -12,10 +12,10 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import RuleError, parse_bandwidth
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import AttachmentSpec, user_as_create
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.user_as import AttachmentSpec, user_as_create
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import attach, spec
 
 Refusals = set[tuple[str, str, str]]  # (field, code, sentence)

@@ -8,15 +8,15 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import Limits
+from scionlab.links.attachments import AttachmentSpec
+from scionlab.links.bulk import bulk_apply, bulk_preview, lines_of
+from scionlab.links.bulk_plan import Operation
+from scionlab.links.profiles import constant
+from scionlab.links.timed_limit import timed_limit_create
+from scionlab.links.update import link_update
+from scionlab.links.user_as import user_as_update
 from scionlab.models import AttachmentPoint, Link, TimedLimit, User, UserAS
-from scionlab.profiles import constant
-from scionlab.services.attachments import AttachmentSpec
-from scionlab.services.bulk import bulk_apply, bulk_preview, lines_of
-from scionlab.services.bulk_plan import Operation
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.link import link_update
-from scionlab.services.timed_limit import timed_limit_create
-from scionlab.services.user_as import user_as_update
+from scionlab.platform.field_errors import FieldRuleError
 
 MAXIMUM = 300
 BOTH, TO_USER, FROM_USER = "bandwidth_kbit", "bandwidth_kbit", "from_user_kbit"

@@ -11,18 +11,13 @@ from django.http import Http404
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab import selectors
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import AttachmentPoint, Host, Link, LinkEnforcement, User, UserAS
-from scionlab.selectors import links_of, user_as_of, user_ases_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.host import (
-    host_note_delivered,
-    host_rotate_secret,
-    host_set_addresses,
-    host_set_deployed_version,
-)
-from scionlab.services.link import link_set_active, link_set_bandwidth
+from scionlab.links.update import link_set_active, link_set_bandwidth
+from scionlab.models import AttachmentPoint, Host, Link, LinkEnforcement, User, UserAS, selectors
+from scionlab.models.selectors import links_of, user_as_of, user_ases_of
+from scionlab.network.host import host_rotate_secret, host_set_addresses
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.versions.counters import host_note_delivered, host_set_deployed_version
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, LinkFactory, attach, spec
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

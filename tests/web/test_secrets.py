@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from scionlab.models import EnrolmentToken, Host, Link, User
 from scionlab.models.host import secret_fits
-from scionlab.services.host import host_rotate_secret
+from scionlab.network.host import host_rotate_secret
 from tests.admin_pages import CHANGE, LIST, page, versions
 from tests.web.test_host_api import basic, poll
 

@@ -1,4 +1,4 @@
-"""`manage.py seed_demo` and `manage.py raise_generation`: what they make, that a second run makes nothing, who may."""
+"""`lab.seed_demo` and `manage.py raise_generation`: what they make, that a second run makes nothing, who may."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import BaseCommand, CommandError, call_command
 from django.db.models import Count
 from django.utils import timezone
 
 from bandwidth_config import RuleError, generate_link_info
-from scionlab import selectors
+from lab import seed
+from lab.seed_demo import Command
 from scionlab.enforcement.status import link_status
-from scionlab.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
-from scionlab.services import seed
-from scionlab.services.infrastructure import (
-    attachment_point_create,
-    infrastructure_as_create,
-    infrastructure_link_create,
-    isd_create,
-)
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.policy import site_default_set
+from scionlab.links.defaults import site_default_set
+from scionlab.links.update import link_set_bandwidth
+from scionlab.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS, selectors
+from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
+from scionlab.network.infrastructure_links import infrastructure_link_create
 
 pytestmark = pytest.mark.django_db
 
 
-def run(command: str, *arguments: str) -> str:
+def run(command: str | BaseCommand, *arguments: str) -> str:
     out = StringIO()
     call_command(command, *arguments, stdout=out)
     return out.getvalue()
@@ -52,7 +48,7 @@ def link_of(as_text: str, ap_label: str) -> Link:
 
 
 def test_the_demo_is_a_small_scionlab() -> None:
-    run("seed_demo")
+    run(Command())
     assert [isd.isd_id for isd in ISD.objects.all()] == [17, 19]
     assert sorted(str(ap) for ap in AttachmentPoint.objects.all()) == [
         "17-ffaa:0:1107 (ETHZ-AP)",
@@ -72,7 +68,7 @@ def test_the_demo_is_a_small_scionlab() -> None:
 
 
 def test_it_has_one_of_each_case_that_people_want_to_see() -> None:
-    run("seed_demo")
+    run(Command())
     clamped = link_of("ffaa:1:1c", "Lugano AP")
     assert (clamped.bandwidth_kbit, clamped.enforced_kbit) == (20_000, 5_000)
     assert link_of("ffaa:1:b7", "Magdeburg AP").bandwidth_kbit == 0
@@ -88,7 +84,7 @@ def test_it_has_one_of_each_case_that_people_want_to_see() -> None:
 
 
 def test_infrastructure_links_are_in_the_documents_and_not_limited() -> None:
-    run("seed_demo")
+    run(Command())
     document = generate_link_info(AttachmentPoint.objects.get(AS__label="ETHZ-AP").host)
     uplink = document["1"]
     assert (uplink["ISD-AS"], uplink["IsUserAS"], uplink["Bandwidth"]) == ("17-ffaa:0:1101", False, 1_000_000)
@@ -97,37 +93,37 @@ def test_infrastructure_links_are_in_the_documents_and_not_limited() -> None:
 
 
 def test_all_addresses_are_for_documentation_private_or_of_the_vpn() -> None:
-    run("seed_demo")
+    run(Command())
     documentation = ("192.0.2.", "198.51.100.", "203.0.113.", "2001:db8:", "10.10.1.")
     assert Interface.objects.count() == 22
     assert all(ip.startswith(documentation) for ip in Interface.objects.values_list("public_ip", flat=True))
 
 
 def test_a_second_run_changes_nothing_and_says_so() -> None:
-    assert "made user AS 19-ffaa:1:b6 (Office, first AS) of owner@example.org" in run("seed_demo")
+    assert "made user AS 19-ffaa:1:b6 (Office, first AS) of owner@example.org" in run(Command())
     before = everything()
-    said = run("seed_demo")
+    said = run(Command())
     assert everything() == before
     assert "nothing was changed" in said
     assert "made" not in said
 
 
 def test_a_second_run_leaves_what_people_changed_meanwhile() -> None:
-    run("seed_demo")
+    run(Command())
     link = link_of("ffaa:1:b6", "Magdeburg AP")
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=77, actor=None)
     user = User.objects.get(email="owner@example.org")
     user.set_password("my own secret phrase")
     user.save()
     before = everything()
-    said = run("seed_demo")
+    said = run(Command())
     assert everything() == before
     assert "demo-owner-17" not in said
     assert "demo-admin-1107" in said
 
 
 def test_a_dry_run_makes_nothing() -> None:
-    said = run("seed_demo", "--dry-run")
+    said = run(Command(), "--dry-run")
     assert "would create attachment point 17-ffaa:0:1107 (ETHZ-AP)" in said
     assert "demo-owner-17" not in said
     assert not AS.objects.exists()
@@ -135,7 +131,7 @@ def test_a_dry_run_makes_nothing() -> None:
 
 
 def test_the_accounts_that_it_prints_can_log_in(client: Any) -> None:
-    said = run("seed_demo")
+    said = run(Command())
     for email, password, staff in (
         ("owner@example.org", "demo-owner-17", False),
         ("teammate@example.org", "demo-teammate-19", False),
@@ -151,13 +147,13 @@ def test_the_accounts_that_it_prints_can_log_in(client: Any) -> None:
 def test_an_id_that_somebody_has_is_left_to_them() -> None:
     infrastructure_as_create(isd=17, as_text="ffaa:0:1", label="", is_core=False, public_ipv4="192.0.2.200")
     AS.objects.update(as_id=0xFFAA_0001_00B6)
-    run("seed_demo")
+    run(Command())
     assert UserAS.objects.get(label="Office, first AS").isd_as == "19-ffaa:1:1"
 
 
 def test_a_site_that_gives_less_gets_the_demo_within_its_default() -> None:
     site_default_set(default_bandwidth_kbit=300, actor=None)
-    run("seed_demo")
+    run(Command())
     at_site_default = Link.objects.filter(interface_a__AS__label="ETHZ-AP")
     assert set(at_site_default.values_list("bandwidth_kbit", flat=True)) == {300}
 
@@ -165,7 +161,7 @@ def test_a_site_that_gives_less_gets_the_demo_within_its_default() -> None:
 def test_something_in_the_way_is_named_and_nothing_is_made() -> None:
     infrastructure_as_create(isd=17, as_text="ffaa:0:1107", label="Ours", is_core=False, public_ipv4="192.0.2.200")
     with pytest.raises(CommandError, match="ffaa:0:1107 exists and is not an attachment point"):
-        run("seed_demo")
+        run(Command())
     assert not User.objects.exists()
     assert AS.objects.count() == 1
 
@@ -173,13 +169,13 @@ def test_something_in_the_way_is_named_and_nothing_is_made() -> None:
 def test_other_settings_than_those_of_development_refuse_it(settings: Any) -> None:
     settings.SETTINGS_MODULE = "scionlab.settings.prod"
     with pytest.raises(CommandError, match="this may be production"):
-        run("seed_demo")
+        run(Command())
     assert not User.objects.exists()
 
 
 def test_forced_in_production_its_passwords_are_random(settings: Any) -> None:
     settings.SETTINGS_MODULE = "scionlab.settings.prod"
-    said = run("seed_demo", "--force")
+    said = run(Command(), "--force")
     for demo in seed.USERS:
         user = User.objects.get(email=demo.email)
         assert not user.check_password(demo.password)
@@ -275,7 +271,7 @@ def test_an_infrastructure_link_uses_the_family_that_both_have() -> None:
 
 
 def test_an_infrastructure_link_that_breaks_a_rule_is_not_made() -> None:
-    run("seed_demo")
+    run(Command())
     core, ap = AS.objects.get(label="Zurich core"), AS.objects.get(label="ETHZ-AP")
     user_as = AS.objects.get(label="Home lab")
     v6_only = make("ffaa:0:9", public_ipv6="2001:db8::9")
@@ -307,7 +303,7 @@ def test_a_production_site_wants_addresses_that_the_internet_reaches(settings: A
 
 
 def test_raising_the_generation_raises_it_by_one_and_no_hosts_counters() -> None:
-    run("seed_demo")
+    run(Command())
     hosts = list(Host.objects.order_by("pk").values())
     assert selectors.generation() == 1
     said = run("raise_generation")
@@ -324,7 +320,7 @@ def test_a_dry_run_raises_nothing_and_says_what_would_happen() -> None:
 
 
 def test_the_first_status_of_the_demos_links_is_that_they_wait() -> None:
-    run("seed_demo")
+    run(Command())
     now = timezone.now()
     links = [link for link in Link.objects.select_related(*selectors.LINK_RELATIONS) if link.is_limited]
     assert {link_status(link, now=now).stage for link in links} == {"waiting"}

@@ -10,9 +10,9 @@ from django.db.utils import ConnectionHandler
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisGoneError
 
-from scionlab import redis_client
+from scionlab.enforcement import last_contact
 from scionlab.models import Host
-from scionlab.services import seen
+from scionlab.platform import redis_client
 from tests.web.polling import WebServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.xdist_group("polls")]
@@ -24,20 +24,20 @@ def test_no_poll_writes_a_row_and_who_waits_counts_as_seen(server: WebServer, ho
     server.poll(host_b)
     assert list(Host.objects.filter(pk__in=[host.pk, host_b.pk]).values_list("last_seen_at", flat=True)) == [None, None]
     server.stop()  # hands over
-    assert seen.flush() == 2
+    assert last_contact.flush() == 2
     assert None not in Host.objects.filter(pk__in=[host.pk, host_b.pk]).values_list("last_seen_at", flat=True)
     first = Host.objects.get(pk=host.pk).last_seen_at
     assert first is not None
-    assert seen.store({host.pk: first.timestamp() - 60}) == 0  # never back
+    assert last_contact.store({host.pk: first.timestamp() - 60}) == 0  # never back
 
 
 def test_what_a_worker_that_died_had_taken_is_flushed_first(host: Host, host_b: Host) -> None:
     redis_client.client().hset("scionlab.seen.taken", mapping={str(host.pk): "1000000000"})
-    seen.HEARD.note([host_b.pk])
-    seen.HEARD.hand_over()
-    assert seen.flush() == 1
-    assert seen.flush() == 1
-    assert seen.flush() == 0
+    last_contact.HEARD.note([host_b.pk])
+    last_contact.HEARD.hand_over()
+    assert last_contact.flush() == 1
+    assert last_contact.flush() == 1
+    assert last_contact.flush() == 0
 
 
 def test_while_redis_is_gone_what_was_heard_is_written_by_the_process(
@@ -46,9 +46,9 @@ def test_while_redis_is_gone_what_was_heard_is_written_by_the_process(
     def gone() -> Any:
         raise RedisGoneError
 
-    heard = seen.Heard()
+    heard = last_contact.Heard()
     heard.note([host.pk])
-    monkeypatch.setattr("scionlab.redis_client.client", gone)
+    monkeypatch.setattr("scionlab.platform.redis_client.client", gone)
     heard.hand_over()
     assert Host.objects.get(pk=host.pk).last_seen_at is None  # kept, Redis may return
     heard.hand_over(at_once=True)
@@ -62,10 +62,10 @@ def test_the_embedded_database_is_written_alike(monkeypatch: pytest.MonkeyPatch)
         with embedded.cursor() as cursor:
             cursor.execute("CREATE TABLE scionlab_host (id integer PRIMARY KEY, last_seen_at datetime)")
             cursor.execute("INSERT INTO scionlab_host VALUES (1, NULL), (2, '2026-11-21 06:00:00.250000'), (3, NULL)")
-            monkeypatch.setattr(seen, "connection", embedded)
+            monkeypatch.setattr(last_contact, "connection", embedded)
             at_six = datetime(2026, 11, 21, 6, 0, tzinfo=UTC).timestamp()
-            assert seen.store({1: at_six, 2: at_six, 99: at_six}) == 1
-            assert seen.store({2: at_six + 0.5}) == 1
+            assert last_contact.store({1: at_six, 2: at_six, 99: at_six}) == 1
+            assert last_contact.store({2: at_six + 0.5}) == 1
             cursor.execute("SELECT last_seen_at FROM scionlab_host ORDER BY id")
             assert [row[0] and str(row[0]) for row in cursor.fetchall()] == [
                 "2026-11-21 06:00:00",

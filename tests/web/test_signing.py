@@ -22,10 +22,11 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
+from scionlab.configuration.render import config_for
 from scionlab.models import Host, Link, SigningKey, User
-from scionlab.services import signing
-from scionlab.services.render import config_for
-from scionlab.services.signing import (
+from scionlab.tasks import rotate_signing_keys
+from scionlab.trust import signing
+from scionlab.trust.signing import (
     key_ring,
     signing_key_ensure,
     signing_key_revoke,
@@ -33,7 +34,6 @@ from scionlab.services.signing import (
     signing_key_rotate_if_due,
     signing_keys_rewrap,
 )
-from scionlab.tasks import rotate_signing_keys
 from tests.web.counters import Counters
 from tests.web.test_host_api import poll
 

@@ -23,15 +23,16 @@ from kombu.exceptions import ChannelError, OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from scionlab import selectors, tasks
-from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS
-from scionlab.redis_client import REST
-from scionlab.services import policy, render
-from scionlab.services.changes import Changes
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.mail import LEASE, due_mail_ids, mail_send, mails_create
-from scionlab.services.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
-from scionlab.services.receipt import Receipt, receipt_store
+from scionlab import tasks
+from scionlab.configuration import render
+from scionlab.enforcement.receipt import Receipt, receipt_store
+from scionlab.links import defaults
+from scionlab.links.update import link_set_bandwidth
+from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, IssuedLimits, Link, Mail, User, UserAS, selectors
+from scionlab.people.mail import LEASE, due_mail_ids, mail_send, mails_create
+from scionlab.platform.queue import FAN_OUT_DEFAULTS, RENDER_HOST, SEND_MAIL, queue_after_commit, queue_now
+from scionlab.platform.redis_client import REST
+from scionlab.versions.changes import Changes
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, LinkFactory
 from tests.web.test_host_api import manifest_of, poll
 
@@ -223,14 +224,14 @@ def test_what_was_rendered_or_delivered_or_nobody_waits_for_is_not_rendered_agai
 def test_an_attachment_point_that_fails_keeps_no_other_from_its_default(
     ap: AttachmentPoint, ap_b: AttachmentPoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    original = policy.settle_default
+    original = defaults.settle_default
 
     def fails_at_the_first(ap_id: int, changes: Changes) -> None:
         if ap_id == ap.pk:
             raise RuntimeError("the one that fails")
         original(ap_id, changes)
 
-    monkeypatch.setattr(policy, "settle_default", fails_at_the_first)
+    monkeypatch.setattr(defaults, "settle_default", fails_at_the_first)
     BandwidthPolicy.objects.update_or_create(pk=1, defaults={"default_bandwidth_kbit": 300})
     with pytest.raises(RuntimeError):  # so that the task counts as failed
         tasks.fan_out_defaults()
@@ -424,7 +425,7 @@ def test_mail_of_a_receipt_that_is_rolled_back_does_not_exist(
         a_mail()
         raise RuntimeError("the disk is full")
 
-    monkeypatch.setattr("scionlab.services.receipt._save_host_receipt", fail)
+    monkeypatch.setattr("scionlab.enforcement.receipt._save_host_receipt", fail)
     with pytest.raises(RuntimeError), transaction.atomic():
         receipt_store(host_id=link.interface_a.host_id, receipt=receipt)
     assert not Mail.objects.exists()

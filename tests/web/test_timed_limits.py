@@ -8,9 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from bandwidth_config import MAX_STEPS_PER_HOST, Limits, generate_link_info, parse_link_info
-from scionlab import profiles
+from bandwidth_config import Limits, generate_link_info
+from link_info import parse_link_info
+from link_rules import MAX_STEPS_PER_HOST
 from scionlab.enforcement.status import link_status
+from scionlab.links import profiles
+from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.timed_limit import TimedOverlapError, timed_limit_cancel, timed_limit_create, timed_limits_retire
+from scionlab.links.update import link_set_active, link_set_bandwidth, link_update
+from scionlab.links.user_as import user_as_delete, user_as_set_active, user_as_update
 from scionlab.models import (
     AttachmentPoint,
     BandwidthChange,
@@ -22,17 +28,8 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.selectors import links_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.link import link_set_active, link_set_bandwidth, link_update
-from scionlab.services.policy import ap_default_set, fan_out
-from scionlab.services.timed_limit import (
-    TimedOverlapError,
-    timed_limit_cancel,
-    timed_limit_create,
-    timed_limits_retire,
-)
-from scionlab.services.user_as import user_as_delete, user_as_set_active, user_as_update
+from scionlab.models.selectors import links_of
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import attach, spec
 from tests.web.test_receipt import direction, link_entry, store
 
@@ -207,7 +204,7 @@ def test_rules(link: Link, user_as: UserAS) -> None:
 
 def test_host_has_room_for_so_many_steps_and_no_more(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_STEPS_PER_HOST == 50_000
-    monkeypatch.setattr("scionlab.services.timed_limit.MAX_STEPS_PER_HOST", 9)
+    monkeypatch.setattr("scionlab.links.timed_limit.MAX_STEPS_PER_HOST", 9)
     assert code_of(link) is None
     assert code_of(link, begins_at=T0 + HOUR) is None
     assert code_of(link, profiles.stair(Limits(1, 1), Limits(9, 9), 2, 60), T0 + 2 * HOUR) == "timed_host_full"

@@ -18,13 +18,13 @@ from django.utils import timezone
 
 from bandwidth_config import Limits
 from scionlab.cockpit.testbed import ApState, read_testbed
+from scionlab.configuration.render import config_for
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.total import TotalStatus, total_status
+from scionlab.links.defaults import ap_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, User
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.policy import ap_update
-from scionlab.services.render import config_for
-from scionlab.services.stale import StalePageError
+from scionlab.people.stale_pages import StalePageError
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import attach, spec
 from tests.web.html import Page
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from scion_files import TOPOLOGY_ONLY
 from scionlab import tasks
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import (
     AS,
     TRC,
@@ -24,18 +25,14 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.pki.certificates import Kind
-from scionlab.services.host import host_create
-from scionlab.services.infrastructure import (
-    infrastructure_as_delete,
-    infrastructure_as_update,
-)
-from scionlab.services.signing import key_ring, signing_key_revoke, signing_key_rotate, signing_keys_rewrap
-from scionlab.services.trust import files_for
-from scionlab.services.trust_chain import as_new_keys
-from scionlab.services.trust_isd import trc_reset
-from scionlab.services.trust_renewal import keys_renew
-from scionlab.services.user_as import user_as_delete
+from scionlab.network.host import host_create
+from scionlab.network.infrastructure import infrastructure_as_delete, infrastructure_as_update
+from scionlab.trust.chain import as_new_keys
+from scionlab.trust.credentials import files_for
+from scionlab.trust.isd import trc_reset
+from scionlab.trust.pki.certificates import Kind
+from scionlab.trust.renewal import keys_renew
+from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate, signing_keys_rewrap
 from tests.factories import attach, spec
 from tests.trust_world import (
     DAY,

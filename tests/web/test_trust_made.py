@@ -30,13 +30,14 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.pki.certificates import Kind, isd_as_of
-from scionlab.pki.keys import key_from_pem
-from scionlab.services.host import host_bump, host_create
-from scionlab.services.trust import files_for
-from scionlab.services.trust_chain import as_new_keys
-from scionlab.services.trust_isd import isd_settle
-from scionlab.services.trust_renewal import keys_renew
+from scionlab.network.host import host_create
+from scionlab.trust.chain import as_new_keys
+from scionlab.trust.credentials import files_for
+from scionlab.trust.isd import isd_settle
+from scionlab.trust.pki.certificates import Kind, isd_as_of
+from scionlab.trust.pki.keys import key_from_pem
+from scionlab.trust.renewal import keys_renew
+from scionlab.versions.counters import host_bump
 from tests.factories import attach, spec
 from tests.trust_world import (
     DAY,
@@ -257,7 +258,7 @@ def test_an_isd_of_another_service_gets_no_keys_before_its_core_as_is_taken_over
 def test_missing_keys_are_made_in_pieces(
     core: AS, ap: AttachmentPoint, ap_b: AttachmentPoint, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("scionlab.services.trust_renewal.ASES_PER_RUN", 1)
+    monkeypatch.setattr("scionlab.trust.renewal.ASES_PER_RUN", 1)
     assert [keys_renew() for _ in range(3)] == [1, 1, 0]
 
 

@@ -15,12 +15,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from scionlab.metrics.figures import families
 from scionlab.models import AS, ISD, TRC, ASKeys, BandwidthChange, Certificate, Host, User, UserAS
-from scionlab.services.infrastructure import infrastructure_as_create
-from scionlab.services.trust import files_for
-from scionlab.services.trust_ends import endings
-from scionlab.services.trust_isd import isd_settle
+from scionlab.network.infrastructure import infrastructure_as_create
+from scionlab.operations.figures import families
+from scionlab.trust.credentials import files_for
+from scionlab.trust.ends import endings
+from scionlab.trust.isd import isd_settle
 from tests.admin_pages import CHANGE, page
 from tests.pki_testbed import isd_keys
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from pytest_django import Settings
 
 from scionlab import tasks
+from scionlab.links.update import link_set_active
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import (
     AttachmentPoint,
     Host,
@@ -28,14 +30,12 @@ from scionlab.models import (
     User,
     UserAS,
 )
-from scionlab.services.generation import generation_raise
-from scionlab.services.link import link_set_active
-from scionlab.services.user_as import user_as_delete
 from scionlab.settings.base import CELERY_BEAT_SCHEDULE
 from scionlab.usage import rollup
 from scionlab.usage.ingest import Stored
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import DirectionUsage, usage_of_link
+from scionlab.versions.generation import generation_raise
 from tests.factories import attach, spec
 from tests.usage_world import Column, Kernel, document, simple, store, stored_samples, stored_sums, upload
 

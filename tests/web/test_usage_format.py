@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bandwidth_config import MAX_INTERFACE_ID
-from scionlab.api.usage_format import (
+from link_rules import MAX_INTERFACE_ID
+from scionlab.host_api.usage_format import (
     MAX_BRACKETS,
     MAX_BYTES,
     MAX_COMMAS,

@@ -13,9 +13,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from bandwidth_config import RuleError
+from lab.seed_usage import seed_usage
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import AttachmentPoint, Host, Link, UsageMonth, UsageSeries, UsageSlot, User, UserAS
-from scionlab.services.seed_usage import seed_usage
-from scionlab.services.user_as import user_as_delete
 from scionlab.usage import months
 from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
 from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now

@@ -26,16 +26,16 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from bandwidth_config import RuleError
-from scionlab import openvpn
+from scionlab.configuration.render import config_for
+from scionlab.links.attachments import spec_of
+from scionlab.links.update import link_set_active
+from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import VPN, AttachmentPoint, Host, Link, User, UserAS, VPNClient, VPNClientKeys, VPNServerKeys
-from scionlab.selectors import links_of
-from scionlab.services.attachments import spec_of
-from scionlab.services.host import host_set_addresses
-from scionlab.services.infrastructure import vpn_create, vpn_delete
-from scionlab.services.link import link_set_active
-from scionlab.services.render import config_for
-from scionlab.services.user_as import user_as_delete, user_as_update
-from scionlab.services.vpn import files_for, vpn_keys_renew
+from scionlab.models.selectors import links_of
+from scionlab.network.host import host_set_addresses
+from scionlab.network.infrastructure import vpn_create, vpn_delete
+from scionlab.trust import openvpn
+from scionlab.trust.vpn import files_for, vpn_keys_renew
 from tests.admin_pages import CHANGE, LIST, page
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.counters import Counters

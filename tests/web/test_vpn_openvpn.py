@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from measuring.netns import Lab, Namespace, available, cleanup_stale
+from scionlab.links.user_as import user_as_delete
 from scionlab.models import AttachmentPoint, Host, User, UserAS
-from scionlab.services.infrastructure import vpn_create
-from scionlab.services.user_as import user_as_delete
-from scionlab.services.vpn import files_for, vpn_keys_renew
+from scionlab.network.infrastructure import vpn_create
+from scionlab.trust.vpn import files_for, vpn_keys_renew
 from tests.factories import attach, spec
 
 pytestmark = [pytest.mark.django_db, pytest.mark.kernel]

@@ -8,14 +8,13 @@ import pytest
 
 from config_tar import build_topology, snapshot, systemd_units
 from scionlab.admin.link import RouterField
-from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS
-from scionlab.selectors import links_of
-from scionlab.services import allocation
-from scionlab.services.attachments import AttachmentSpec, spec_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.infrastructure import infrastructure_link_create
-from scionlab.services.link import link_set_bandwidth
-from scionlab.services.user_as import user_as_update
+from scionlab.links.attachments import AttachmentSpec, spec_of
+from scionlab.links.update import link_set_bandwidth
+from scionlab.links.user_as import user_as_update
+from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS, numbers
+from scionlab.models.selectors import links_of
+from scionlab.network.infrastructure_links import infrastructure_link_create
+from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import AttachmentPointFactory, BorderRouterFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 
@@ -190,7 +189,7 @@ def test_infrastructure_links_do_not_end_on_the_router_of_a_vpn(owner: User, ap_
 def test_when_the_numbers_of_routers_are_used_up_it_is_said_at_the_attachment(
     owner: User, ap_b: AttachmentPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allocation, "LAST_BORDER_ROUTER", 1)
+    monkeypatch.setattr(numbers, "LAST_BORDER_ROUTER", 1)
     with pytest.raises(FieldRuleError) as refused:
         attach(owner, spec(ap_b), spec(ap_b, use_vpn=True, public_port=50001))
     assert (refused.value.code, refused.value.field, refused.value.index) == (

@@ -9,7 +9,9 @@ import pytest
 
 from ap_agent.agent.bundle import DEFAULT_LIMITS, read_bundle
 from bandwidth_config import RuleError
-from scionlab.isd_as import parse_as_id
+from scionlab.configuration.render import config_for
+from scionlab.links.attachments import spec_of
+from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import (
     VPN,
     AttachmentPoint,
@@ -21,16 +23,14 @@ from scionlab.models import (
     UserAS,
     VPNClient,
     VPNServerKeys,
+    numbers,
 )
-from scionlab.selectors import links_of
-from scionlab.services import allocation
-from scionlab.services import vpn as vpns
-from scionlab.services.attachments import spec_of
-from scionlab.services.errors import FieldRuleError
-from scionlab.services.infrastructure import vpn_create
-from scionlab.services.render import config_for
-from scionlab.services.user_as import user_as_delete, user_as_update
-from scionlab.services.vpn import MAX_CLIENTS, files_for, vpn_clients_admit, vpn_keys_renew
+from scionlab.models.selectors import links_of
+from scionlab.network.infrastructure import vpn_create
+from scionlab.notation.isd_as import parse_as_id
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.trust import vpn as vpns
+from scionlab.trust.vpn import MAX_CLIENTS, files_for, vpn_clients_admit, vpn_keys_renew
 from tests.factories import LinkFactory, attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -48,7 +48,7 @@ def fill(vpn: VPN, ap: AttachmentPoint, owner: User) -> None:
     ases = [UserAS.objects.create(isd=ap.AS.isd, as_id=first + one, owner=owner) for one in range(MAX_CLIENTS)]
     hosts = Host.objects.bulk_create(Host(AS=as_) for as_ in ases)
     far_routers = BorderRouter.objects.bulk_create(BorderRouter(host=host, number=1, vpn=vpn) for host in hosts)
-    near_router = allocation.border_router_for(Interface(AS=ap.AS, host=ap.host), vpn)
+    near_router = numbers.border_router_for(Interface(AS=ap.AS, host=ap.host), vpn)
     ips = [str(ip) for ip in list(ipaddress.ip_network(vpn.subnet).hosts())[1 : MAX_CLIENTS + 1]]
     made = [VPNClient(vpn=vpn, host=host, ip=ip) for host, ip in zip(hosts, ips, strict=True)]
     clients = VPNClient.objects.bulk_create(made)
@@ -81,7 +81,7 @@ def test_agents_read_the_tarball_of_a_full_vpn_with_room_for_routers_and_trcs(
     Host.objects.filter(pk=ap.host_id).update(configuration_format=2)
     found = read_bundle(config_for(Host.objects.get(pk=ap.host_id)).content, host_id=ap.host.uid)
     assert len([name for name in found.members if "/ccd/" in name]) == len(found.links) == MAX_CLIENTS == 500
-    assert DEFAULT_LIMITS.members - len(found.members) - allocation.LAST_BORDER_ROUTER >= 200, "20 TRCs of 10 ISDs"
+    assert DEFAULT_LIMITS.members - len(found.members) - numbers.LAST_BORDER_ROUTER >= 200, "20 TRCs of 10 ISDs"
 
 
 def test_one_client_more_is_refused(

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.migrations.loader import MigrationLoader
 
-from scionlab.migration_rules import refusals
+from scionlab.platform.migration_rules import refusals
 
 
 class Command(BaseCommand):

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from bandwidth_config import RuleError
-from scionlab.selectors import host_named
-from scionlab.services.enrolment import LIFETIME, enrol_command, enrolment_token_create
+from scionlab.models.selectors import host_named
+from scionlab.trust.enrolment import LIFETIME, enrol_command, enrolment_token_create
 
 
 class Command(BaseCommand):

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from bandwidth_config import RuleError, check_bandwidth, parse_bandwidth
-from scionlab.services.import_scionlab import import_scionlab
 from scionlab.upstream.dump import MAX_DUMP_BYTES, DumpError
+from scionlab.upstream.importer import import_scionlab
 from scionlab.upstream.network import read_network
 
 USAGE = 2  # exit code; 1: nothing was imported because of errors

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from bandwidth_config import RuleError
 from scionlab.models import SigningKey
-from scionlab.services.signing import (
+from scionlab.trust.signing import (
     key_ring,
     near_end_of_last_key,
     service_key_line,

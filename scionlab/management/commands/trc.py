@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from bandwidth_config import RuleError
 from scionlab.models import ISD, TRC
-from scionlab.services.trust_isd import trc_import, trc_reset
+from scionlab.trust.isd import trc_import, trc_reset
 
 
 class Command(BaseCommand):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("faults of the service")  # one process bre
 
 SHOW = """
 import django; django.setup()
-from scionlab.metrics.page import exposition
+from scionlab.operations.metrics import exposition
 print(exposition().decode())
 """
 

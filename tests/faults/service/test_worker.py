@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lab.service import REPOSITORY
-from scionlab.redis_client import REST_S
+from scionlab.platform.redis_client import REST_S
 from tests.faults.service.servers import wait_for
 from tests.faults.service.site import InBackground, Site
 
@@ -141,15 +141,17 @@ import django; django.setup()
 import os, signal
 from django.db import transaction
 from scionlab.models import Mail
-from scionlab.services import link, mail, policy, queue
+from scionlab.links import defaults, update
+from scionlab.people import mail
+from scionlab.platform import queue
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 queue.queue_now = die  # what runs first after the commit
 with transaction.atomic():
-    policy.site_default_set(default_bandwidth_kbit=500, actor=None)
-    link.link_set_bandwidth(link_id={link}, bandwidth_kbit=380, actor=None)
+    defaults.site_default_set(default_bandwidth_kbit=500, actor=None)
+    update.link_set_bandwidth(link_id={link}, bandwidth_kbit=380, actor=None)
     mail.mails_create([Mail(key="committed", recipient="owner@example.org", subject="Committed", body="It is.")])
 """
 

@@ -1,0 +1,352 @@
+"""The reader of link_info.json (DOMAIN section 3), strict in what it knows and blind to what it does not.
+
+The writer is `bandwidth_config.generate_link_info`. Both programs import this module; it does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from bandwidth_config import (
+    FROM_USER_KEY,
+    MAX_BANDWIDTH_KBIT,
+    MIN_BANDWIDTH_KBIT,
+    OBSERVE_KEY,
+    TIME_FORMAT,
+    TIMED_KEY,
+    TO_USER_KEY,
+    Limits,
+    LinkStep,
+    RuleError,
+    TimedLimits,
+    check_limits,
+    limits_at,
+    time_text,
+)
+from link_rules import (
+    MAX_INTERFACE_ID,
+    MAX_PORT,
+    MAX_STEPS,
+    MAX_TIMED_PER_LINK,
+    MIN_INTERFACE_ID,
+    IPAddress,
+    check_steps,
+    check_underlay_address,
+    parse_ip,
+)
+
+_THESIS_KEYS = ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address")
+_MAX_NAMED = 20  # entries in one message
+_MAX_STEP_NUMBER = 2**53  # longer numbers are no offsets and no bandwidths
+_TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
+
+
+class LinkInfoError(RuleError):
+    """A link_info.json document that must not be enforced; `code` names the rule that it breaks."""
+
+
+# --- link_info.json -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LinkInfo:
+    """One entry of link_info.json: a Link as the AP's host sees it (DOMAIN section 3).
+
+    `bandwidth_kbit` is the lower of both directions' limits. `remote_port`, `local_ip`, `local_port` and `vpn` are None
+    where the document does not have them: then the link is matched by its remote address alone.
+    `is_user_as` is true only where this host's AS is the provider of a user AS: only these links are limited.
+    `directions` is None where both have the same limit; `timed` are in the order of their time and do not overlap.
+    `is_observed`: the link is measured, and nothing of it is refused.
+    """
+
+    interface_id: int
+    as_id: int
+    is_user_as: bool
+    bandwidth_kbit: int
+    remote_ip: IPAddress
+    isd_as: str | None = None
+    remote_port: int | None = None
+    local_ip: IPAddress | None = None
+    local_port: int | None = None
+    vpn: bool | None = None
+    directions: Limits | None = None
+    timed: tuple[TimedLimits, ...] = ()
+    is_observed: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """What holds while no timed limit does."""
+        return self.directions if self.directions is not None else Limits.both(self.bandwidth_kbit)
+
+    def limits_at(self, when: datetime) -> Limits:
+        """What is to be enforced at a moment (aware)."""
+        return limits_at(self.limits, self.timed, when)
+
+    def next_change(self, after: datetime) -> datetime | None:
+        """The first moment later than `after` at which a timed limit begins, steps or ends; None when there is none."""
+        return next((one.next_change(after) for one in self.timed if after < one.ends_at), None)
+
+    def with_limits(self, limits: Limits) -> LinkInfo:
+        """The same link with these limits at all times."""
+        directions = None if limits.is_symmetric else limits
+        return replace(self, bandwidth_kbit=limits.lowest_kbit, directions=directions, timed=())
+
+    def at(self, when: datetime) -> LinkInfo:
+        """The link with what is to be enforced at a moment, as if it were so at all times; itself if it is."""
+        return self.with_limits(self.limits_at(when)) if self.timed else self
+
+
+# Of one document: its entries as they stand there, and what they say, by their keys.
+KnownEntries = dict[str, tuple[Mapping[str, Any], LinkInfo]]
+
+
+def parse_link_info(
+    document: bytes | str, *, max_bytes: int = 16 * 1024 * 1024, known: KnownEntries | None = None
+) -> dict[int, LinkInfo]:
+    """Read link_info.json. Raises only `LinkInfoError`, whatever the bytes; a document is taken whole or not at all.
+
+    Entries with only the thesis' four keys are read; unknown keys are ignored (DOMAIN section 3). `known` are the
+    entries of the document before, which are not checked again where they are the same; it has those of this document
+    afterwards.
+    """
+    if len(document) > max_bytes:
+        raise LinkInfoError("too_large", f"link_info.json has {len(document)} bytes, more than {max_bytes}.")
+    try:
+        text = document.decode("utf-8") if isinstance(document, bytes) else document
+        loaded = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except LinkInfoError:
+        raise
+    except UnicodeDecodeError as exc:
+        raise LinkInfoError("not_utf8", f"link_info.json is not UTF-8: {exc.reason} at byte {exc.start}.") from exc
+    except json.JSONDecodeError as exc:
+        raise LinkInfoError(
+            "not_json", f"link_info.json is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}."
+        ) from exc
+    except RecursionError as exc:
+        raise LinkInfoError("not_json", "link_info.json cannot be read: it is nested too deeply.") from exc
+    except ValueError as exc:
+        raise LinkInfoError("not_json", "link_info.json cannot be read: a number has thousands of digits.") from exc
+    return check_link_info(loaded, known=known)
+
+
+def check_link_info(document: object, *, known: KnownEntries | None = None) -> dict[int, LinkInfo]:
+    """The same for a document that is already loaded."""
+    if not isinstance(document, Mapping):
+        raise LinkInfoError(
+            "not_an_object",
+            f"link_info.json holds {_kind(document)} at the top; expected an object keyed by interface ids.",
+        )
+    _check_keys(document)
+    before = known if known is not None else {}
+    found: KnownEntries = {}
+    for key, value in document.items():
+        former = before.get(key)
+        if former is not None and _is_same(value, former[0]):
+            found[key] = former
+        else:
+            interface_id = _interface_id(key)
+            found[key] = (value, _link_info(interface_id, value))
+    if known is not None:
+        known.clear()
+        known.update(found)
+    links = {link.interface_id: link for _, link in found.values()}
+    return {number: links[number] for number in sorted(links)}
+
+
+def _check_keys(document: Mapping[Any, Any]) -> None:
+    """The thesis' four keys, in all entries at once: who writes a file by hand mends it once."""
+    lacking: list[str] = []
+    for key, value in document.items():
+        if isinstance(value, Mapping) and (missing := [f'"{one}"' for one in _THESIS_KEYS if one not in value]):
+            names = " and ".join(", ".join(missing).rsplit(", ", 1))
+            verb = "is" if len(missing) == 1 else "are"
+            lacking.append(f"interface {str(key)[:20]}: {names} {verb} missing")
+    if lacking:
+        more = f"; and {len(lacking) - _MAX_NAMED} more" if len(lacking) > _MAX_NAMED else ""
+        raise LinkInfoError("missing_key", f"link_info.json, {'; '.join(lacking[:_MAX_NAMED])}{more}.")
+
+
+def _is_same(value: Any, former: Mapping[str, Any]) -> bool:
+    """Whether an entry reads as it did. Python takes `true` for 1, so types count too; what is nested is read anew."""
+    return (
+        type(value) is type(former)
+        and value == former
+        and TIMED_KEY not in former
+        and list(map(type, value.values())) == list(map(type, former.values()))
+    )
+
+
+def _interface_id(key: object) -> int:
+    if (
+        not isinstance(key, str)
+        or not re.fullmatch(r"[1-9][0-9]{0,3}", key, flags=re.ASCII)
+        or int(key) > MAX_INTERFACE_ID
+    ):
+        raise LinkInfoError(
+            "interface_id",
+            f"link_info.json has the key {_shown(key)}; keys are interface ids from {MIN_INTERFACE_ID} to "
+            f"{MAX_INTERFACE_ID}, in decimal without leading zeros.",
+        )
+    return int(key)
+
+
+def _link_info(interface_id: int, value: object) -> LinkInfo:
+    where = f"link_info.json, interface {interface_id}"
+    if not isinstance(value, Mapping):
+        raise LinkInfoError("entry", f"{where}: {_kind(value)} instead of an object.")
+
+    def integer(key: str, low: int, high: int) -> int:
+        found = value.get(key)
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise LinkInfoError(
+                "wrong_type", f'{where}: "{key}" is {_shown(found)}, not an integer from {low} to {high}.'
+            )
+        if not low <= found <= high:
+            raise LinkInfoError("out_of_range", f'{where}: "{key}" is {_shown(found)}, outside {low} to {high}.')
+        return found
+
+    def boolean(key: str) -> bool:
+        found = value.get(key)
+        if not isinstance(found, bool):
+            raise LinkInfoError("wrong_type", f'{where}: "{key}" is {_shown(found)}, not true or false.')
+        return found
+
+    def address(key: str) -> IPAddress:
+        try:
+            # Only a limited link's address becomes a filter; what infrastructure does is the operator's business.
+            return check_underlay_address(value.get(key)) if is_user_as else parse_ip(value.get(key))
+        except RuleError as exc:
+            raise LinkInfoError(exc.code, f'{where}: "{key}": {exc.message}') from exc
+
+    is_user_as = boolean("IsUserAS")
+    isd_as = value.get("ISD-AS")
+    if isd_as is not None and (not isinstance(isd_as, str) or len(isd_as) > 24):
+        raise LinkInfoError("wrong_type", f'{where}: "ISD-AS" is {_shown(isd_as)}, not a short text.')
+    info = LinkInfo(
+        interface_id=interface_id,
+        as_id=integer("AS_ID", 0, 0xFFFF),
+        is_user_as=is_user_as,
+        bandwidth_kbit=integer("Bandwidth", MIN_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT),
+        remote_ip=address("IP-Address"),
+        isd_as=isd_as,
+        remote_port=integer("Port", 1, MAX_PORT) if value.get("Port") is not None else None,
+        local_ip=address("Local-IP") if value.get("Local-IP") is not None else None,
+        local_port=integer("Local-Port", 1, MAX_PORT) if value.get("Local-Port") is not None else None,
+        vpn=boolean("VPN") if value.get("VPN") is not None else None,
+        directions=_directions(value, integer, where),
+        timed=_timed(value.get(TIMED_KEY), where),
+        is_observed=value.get(OBSERVE_KEY) is not None and boolean(OBSERVE_KEY),
+    )
+    if info.local_ip is not None and info.local_ip.version != info.remote_ip.version:
+        raise LinkInfoError(
+            "address_family", f"{where}: {info.local_ip} and {info.remote_ip} are not of one address family."
+        )
+    return info
+
+
+def _directions(value: Mapping[str, Any], integer: Callable[[str, int, int], int], where: str) -> Limits | None:
+    given = [key for key in (TO_USER_KEY, FROM_USER_KEY) if value.get(key) is not None]
+    if not given:
+        return None
+    to_user, from_user = (integer(key, MIN_BANDWIDTH_KBIT, MAX_BANDWIDTH_KBIT) for key in (TO_USER_KEY, FROM_USER_KEY))
+    limits = Limits(to_user, from_user)
+    if limits.lowest_kbit != value["Bandwidth"]:
+        raise LinkInfoError(
+            "bandwidth_mismatch",
+            f'{where}: "Bandwidth" is {_shown(value["Bandwidth"])}, not the lower of {to_user} and {from_user}.',
+        )
+    return None if limits.is_symmetric else limits
+
+
+def _timed(value: object, where: str) -> tuple[TimedLimits, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise LinkInfoError("wrong_type", f'{where}: "{TIMED_KEY}" is {_kind(value)}, not a list.')
+    if len(value) > MAX_TIMED_PER_LINK:
+        raise LinkInfoError(
+            "timed_many", f'{where}: "{TIMED_KEY}" has {len(value)} entries, more than {MAX_TIMED_PER_LINK}.'
+        )
+    timed = tuple(_one_timed(one, f'{where}, "{TIMED_KEY}" {index}') for index, one in enumerate(value))
+    for earlier, later in pairwise(timed):
+        if later.begins_at < earlier.ends_at:
+            raise LinkInfoError(
+                "timed_overlap",
+                f'{where}: "{TIMED_KEY}" has an entry from {time_text(later.begins_at)} behind one until '
+                f"{time_text(earlier.ends_at)}; they must be in order and not overlap.",
+            )
+    return timed
+
+
+def _one_timed(value: object, where: str) -> TimedLimits:
+    if not isinstance(value, Mapping):
+        raise LinkInfoError("wrong_type", f"{where}: {_kind(value)} instead of an object.")
+    begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
+    steps = value.get("Steps")
+    if not isinstance(steps, list):
+        raise LinkInfoError("wrong_type", f'{where}: "Steps" is {_kind(steps)}, not a list.')
+    timed = TimedLimits(begins_at, ends_at, tuple(_step(step, where) for step in steps[: MAX_STEPS + 1]))
+    try:
+        check_steps(timed.steps, timed.duration_s)
+        for step in timed.steps:
+            check_limits(step.limits)
+    except RuleError as exc:
+        raise LinkInfoError(exc.code, f"{where}: {exc.message}") from exc
+    return timed
+
+
+def _step(value: object, where: str) -> LinkStep:
+    numbers: list[Any] = value if isinstance(value, list) and len(value) == 3 else [None]
+    if not all(type(number) is int and abs(number) <= _MAX_STEP_NUMBER for number in numbers):
+        raise LinkInfoError(
+            "wrong_type", f"{where}: a step is {_kind(value)}, not three integers: [offset in s, to user, from user]."
+        )
+    offset_s, to_user_kbit, from_user_kbit = numbers
+    return LinkStep(offset_s, Limits(to_user_kbit, from_user_kbit))
+
+
+def _moment(value: object, where: str) -> datetime:
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        try:
+            return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC)
+        except ValueError:  # the 31st of February
+            pass
+    raise LinkInfoError("wrong_type", f"{where} is {_shown(value)}, not a time like 2026-11-21T23:00:00Z.")
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
+        raise LinkInfoError("duplicate_key", f"link_info.json has the key {_shown(twice)} twice; it is ambiguous.")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise LinkInfoError("not_json", f"link_info.json holds {name}, which is not JSON.")
+
+
+def _kind(value: object) -> str:
+    names = {
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        bool: "a truth value",
+        int: "a number",
+        float: "a number",
+    }
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
+        return "a number of more than 38 digits"
+    text = json.dumps(value) if isinstance(value, str | int | float | bool | type(None)) else _kind(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,177 @@
+"""Rules about what a Link has besides its bandwidth: addresses, ports, interface ids, steps of timed limits.
+
+Uses the standard library and `bandwidth_config`; both programs import it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from bandwidth_config import LinkStep, RuleError, format_number
+
+MIN_INTERFACE_ID = 1
+MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/adr/0002)
+MIN_PORT = 1024
+MAX_PORT = 65_535
+
+MAX_STEPS = 200  # of one timed limit
+MIN_STEP_S = 1
+MAX_TIMED_S = 30 * 24 * 3600  # who forgets a timed limit has the standing one back within a month
+MAX_TIMED_AHEAD_S = 90 * 24 * 3600
+MAX_TIMED_PER_LINK = 20  # that have not ended
+# With these and 4094 links link_info.json has 5.4 MB, a third of what an agent reads (agent/bundle.py).
+MAX_STEPS_PER_HOST = 50_000
+
+
+def check_steps(steps: Sequence[LinkStep], duration_s: int) -> None:
+    """The steps of a timed limit: 1 to 200 of at least a second each, from 0 on without a gap, for 30 days at most.
+
+    Raises `RuleError` (`timed_steps`, `timed_step_short`, `timed_long`).
+    """
+    if not 1 <= len(steps) <= MAX_STEPS:
+        raise RuleError(
+            "timed_steps", f"{len(steps)} steps are not between 1 and {MAX_STEPS}. Choose fewer, longer steps."
+        )
+    if steps[0].offset_s != 0:
+        raise RuleError("timed_steps", f"The first step begins after {steps[0].offset_s} s. Begin with a step at 0 s.")
+    edges = [*(step.offset_s for step in steps), duration_s]
+    shortest = min(later - earlier for earlier, later in pairwise(edges))
+    if shortest < MIN_STEP_S:
+        raise RuleError(
+            "timed_step_short",
+            f"A step of {shortest} s is shorter than {MIN_STEP_S} s. Every step must last at least {MIN_STEP_S} s.",
+        )
+    if duration_s > MAX_TIMED_S:
+        raise RuleError(
+            "timed_long",
+            f"{format_number(duration_s)} s exceed the {MAX_TIMED_S // 86400} days that a temporary limit may "
+            "last. Choose an earlier end, or change the regular limit of the link.",
+        )
+
+
+# --- addresses and ports of the underlay --------------------------------------------------------------------
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@lru_cache(maxsize=16_384)
+def _address(text: str) -> IPAddress:
+    """One object for each address: to compare the documents of thousands of links takes a third of the time then."""
+    return ipaddress.ip_address(text)
+
+
+def parse_ip(text: object) -> IPAddress:
+    """Raises `RuleError` (`address_invalid`). Zone ids (`fe80::1%eth0`) mean nothing elsewhere."""
+    if isinstance(text, str) and "%" not in text:
+        try:
+            return _address(text)
+        except ValueError:
+            pass
+    shown = str(text) if len(str(text)) <= 60 else str(text)[:57] + "..."
+    raise RuleError(
+        "address_invalid", f'"{shown}" is not an IP address. Enter one like 192.0.2.7 or 2001:db8::7, without a port.'
+    )
+
+
+def _not_a_host(address: IPAddress) -> str | None:
+    """What an address is that no single other host can have, None for all others."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return "an IPv4 address written as IPv6"
+    if address == ipaddress.IPv4Address("255.255.255.255"):
+        return "the broadcast address"
+    reserved = (ipaddress.IPv4Network("0.0.0.0/8"), ipaddress.IPv4Network("240.0.0.0/4"))
+    kinds = (
+        ("a loopback address", address.is_loopback),
+        ("the unspecified address", address.is_unspecified),
+        ("a multicast address", address.is_multicast),
+        ("a reserved address", address.version == 4 and any(address in network for network in reserved)),
+    )
+    return next((what for what, is_so in kinds if is_so), None)
+
+
+def check_underlay_address(
+    text: object, *, global_only: bool = False, own: Iterable[str] = (), family: int | None = None
+) -> IPAddress:
+    """The remote address of a link: a unicast address of another host (DOMAIN section 9).
+
+    `global_only` refuses private and documentation addresses too; `own` are the attachment point's addresses;
+    `family` is 4 or 6 when the other end has only that one.
+    Raises `RuleError` (`address_invalid`, `address_refused`, `address_own`, `address_family`, `address_not_global`).
+    """
+    address = parse_ip(text)
+    what = _not_a_host(address)
+    if what is not None:
+        raise RuleError(
+            "address_refused",
+            f"{address} is {what}; other hosts cannot reach it. Use the address of this AS as seen by the "
+            "attachment point.",
+        )
+    if any(address == ipaddress.ip_address(one) for one in own):
+        raise RuleError(
+            "address_own",
+            f"{address} is the attachment point's own address. Use the address of the user AS as seen by the "
+            "attachment point.",
+        )
+    if family is not None and address.version != family:
+        raise RuleError(
+            "address_family",
+            f"{address} is an IPv{address.version} address, but the other end of the link only has IPv{family}. "
+            f"Use an IPv{family} address.",
+        )
+    if global_only and not address.is_global:
+        raise RuleError(
+            "address_not_global",
+            f"{address} is not reachable from the internet. Use a public address, or choose the VPN.",
+        )
+    return address
+
+
+def check_internal_address(text: object, *, alone: bool) -> IPAddress:
+    """Where the hosts of an AS reach each other's border routers and services.
+
+    A host that is `alone` in its AS visits only itself, so it may have a loopback address.
+    Raises `RuleError` (`address_invalid`, `address_refused`).
+    """
+    address = parse_ip(text)
+    what = _not_a_host(address)
+    if what is not None and not (alone and address.is_loopback):
+        raise RuleError(
+            "address_refused",
+            f"{address} is {what}; other hosts of the AS cannot reach it. Use an address of this host in the AS's "
+            "own network.",
+        )
+    return address
+
+
+def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
+    """The address of a host's own socket where a NAT translates the public one: private ones are usual.
+
+    Raises `RuleError` (`address_invalid`, `address_refused`, `address_family`).
+    """
+    address = parse_ip(text)
+    what = _not_a_host(address)
+    if what is not None:
+        raise RuleError(
+            "address_refused",
+            f"{address} is {what}; a socket bound to it cannot reach other hosts. Use an address of a network "
+            "card of the host, or leave the bind IP empty.",
+        )
+    if family is not None and address.version != family:
+        raise RuleError(
+            "address_family",
+            f"{address} is an IPv{address.version} address, but the public address is IPv{family}. Use an "
+            f"IPv{family} address.",
+        )
+    return address
+
+
+def check_port(port: int) -> None:
+    """The underlay port of a user AS. Raises `RuleError` (`port_range`)."""
+    if not MIN_PORT <= port <= MAX_PORT:
+        raise RuleError(
+            "port_range",
+            f"Port {port} is outside {MIN_PORT} to {MAX_PORT}. Choose a port in that range, for example 50000.",
+        )

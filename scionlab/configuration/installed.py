@@ -1,0 +1,276 @@
+"""Beside another coordination service: who may have a full configuration, "limits only", and "take over".
+
+The stock client deletes, without a backup, each file that its old manifest lists and the new one does not. So a host
+that shows files of another service, by a version that we never gave or by its manifest, gets a full configuration only
+after an administrator took it over (docs/adr/0032). Our agent installs nothing of SCION's, and always gets one.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+import config_tar
+from bandwidth_config import RuleError
+from scion_files import COMPLETE, PATH_METADATA_PATH, systemd_units
+from scionlab.configuration.files import trust_files, vpn_files
+from scionlab.models import AttachmentPoint, Host, InstalledFiles, User, locks
+from scionlab.people import audit
+from scionlab.versions.counters import host_bump, hosts_bump
+
+logger = logging.getLogger(__name__)
+
+Owner = InstalledFiles.Owner
+
+# What SCIONLab's own service installs on a host, where the host's manifest was not shown.
+USUAL_FILES = (
+    "etc/scion/topology.json",
+    "etc/scion/br-N.toml",
+    "etc/scion/cs-1.toml",
+    "etc/scion/sd.toml",
+    "etc/scion/disp.toml",
+    "etc/scion/certs/*",
+    "etc/scion/crypto/*",
+    "etc/scion/keys/*",
+    "etc/openvpn/*",
+)
+_DIGITS = 18  # int() of somebody's thousands of digits is slow, then refused
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a host's scionlab-config.json says, without its secret. All empty: there is none."""
+
+    host_id: str = ""
+    url: str = ""
+    version: str = ""
+    files: Sequence[str] = ()
+    units: Sequence[str] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self == Manifest()
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the stock client would do to what is installed: paths from the root, and units that it would not start
+    again."""
+
+    deleted: list[str]
+    replaced: list[str]
+    stopped: list[str]
+
+
+# --- what a client may have ------------------------------------------------------------------------------------------
+
+
+def refusal(host: Host, *, generation: int, version: str) -> RuleError | None:
+    """Why a client other than our agent gets no tarball now; None if it gets one.
+
+    `version` is that of its poll, G.H or empty. Notes what was seen, and writes nothing when it is known.
+    """
+    if host.limits_only:
+        return _limits_only(host)
+    known = InstalledFiles.objects.filter(host=host).first()
+    if known is not None:
+        return _other(host) if known.is_another_services else None
+    if not version or _may_be_ours(host, generation, version):
+        return None
+    other_note(host_id=host.pk, version=version)
+    return _other(host)
+
+
+def _may_be_ours(host: Host, generation: int, version: str) -> bool:
+    """False for a version that we never gave to this host.
+
+    One that confirmed a version of ours may show any: this database may be a backup that was restored. What it was
+    given in former generations is forgotten (`versions.generation`).
+    """
+    g, h = (int(one) if len(one) <= _DIGITS else 0 for one in version.split("."))
+    is_given = g == generation and 1 <= h <= host.delivered_config_version
+    return is_given or 1 <= g < generation or host.config_version_deployed > 0
+
+
+def _limits_only(host: Host) -> RuleError:
+    text = (
+        f"Host {host} has limits only: another service manages its SCION files, and only scionlab-bw-agent can "
+        "fetch from this service. Point scionlab-config at the other service."
+    )
+    return RuleError("limits_only", text)
+
+
+def _other(host: Host) -> RuleError:
+    text = (
+        f"Host {host} has SCION files of another coordination service, most of which the stock client would "
+        "delete. No configuration is sent until an administrator takes over the host; its page lists the files."
+    )
+    return RuleError("other_coordinator", text)
+
+
+@transaction.atomic
+def full_fetched(*, host_id: int) -> None:
+    """Note that a client which is not our agent got the full configuration: from now on its files are ours."""
+    locks.lock_hosts([host_id])
+    known = InstalledFiles.objects.filter(host=host_id).first()
+    now = timezone.now()
+    if known is None:
+        InstalledFiles.objects.create(host_id=host_id, owner=Owner.OURS, seen_at=now, fetched_at=now)
+    elif known.owner != Owner.OURS or known.fetched_at is None:
+        known.owner, known.fetched_at = Owner.OURS, now
+        known.save(update_fields=["owner", "fetched_at"])
+
+
+# --- what a host shows -----------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def manifest_note(*, host_id: int, manifest: Manifest) -> RuleError | None:
+    """Note what the host says it has installed; why it gets no full configuration, None if it does."""
+    locks.lock_hosts([host_id])
+    host = Host.objects.select_related("AS__isd").get(pk=host_id)
+    is_ours = manifest.host_id == host.uid and manifest.url.rstrip("/") == settings.SITE_URL.rstrip("/")
+    known = InstalledFiles.objects.filter(host=host).first()
+    if not manifest.is_empty and not is_ours:
+        other_note(
+            host_id=host_id,
+            version=manifest.version,
+            url=manifest.url,
+            files=sorted(manifest.files),
+            units=sorted(manifest.units),
+        )
+    elif known is None:
+        InstalledFiles.objects.create(host=host, owner=Owner.OURS, seen_at=timezone.now())
+    if host.limits_only:
+        return _limits_only(host)
+    return _other(host) if InstalledFiles.objects.get(host=host).is_another_services else None
+
+
+@transaction.atomic
+def other_note(
+    *,
+    host_id: int,
+    version: str = "",
+    url: str = "",
+    files: Collection[str] | None = None,
+    units: Collection[str] | None = None,
+) -> None:
+    """Note that the host has files of another service. What is known of them stays where nothing else is shown, and so
+    does a take over of the same files."""
+    locks.lock_hosts([host_id])
+    shown = {"version": version[:40], "url": url[:200], "files": files, "units": units}
+    known = InstalledFiles.objects.filter(host=host_id).first()
+    if known is None or known.owner != Owner.OTHER:
+        known = InstalledFiles(host_id=host_id, pk=None if known is None else known.pk)
+    elif all(value == getattr(known, name) for name, value in shown.items() if value):
+        return
+    for name, value in shown.items():
+        if value:
+            setattr(known, name, value)
+    known.owner, known.seen_at = Owner.OTHER, timezone.now()
+    known.taken_over_at = known.taken_over_by = known.fetched_at = None
+    known.save()
+    logger.warning("installed.other_coordinator host=%s version=%r url=%r", host_id, known.version, known.url)
+
+
+def full_configuration(host: Host) -> tuple[set[str], list[str]]:
+    """The files and units that a host with an AS gets from here once it is taken over, complete."""
+    complete = copy.copy(host)
+    complete.configuration_format = COMPLETE
+    own = config_tar.snapshot(complete)
+    is_first = Host.objects.filter(AS=host.AS_id).order_by("pk").values_list("pk", flat=True).first() == host.pk
+    further = {*trust_files(complete), *vpn_files(complete)}
+    ap = AttachmentPoint.objects.filter(AS=host.AS_id).first() if is_first else None
+    if ap is not None and ap.has_path_metadata:
+        further.add(PATH_METADATA_PATH)
+    paths = config_tar.full_paths(own, runs_control_service=is_first, further=further)
+    return paths, systemd_units(own, runs_control_service=is_first)
+
+
+def effect_of(host: Host, known: InstalledFiles) -> Effect | None:
+    """What a take over would do to the host; None where it did not show its manifest."""
+    if known.files is None or host.AS is None:
+        return None
+    new, units = full_configuration(host)
+    return Effect(
+        deleted=[path for path in known.files if path not in new],
+        replaced=[path for path in known.files if path in new],
+        stopped=[unit for unit in known.units or [] if unit not in units],
+    )
+
+
+# --- what administrators decide --------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None, reason: str = "") -> None:
+    """Another service coordinates the SCION files of the host, or no longer does.
+
+    L of the host rises: our agent fetches. H does not, for no SCION is to restart because of it. A host that had limits
+    only counts as another service's until somebody takes it over. Nothing happens where it is so already.
+    Raises `Host.DoesNotExist`.
+    """
+    locks.lock_hosts([host_id])
+    host = Host.objects.select_related("AS__isd").get(pk=host_id)
+    if host.limits_only == limits_only:
+        return
+    host.limits_only = limits_only
+    host.save(update_fields=["limits_only"])
+    if limits_only:
+        other_note(host_id=host_id)
+        InstalledFiles.objects.filter(host=host).update(taken_over_at=None, taken_over_by=None, fetched_at=None)
+    host_bump(host_ids=[host_id], limits=True)
+    detail = "Limits only: another service manages the SCION files" if limits_only else "No longer limits only"
+    audit.note_host(host, kind="host_limits_only", actor=actor, detail=detail, reason=reason)
+    logger.info("host.limits_only host=%s limits_only=%s actor=%s", host_id, limits_only, actor and actor.pk)
+
+
+@transaction.atomic
+def host_take_over(*, host_id: int, actor: User | None) -> None:
+    """From now on the stock client of the host gets its full configuration from here, whatever it loses by that.
+
+    H of a host whose configuration has topology.json alone rises: it gets the complete one.
+    Raises `RuleError` (`limits_only`, `nothing_to_take_over`), `Host.DoesNotExist`.
+    """
+    host, known = _locked(host_id)
+    if host.limits_only:
+        raise RuleError("limits_only", f"{host} has limits only. Switch it off first, then take over the host.")
+    if known is None or known.owner != Owner.OTHER or known.taken_over_at is not None:
+        text = (
+            f"{host} has reported no files of another coordination service, or was already taken over. Reload its page."
+        )
+        raise RuleError("nothing_to_take_over", text)
+    known.taken_over_at, known.taken_over_by = timezone.now(), actor
+    known.save(update_fields=["taken_over_at", "taken_over_by"])
+    if host.configuration_format < COMPLETE:
+        hosts_bump(config_ids=set(), limits_ids=set(), alone_ids={host_id})
+    shown = f" from {known.url or 'another coordination service'}" + (f" {known.version}" if known.version else "")
+    audit.note_host(host, kind="host_take_over", actor=actor, detail=f"Taken over{shown}")
+    logger.warning("host.taken_over host=%s actor=%s", host_id, actor and actor.pk)
+
+
+@transaction.atomic
+def host_take_over_undo(*, host_id: int, actor: User | None) -> None:
+    """Raises `RuleError` (`take_over_fetched`: too late, or there was none), `Host.DoesNotExist`."""
+    host, known = _locked(host_id)
+    if known is None or known.owner != Owner.OTHER or known.taken_over_at is None:
+        text = f"{host} has already fetched its configuration, or was not taken over. Reload its page."
+        raise RuleError("take_over_fetched", text)
+    known.taken_over_at = known.taken_over_by = None
+    known.save(update_fields=["taken_over_at", "taken_over_by"])
+    audit.note_host(
+        host, kind="host_take_over", actor=actor, detail="Takeover undone before the host fetched its configuration"
+    )
+    logger.info("host.take_over_undone host=%s actor=%s", host_id, actor and actor.pk)
+
+
+def _locked(host_id: int) -> tuple[Host, InstalledFiles | None]:
+    locks.lock_hosts([host_id])
+    host = Host.objects.select_related("AS__isd").get(pk=host_id)
+    return host, InstalledFiles.objects.filter(host=host).first()

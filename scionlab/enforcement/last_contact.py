@@ -1,0 +1,159 @@
+"""When hosts were last heard, kept away from the database: no poll writes a row.
+
+Each web process collects in memory (`HEARD`) and hands over every few seconds, in one command, to a hash in Redis; beat
+has `flush` write that hash into the database once a minute, in one statement. Without Redis, or while it is gone, the
+process writes what it collected itself, once a minute, in one statement.
+
+When API tokens were last used goes the same way (`TOKENS_USED`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from redis.exceptions import RedisError, ResponseError
+
+from scionlab.platform import redis_client
+
+logger = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 10.0
+FLUSH_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What is noted: the hash in Redis, and the column of a table that it ends in."""
+
+    key: str
+    table: str
+    column: str
+
+    @property
+    def taken(self) -> str:
+        return f"{self.key}.taken"
+
+
+HOSTS: Final = Ledger("scionlab.seen", "scionlab_host", "last_seen_at")
+TOKENS: Final = Ledger("scionlab.token_used", "scionlab_apitoken", "last_used_at")
+
+
+class Heard:
+    """What one process heard since it last handed over: host -> seconds since the epoch. Safe between threads."""
+
+    def __init__(self, ledger: Ledger = HOSTS) -> None:
+        self._ledger = ledger
+        self._times: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self._written_at = time.monotonic()
+        self._noted_at: dict[int, float] = {}
+
+    def note(self, host_ids: Iterable[int]) -> None:
+        now = time.time()
+        with self._lock:
+            self._times.update(dict.fromkeys(host_ids, now))
+
+    def note_once_a_minute(self, key: int) -> None:
+        """For who comes at any rate: one command to Redis a minute, or one statement where there is none."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._noted_at.get(key, -FLUSH_S) < FLUSH_S:
+                return
+            self._noted_at = {one: at for one, at in self._noted_at.items() if now - at < FLUSH_S} | {key: now}
+        self.note([key])
+        self.hand_over(at_once=True)
+
+    def hand_over(self, *, at_once: bool = False) -> None:
+        """To Redis; to the database where there is none, at most once a minute unless `at_once`. What fails is kept."""
+        with self._lock:
+            taken, self._times = self._times, {}
+        if not taken:
+            return
+        try:
+            self._pass_on(taken, at_once=at_once)
+        except (RedisError, DatabaseError) as exc:
+            logger.warning("seen.kept hosts=%s error=%r", len(taken), exc)
+            self._put_back(taken)
+
+    def _pass_on(self, taken: dict[int, float], *, at_once: bool) -> None:
+        is_due = at_once or time.monotonic() - self._written_at >= FLUSH_S
+        if settings.REDIS_URL:
+            try:
+                redis_client.client().hset(self._ledger.key, mapping={str(key): value for key, value in taken.items()})
+                self._written_at = time.monotonic()
+                return
+            except RedisError:
+                if not is_due:
+                    raise
+        if not is_due:
+            self._put_back(taken)
+            return
+        store(taken, self._ledger)
+        self._written_at = time.monotonic()
+
+    def _put_back(self, taken: Mapping[int, float]) -> None:
+        with self._lock:
+            self._times = {**taken, **self._times}  # what was heard meanwhile is newer
+
+
+HEARD = Heard()
+TOKENS_USED = Heard(TOKENS)
+
+
+def flush(ledger: Ledger = HOSTS) -> int:
+    """Write what all processes handed over to Redis; returns how many rows changed. Can be repeated, and interrupted.
+
+    Raises `RedisError`, `DatabaseError`; then nothing is lost.
+    """
+    if not settings.REDIS_URL:
+        return 0
+    redis = redis_client.client()
+    if not redis.exists(
+        ledger.taken
+    ):  # else what a worker that died had taken comes first; the next run takes the rest
+        try:
+            redis.rename(ledger.key, ledger.taken)
+        except ResponseError:  # nobody was heard
+            return 0
+    taken = {int(key): float(value) for key, value in redis.hgetall(ledger.taken).items()}
+    changed = store(taken, ledger)
+    redis.delete(ledger.taken)
+    return changed
+
+
+def store(times: Mapping[int, float], ledger: Ledger = HOSTS) -> int:
+    """Raise the column of these rows, in one statement; none ever falls. Returns how many rows rose."""
+    if not times:
+        return 0
+    adapt = connection.ops.adapt_datetimefield_value
+    heard = {str(key): str(adapt(datetime.fromtimestamp(value, UTC))) for key, value in times.items()}
+    with connection.cursor() as cursor:
+        cursor.execute(_STORE[connection.vendor].format(table=ledger.table, column=ledger.column), [json.dumps(heard)])
+        return int(cursor.rowcount)
+
+
+_STORE = {
+    # Thousands of hosts, whose rows services lock in the order of their keys (models.locks): so does this.
+    "postgresql": """
+        WITH heard AS MATERIALIZED (
+            SELECT key::bigint AS id, value::timestamptz AS at FROM json_each_text(%s::json)
+        ), locked AS MATERIALIZED (
+            SELECT id FROM {table} WHERE id IN (SELECT id FROM heard) ORDER BY id FOR NO KEY UPDATE
+        )
+        UPDATE {table} SET {column} = heard.at FROM heard JOIN locked USING (id)
+        WHERE {table}.id = heard.id AND ({column} IS NULL OR {column} < heard.at)""",
+    "sqlite": """
+        UPDATE {table} SET {column} = heard.value
+        FROM json_each(%s) AS heard
+        WHERE {table}.id = CAST(heard.key AS INTEGER)
+          AND ({column} IS NULL OR {column} < heard.value)""",
+}

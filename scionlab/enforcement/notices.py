@@ -1,0 +1,303 @@
+"""Mails about what needs somebody: found by looking, once a minute, at how things are (not at what happened).
+
+    away      no report of what an attachment point enforces for more than an hour; and that there are some again
+    clamped   the maximum of an attachment point is below what a link asks for; and that it is free again
+    failed    a limit is not enforced for more than 10 minutes
+
+One mail for each person, attachment point and state, with all the links concerned, however many: a large attachment
+point that goes away is one mail for each of its users. A `Notice` remembers who was told until the state has ended;
+looking again, or twice at once, tells nobody twice. Whoever does without a kind is not told that it is over either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import format_kbit, format_limits
+from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.census import take_census
+from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.models import (
+    Host,
+    HostReceipt,
+    Link,
+    Mail,
+    MailKind,
+    Notice,
+    NoticeWatch,
+    TimedLimit,
+    User,
+)
+from scionlab.models.selectors import with_relations
+from scionlab.people.mail import mail_of, mails_create
+from scionlab.platform.retry import retried
+
+logger = logging.getLogger(__name__)
+
+AWAY_AFTER: Final = timedelta(hours=1)
+FAILED_AFTER: Final = timedelta(minutes=10)
+# Beat looks once a minute. Longer than this between two looks, and the service was away itself: whoever could not be
+# heard meanwhile is not away for that.
+GAP: Final = timedelta(minutes=10)
+_LINKS_NAMED: Final = 50  # in one mail
+_ENDS = ("interface_a__AS__isd", "interface_a__AS__attachment_point", "interface_b__AS__isd")
+_OWNER = ("interface_b__AS__useras__owner",)
+
+Place = tuple[int, int]  # person, host of the attachment point
+IsOver = Callable[[Notice, list[Link], datetime | None, datetime], bool]  # with the last receipt there, and now
+
+
+@dataclass
+class State:
+    """How it is for one person at one attachment point. `value`: of which another one is news again."""
+
+    user: User
+    host: Host
+    began_at: datetime
+    value: int | None = None
+    links: list[Link] = field(default_factory=list)
+    statuses: dict[int, LinkStatus] = field(default_factory=dict)  # by link, where a sentence on its state is told
+
+    def requested(self) -> list[list[int]]:
+        return [[link.pk, *link.requested] for link in self.links]
+
+
+@retried
+@transaction.atomic
+def notices_find(*, now: datetime | None = None) -> int:
+    """Tell whoever has to be told; returns the number of new mails. Any number of times, and at once."""
+    now = now or timezone.now()
+    watch = _watch(now)
+    away = _away(now)
+    if now - watch.since < AWAY_AFTER:  # who is known to be away stays so; nobody can be found to be
+        known = set(_open(MailKind.AWAY))
+        away = {place: state for place, state in away.items() if place in known}
+    made = _tell(MailKind.AWAY, away, over=_is_back, now=now)
+    made += _tell(MailKind.CLAMPED, _clamped(now), over=_is_free, now=now)
+    made += _tell(MailKind.FAILED, _failed(now), over=None, now=now)
+    if made:
+        logger.info("notices.found mails=%s", made)
+    return made
+
+
+def _watch(now: datetime) -> NoticeWatch:
+    """The row, locked: two workers look one after the other."""
+    NoticeWatch.objects.get_or_create(pk=1, defaults={"since": now, "looked_at": now})
+    watch = NoticeWatch.objects.select_for_update(no_key=True).get(pk=1)
+    if now - watch.looked_at > GAP:
+        watch.since = now
+        logger.warning("notices.gap nobody looked from %s to %s", watch.looked_at, now)
+    watch.looked_at = max(watch.looked_at, now)
+    watch.save(update_fields=["since", "looked_at"])
+    return watch
+
+
+# --- how it is --------------------------------------------------------------------------------------------------
+
+
+def _links() -> QuerySet[Link]:
+    """Of people who can be mailed: active Links that attachment points limit, with their two ends and their owner."""
+    links = Link.objects.filter(
+        type=Link.Type.PROVIDER,
+        active=True,
+        interface_a__AS__attachment_point__isnull=False,
+        interface_b__AS__useras__owner__is_active=True,
+    )
+    return links.select_related("interface_a__host", *_ENDS, *_OWNER).order_by("pk")
+
+
+def _group(kind: MailKind, links: Iterable[Link], make: Callable[[Link, User, Host], State]) -> dict[Place, State]:
+    """By person and host, of those who want such mails."""
+    found: dict[Place, State] = {}
+    for link in links:
+        user, host = link.interface_b.AS.useras.owner, link.interface_a.host
+        if user.wants_mail(kind):
+            found.setdefault((user.pk, host.pk), make(link, user, host)).links.append(link)
+    return found
+
+
+def _away(now: datetime) -> dict[Place, State]:
+    """Where an agent reported once and has stopped, or the limiter does not answer it. An attachment point that never
+    had one is not away."""
+    receipts = HostReceipt.objects.filter(host__attachment_point__isnull=False).select_related("host__AS__isd")
+    agents = {
+        one.host_id: agent_of(one.host, one.host.AS.isd_as, now=now) for one in receipts if one.host.AS is not None
+    }
+    since = {
+        host_id: agent.read_at
+        for host_id, agent in agents.items()
+        if agent.is_silent and agent.read_at is not None and now - agent.read_at > AWAY_AFTER
+    }
+    links = with_relations(_links().filter(interface_a__host__in=since)) if since else ()
+    found = _group(MailKind.AWAY, links, lambda _link, user, host: State(user, host, since[host.pk]))
+    for state in found.values():
+        state.statuses = {link.pk: link_status(link, now=now) for link in state.links}
+    return found
+
+
+def _clamped(now: datetime) -> dict[Place, State]:
+    """A person cannot ask for more than the maximum, so it was the administrators who set it below what was asked."""
+    maximum = F("interface_a__AS__attachment_point__maximum_kbit")
+    above = Q(bandwidth_kbit__gt=maximum) | Q(from_user_kbit__gt=maximum)
+
+    def make(link: Link, user: User, host: Host) -> State:
+        return State(user, host, now, value=link.interface_a.AS.attachment_point.maximum_kbit)
+
+    return _group(MailKind.CLAMPED, _links().filter(above), make)
+
+
+def _failed(now: datetime) -> dict[Place, State]:
+    """What the pages call "failed", long enough."""
+    links = take_census(now=now).only(_links(), state="failed")
+    statuses = {link: link_status(link, now=now) for link in with_relations(links)}
+    lasting = {link: one for link, one in statuses.items() if one.since is not None and now - one.since >= FAILED_AFTER}
+    found = _group(MailKind.FAILED, lasting, lambda _link, user, host: State(user, host, now))
+    for state in found.values():
+        state.statuses = {link.pk: lasting[link] for link in state.links}
+        state.began_at = min(one.since for one in state.statuses.values() if one.since is not None)
+    return found
+
+
+# --- what is told -----------------------------------------------------------------------------------------------
+
+
+def _open(kind: MailKind) -> dict[Place, Notice]:
+    rows = Notice.objects.filter(kind=kind).select_related("user", "host__AS__isd")
+    return {(notice.user_id, notice.host_id): notice for notice in rows}
+
+
+def _tell(
+    kind: MailKind,
+    states: Mapping[Place, State],
+    *,
+    over: IsOver | None,
+    now: datetime,
+) -> int:
+    """Mails for what is new, and, where `over` says so of what has ended and the links that are left, for that."""
+    known, mails, new, changed = _open(kind), [], [], []
+    for place, state in states.items():
+        notice = known.get(place)
+        is_news = notice is None or notice.value != state.value
+        if is_news:
+            mails.append(_mail(kind.value, state.user, state.host, state.links, state, at=state.began_at, now=now))
+        if notice is None:
+            new.append(
+                Notice(
+                    user=state.user,
+                    host=state.host,
+                    kind=kind,
+                    began_at=state.began_at,
+                    value=state.value,
+                    links=state.requested(),
+                )
+            )
+        elif is_news or notice.links != state.requested():
+            notice.value, notice.links = state.value, state.requested()
+            changed.append(notice)
+    ended = {place: notice for place, notice in known.items() if place not in states}
+    if ended and over is not None:
+        mails += _ended(kind, ended.values(), over, now)
+    Notice.objects.bulk_create(new, batch_size=1000)
+    Notice.objects.bulk_update(changed, ["value", "links"], batch_size=500)
+    Notice.objects.filter(pk__in=[notice.pk for notice in ended.values()]).delete()
+    return mails_create(mails)
+
+
+def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime) -> list[Mail]:
+    notices = list(ended)
+    ids = {link_id for notice in notices for link_id, *_ in notice.links}
+    links = {link.pk: link for link in _links().filter(pk__in=ids)}
+    receipts = dict(
+        HostReceipt.objects.filter(host__in=[notice.host_id for notice in notices]).values_list("host", "received_at")
+    )
+    mails = []
+    for notice in notices:
+        left = [links[link_id] for link_id, *_ in notice.links if link_id in links]
+        left = [link for link in left if link.interface_b.AS.useras.owner == notice.user]
+        heard = receipts.get(notice.host_id)
+        if left and over(notice, left, heard, now):
+            state = State(notice.user, notice.host, notice.began_at, links=left)
+            name = f"{kind.value}_over"
+            mails.append(_mail(name, notice.user, notice.host, left, state, at=notice.began_at, now=now))
+    return mails
+
+
+def _is_back(_notice: Notice, _left: list[Link], heard_at: datetime | None, now: datetime) -> bool:
+    return heard_at is not None and now - heard_at <= AWAY_AFTER
+
+
+def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now: datetime) -> bool:
+    """The administrators' doing: the person asks for what they asked for then."""
+    asked = {link_id: [to_user, from_user] for link_id, to_user, from_user in notice.links}
+    return any([*link.requested] == asked[link.pk] for link in left)
+
+
+def _mail(
+    template: str, user: User, host: Host, links: list[Link], state: State, *, at: datetime, now: datetime
+) -> Mail:
+    with timezone.override(user.tz):  # of the sentences on states
+        rows = [_row(link, state) for link in links]
+    context: dict[str, object] = {
+        "ap": links[0].interface_a.AS.isd_as,
+        "links": rows[:_LINKS_NAMED],
+        "more": max(0, len(rows) - _LINKS_NAMED),
+        "count": len(rows),
+        "since": local_time(at, user.tz),
+        "maximum": None if state.value is None else format_kbit(state.value),
+    }
+    # `at` tells one outage from the next; a value that changes while it lasts is news of that moment.
+    moment = at if state.value is None else now
+    key = f"{template}:{user.pk}:{host.pk}:{moment.isoformat()}"
+    kind = template.removesuffix("_over")
+    return mail_of(template, context, key=key, recipient=user.email, kind=kind, user=user)
+
+
+def _row(link: Link, state: State) -> dict[str, str]:
+    status = state.statuses.get(link.pk)
+    return {
+        "isd_as": link.interface_b.AS.isd_as,
+        "label": link.interface_b.AS.label,
+        "requested": format_limits(link.requested),
+        "enforced": format_limits(link.enforced),
+        "why": "" if status is None else status.text,
+        "page": settings.SITE_URL + reverse("user_as_detail", args=[link.interface_b.AS_id]),
+    }
+
+
+def local_time(at: datetime, zone: tzinfo) -> str:
+    """As the person's clock shows it, with the zone's name."""
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M %Z}"
+
+
+# --- what somebody else did -------------------------------------------------------------------------------------
+
+
+def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | None) -> int:
+    """Tell the owner that somebody else cancelled a timed limit of theirs; in the transaction that cancels it.
+
+    Returns the number of mails: none for what one did oneself.
+    """
+    user = link.interface_b.AS.useras.owner
+    if actor is not None and actor.pk == user.pk:
+        return 0
+    context: dict[str, object] = {
+        "what": timed.said(user.tz),
+        "by": "an administrator" if actor is not None else "the service",
+        "isd_as": link.interface_b.AS.isd_as,
+        "ap": link.interface_a.AS.isd_as,
+        "enforced": format_limits(link.enforced),
+        "page": settings.SITE_URL + reverse("link_detail", args=[link.interface_b.AS_id, link.pk]),
+    }
+    key = f"timed_cancelled:{timed.pk}"
+    fields = {"key": key, "recipient": user.email, "kind": MailKind.CHANGED, "user": user}
+    return mails_create([mail_of("timed_cancelled", context, **fields)])

@@ -1,0 +1,119 @@
+"""The mail to the owner of a Link when the attachment point has what was wanted, enforced or delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+from django.urls import reverse
+from django.utils import timezone
+
+from bandwidth_config import format_kbit
+from scionlab.enforcement.agents import agent_of
+from scionlab.enforcement.facts import shows_wanted
+from scionlab.enforcement.remarks import remark_on
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, Mail, MailKind, selectors
+from scionlab.people.mail import mails_create
+
+_ENFORCED: Final = "{ap} has confirmed that its kernel enforces this limit in both directions."
+_OBSERVED: Final = (
+    "The administrators set this link to be observed. {ap} has confirmed that it measures the link and limits "
+    "nothing. Your limit is kept; it is enforced when the administrators end the observation."
+)
+
+
+def enforced_mails(
+    receipt: HostReceipt,
+    links: Iterable[Link],
+    rows: Mapping[int, LinkEnforcement],
+    old: Mapping[int, LinkEnforcement],
+) -> list[Mail]:
+    """For each Link of which `receipt` is the first to show what is wanted, enforced or observed, but for those that a
+    bulk change told of."""
+    mails = []
+    for link in links:
+        row, former = rows.get(link.pk), old.get(link.pk)
+        if row is None or link.is_told or not shows_wanted(link, row):
+            continue
+        if former is None or not shows_wanted(link, former):
+            mails.append(_enforced_mail(link, row, receipt))
+    return mails
+
+
+def _enforced_mail(link: Link, row: LinkEnforcement, receipt: HostReceipt) -> Mail:
+    ap = link.interface_a.AS.isd_as
+    host, is_observed = link.interface_a.host, link.is_to_observe
+    host.receipt = receipt
+    remark = remark_on(agent_of(host, ap, now=receipt.received_at), row, "observed" if is_observed else "enforced")
+    return _mail(
+        link,
+        subject=f"{_what(link)} at {ap}",
+        news=(_OBSERVED if is_observed else _ENFORCED).format(ap=ap) + (f" {remark.text}." if remark else ""),
+    )
+
+
+@transaction.atomic
+def deployment_note(*, host_id: int) -> int:
+    """For an attachment point without our agent: mail the owners whose change its stock client has confirmed.
+
+    Returns the number of new mails; none where the agent ever sent a receipt, because that says more.
+    """
+    if HostReceipt.objects.filter(host_id=host_id).exists():
+        return 0
+    host = Host.objects.get(pk=host_id)
+    confirmed = min(host.config_version_deployed, host.delivered_config_version)
+    return mails_create(
+        _mail(
+            link,
+            subject=f"{_what(link)} at {link.interface_a.AS.isd_as}: delivered, not verified",
+            news=f"{link.interface_a.AS.isd_as} has installed the configuration with this limit: delivered, not "
+            "verified. It has no agent that reports what its kernel enforces.",
+        )
+        for link in selectors.limited_links(host_id).values()
+        if link.active
+        and not link.is_told
+        and link.wanted_config_version <= confirmed
+        and link.wanted_limits_version <= host.delivered_limits_version
+    )
+
+
+def _mail(link: Link, *, subject: str, news: str) -> Mail:
+    user_as = link.interface_b.AS.useras
+    page = settings.SITE_URL + reverse("user_as_detail", args=[user_as.pk])
+    clamped = ""
+    if link.requested != link.enforced and not link.is_to_observe:
+        maximum = format_kbit(max(link.enforced))
+        clamped = (
+            f"You requested {link.requested}; the maximum there is {maximum}. The limit you requested is kept.\n\n"
+        )
+    body = (
+        f"Hello,\n\nthe link of your AS {link.interface_b.AS.isd_as} to the attachment point "
+        f"{link.interface_a.AS.isd_as}: {_what(link)}.\n\n{news}\n\n{clamped}{_for_a_time(link)}"
+        f"Current limit: {page}\n"
+    )
+    return Mail(
+        key=f"link:{link.pk}:{link.wanted_config_version}.{link.wanted_limits_version}",
+        recipient=user_as.owner.email,
+        user=user_as.owner,
+        kind=MailKind.ENFORCED,
+        subject=subject.replace("\N{NO-BREAK SPACE}", " "),
+        body=body.replace("\N{NO-BREAK SPACE}", " "),
+    )
+
+
+def _for_a_time(link: Link) -> str:
+    zone = link.interface_b.AS.useras.owner.tz
+    timed = [f"  {one.said(zone)}" for one in link.timed_in_configuration if one.ends_at > timezone.now()]
+    if not timed:
+        return ""
+    return "\n".join(["Temporary limits, after which this limit applies again automatically:", *timed]) + "\n\n"
+
+
+def _what(link: Link) -> str:
+    if link.is_to_observe:
+        return "Link observed, not limited"
+    if link.enforced == (0, 0):
+        return "Link blocked (0 kbit/s)"
+    return f"Link {'limited' if link.enforced == link.requested else 'clamped'} to {link.enforced}"

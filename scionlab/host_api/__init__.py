@@ -1,0 +1,1 @@
+"""The host API v4: what agents and stock clients fetch and report."""

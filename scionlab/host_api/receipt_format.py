@@ -1,0 +1,286 @@
+"""Reads an enforcement receipt (docs/api.md). Strict in what it knows, blind to what it does not.
+
+All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+from django.utils.dateparse import parse_datetime
+
+from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT, Limits, RuleError
+from link_rules import MAX_INTERFACE_ID
+from scionlab.configuration.evidence import Evidence
+from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, Total
+from scionlab.host_api.document_reader import DocumentReader, no_constant
+from scionlab.models import LinkEnforcement
+from scionlab.platform.api_errors import FieldErrors
+
+SCHEMA = 1
+MAX_BYTES = 8 * 1024 * 1024
+# Every user has the credentials of a host, that of their AS; to read 8 MiB keeps a process busy for a second.
+MAX_BYTES_WITHOUT_LINKS = 64 * 1024
+MAX_COUNTER = 2**63 - 1
+MAX_VERSION = 2**31 - 1
+MAX_PROBLEMS = 1000
+MAX_DEVICES = 10_000
+# Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
+MAX_SIGNED_CHARS = 1024 * 1024
+MAX_SIGNATURES = 32
+SIGNATURE_BYTES = 64  # Ed25519
+
+_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
+_HEX_32 = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
+_HEX_64 = re.compile(r"[0-9a-f]{64}", flags=re.ASCII)
+_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
+
+
+class ReceiptError(RuleError):
+    """A receipt that is not stored; `fields` names every place that is wrong, up to 20."""
+
+    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
+        super().__init__(code, message)
+        self.fields = fields or {}
+
+
+def parse_receipt(content: bytes) -> Receipt:
+    """Raises only `ReceiptError`, whatever the bytes."""
+    document = _load(content)
+    reader = DocumentReader()
+    reader.expect(isinstance(document, dict), "", "an object")
+    if isinstance(document, dict):
+        schema = document.get("schema")
+        if schema != SCHEMA or isinstance(schema, bool):
+            raise ReceiptError(
+                "schema_unknown",
+                f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first.",
+            )
+    receipt = _receipt(reader, document if isinstance(document, dict) else {})
+    if reader.fields:
+        place, errors = next(iter(reader.fields.items()))
+        raise ReceiptError("receipt_invalid", f"{place or 'The receipt'}: {errors[0]['message']}", reader.fields)
+    return receipt
+
+
+def _load(content: bytes) -> Any:
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=no_constant)
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
+        raise ReceiptError("not_json", "The body is not a JSON document in UTF-8.") from exc
+
+
+def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
+    version, limits_version = _versions(reader, document)
+    run, number = _count(reader, document)
+    reader.integer(document.get("writes"), "writes", MAX_COUNTER)
+    links: dict[int, LinkReceipt] = {}
+    for key, value in reader.mapping(document.get("links"), "links").items():
+        place = f"links.{key[:20]}"
+        is_id = _INTERFACE_ID.fullmatch(key) is not None and int(key) <= MAX_INTERFACE_ID
+        if reader.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
+            links[int(key)] = _link(reader, value, place)
+    return Receipt(
+        agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
+        version=version,
+        limits_version=limits_version,
+        observed_at=_moment(reader, document.get("observed_at")),
+        links=links,
+        problems=_problems(reader, document.get("problems")),
+        limits_digest=_limits_digest(reader, document, has_bundle=version is not None),
+        run=run,
+        number=number,
+        clock_skew_ms=_clock_skew_ms(reader, document.get("clock_skew_ms")),
+        evidence=_evidence(reader, document.get("evidence")),
+        says_total="total" in document,
+        total=_total(reader, document.get("total")),
+        observe_only=_observe_only(reader, document.get("observe_only")),
+        devices=_devices(reader, document.get("devices")),
+    )
+
+
+def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[int, int] | None, int | None]:
+    written, limits = document.get("version"), document.get("limits_version")
+    if written is None or limits is None:
+        reader.expect(written is limits, "limits_version", 'null exactly if "version" is null')
+        return None, None
+    match = _VERSION.fullmatch(written) if isinstance(written, str) else None
+    parts = (int(match[1]), int(match[2])) if match else None
+    if not reader.expect(parts is not None and max(parts) <= MAX_VERSION, "version", 'a version like "1.18", or null'):
+        return None, None
+    return parts, reader.integer(limits, "limits_version", MAX_VERSION)
+
+
+def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bundle: bool) -> str | None:
+    if "limits_digest" not in document:
+        return None  # an agent too old to say
+    digest = document["limits_digest"]
+    if digest is None or not has_bundle:
+        is_right = digest is None and not has_bundle
+        reader.expect(is_right, "limits_digest", 'null exactly if "version" is null')
+        return ""
+    is_digest = isinstance(digest, str) and _HEX_64.fullmatch(digest) is not None
+    return str(digest) if reader.expect(is_digest, "limits_digest", "64 hexadecimal digits in lower case") else ""
+
+
+def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int | None]:
+    """`run` and `number`, both or neither."""
+    run, number = document.get("run"), document.get("number")
+    if run is None or number is None:
+        reader.expect(run is number, "number", 'it exactly if there is a "run"')
+        return "", None
+    is_run = isinstance(run, str) and _HEX_32.fullmatch(run) is not None
+    reader.expect(is_run, "run", "32 hexadecimal digits in lower case")
+    count = reader.integer(number, "number", MAX_COUNTER)
+    reader.expect(number != 0, "number", "a count from 1 on")
+    return str(run) if is_run else "", count
+
+
+def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
+    """Within what the column holds, 24 days: a clock that is off by more is told of anyway."""
+    if value is None:
+        return None
+    is_right = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNTER
+    if not reader.expect(is_right, "clock_skew_ms", f"an integer from -{MAX_COUNTER} to {MAX_COUNTER}, or null"):
+        return None
+    assert isinstance(value, int)  # noqa: S101  for the type checker
+    return max(-MAX_VERSION, min(value, MAX_VERSION))
+
+
+def _evidence(reader: DocumentReader, value: object) -> Evidence | None:
+    if value is None:
+        return None
+    evidence = reader.mapping(value, "evidence")
+    listed = evidence.get("signatures")
+    is_list = isinstance(listed, list) and 1 <= len(listed) <= MAX_SIGNATURES
+    reader.expect(is_list, "evidence.signatures", f"a list of 1 to {MAX_SIGNATURES} signatures")
+    signatures: dict[str, bytes] = {}
+    for index, one in enumerate(listed if isinstance(listed, list) and is_list else []):
+        place = f"evidence.signatures.{index}"
+        entry = reader.mapping(one, place)
+        key_id = reader.text(entry.get("key_id"), f"{place}.key_id", 32)
+        reader.expect(_HEX_32.fullmatch(key_id) is not None, f"{place}.key_id", "32 hexadecimal digits in lower case")
+        written = reader.text(entry.get("signature"), f"{place}.signature", 88)
+        signatures[key_id] = _signature(reader, written, f"{place}.signature")
+    return Evidence(reader.text(evidence.get("signed"), "evidence.signed", MAX_SIGNED_CHARS), signatures)
+
+
+def _signature(reader: DocumentReader, written: str, place: str) -> bytes:
+    try:
+        signature = base64.b64decode(written, validate=True)
+    except ValueError:
+        signature = b""
+    reader.expect(len(signature) == SIGNATURE_BYTES, place, f"{SIGNATURE_BYTES} bytes in base64")
+    return signature
+
+
+def _total(reader: DocumentReader, value: object) -> Total | None:
+    if value is None or not reader.expect(isinstance(value, dict), "total", "an object, or null"):
+        return None
+    total = reader.mapping(value, "total")
+    wanted = reader.integer(total.get("wanted_kbit"), "total.wanted_kbit", MAX_TOTAL_KBIT)
+    reader.expect(wanted >= MIN_TOTAL_KBIT, "total.wanted_kbit", f"a number from {MIN_TOTAL_KBIT} to {MAX_TOTAL_KBIT}")
+
+    def in_force(name: str) -> int | None:
+        is_none = name in total and total[name] is None
+        return None if is_none else reader.integer(total.get(name), f"total.{name}", MAX_TOTAL_KBIT)
+
+    return Total(wanted, in_force("to_user_kbit"), in_force("from_user_kbit"))
+
+
+def _observe_only(reader: DocumentReader, value: object) -> bool | None:
+    if value is not None:
+        reader.expect(isinstance(value, bool), "observe_only", "true or false")
+    return None if value is None else value is True
+
+
+def _devices(reader: DocumentReader, value: object) -> list[str] | None:
+    if value is None:
+        return None
+    is_list = isinstance(value, list) and len(value) <= MAX_DEVICES
+    if not reader.expect(is_list, "devices", f"a list of at most {MAX_DEVICES} names"):
+        return None
+    assert isinstance(value, list)  # noqa: S101  for the type checker
+    return [reader.text(name, f"devices.{index}", 32) for index, name in enumerate(value)]
+
+
+def _moment(reader: DocumentReader, value: object) -> datetime:
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:  # the 31st of February
+        found = None
+    if found is not None and found.tzinfo is not None and found.year > 1:
+        return found
+    reader.expect(False, "observed_at", "a time in ISO 8601 with its zone, like 2026-11-21T06:00:00Z,")
+    return datetime.max
+
+
+def _link(reader: DocumentReader, value: object, place: str) -> LinkReceipt:
+    link = reader.mapping(value, place)
+    state = link.get("state") if isinstance(link.get("state"), str) else ""
+    known = state in LinkEnforcement.State.values
+    reader.expect(known, f"{place}.state", " or ".join(f'"{one}"' for one in LinkEnforcement.State.values))
+    problem = link.get("problem")
+    is_error = state == LinkEnforcement.State.ERROR
+    reader.expect(problem is not None or not is_error, f"{place}.problem", "a sentence with the state error")
+    to_user = _direction(reader, link.get("to_user"), f"{place}.to_user")
+    from_user = _direction(reader, link.get("from_user"), f"{place}.from_user")
+    if known and not is_error:
+        for name, direction in (("to_user", to_user), ("from_user", from_user)):
+            reader.expect(direction is not None, f"{place}.{name}", f"what the kernel has with the state {state}")
+    kbit = reader.integer(link.get("kbit"), f"{place}.kbit", MAX_BANDWIDTH_KBIT)
+    # An agent that knows one limit for both directions says only that one.
+    to_user_kbit, from_user_kbit = (
+        kbit if link.get(name) is None else reader.integer(link[name], f"{place}.{name}", MAX_BANDWIDTH_KBIT)
+        for name in ("to_user_kbit", "from_user_kbit")
+    )
+    return LinkReceipt(
+        limits=Limits(to_user_kbit, from_user_kbit),
+        state=LinkEnforcement.State(str(state)) if known else LinkEnforcement.State.ERROR,
+        problem="" if problem is None else reader.text(problem, f"{place}.problem", 2000),
+        to_user=to_user,
+        from_user=from_user,
+    )
+
+
+def _direction(reader: DocumentReader, value: object, place: str) -> Direction | None:
+    if value is None:
+        return None
+    direction = reader.mapping(value, place)
+    reader.integer(direction.get("backlog_bytes"), f"{place}.backlog_bytes", MAX_COUNTER)
+    drops = reader.integer(direction.get("drops"), f"{place}.drops", MAX_COUNTER)
+    refused, dropped = (
+        None if direction.get(name) is None else reader.integer(direction[name], f"{place}.{name}", MAX_COUNTER)
+        for name in ("refused", "dropped")
+    )
+    if refused is not None and dropped is not None:
+        reader.expect(refused + dropped == drops, f"{place}.drops", 'the sum of "refused" and "dropped"')
+    else:
+        reader.expect(refused is dropped, f"{place}.refused", 'it exactly if there is a "dropped"')
+    return Direction(
+        dev=reader.text(direction.get("dev"), f"{place}.dev", 32),
+        rate_kbit=reader.integer(direction.get("rate_kbit"), f"{place}.rate_kbit", MAX_COUNTER),
+        bytes=reader.integer(direction.get("bytes"), f"{place}.bytes", MAX_COUNTER),
+        packets=reader.integer(direction.get("packets"), f"{place}.packets", MAX_COUNTER),
+        drops=drops,
+        refused=refused,
+        dropped=dropped,
+    )
+
+
+def _problems(reader: DocumentReader, value: object) -> list[dict[str, str]]:
+    is_list = isinstance(value, list) and len(value) <= MAX_PROBLEMS
+    if not reader.expect(is_list, "problems", f"a list of at most {MAX_PROBLEMS} problems"):
+        return []
+    assert isinstance(value, list)  # noqa: S101  for the type checker
+    problems = []
+    for index, one in enumerate(value):
+        place = f"problems.{index}"
+        problem = reader.mapping(one, place)
+        lengths = {"code": 64, "subject": 200, "message": 2000}
+        problems.append({name: reader.text(problem.get(name), f"{place}.{name}", n) for name, n in lengths.items()})
+    return problems

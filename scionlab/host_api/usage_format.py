@@ -1,0 +1,208 @@
+"""Reads an agent's batch of usage samples (docs/api.md). Strict in what it knows, blind to what it does not.
+
+All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from django.utils.dateparse import parse_datetime
+
+from bandwidth_config import RuleError
+from link_rules import MAX_INTERFACE_ID
+from scionlab.host_api.document_reader import DocumentReader, no_constant
+from scionlab.models.usage import KEY_LENGTH, SEGMENT_LENGTH
+from scionlab.platform.api_errors import FieldErrors
+from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
+from scionlab.usage.totals import to_ms
+
+SCHEMA: Final = 1
+MAX_SENT_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
+MAX_TIMES: Final = 60
+MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum of thousands of links must fit into 64 bits too
+MAX_RATE_KBIT: Final = 2**31 - 1
+MAX_VERSION: Final = 2**31 - 1
+# As many as 4094 links at 60 times have, and some. Of 32 MiB of nothing but brackets Python makes a gigabyte.
+MAX_BRACKETS: Final = 100_000
+MAX_COMMAS: Final = 3_000_000
+
+_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
+_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
+_KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}", flags=re.ASCII)
+_SEGMENT = re.compile(rf"[!-~]{{1,{SEGMENT_LENGTH}}}", flags=re.ASCII)
+
+_COUNTERS: Final = ("bytes", "packets", "drops", "backlog_bytes")
+
+
+class UsageError(RuleError):
+    """A batch that is not stored; `fields` names every place that is wrong, up to 20."""
+
+    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
+        super().__init__(code, message)
+        self.fields = fields or {}
+
+
+class TooLargeError(UsageError):
+    """More than is read."""
+
+
+def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
+    """The document's bytes from a body that `read(n)` reads. Raises `UsageError`, `TooLargeError`.
+
+    At most 4 MiB are read and 32 MiB unpacked, however much a small gzip body would become.
+    """
+    content = read(MAX_SENT_BYTES + 1)
+    if len(content) > MAX_SENT_BYTES:
+        raise TooLargeError(
+            "too_large", f"A batch has at most {MAX_SENT_BYTES} bytes as sent. Send fewer samples per batch."
+        )
+    if encoding in {"", "identity"}:
+        return content
+    if encoding != "gzip":
+        raise UsageError("encoding_unknown", f"Content-Encoding {encoding[:20]!r} is not known. Use gzip, or none.")
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
+    try:
+        document = unpacker.decompress(content, MAX_BYTES + 1)
+    except zlib.error as exc:
+        raise UsageError("not_gzip", "The body is not gzip, as its Content-Encoding says.") from exc
+    if len(document) > MAX_BYTES:
+        raise TooLargeError(
+            "too_large", f"A batch has at most {MAX_BYTES} bytes unpacked. Send fewer samples per batch."
+        )
+    if not unpacker.eof or unpacker.unused_data:
+        raise UsageError("not_gzip", "The gzip body is cut short, or something follows it.")
+    return document
+
+
+def parse_usage(content: bytes) -> Batch:
+    """Raises only `UsageError`, whatever the bytes."""
+    _check_size(content)
+    try:
+        document = json.loads(content.decode("utf-8"), parse_constant=no_constant)
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
+        raise UsageError("not_json", "The body is not a JSON document in UTF-8.") from exc
+    if not isinstance(document, dict):
+        raise UsageError("usage_invalid", "The batch: send an object here.")
+    schema = document.get("schema")
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise UsageError(
+            "schema_unknown",
+            f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first.",
+        )
+    reader = _Reader()
+    batch = _batch(reader, document)
+    if reader.fields:
+        place, errors = next(iter(reader.fields.items()))
+        raise UsageError("usage_invalid", f"{place}: {errors[0]['message']}", reader.fields)
+    return batch
+
+
+def _check_size(content: bytes) -> None:
+    """Before any of it becomes objects. Raises `TooLargeError`."""
+    if content.count(b"[") + content.count(b"{") > MAX_BRACKETS or content.count(b",") > MAX_COMMAS:
+        text = (
+            f"A batch has at most {MAX_BRACKETS} lists and objects, and {MAX_COMMAS} commas. Send fewer "
+            "samples per batch."
+        )
+        raise TooLargeError("too_large", text)
+
+
+class _Reader(DocumentReader):
+    """Columns of counters too."""
+
+    def matching(self, value: object, place: str, pattern: re.Pattern[str], wanted: str) -> str:
+        found = value if isinstance(value, str) and pattern.fullmatch(value) else None
+        self.expect(found is not None, place, wanted)
+        return found or ""
+
+    def column(self, value: object, place: str, n: int, high: int) -> list[int | None]:
+        """A list of `n` integers or nulls. Quick where nothing is wrong: there are 240 000 of them from 4000 links."""
+        if isinstance(value, list) and len(value) == n:
+            if all(type(one) is int and 0 <= one <= high for one in value):
+                return value
+            if all(one is None or (type(one) is int and 0 <= one <= high) for one in value):
+                return value
+        self.expect(False, place, f"{n} integers from 0 to {high}, or null,")
+        return [None] * n
+
+
+def _batch(reader: _Reader, document: dict[str, Any]) -> Batch:
+    key = reader.matching(document.get("batch"), "batch", _KEY, f"{KEY_LENGTH} hexadecimal digits in lower case")
+    agent = document.get("agent_version")
+    reader.expect(isinstance(agent, str) and len(agent) <= 32, "agent_version", "a text of at most 32 characters")
+    times = _times(reader, document.get("times"))
+    links: dict[int, dict[DirectionName, DirectionSamples]] = {}
+    for name, value in reader.mapping(document.get("links"), "links").items():
+        place = f"links.{name[:20]}"
+        is_id = _INTERFACE_ID.fullmatch(name) is not None and int(name) <= MAX_INTERFACE_ID
+        if reader.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
+            link = reader.mapping(value, place)
+            links[int(name)] = dict(_directions(reader, link, place, times))
+    return Batch(
+        key=key,
+        agent_version=str(agent),
+        version=_version(reader, document.get("version")),
+        times_ms=times,
+        links=links,
+    )
+
+
+def _version(reader: _Reader, written: object) -> tuple[int, int]:
+    match = _VERSION.fullmatch(written) if isinstance(written, str) else None
+    parts = (int(match[1]), int(match[2])) if match else (MAX_VERSION + 1, 0)
+    reader.expect(max(parts) <= MAX_VERSION, "version", 'a version like "1.18"')
+    return parts
+
+
+def _times(reader: _Reader, value: object) -> list[int]:
+    written = value if isinstance(value, list) else []
+    if not reader.expect(0 < len(written) <= MAX_TIMES, "times", f"a list of 1 to {MAX_TIMES} times"):
+        return []
+    times = []
+    for index, one in enumerate(written):
+        found = _moment(one)
+        if reader.expect(found is not None, f"times.{index}", "a time in ISO 8601 with its zone"):
+            times.append(found or 0)
+    ascend = all(before < after for before, after in pairwise(times))
+    reader.expect(ascend, "times", "times that ascend, each later than the one before by a millisecond or more,")
+    return times
+
+
+def _moment(value: object) -> int | None:
+    """Milliseconds since 1970; None for what is no time of ours."""
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:  # the 31st of February
+        return None
+    if found is None or found.tzinfo is None or not 1970 <= found.year < 9999:  # so that it can be moved
+        return None
+    return to_ms(found)
+
+
+def _directions(
+    reader: _Reader, link: dict[str, Any], place: str, times: Sequence[int]
+) -> Iterator[tuple[DirectionName, DirectionSamples]]:
+    for name in DIRECTIONS:
+        if link.get(name) is None:  # the kernel had no class there at any of these times
+            continue
+        here = f"{place}.{name}"
+        said = reader.mapping(link[name], here)
+        wanted = f"1 to {SEGMENT_LENGTH} visible ASCII characters"
+        segment = reader.matching(said.get("segment"), f"{here}.segment", _SEGMENT, wanted)
+        found_wrong = len(reader.fields)
+        limits = reader.column(said.get("rate_kbit"), f"{here}.rate_kbit", len(times), MAX_RATE_KBIT)
+        columns = [reader.column(said.get(one), f"{here}.{one}", len(times), MAX_COUNTER) for one in _COUNTERS]
+        rows = list(zip(times, limits, *columns, strict=True))
+        whole = [Sample(*row) for row in rows if None not in row]
+        halves = len(rows) - len(whole) - sum(row[1:].count(None) == 1 + len(_COUNTERS) for row in rows)
+        is_whole = halves == 0 or len(reader.fields) > found_wrong  # what is wrong is told already
+        reader.expect(is_whole, here, "null in all of its lists at a time at which the kernel had no class")
+        if whole:
+            yield name, DirectionSamples(segment, whole)

@@ -1,0 +1,75 @@
+"""Which Links a bulk change is about: by attachment point, user AS, owner and limit, or these alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce, Greatest
+
+from bandwidth_config import RuleError, format_kbit
+from scionlab.models import AttachmentPoint, Link
+from scionlab.models.locks import storable_ids
+from scionlab.models.selectors import USER_LINKS
+from scionlab.notation.isd_as import parse_as_id, parse_isd_as
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The Links of which all of this is true; one that says nothing means every Link.
+
+    `user_as` is an ISD-AS, an AS number or a part of the label; `owner` a part of the email address; `above_kbit` is
+    what one direction at least is allowed more than; `only` are the Links that were ticked.
+    """
+
+    attachment_point: AttachmentPoint | None = None
+    user_as: str = ""
+    owner: str = ""
+    above_kbit: int | None = None
+    only: frozenset[int] | None = None
+
+    def links(self) -> QuerySet[Link]:
+        """In the order of attachment points and ASes."""
+        links = Link.objects.filter(USER_LINKS)
+        if self.only is not None:
+            links = links.filter(pk__in=storable_ids(self.only))
+        if self.attachment_point is not None:
+            links = links.filter(interface_a__AS__attachment_point=self.attachment_point)
+        if self.owner:
+            links = links.filter(interface_b__AS__useras__owner__email__icontains=self.owner)
+        if self.user_as:
+            links = links.filter(_of_as(self.user_as.strip()))
+        if self.above_kbit is not None:
+            highest = Greatest("bandwidth_kbit", Coalesce("from_user_kbit", F("bandwidth_kbit")))
+            links = links.annotate(highest_kbit=highest).filter(highest_kbit__gt=self.above_kbit)
+        return links.order_by("interface_a__AS__as_id", "interface_b__AS__as_id", "pk")
+
+    def link_ids(self) -> list[int]:
+        return list(self.links().order_by("pk").values_list("pk", flat=True))
+
+    @property
+    def words(self) -> str:
+        """For the record of the change."""
+        parts = [
+            f"at {self.attachment_point.AS.isd_as}" if self.attachment_point else "",
+            f"of owners with {self.owner}" if self.owner else "",
+            f"of AS {self.user_as}" if self.user_as else "",
+            "" if self.above_kbit is None else f"above {format_kbit(self.above_kbit)}",
+        ]
+        said = ", ".join(part for part in parts if part)
+        if self.only is not None:
+            return f"selected links{', ' + said if said else ''}"
+        return f"all links {said}" if said else "all links"
+
+
+def _of_as(text: str) -> Q:
+    try:
+        isd, as_id = parse_isd_as(text)
+    except RuleError:
+        pass
+    else:
+        return Q(interface_b__AS__isd__isd_id=isd, interface_b__AS__as_id=as_id)
+    try:
+        return Q(interface_b__AS__as_id=parse_as_id(text))
+    except RuleError:
+        return Q(interface_b__AS__label__icontains=text)

@@ -1,0 +1,229 @@
+"""The defaults that administrators set, and how they reach the attachment points; totals, observing only, and path
+metadata.
+
+A default is stored at once and carried out right after, by a task: `AttachmentPoint.maximum_kbit` follows the default
+in force there, and only then do configurations clamp to it. So a configuration is a function of its versions, and an
+administrator's page does not wait for every attachment point.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
+
+from bandwidth_config import RuleError, check_bandwidth, check_total
+from scionlab.models import AttachmentPoint, BandwidthChange, Link, TimedLimit, User, locks, selectors
+from scionlab.network.path_metadata import checked_metadata, metadata_store
+from scionlab.people import audit
+from scionlab.people.stale_pages import Value, Values, last_bandwidth_change, refuse_stale
+from scionlab.platform.each import for_each
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
+from scionlab.platform.retry import retried
+from scionlab.versions.changes import Changes
+
+logger = logging.getLogger(__name__)
+
+_Kinds = BandwidthChange.Kind
+_AP_KINDS = [_Kinds.AP_DEFAULT, _Kinds.AP_TOTAL, _Kinds.AP_OBSERVE, _Kinds.AP_METADATA]
+
+
+@transaction.atomic
+def site_default_set(
+    *, default_bandwidth_kbit: int, actor: User | None, reason: str = "", shown: Values | None = None
+) -> None:
+    """Set x of every attachment point that has no default of its own. Nothing happens for the value that is stored.
+
+    `shown`: the default that the page showed, see `people.stale_pages`.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `StalePageError`.
+    """
+    _check(default_bandwidth_kbit)
+    policy = locks.lock_policy()
+    locks.lock_attachment_points()  # nobody is in the middle of checking a number against the old default
+    old = policy.default_bandwidth_kbit
+    refuse_stale(
+        shown=shown,
+        stored={"default_bandwidth_kbit": old},
+        wanted={"default_bandwidth_kbit": default_bandwidth_kbit},
+        last=lambda: last_bandwidth_change(kind=BandwidthChange.Kind.SITE_DEFAULT),
+    )
+    if old == default_bandwidth_kbit:
+        return
+    policy.default_bandwidth_kbit = default_bandwidth_kbit
+    policy.save(update_fields=["default_bandwidth_kbit"])
+    audit.note_default(None, actor=actor, old=old, new=default_bandwidth_kbit, reason=reason)
+    queue_after_commit(FAN_OUT_DEFAULTS)
+    logger.info("policy.site_default old=%s new=%s", old, default_bandwidth_kbit)
+
+
+def ap_default_set(
+    *,
+    attachment_point_id: int,
+    default_bandwidth_kbit: int | None,
+    actor: User | None,
+    reason: str = "",
+    shown: Values | None = None,
+) -> None:
+    """`ap_update` of the default alone."""
+    values: Values = {"default_bandwidth_kbit": default_bandwidth_kbit}
+    ap_update(attachment_point_id=attachment_point_id, values=values, actor=actor, reason=reason, shown=shown)
+
+
+@transaction.atomic
+def ap_update(
+    *, attachment_point_id: int, values: Values, actor: User | None, reason: str = "", shown: Values | None = None
+) -> None:
+    """Store some of what administrators set at an attachment point; what `values` does not name stays.
+
+    `default_bandwidth_kbit` is x there (None: the site default counts), `total_kbit` what all Links may carry together
+    in each direction (None: no total), `observe_only` whether all Links are only measured. The last two raise L of the
+    host, once, in the same transaction, and then a changed default is carried out along with them. `publishes_limits`
+    and `path_metadata` (JSON as text) raise H, where the control service runs. `shown` as above.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`, those of `checked_metadata`),
+    `StalePageError`, `AttachmentPoint.DoesNotExist`.
+    """
+    values = _checked_ap(values)
+    locks.lock_attachment_points([attachment_point_id])
+    ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
+    stored: dict[str, Value] = {name: getattr(ap, name) for name in values}
+    newest = {"kind__in": _AP_KINDS, "attachment_point": attachment_point_id}
+    refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_bandwidth_change(**newest))
+    new = {name: value for name, value in values.items() if value != stored[name]}
+    if "default_bandwidth_kbit" in new:
+        _store(ap, values["default_bandwidth_kbit"], actor=actor, reason=reason)  # type: ignore[arg-type]
+    if new.keys() & {"total_kbit", "observe_only"}:
+        _store_limiting(ap, new, actor=actor, reason=reason)
+    elif "default_bandwidth_kbit" in new:
+        queue_after_commit(FAN_OUT_DEFAULTS)
+    if new.keys() & {"publishes_limits", "path_metadata"}:
+        metadata_store(ap, new, actor=actor, reason=reason)
+
+
+@transaction.atomic
+def ap_defaults_set(*, defaults: Mapping[int, int | None], actor: User | None, reason: str) -> None:
+    """The same of many attachment points, by key; to be called with their rows locked.
+
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
+    """
+    for ap in AttachmentPoint.objects.select_related("AS__isd").filter(pk__in=defaults).order_by("pk"):
+        wanted = defaults[ap.pk]
+        if wanted is not None:
+            _check(wanted)
+        if wanted != ap.default_bandwidth_kbit:
+            _store(ap, wanted, actor=actor, reason=reason)
+    queue_after_commit(FAN_OUT_DEFAULTS)
+
+
+def _store(ap: AttachmentPoint, wanted_kbit: int | None, *, actor: User | None, reason: str) -> None:
+    old = ap.default_bandwidth_kbit
+    ap.default_bandwidth_kbit = wanted_kbit
+    ap.save(update_fields=["default_bandwidth_kbit"])
+    audit.note_default(ap, actor=actor, old=old, new=wanted_kbit, reason=reason)
+    logger.info("policy.ap_default ap=%s old=%s new=%s", ap.pk, old, wanted_kbit)
+
+
+def _store_limiting(ap: AttachmentPoint, new: Values, *, actor: User | None, reason: str) -> None:
+    """The total, and whether nothing is limited: both are in the signed text of the host's configuration."""
+    changes = Changes()
+    settle_default(ap.pk, changes)
+    if "total_kbit" in new:
+        old, ap.total_kbit = ap.total_kbit, new["total_kbit"]
+        audit.note_total(ap, actor=actor, old=old, new=ap.total_kbit, reason=reason)
+        changes.note_documents([ap.host_id])
+    if "observe_only" in new:
+        ap.observe_only = bool(new["observe_only"])
+        audit.note_observing(ap, actor=actor, reason=reason)
+        provider_host_of = dict(_provided(ap).values_list("pk", "interface_a__host_id"))
+        locks.lock_links(provider_host_of)
+        changes.note_limits(provider_host_of)
+        changes.note_documents([ap.host_id])
+    ap.save(update_fields=["total_kbit", "observe_only"])
+    changes.carry_out()
+    logger.info("policy.ap_limiting ap=%s total=%s observe_only=%s", ap.pk, ap.total_kbit, ap.observe_only)
+
+
+def _provided(ap: AttachmentPoint) -> QuerySet[Link]:
+    """The active Links that are limited there."""
+    links = Link.objects.filter(type=Link.Type.PROVIDER, interface_a__AS=ap.AS_id, active=True)
+    return links.filter(interface_b__AS__useras__isnull=False)
+
+
+def _checked_ap(values: Values) -> Values:
+    """With path metadata in the one spelling that is stored."""
+    default, total, metadata = (values.get(one) for one in ("default_bandwidth_kbit", "total_kbit", "path_metadata"))
+    if default is not None:
+        _check(int(default))
+    if total is not None:
+        try:
+            check_total(int(total))
+        except RuleError as exc:
+            raise FieldRuleError.of(exc, "total_kbit") from exc
+    if metadata is None:
+        return values
+    try:
+        return {**values, "path_metadata": checked_metadata(str(metadata))}
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "path_metadata") from exc
+
+
+def _check(default_bandwidth_kbit: int) -> None:
+    try:
+        check_bandwidth(default_bandwidth_kbit)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "default_bandwidth_kbit") from exc
+
+
+def fan_out() -> list[int]:
+    """Carry changed defaults out, one attachment point per transaction; returns the hosts whose L rose.
+
+    Level-triggered and idempotent: it compares what is carried out with what is in force, whoever changed it, so it may
+    run at any time and any number of times. A host's L rises once, and only when a limit there really changes. An
+    attachment point that fails keeps no other from it.
+    """
+    return for_each(unsettled_attachment_points(), carry_out_default)
+
+
+def unsettled_attachment_points() -> list[int]:
+    """Where the maximum is not the default in force. Two statements."""
+    in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
+    return list(AttachmentPoint.objects.exclude(maximum_kbit=in_force).order_by("pk").values_list("pk", flat=True))
+
+
+@retried
+@transaction.atomic
+def carry_out_default(attachment_point_id: int) -> list[int]:
+    """The same for one attachment point, e.g. one that was just made."""
+    locks.lock_attachment_points([attachment_point_id])
+    changes = Changes()
+    settle_default(attachment_point_id, changes)
+    return sorted(changes.carry_out())
+
+
+def _stated_above(kbit: int) -> Q:
+    """Links whose entry has a higher number, in any direction at any time: min(b, old) != min(b, new) holds for exactly
+    the numbers above the lower of the two."""
+    timed = TimedLimit.objects.filter(link=OuterRef("pk"), cancelled_at=None, retired_at=None, highest_kbit__gt=kbit)
+    return Q(bandwidth_kbit__gt=kbit) | Q(from_user_kbit__gt=kbit) | Q(Exists(timed))
+
+
+def settle_default(attachment_point_id: int, changes: Changes) -> None:
+    """Make the maximum what the default in force is, and note the Links whose limit changes; the row is locked.
+
+    Services that touch an attachment point begin with this, so that nothing new is clamped to an outdated maximum.
+    """
+    ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
+    if ap is None:  # deleted meanwhile
+        return
+    old, new = ap.maximum_kbit, ap.default_in_force(selectors.policy())
+    if old == new:
+        return
+    affected = _provided(ap).filter(_stated_above(min(old, new)))
+    provider_host_of = dict(affected.values_list("pk", "interface_a__host_id"))
+    locks.lock_links(provider_host_of)
+    AttachmentPoint.objects.filter(pk=ap.pk).update(maximum_kbit=new)
+    changes.note_limits(provider_host_of)
+    logger.info("policy.carried_out ap=%s old=%s new=%s links=%s", ap.pk, old, new, len(provider_host_of))

@@ -1,0 +1,16 @@
+"""Where a limit is refused that is above the maximum of the attachment point, for every form, API and service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bandwidth_config import Limits, check_change
+from scionlab.platform.field_errors import FieldRuleError
+
+
+def limit_errors(
+    old: Limits | None, new: Limits, maximum_kbit: int, index: int | None = None
+) -> Iterator[FieldRuleError]:
+    """What `check_change` refuses, at the columns of a Link, which the fields of forms and of the API are called by."""
+    for direction, error in check_change(old, new, maximum_kbit).items():
+        yield FieldRuleError.of(error, "bandwidth_kbit" if direction == "to_user_kbit" else direction, index)

@@ -1,0 +1,239 @@
+"""Timed limits: make one, cancel it, and take it out of the configuration once it is over.
+
+A row is in the configuration of the attachment point's host from `timed_limit_create` until `timed_limit_cancel` or
+`timed_limits_retire`, each of which raises L: so a configuration is a function of its versions and never of the clock.
+The return to the Link's own limits is part of what the host has (docs/adr/0013): nothing here has to happen on time.
+
+Rows are changed under the lock of their attachment point, which is also what makes the checks of overlaps and of the
+host's steps hold.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+
+from bandwidth_config import RuleError, check_change, format_number
+from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK, check_steps
+from scionlab.enforcement.notices import timed_limit_cancelled_tell
+from scionlab.links.locked import locked_link
+from scionlab.links.profiles import Profile
+from scionlab.models import AttachmentPoint, Link, TimedLimit, User, locks, selectors
+from scionlab.notation.local_time import say_time
+from scionlab.people import audit
+from scionlab.people.stale_pages import note_change
+from scionlab.platform.each import for_each
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.retry import retried
+from scionlab.versions.changes import Changes
+
+logger = logging.getLogger(__name__)
+
+# Who writes "18:30" at 18:30:20 means now.
+PAST_GRACE = timedelta(seconds=60)
+DEACTIVATED = "the link was deactivated"
+
+
+class TimedOverlapError(FieldRuleError):
+    """`other` is the timed limit that is in the way."""
+
+    def __init__(self, message: str, other: TimedLimit) -> None:
+        super().__init__("timed_overlap", message, "begins_at")
+        self.other = other
+
+
+@transaction.atomic
+def timed_limit_create(
+    *,
+    link_id: int,
+    profile: Profile,
+    begins_at: datetime | None,
+    actor: User | None,
+    ends_at: datetime | None = None,
+    reason: str = "",
+) -> TimedLimit:
+    """Let `profile` hold at the Link from `begins_at` (aware; None: now) on; fractions of a second are cut off.
+
+    `ends_at`: the moment that somebody chose as its end, None where they chose how long it lasts. It is kept, however
+    long their form was open: the last step is as long as there is time until then.
+    L of the attachment point's host rises once. Raises `FieldRuleError` (`timed_not_limited`, `timed_inactive`,
+    `timed_past`, `timed_far`, `timed_long`, `timed_step_short`, `timed_many`, `timed_host_full`, `bandwidth_too_high`,
+    `bandwidth_negative`), `TimedOverlapError`, `Link.DoesNotExist`.
+    """
+    changes = Changes()
+    link = locked_link(link_id, changes)
+    ap = _attachment_point(link)
+    now = timezone.now()
+    begins_at = _beginning(begins_at, now)
+    profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
+    _check_limits(profile, selectors.default_in_force(ap))
+    _retire(ap, now, changes)
+    _check_room(link, ap, profile, begins_at)
+    made = TimedLimit.objects.create(
+        link=link,
+        kind=profile.kind,
+        begins_at=begins_at,
+        ends_at=begins_at + timedelta(seconds=profile.duration_s),
+        steps=[[step.offset_s, *step.limits] for step in profile.steps],
+        step_count=len(profile.steps),
+        highest_kbit=max(max(step.limits) for step in profile.steps),
+        created_by=actor,
+    )
+    audit.note_timed_limit(link, actor=actor, detail=f"created: {made}", reason=reason)
+    note_change(link.interface_b.AS_id, actor=actor)
+    changes.note_limits({link.pk: link.interface_a.host_id})
+    changes.carry_out()
+    logger.info("timed_limit.created id=%s link=%s %s actor=%s", made.pk, link.pk, made, actor and actor.pk)
+    return made
+
+
+@transaction.atomic
+def timed_limit_cancel(*, timed_limit_id: int, actor: User | None) -> TimedLimit:
+    """Take it out of the configuration; the Link's own limits hold as soon as the attachment point has that.
+
+    One that has ended, or was cancelled before, stays as it is. Raises `TimedLimit.DoesNotExist`.
+    """
+    link_id = TimedLimit.objects.values_list("link_id", flat=True).get(pk=timed_limit_id)
+    changes = Changes()
+    try:
+        link = locked_link(link_id, changes)
+    except Link.DoesNotExist as exc:
+        raise TimedLimit.DoesNotExist(f"Temporary limit {timed_limit_id} was removed with its link.") from exc
+    if _cancel([link], TimedLimit.objects.filter(pk=timed_limit_id), actor=actor, why=""):
+        note_change(link.interface_b.AS_id, actor=actor)
+        changes.note_limits({link.pk: link.interface_a.host_id})
+        timed_limit_cancelled_tell(link=link, timed=TimedLimit.objects.get(pk=timed_limit_id), actor=actor)
+    changes.carry_out()
+    return TimedLimit.objects.select_related("link").get(pk=timed_limit_id)
+
+
+def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
+    """Cancel all that have not ended; a step of services that hold the Links' locks and raise the counters."""
+    by_id = {link.pk: link for link in links}
+    _cancel(list(by_id.values()), TimedLimit.objects.filter(link__in=by_id), actor=actor, why=why)
+
+
+def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
+    """Take those that have ended out of the configurations, one attachment point per transaction.
+
+    Returns the hosts whose L rose. Nothing changes in a kernel by that. Idempotent.
+    """
+    now = now or timezone.now()
+    over = TimedLimit.objects.filter(cancelled_at=None, retired_at=None, ends_at__lte=now)
+    ap_ids = set(over.values_list("link__interface_a__AS__attachment_point", flat=True))
+    return for_each(sorted(ap_ids), lambda ap_id: _retire_at(ap_id, now))
+
+
+@retried
+@transaction.atomic
+def _retire_at(attachment_point_id: int, now: datetime) -> list[int]:
+    locks.lock_attachment_points([attachment_point_id])
+    ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
+    changes = Changes()
+    if ap is not None:
+        _retire(ap, now, changes)
+    return sorted(changes.carry_out())
+
+
+# --- steps, under the lock of the attachment point -----------------------------------------------------------------
+
+
+def _retire(ap: AttachmentPoint, now: datetime, changes: Changes) -> None:
+    over = TimedLimit.objects.filter(
+        link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None, ends_at__lte=now
+    )
+    count = over.update(retired_at=now)
+    if count:
+        changes.note_documents([ap.host_id])
+        logger.info("timed_limit.retired ap=%s count=%s", ap.pk, count)
+
+
+def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:
+    now = timezone.now()
+    by_id = {link.pk: link for link in links}
+    running = which.filter(cancelled_at=None, retired_at=None, ends_at__gt=now).order_by("pk")
+    found = list(running)
+    running.filter(pk__in=[one.pk for one in found]).update(cancelled_at=now)
+    for one in found:
+        because = f" ({why})" if why else ""
+        audit.note_timed_limit(by_id[one.link_id], actor=actor, detail=f"cancelled{because}: {one}")
+        logger.info("timed_limit.cancelled id=%s link=%s actor=%s", one.pk, one.link_id, actor and actor.pk)
+    return len(found)
+
+
+# --- rules ---------------------------------------------------------------------------------------------------------
+
+
+def _attachment_point(link: Link) -> AttachmentPoint:
+    ap = link.attachment_point
+    if ap is None:
+        text = "This link is not limited. Choose the link of a user AS to its attachment point."
+        raise FieldRuleError("timed_not_limited", text, "link_id")
+    if not link.active:
+        text = "The link is inactive. Activate it first."
+        raise FieldRuleError("timed_inactive", text, "link_id")
+    return ap
+
+
+def _beginning(begins_at: datetime | None, now: datetime) -> datetime:
+    """In whole seconds."""
+    chosen = now if begins_at is None else begins_at
+    if chosen < now - PAST_GRACE:
+        text = f"{say_time(chosen)} is in the past; it is {say_time(now)}. Choose a later start, or none to start now."
+        raise FieldRuleError("timed_past", text, "begins_at")
+    if chosen > now + timedelta(seconds=MAX_TIMED_AHEAD_S):
+        text = f"{say_time(chosen)} is more than {MAX_TIMED_AHEAD_S // 86400} days ahead. Choose an earlier start."
+        raise FieldRuleError("timed_far", text, "begins_at")
+    return max(chosen, now).replace(microsecond=0)
+
+
+def _until(profile: Profile, begins_at: datetime, ends_at: datetime) -> Profile:
+    duration_s = (ends_at - begins_at) // timedelta(seconds=1)
+    if duration_s < 1:
+        text = f"{say_time(ends_at)} is not after the start, {say_time(begins_at)}. Choose a later end."
+        raise FieldRuleError("timed_past", text, "ends_at")
+    try:
+        check_steps(profile.steps, duration_s)
+    except RuleError as exc:
+        raise FieldRuleError.of(exc, "ends_at") from exc
+    return replace(profile, duration_s=duration_s)
+
+
+def _check_limits(profile: Profile, maximum_kbit: int) -> None:
+    for step in profile.steps:
+        for error in check_change(None, step.limits, maximum_kbit).values():
+            raise FieldRuleError.of(error, "steps")
+
+
+def _check_room(link: Link, ap: AttachmentPoint, profile: Profile, begins_at: datetime) -> None:
+    """Called with what is over retired: what is left has not ended."""
+    ends_at = begins_at + timedelta(seconds=profile.duration_s)
+    present = TimedLimit.objects.filter(link=link, cancelled_at=None, retired_at=None)
+    other = present.filter(begins_at__lt=ends_at, ends_at__gt=begins_at).order_by("begins_at").first()
+    if other is not None:
+        text = (
+            f"From {say_time(begins_at)} until {say_time(ends_at)} overlaps with another temporary limit of this "
+            f"link: {other.said()}. Cancel that one, or choose another time."
+        )
+        raise TimedOverlapError(text, other)
+    if present.count() >= MAX_TIMED_PER_LINK:
+        text = (
+            f"This link has {MAX_TIMED_PER_LINK} running or scheduled temporary limits, which is the maximum. "
+            "Cancel one, or wait until one has ended."
+        )
+        raise FieldRuleError("timed_many", text, "link_id")
+    here = TimedLimit.objects.filter(link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None)
+    used = here.aggregate(total=Sum("step_count"))["total"] or 0
+    if used + len(profile.steps) > MAX_STEPS_PER_HOST:
+        text = (
+            f"The temporary limits at {ap.AS.isd_as} have {format_number(used)} steps of at most "
+            f"{format_number(MAX_STEPS_PER_HOST)}; {len(profile.steps)} more do not fit. Choose fewer steps, or "
+            "try again later."
+        )
+        raise FieldRuleError("timed_host_full", text, "steps")

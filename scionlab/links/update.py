@@ -1,0 +1,150 @@
+"""What a person changes at one Link that exists: its bandwidth, and whether it is active."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import transaction
+
+from bandwidth_config import Limits
+from scionlab.links.locked import locked_link
+from scionlab.links.maximum import limit_errors
+from scionlab.links.timed_limit import DEACTIVATED, timed_limits_end
+from scionlab.links.wiring import link_switch
+from scionlab.models import Link, User, selectors
+from scionlab.network.infrastructure_links import check_infrastructure_bandwidth
+from scionlab.people import audit
+from scionlab.people.stale_pages import (
+    LastChange,
+    Value,
+    Values,
+    last_admin_change,
+    last_change_of_user_as,
+    note_change,
+    refuse_stale,
+)
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.versions.changes import Changes, view_of
+
+logger = logging.getLogger(__name__)
+
+
+def link_set_bandwidth(
+    *, link_id: int, bandwidth_kbit: int, actor: User | None, reason: str = "", shown: Values | None = None
+) -> Link:
+    """`link_update` of the bandwidth alone: whether the Link is active stays as it is."""
+    return link_update(link_id=link_id, bandwidth_kbit=bandwidth_kbit, actor=actor, reason=reason, shown=shown)
+
+
+def link_set_active(*, link_id: int, actor: User | None, active: bool) -> Link:
+    """`link_update` that puts the Link into the configurations of both ASes, or takes it out."""
+    return link_update(link_id=link_id, active=active, actor=actor)
+
+
+@transaction.atomic
+def link_update(
+    *,
+    link_id: int,
+    actor: User | None,
+    limits: Limits | None = None,
+    bandwidth_kbit: int | None = None,
+    active: bool | None = None,
+    observe_only: bool | None = None,
+    reason: str = "",
+    shown: Values | None = None,
+) -> Link:
+    """Store what is asked for; None leaves a value as it is. `bandwidth_kbit` is both directions of `limits`.
+
+    L of the attachment point's host rises when only what is enforced changes by that, H of both hosts when the Link
+    appears in their configurations or goes. Limits that are stored already are accepted whatever the default is by
+    now: a clamped choice is kept. While a timed limit runs, new limits hold from its end on. A Link that becomes
+    inactive loses its timed limits. `observe_only` is for administrators. `shown`: what the page showed of these
+    values, see `people.stale_pages`.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `infrastructure_bandwidth`),
+    `StalePageError`, `Link.DoesNotExist`.
+    """
+    changes = Changes()
+    link = locked_link(link_id, changes)
+    if limits is None and bandwidth_kbit is not None:
+        limits = Limits.both(bandwidth_kbit)
+    old = {**limits_to_values(link.requested), "active": link.active, "observe_only": link.observe_only}
+    wanted: dict[str, Value] = {} if limits is None else limits_to_values(limits)
+    if active is not None:
+        wanted["active"] = active
+    if observe_only is not None:
+        wanted["observe_only"] = observe_only
+    stored = {name: old[name] for name in wanted}
+    refuse_stale(shown=_with_directions(shown), stored=stored, wanted=wanted, last=lambda: last_change_of_link(link))
+    if wanted != stored:
+        before = view_of(link)
+        if limits is not None:
+            _store_limits(link, limits, actor=actor, reason=reason)
+        if active is not None:
+            _store_active(link, active, actor=actor)
+        if observe_only is not None and observe_only != link.observe_only:
+            link.observe_only = observe_only
+            link.save(update_fields=["observe_only"])
+            audit.note_observing(link, actor=actor, reason=reason)
+        changes.note(link.pk, before, view_of(link))
+        note_change(link.interface_b.AS_id, actor=actor)
+    changes.carry_out()
+    return _fresh(link)
+
+
+def limits_to_values(limits: Limits) -> dict[str, Value]:
+    """The two columns of a Link, which are also the two fields of a page."""
+    return {
+        "bandwidth_kbit": limits.to_user_kbit,
+        "from_user_kbit": None if limits.is_symmetric else limits.from_user_kbit,
+    }
+
+
+def _with_directions(shown: Values | None) -> Values | None:
+    """A page with one number for both directions showed that they are the same."""
+    if shown is None or "bandwidth_kbit" not in shown:
+        return shown
+    return {"from_user_kbit": None, **shown}
+
+
+def last_change_of_link(link: Link) -> LastChange:
+    """Of the whole user AS, or the administrators' pages where the Link belongs to none."""
+    return last_change_of_user_as(link.interface_b.AS_id) if link.is_limited else last_admin_change(link)
+
+
+def _store_limits(link: Link, new: Limits, *, actor: User | None, reason: str) -> None:
+    old = link.requested
+    if new == old:
+        return
+    _check(link, old, new)
+    values = limits_to_values(new)
+    for name, value in values.items():
+        setattr(link, name, value)
+    link.save(update_fields=list(values))
+    audit.note_link(link, actor=actor, old=old, new=new, reason=reason)
+    logger.info("link.limits link=%s old=%s new=%s actor=%s", link.pk, tuple(old), tuple(new), actor and actor.pk)
+
+
+def _store_active(link: Link, active: bool, *, actor: User | None) -> None:
+    if active == link.active:
+        return
+    link_switch(link, active=active)
+    if not active:
+        timed_limits_end([link], actor=actor, why=DEACTIVATED)
+    logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)
+
+
+def _check(link: Link, old: Limits, new: Limits) -> None:
+    ap = link.attachment_point
+    if ap is None:
+        check_infrastructure_bandwidth(new.to_user_kbit)
+        if not new.is_symmetric:
+            text = "A Link between infrastructure ASes is not limited. Enter one number, the bandwidth of the line."
+            raise FieldRuleError("infrastructure_bandwidth", text, "from_user_kbit")
+        return
+    for error in limit_errors(old, new, selectors.default_in_force(ap)):
+        raise error
+
+
+def _fresh(link: Link) -> Link:
+    """With the versions that `carry_out` stored."""
+    return selectors.with_relations(Link.objects.filter(pk=link.pk)).get()

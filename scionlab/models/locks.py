@@ -1,0 +1,188 @@
+"""The locks and their order. The numbers that they guard are found in `models.numbers`.
+
+Every service takes the locks that it needs in this order, and rows of one table in the order of their primary keys.
+So no two of them can wait for each other (docs/adr/0026; tests/concurrency/test_lock_order.py watches them all):
+
+     1. ApiRequest          whose Idempotency-Key is used (`rest.idempotency`)
+     2. NoticeWatch         who looks for what to tell people
+     3. BulkChange          which preview is carried out
+     4. AccountRequest      whose link is used
+     5. BandwidthPolicy     who changes the site's default
+     6. ServiceState        who needs a new AS id (the row guards the ids of all ASes), makes signing keys or raises G
+     7. User                who is counted against a quota; all administrators where one of them might be the last
+     8. ISD                 guards its TRCs, and the certificates of its core ASes
+     9. AS                  whose hosts, routers, attachments or own keys change
+    10. AttachmentPoint     guards the default in force there, its numbers (interface ids, ports, VPN addresses, border
+                            routers), and its Links
+    11. Link                in any order where the attachment point's row is held
+    12. UserAS              who changed it last
+    13. Host                all hosts of each AS concerned, once, because every service ends by raising counters
+    14. HostReceipt
+    15. LinkEnforcement
+    16. UsageBatch, UsageSeries  and what is summed up of them
+    17. EnrolmentToken, Mail
+
+A service locks the rows of a table at once, or later only rows that it holds already. Whoever reads a default in order
+to decide (is this number allowed?) holds the attachment point's row; whoever changes a default holds the rows of all
+the attachment points it counts for. Saves at two attachment points do not meet.
+
+Between the attachment points and the Links comes who uses which public address: no row stands for an address, so that
+lock is the database's own (`lock_addresses`).
+
+Where two meet anyway (a row that is deleted takes others along, in whichever order the database finds them), the
+database ends one of the two transactions, which is then run again (`scionlab.platform.retry`).
+
+SQLite has no row locks and Django drops `FOR UPDATE` there; its transactions begin with the write lock (settings,
+`transaction_mode` IMMEDIATE), so they run one after the other. Both need the reads that decide inside the transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from scionlab.models import (
+    AS,
+    ISD,
+    AttachmentPoint,
+    BandwidthPolicy,
+    Host,
+    HostReceipt,
+    Link,
+    ServiceState,
+    User,
+    UserAS,
+    selectors,
+)
+
+_ADDRESSES: Final = 0x5C10  # the first half of each advisory lock of ours on an address
+
+
+# --- locks ------------------------------------------------------------------------------------------------
+# NO KEY: a plain FOR UPDATE would also hold up everybody who only inserts a row that refers to the locked one (an audit
+# row that names its actor), and waits of that kind follow no order: a deadlock.
+
+
+def lock_policy() -> BandwidthPolicy:
+    selectors.policy()  # makes the row where there is none yet
+    return BandwidthPolicy.objects.select_for_update(no_key=True).get(pk=1)
+
+
+def lock_as_ids() -> None:
+    selectors.generation()  # makes the row where there is none yet
+    ServiceState.objects.select_for_update(no_key=True).get(pk=1)
+
+
+def lock_user(user_id: int) -> User:
+    return User.objects.select_for_update(no_key=True).get(pk=user_id)
+
+
+def lock_administrators(user_id: int) -> User:
+    """The person's row and those of all administrators: whether another one stays is decided by one at a time.
+
+    Returns the person. Raises `User.DoesNotExist`.
+    """
+    _lock(User.objects.filter(Q(pk=user_id) | Q(is_staff=True, is_active=True)))
+    return User.objects.get(pk=user_id)
+
+
+def lock_isd(isd_id: int) -> None:
+    """`isd_id` is its primary key."""
+    _lock(ISD.objects.filter(pk=isd_id))
+
+
+def lock_keys_of_ases(as_ids: Iterable[int]) -> None:
+    """The rows of the ASes, without their attachment points: no Link is touched."""
+    _lock(AS.objects.filter(pk__in=set(as_ids)))
+
+
+def lock_as(as_id: int) -> None:
+    """Whether it exists (still) is for the caller to find out, once he has the lock."""
+    _lock(AS.objects.filter(pk=as_id))
+
+
+def lock_ases(ids: Iterable[int], *, joins: Collection[int] = ()) -> None:
+    """With the attachment points there, those where the ASes are attached, and those that they are about to attach to:
+    holds up everybody who makes or changes hosts, routers or Links of these ASes."""
+    wanted = set(ids)
+    _lock(AS.objects.filter(pk__in=wanted))
+    aps = AttachmentPoint.objects.filter(
+        Q(AS__in=wanted) | Q(AS__interfaces__link_as_a__interface_b__AS__in=wanted)
+    ).values_list("pk", flat=True)
+    lock_attachment_points({*aps, *joins})
+
+
+def lock_attachment_points(ids: Iterable[int] | None = None) -> None:
+    """None: all of them."""
+    rows = AttachmentPoint.objects.all()
+    _lock(rows if ids is None else rows.filter(pk__in=storable_ids(ids)))
+
+
+def storable_ids(ids: Iterable[int]) -> set[int]:
+    """Without numbers from outside that no row can have and that a database would refuse to look for."""
+    return {one for one in ids if 0 < one < 2**63}
+
+
+def lock_attachment_points_of_hosts(host_ids: Iterable[int]) -> None:
+    _lock(AttachmentPoint.objects.filter(host_id__in=set(host_ids)))
+
+
+def lock_addresses(addresses: Iterable[str]) -> None:
+    """Until the transaction ends nobody else gives out sockets of these public addresses, at whichever attachment
+    point. On SQLite the transaction holds the database anyhow."""
+    if connection.vendor != "postgresql":
+        return
+    hashes = {hashlib.sha256(address.encode()).digest()[:4] for address in addresses}
+    with connection.cursor() as cursor:
+        for key in sorted(int.from_bytes(one, signed=True) for one in hashes):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_ADDRESSES, key])
+
+
+def lock_links(ids: Iterable[int]) -> None:
+    _lock(Link.objects.filter(pk__in=set(ids)))
+
+
+def lock_hosts(ids: Iterable[int]) -> dict[int, int | None]:
+    """These and all other hosts of their ASes, whose counters rise with theirs. By host its AS (both as keys)."""
+    wanted = set(ids)
+    siblings = Q(AS__in=Host.objects.filter(pk__in=wanted, AS__isnull=False).values("AS"))
+    rows = Host.objects.filter(Q(pk__in=wanted) | siblings)
+    return dict(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", "AS"))
+
+
+def lock_network() -> None:
+    """All ISDs, ASes, attachment points, Links and hosts, and the default of the site: nobody else changes the
+    network."""
+    lock_policy()
+    lock_as_ids()
+    for model in (ISD, AS, AttachmentPoint, Link, UserAS, Host):
+        _lock(model._default_manager.all())
+
+
+def lock_receipts() -> None:
+    """All: no receipt is being stored."""
+    _lock(HostReceipt.objects.all())
+
+
+def _lock(rows: QuerySet[Any]) -> None:
+    list(rows.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True))
+
+
+# --- before a service ---------------------------------------------------------------------------------------
+# For whoever first compares what is stored with what somebody has seen, and then calls a service, which takes the same
+# locks again: these begin where it begins, and hold all that it will hold of the same table. Within a transaction.
+
+
+def lock_link(link_id: int) -> None:
+    """Nobody else changes the Link, its timed limits or its being there."""
+    aps = Link.objects.filter(pk=link_id).values_list("interface_a__AS__attachment_point", flat=True)
+    lock_attachment_points(ap_id for ap_id in aps if ap_id is not None)
+
+
+def lock_user_as(user_as_id: int, *, joins: Collection[int] = ()) -> None:
+    """Nobody else changes the AS or one of its Links. `joins`: attachment points that it is about to attach to."""
+    lock_ases([user_as_id], joins=joins)

@@ -1,0 +1,126 @@
+"""Numbers that two people must not get at once: AS ids, interface ids, ports, addresses of VPNs, border routers."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+
+from django.db.models import Q
+
+from bandwidth_config import RuleError, format_number
+from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID
+from scionlab.models import AS, VPN, BorderRouter, Host, Interface, VPNClient
+from scionlab.notation.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_AS_ID, format_as_id
+from scionlab.platform.field_errors import FieldRuleError
+
+FIRST_PORT = 50_000  # where the field's underlay ports begin (DOMAIN section 4)
+LAST_BORDER_ROUTER = 253  # br-N has the internal port 30000 + N, and 30254 is the control service's
+
+
+# --- numbers ----------------------------------------------------------------------------------------------
+# Each is to be called with the row locked that guards it; the database's unique constraints are the second line.
+
+
+def free_user_as_id() -> int:
+    """The smallest AS number of user ASes that nobody has; under `lock_as_ids`. Raises `FieldRuleError`."""
+    taken = AS.objects.filter(as_id__gte=FIRST_USER_AS_ID, as_id__lte=LAST_USER_AS_ID)
+    found = _first_free(FIRST_USER_AS_ID, LAST_USER_AS_ID, set(taken.values_list("as_id", flat=True)))
+    if found is None:
+        raise FieldRuleError(
+            "as_ids_exhausted",
+            f"All {format_number(LAST_USER_AS_ID - FIRST_USER_AS_ID + 1)} ids of user ASes are in use. "
+            "Ask the administrators to delete unused ASes.",
+            "label",
+        )
+    return found
+
+
+def checked_user_as_id(as_id: int) -> int:
+    """A number chosen by somebody, if it may become a user AS's. Raises `FieldRuleError`."""
+    check_user_as_id(as_id)
+    if AS.objects.filter(as_id=as_id).exists():
+        text = f"{format_as_id(as_id)} is in use. Choose another id, or none to get the smallest free one."
+        raise FieldRuleError("as_id_taken", text, "as_id")
+    return as_id
+
+
+def check_user_as_id(as_id: int) -> None:
+    """Raises `FieldRuleError` (`as_id_not_for_users`)."""
+    if not FIRST_USER_AS_ID <= as_id <= LAST_USER_AS_ID:
+        written = format_as_id(as_id) if 0 <= as_id <= MAX_AS_ID else str(as_id)
+        text = (
+            f"{written} is not among the ids of user ASes, {format_as_id(FIRST_USER_AS_ID)} to "
+            f"{format_as_id(LAST_USER_AS_ID)}. Choose one of these."
+        )
+        raise FieldRuleError("as_id_not_for_users", text, "as_id")
+
+
+def free_interface_id(as_: AS) -> int:
+    """The smallest interface id that the AS does not have. Raises `RuleError` (`interface_ids_exhausted`)."""
+    taken = set(Interface.objects.filter(AS_id=as_.pk).values_list("interface_id", flat=True))
+    found = _first_free(MIN_INTERFACE_ID, MAX_INTERFACE_ID, taken)
+    if found is None:
+        text = f"All {format_number(MAX_INTERFACE_ID)} interface ids of {as_.isd_as} are in use. Choose another AS."
+        raise RuleError("interface_ids_exhausted", text)
+    return found
+
+
+def free_border_router_number(as_id: int) -> int:
+    """The smallest number that no border router of the AS has, on whichever host: its topology names routers by it.
+
+    `as_id` is the AS's primary key. Raises `RuleError` (`border_routers_exhausted`).
+    """
+    taken = set(BorderRouter.objects.filter(host__AS=as_id).values_list("number", flat=True))
+    found = _first_free(1, LAST_BORDER_ROUTER, taken)
+    if found is None:
+        text = f"The AS has {LAST_BORDER_ROUTER} border routers, which is the maximum. Use one of these."
+        raise RuleError("border_routers_exhausted", text)
+    return found
+
+
+def border_router_for(end: Interface, vpn: VPN | None) -> BorderRouter:
+    """The router on the end's host for Links over this VPN, for None of those over no VPN; made where there is none.
+
+    A router with a local address that is not there ends at its start (v0.15), so a tun that is down takes no other
+    Links along. Raises `RuleError` (`border_routers_exhausted`).
+    """
+    found = BorderRouter.objects.filter(host=end.host, vpn=vpn).order_by("number").first()
+    number = free_border_router_number
+    return found or BorderRouter.objects.create(host=end.host, vpn=vpn, number=number(end.AS_id))
+
+
+def free_port(host: Host, ip: str) -> int:
+    """The smallest port from 50000 that no interface has at this address of the host.
+
+    Raises `RuleError` (`ports_exhausted`).
+    """
+    taken = set(Interface.objects.filter(host=host, public_ip=ip).values_list("public_port", flat=True))
+    found = _first_free(FIRST_PORT, MAX_PORT, taken)
+    if found is None:
+        text = f"All ports from {FIRST_PORT} to {MAX_PORT} of {ip} on {host} are in use. Choose another AS."
+        raise RuleError("ports_exhausted", text)
+    return found
+
+
+def is_port_free(host: Host, ip: str, port: int) -> bool:
+    """True when no interface has the port at this address of the host."""
+    return not Interface.objects.filter(host=host, public_ip=ip, public_port=port).exists()
+
+
+def free_vpn_address(vpn: VPN, host: Host) -> str | None:
+    """The smallest address of the VPN that nobody has, None where it is full. Those that the host has in other VPNs
+    are left out: subnets may overlap."""
+    taken = {vpn.server_ip, *VPNClient.objects.filter(Q(vpn=vpn) | Q(host=host)).values_list("ip", flat=True)}
+    free = (str(ip) for ip in ipaddress.ip_network(vpn.subnet).hosts() if str(ip) not in taken)
+    return next(free, None)
+
+
+def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:
+    """The bind address for a socket with this public address: addresses of the other family do not go with it."""
+    if bind_ip is None or ipaddress.ip_address(bind_ip).version != ipaddress.ip_address(public_ip).version:
+        return None
+    return bind_ip
+
+
+def _first_free(low: int, high: int, taken: Collection[int]) -> int | None:
+    return next((number for number in range(low, high + 1) if number not in taken), None)

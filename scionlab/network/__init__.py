@@ -1,0 +1,1 @@
+"""ISDs, infrastructure ASes, attachment points, hosts and their addresses."""

@@ -1,0 +1,134 @@
+"""Times as people write them, in the zone of their profile -> UTC, and back.
+
+Twice a year a zone's clocks are put forward, and an hour does not exist, or back, and an hour comes twice. Neither is
+guessed: what was written is refused, with what to write for each reading. An offset in the text (`+02:00`, `Z`)
+decides, whatever the zone.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo
+
+from django.utils.timezone import localtime
+
+from bandwidth_config import RuleError
+
+_EXAMPLE = "2026-11-22 18:30"
+_WRITTEN = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]+([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?\s*(Z|UTC|[+-][0-9]{2}:[0-9]{2})?",
+    flags=re.ASCII,
+)
+
+
+def zone_of(user: object) -> ZoneInfo:
+    """The zone of somebody's profile; UTC for who has none, or one that this machine does not know (any more)."""
+    try:
+        return ZoneInfo(getattr(user, "time_zone", "") or "UTC")
+    except (KeyError, ValueError, OSError):
+        return ZoneInfo("UTC")
+
+
+def parse_local_time(text: object, zone: ZoneInfo) -> datetime:
+    """`2026-11-22 18:30` in `zone` (or with an offset, or as a browser's control writes it) -> UTC, whole seconds.
+
+    Raises `RuleError` (`time_required`, `time_invalid`, `time_nonexistent`, `time_ambiguous`).
+    """
+    written = str(text or "").strip()
+    if not written:
+        raise RuleError("time_required", f"A time is missing. Enter one like {_EXAMPLE}.")
+    match = _WRITTEN.fullmatch(written)
+    shown = written if len(written) <= 40 else written[:37] + "..."
+    invalid = RuleError("time_invalid", f'"{shown}" is not a date and time. Enter one like {_EXAMPLE}.')
+    if match is None or not 1970 <= int(match[1]) < 9999:  # all that is shown of it lies in the calendar, in any zone
+        raise invalid
+    try:
+        naive = datetime(*(int(part or 0) for part in match.groups()[:6]))  # type: ignore[arg-type]  # six numbers
+        offset = _offset(match[7]) if match[7] else None
+        found = [naive.replace(tzinfo=offset)] if offset else readings(naive, zone)
+        utc = [moment.astimezone(UTC) for moment in found]
+    except (ValueError, OverflowError) as exc:
+        raise invalid from exc
+    if not utc:
+        raise _nonexistent(naive, zone)
+    if len(utc) > 1:
+        raise _ambiguous(naive, found, zone)
+    return utc[0]
+
+
+def readings(naive: datetime, zone: ZoneInfo) -> list[datetime]:
+    """The moments at which the clocks of `zone` show this, in order: usually one, none or two when they are put."""
+    found: list[datetime] = []
+    for fold in (0, 1):
+        moment = naive.replace(tzinfo=zone, fold=fold)
+        is_real = moment.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == naive
+        if is_real and (not found or moment.utcoffset() != found[0].utcoffset()):
+            found.append(moment)
+    return found
+
+
+def say_time(at: datetime, zone: tzinfo | None = None) -> str:
+    """`2026-11-22 18:30:00 CET`, for a sentence: in `zone`, else in that of whoever reads.
+
+    Pages put the reader's zone in force (`pages.own_pages.own_page`); the API, tasks and commands have UTC.
+    """
+    return f"{localtime(at, zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+_SAID_IN_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} UTC", flags=re.ASCII)
+
+
+def said_locally(text: str) -> str:
+    """A sentence that was stored with times in UTC, with those that whoever reads it has on the clock."""
+    return _SAID_IN_UTC.sub(_said_locally, text)
+
+
+def _said_locally(match: re.Match[str]) -> str:
+    try:
+        return say_time(datetime.strptime(match[0], "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC))
+    except (ValueError, OverflowError):  # no such date
+        return match[0]
+
+
+def write_local_time(at: datetime, zone: ZoneInfo) -> str:
+    """For a field, so that it can be read back: with the offset where the clocks show this time twice."""
+    local = at.astimezone(zone)
+    text = f"{local:%Y-%m-%d %H:%M}" + (f":{local:%S}" if local.second else "")
+    return text if len(readings(local.replace(tzinfo=None, fold=0), zone)) == 1 else f"{text}{_written_offset(local)}"
+
+
+def _offset(text: str) -> timezone:
+    if text in {"Z", "UTC"}:
+        return UTC
+    hours, minutes = int(text[1:3]), int(text[4:6])
+    if minutes > 59:
+        raise ValueError(text)
+    return timezone((-1 if text[0] == "-" else 1) * timedelta(hours=hours, minutes=minutes))
+
+
+def _written_offset(moment: datetime) -> str:
+    text = moment.strftime("%z")
+    return f"{text[:3]}:{text[3:5]}"
+
+
+def _ambiguous(naive: datetime, found: list[datetime], zone: ZoneInfo) -> RuleError:
+    choices = " or ".join(
+        f"{naive:%Y-%m-%d %H:%M}{_written_offset(one)} ({which}, {one.astimezone(UTC):%H:%M} UTC)"
+        for which, one in zip(("the first", "the second"), found, strict=True)
+    )
+    return RuleError(
+        "time_ambiguous",
+        f"{naive:%Y-%m-%d %H:%M} occurs twice in {zone.key}, because clocks are set back. Enter {choices}.",
+    )
+
+
+def _nonexistent(naive: datetime, zone: ZoneInfo) -> RuleError:
+    # Read with the offset from before the change, the moment is as long after the change as the text is into the gap.
+    after = naive.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
+    before = naive.replace(tzinfo=zone, fold=1).astimezone(UTC).astimezone(zone)
+    return RuleError(
+        "time_nonexistent",
+        f"{naive:%Y-%m-%d %H:%M} does not exist in {zone.key}, because clocks are set forward. Enter "
+        f"{before:%Y-%m-%d %H:%M} or {after:%Y-%m-%d %H:%M}.",
+    )

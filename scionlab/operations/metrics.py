@@ -1,0 +1,93 @@
+"""The page that Prometheus reads. Nobody reads it unless `METRICS_TOKEN` or `METRICS_NETWORKS` says who may."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from redis.exceptions import RedisError
+
+from scionlab.operations import figures
+from scionlab.platform.client_address import client_address
+from scionlab.platform.metrics import names
+from scionlab.platform.metrics.ledger import LEDGER
+
+logger = logging.getLogger(__name__)
+
+
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """404 where nobody may; 401 to who has no token; 200 with what can be known, also while a part is down."""
+    if not settings.METRICS_TOKEN and not settings.METRICS_NETWORKS:
+        raise Http404("METRICS_TOKEN and METRICS_NETWORKS are not set.")
+    if not (_has_token(request) or _is_near(request)):
+        headers = {"WWW-Authenticate": 'Bearer realm="metrics"'} if settings.METRICS_TOKEN else {}
+        return HttpResponse("Send METRICS_TOKEN as a bearer token.\n", "text/plain", 401, headers=headers)
+    return HttpResponse(exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def exposition() -> bytes:
+    """The text format 0.0.4, which every Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Everything())
+    return generate_latest(registry)
+
+
+class _Everything:
+    """A collector of what is known; a part that is down is said to be down, and its figures are left out."""
+
+    def collect(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("scionlab_up", "1 while this part is available.", labels=("part",))
+        for part, found in (("redis", _counted()), ("database", _figures())):
+            up.add_metric((part,), 0 if found is None else 1)
+            yield from found or ()
+        yield up
+
+
+def _counted() -> list[Metric] | None:
+    if not LEDGER.hand_over():
+        return None
+    try:
+        sums, newest, living = LEDGER.totals()
+    except RedisError as exc:
+        logger.warning("metrics.redis_away error=%r", exc)
+        return None
+    return [
+        *(one.family(sums) for one in names.SUMMED),
+        *(one.family(newest) for one in names.LAST),
+        *(one.family(living) for one in names.LIVING),
+    ]
+
+
+def _figures() -> list[Metric] | None:
+    try:
+        return list(figures.families())
+    except DatabaseError as exc:
+        logger.warning("metrics.database_away error=%s", type(exc).__name__)
+        return None
+
+
+def _has_token(request: HttpRequest) -> bool:
+    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    expected: str = settings.METRICS_TOKEN
+    return (
+        bool(expected) and kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), expected.encode())
+    )
+
+
+def _is_near(request: HttpRequest) -> bool:
+    address = client_address(request)
+    if address is None:
+        return False
+    found = ipaddress.ip_address(address)
+    return any(found in network for network in settings.METRICS_NETWORKS)

@@ -1,0 +1,51 @@
+"""What the views of the pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ObjectDoesNotExist
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from scionlab.models import Link, UserAS, selectors
+from scionlab.pages.conflict import Conflict
+from scionlab.pages.consequences import Snapshot, snapshot, surprises, what_happens_next
+from scionlab.pages.own_pages import PageRequest, View
+
+
+def gone_is_404(view: View) -> View:
+    """What somebody else deleted between our look and our lock is not found, like what was never there."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except ObjectDoesNotExist as exc:
+            raise Http404 from exc
+
+    return wrapped
+
+
+def nothing_typed(request: PageRequest, conflict: Conflict, page: str, *keys: int) -> HttpResponse:
+    """An old page was saved as it stood: there is nothing to decide, and nothing of somebody else's is undone."""
+    messages.warning(request, f"You had changed nothing, so nothing was saved. {conflict.sentence}")
+    return redirect(page, *keys)
+
+
+def say_saved(
+    request: PageRequest,
+    user_as: UserAS,
+    before: Snapshot | None,
+    *,
+    links: Sequence[Link] | None = None,
+    done: str = "Saved.",
+) -> None:
+    """Says what happens next, of what was stored: `links`, or read anew."""
+    after = snapshot(user_as if links is not None else selectors.user_as_of(request.user, user_as.pk), links)
+    messages.success(request, " ".join([done, *what_happens_next(before, after)]))
+    for warning in surprises(before, after):
+        messages.warning(request, warning)

@@ -1,0 +1,149 @@
+"""The page of one Link: what holds and since when, its limits, its history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from bandwidth_config import RuleError
+from scionlab.enforcement.status import LinkStatus, link_status
+from scionlab.links.presets import offered
+from scionlab.links.update import link_update
+from scionlab.models import Link, UserAS, selectors
+from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
+from scionlab.pages.conflict import conflict_of
+from scionlab.pages.consequences import Preview, preview_limits, snapshot
+from scionlab.pages.forms import problems_of
+from scionlab.pages.limit_forms import LimitsForm, preset_limits
+from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
+from scionlab.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
+from scionlab.pages.usage_panel import span_named, usage_panel
+from scionlab.people.stale_pages import StalePageError
+
+HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
+HISTORY_ROWS = 50
+
+
+def found_link(user_as: UserAS, link_id: int) -> Link | None:
+    return next((link for link in selectors.links_of(user_as) if link.pk == link_id), None)
+
+
+def link_or_404(request: PageRequest, pk: int, link_id: int) -> tuple[UserAS, Link]:
+    """Raises `Http404`."""
+    user_as = selectors.user_as_of(request.user, pk)
+    link = found_link(user_as, link_id)
+    if link is None:
+        raise Http404("This AS has no such link.")
+    return user_as, link
+
+
+@require_safe
+@own_page
+def link_detail(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    user_as, link = link_or_404(request, pk, link_id)
+    typed = taken_back(request)
+    if typed is None:
+        return _page(request, user_as, link, None)
+    form = LimitsForm(typed, link=link, policy=selectors.policy())
+    form.check()
+    return _page(request, user_as, link, form)
+
+
+@require_POST
+@own_page
+@form_on("link_detail", "pk", "link_id")
+@gone_is_404
+def link_bandwidth(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    """The limits, changed on the page of their Link; or previewed, or filled in from a well-known link."""
+    user_as = selectors.user_as_of(request.user, pk)
+    link = found_link(user_as, link_id)
+    if link is None:
+        if f"link-{link_id}-shown" not in request.POST:
+            raise Http404
+        messages.error(request, "The link was removed while this page was open. Nothing was saved.")
+        return redirect("user_as_detail", pk=user_as.pk)
+    form = LimitsForm(request.POST, link=link, policy=selectors.policy())
+    limits = preset_limits(request.POST.get("preset", ""))
+    if limits is not None:
+        form = LimitsForm.filled_with(limits, request.POST, link=link, policy=selectors.policy())
+    if limits is not None or "preview" in request.POST:
+        form.check()
+        return _page(request, user_as, link, form)
+    before = snapshot(user_as, [link])
+    if form.is_valid():
+        try:
+            saved = link_update(link_id=link.pk, limits=form.limits(), actor=request.user, shown=form.shown_values())
+        except StalePageError as exc:
+            conflict = conflict_of(exc, reader=request.user)
+            if exc.is_untouched:
+                return nothing_typed(request, conflict, "link_detail", pk, link_id)
+            form.meet(conflict, exc.stored)
+        except RuleError as exc:
+            form.refuse(exc)
+        else:
+            say_saved(request, user_as, before, links=[saved])
+            return redirect("link_detail", pk=pk, link_id=link_id)
+    return _page(request, user_as, link, form, is_wrong=True)
+
+
+@require_safe
+@own_page
+def link_preview(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    """A part of the page: what the limits in the query would do. Nothing is saved."""
+    _, link = link_or_404(request, pk, link_id)
+    form = LimitsForm(request.GET, link=link, policy=selectors.policy())
+    form.check()
+    now = timezone.now()
+    context = {"form": form, "preview": _preview(form, link_status(link, now=now))}
+    return render(request, "user_as/preview.html", context)
+
+
+@require_safe
+@own_page
+def link_history(request: PageRequest, pk: int, link_id: int) -> HttpResponse:
+    user_as, link = link_or_404(request, pk, link_id)
+    changes = Paginator(history_of(link), HISTORY_ROWS).get_page(request.GET.get("page"))
+    return render(request, "user_as/history.html", {"nav": "ases", "user_as": user_as, "link": link, "page": changes})
+
+
+def _preview(form: LimitsForm, status: LinkStatus) -> Preview | None:
+    if not form.is_valid():
+        return None
+    return preview_limits(status, form.limits(), now=timezone.now())
+
+
+def _page(
+    request: PageRequest, user_as: UserAS, link: Link, form: LimitsForm | None, *, is_wrong: bool = False
+) -> HttpResponse:
+    """`form` None: the one to start from. At most ten statements with those that found the Link."""
+    now = timezone.now()
+    policy, since = policy_and_dates(link)
+    form = LimitsForm(link=link, policy=policy) if form is None else form
+    span = span_named(request.GET.get("span", ""))
+    status = link_status(link, now=now)
+    possible, too_fast = offered(form.maximum_kbit)
+    context: dict[str, Any] = {
+        "nav": "ases",
+        "user_as": user_as,
+        "link": link,
+        "row": LinkPanel(status, now, since),
+        "form": form,
+        "preview": _preview(form, status) if form.is_bound else None,
+        "presets": possible,
+        "presets_above": too_fast,
+        "live": f"{reverse('link_detail', args=[user_as.pk, link.pk])}?span={span}",
+        "usage": usage_panel(link, span, now=now),
+        "every_s": 2 if is_live([status]) else 5 if status.running else 10,
+        "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
+        "history_shown": HISTORY_SHOWN,
+        "problems": list(problems_of(form, "")) if is_wrong else [],
+        "now": now,
+    }
+    return render(request, "user_as/link.html", context, status=409 if form.conflict else 200)

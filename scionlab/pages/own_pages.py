@@ -1,0 +1,142 @@
+"""Pages of people who are logged in, and the way back to them for who is not any more.
+
+    form sent, session over ──▶ log-in page, which carries what was typed in a hidden field (nothing is stored)
+      ──▶ logged in: kept in the new session ──▶ the page of the form, filled in, nothing saved ──▶ the person saves
+
+A form whose CSRF token is of an older log-in takes the second half of the way. What was typed is only ever shown to the
+person whose page it was typed into: each form names them (`templates/parts/own_form.html`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+
+from scionlab.models import User
+from scionlab.notation.local_time import zone_of
+from scionlab.pages.forms import LoginForm
+from scionlab.platform.retry import retried
+
+View = Callable[..., HttpResponse]
+
+MAX_TYPED_BYTES: Final = 65_536  # as a form sends it; the longest one of ours, 200 ticked boxes, has 4 kB
+_IN_SESSION: Final = "typed"
+
+
+class PageRequest(HttpRequest):
+    """A request of somebody who is logged in."""
+
+    user: User
+
+
+def form_on(page: str, *names: str) -> Callable[[View], View]:
+    """For an address that only takes a form: the name of the page that the form stands on, and those of its arguments,
+    which this address has too."""
+
+    def mark(view: View) -> View:
+        view.form_on = (page, *names)  # type: ignore[attr-defined]  # decorators around it copy it
+        return view
+
+    return mark
+
+
+def own_page(view: View) -> View:
+    """For who is logged in, never from a cache, with times in the zone of their profile. A page saves once."""
+
+    @wraps(view)
+    def wrapped(request: PageRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        with timezone.override(zone_of(request.user)):
+            return retried(view)(request, *args, **kwargs)
+
+    or_log_in: View = login_required(wrapped)
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method == "POST" and not request.user.is_authenticated:
+            return _ask_to_log_in(request, _page_of_form(request), _typed(request))
+        return or_log_in(request, *args, **kwargs)
+
+    answer.is_own = True  # type: ignore[attr-defined]  # for `csrf_failure`
+    return never_cache(answer)
+
+
+def taken_back(request: HttpRequest) -> QueryDict | None:
+    """What was typed into this page before its person had to log in again; once. A view shows it and saves nothing."""
+    kept = request.session.get(_IN_SESSION)
+    is_behind = "X-Requested-With" in request.headers  # a page that refreshes itself in another tab
+    if kept is None or kept["page"] != request.get_full_path() or request.method != "GET" or is_behind:
+        return None
+    del request.session[_IN_SESSION]
+    return QueryDict(kept["typed"])
+
+
+def keep_typed(request: HttpRequest, page: str, typed: str) -> None:
+    """For `taken_back` on `page`, in the session of who has logged in, if it is theirs."""
+    written = QueryDict(typed[:MAX_TYPED_BYTES])
+    if written.get("person") == str(request.user.pk):
+        request.session[_IN_SESSION] = {"page": page, "typed": written.urlencode()}
+        text = "Your session had expired; nothing was saved. Check the form and submit it again."
+    else:
+        text = "The form was opened by another account; nothing was saved. Check the page and fill it in again."
+    messages.warning(request, text)
+
+
+@sensitive_post_parameters()
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:  # noqa: ARG001  Django's signature
+    """Django's CSRF_FAILURE_VIEW. A form of ours that is older than the log-in leads back to its page.
+
+    Only one that this site sent: what another site sends is refused and shown nowhere.
+    """
+    match = request.resolver_match
+    if match is None or request.headers.get("Origin") != f"{request.scheme}://{request.get_host()}":
+        return render(request, "403_csrf.html", status=403)
+    if match.view_name == "login":
+        page, typed = _safe(request, request.POST.get("next", "")), request.POST.get("typed", "")
+    elif hasattr(match.func, "is_own"):
+        page, typed = _page_of_form(request), _typed(request)
+    else:
+        return render(request, "403_csrf.html", status=403)
+    if not request.user.is_authenticated:
+        return _ask_to_log_in(request, page, typed)
+    if typed:
+        keep_typed(request, page, typed)
+    return redirect(page or "front")
+
+
+def _page_of_form(request: HttpRequest) -> str:
+    match = request.resolver_match
+    if match is None or not hasattr(match.func, "form_on"):
+        return request.get_full_path()
+    page, *names = match.func.form_on
+    return reverse(page, kwargs={name: match.kwargs[name] for name in names})
+
+
+def _safe(request: HttpRequest, page: str) -> str:
+    is_ours = url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure())
+    return page if is_ours else ""
+
+
+def _typed(request: HttpRequest) -> str:
+    """What the form sent but for secrets; "" for what is too long to be carried."""
+    written = request.POST.copy()
+    for name in [name for name in written if "password" in name or name == "csrfmiddlewaretoken"]:
+        del written[name]
+    text = written.urlencode()
+    return text if len(text) <= MAX_TYPED_BYTES else ""
+
+
+def _ask_to_log_in(request: HttpRequest, page: str, typed: str) -> HttpResponse:
+    """403 and not 200: nothing was done."""
+    context = {"form": LoginForm(request), "next": page, "typed": typed, "is_expired": True}
+    return render(request, "registration/login.html", context, status=403)

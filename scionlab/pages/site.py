@@ -1,0 +1,56 @@
+"""What is nobody's in particular: the front page, logging in, and one's password."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib import messages
+from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse_lazy
+from django.views.decorators.http import require_http_methods, require_safe
+
+from scionlab.pages.forms import LoginForm
+from scionlab.pages.own_pages import View, keep_typed, own_page
+
+
+class SiteLoginView(LoginView):
+    """Django's, which carries what was typed before the session expired, and hands it to the page that it came from."""
+
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+    http_method_names = ["get", "head", "post"]
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer = super().form_valid(form)
+        typed, page = self.request.POST.get("typed", ""), self.get_redirect_url()
+        if typed and page:
+            keep_typed(self.request, page, typed)
+        return answer
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(typed=self.request.POST.get("typed", ""), **kwargs)
+
+
+login = SiteLoginView.as_view()
+
+
+class PasswordView(PasswordChangeView):
+    """One's own password. This session stays; the others and the API token end (`models.User.save`)."""
+
+    template_name = "registration/password.html"
+    success_url = reverse_lazy("user_as_list")
+    extra_context = {"nav": "password"}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        messages.success(self.request, "Your password was changed. Your other sessions were ended.")
+        return super().form_valid(form)
+
+
+password = require_http_methods(["GET", "HEAD", "POST"])(own_page(cast("View", PasswordView.as_view())))
+
+
+@require_safe
+def front(request: HttpRequest) -> HttpResponse:
+    return redirect("user_as_list" if request.user.is_authenticated else "login")

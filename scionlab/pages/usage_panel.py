@@ -1,0 +1,189 @@
+"""What a page shows of a Link's use: plots, the same figures as a table, and sums; of an hour up to all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from scionlab.models import Link, UsageSlot
+from scionlab.pages.plots import Slot, UsagePlot, scale_of, slots_of, ticks, usage_plot
+from scionlab.usage.series import DirectionUsage, Step, UsagePoint, usage_of_link
+
+SpanName = Literal["hour", "day", "week", "quarter", "all"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """How much time a page shows: in steps of the stored figures, drawn in `drawn` slots and written in `rows`."""
+
+    words: str
+    length: timedelta | None  # None: from the beginning
+    step: Step
+    drawn: int
+    rows: int
+
+
+SPANS: dict[SpanName, Span] = {
+    "hour": Span("last hour", timedelta(hours=1), "10s", 180, 12),
+    "day": Span("last day", timedelta(days=1), "5min", 144, 24),
+    "week": Span("last week", timedelta(days=7), "5min", 168, 14),
+    "quarter": Span("90 days", timedelta(days=90), "day", 90, 15),
+    "all": Span("all", None, "day", 120, 12),
+}
+_STEPS: dict[Step, timedelta] = {
+    "10s": timedelta(seconds=10),
+    "5min": timedelta(minutes=5),
+    "day": timedelta(days=1),
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class DirectionPanel:
+    """One direction: the plot, and the sums of the whole time. `highest_kbit` is that of a slot as drawn."""
+
+    key: str
+    name: str
+    plot: UsagePlot
+    slots: list[Slot]
+
+    @property
+    def bytes(self) -> int:
+        return sum(slot.bytes for slot in self.slots)
+
+    @property
+    def drops(self) -> int:
+        return sum(slot.drops for slot in self.slots)
+
+    @property
+    def at_limit_s(self) -> float:
+        return sum(slot.at_limit_s for slot in self.slots)
+
+    @property
+    def covered_s(self) -> float:
+        return sum(slot.covered_s for slot in self.slots)
+
+    @property
+    def mean_kbit(self) -> float | None:
+        rated = [(slot.kbit, slot.covered_s) for slot in self.slots if slot.kbit is not None]
+        seconds = sum(covered_s for _, covered_s in rated)
+        return sum(kbit * covered_s for kbit, covered_s in rated) / seconds if seconds else None
+
+    @property
+    def highest_kbit(self) -> float | None:
+        return max((slot.kbit for slot in self.slots if slot.kbit is not None), default=None)
+
+    @property
+    def at_limit_percent(self) -> float | None:
+        return 100 * self.at_limit_s / self.covered_s if self.covered_s else None
+
+
+@dataclass(frozen=True)
+class UsagePanel:
+    name: SpanName
+    span: Span
+    begins_at: datetime
+    ends_at: datetime
+    directions: list[DirectionPanel]
+    rows: list[tuple[Slot, Slot]]
+    spans: dict[SpanName, Span]
+
+    @property
+    def is_empty(self) -> bool:
+        return all(direction.plot.is_empty for direction in self.directions)
+
+    @property
+    def begins_text(self) -> str:
+        """For an address."""
+        return f"{self.begins_at:%Y-%m-%dT%H:%M:%SZ}"
+
+    @property
+    def ends_text(self) -> str:
+        return f"{self.ends_at:%Y-%m-%dT%H:%M:%SZ}"
+
+    @property
+    def ticks(self) -> list[datetime]:
+        return ticks(self.begins_at, self.ends_at, 4)
+
+    @property
+    def covered_percent(self) -> float:
+        whole = (self.ends_at - self.begins_at).total_seconds()
+        return 100 * max(direction.covered_s for direction in self.directions) / whole
+
+
+def span_named(name: str) -> SpanName:
+    """The last day for everything that is no span."""
+    return next((one for one in SPANS if one == name), "day")
+
+
+def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:
+    """As many statements as `usage_of_link`."""
+    span = SPANS[name]
+    size = _STEPS[span.step]
+    ends_at = _EPOCH + -((_EPOCH - now) // size) * size  # the end of the step that runs
+    begins_at = ends_at - span.length if span.length is not None else _beginning(link, ends_at, size, span.rows)
+    points = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=span.step).points
+    drawn = min(span.drawn, round((ends_at - begins_at) / size))
+    by_direction = [_slots(points, get, begins_at, ends_at, drawn) for get in (_to_user, _from_user)]
+    top = scale_of(by_direction)
+    names = (("to_user", "To your AS"), ("from_user", "From your AS"))
+    panels = [
+        DirectionPanel(key, words, usage_plot(slots, top_kbit=top), slots)
+        for (key, words), slots in zip(names, by_direction, strict=True)
+    ]
+    tables = [_slots(points, get, begins_at, ends_at, span.rows) for get in (_to_user, _from_user)]
+    return UsagePanel(name, span, begins_at, ends_at, panels, list(zip(*tables, strict=True)), SPANS)
+
+
+def _beginning(link: Link, ends_at: datetime, size: timedelta, rows: int) -> datetime:
+    """When the AS was made, and early enough for every row to have a step."""
+    made = link.interface_b.AS.useras.created_at
+    steps = max(rows, -((made - ends_at) // size))
+    return ends_at - -(-steps // rows) * rows * size
+
+
+def _to_user(point: UsagePoint) -> DirectionUsage | None:
+    return point.to_user
+
+
+def _from_user(point: UsagePoint) -> DirectionUsage | None:
+    return point.from_user
+
+
+def _slots(
+    points: Iterable[UsagePoint],
+    get: Callable[[UsagePoint], DirectionUsage | None],
+    begins_at: datetime,
+    ends_at: datetime,
+    count: int,
+) -> list[Slot]:
+    return slots_of(
+        ((point.begins_at, get(point)) for point in points), begins_at=begins_at, ends_at=ends_at, count=count
+    )
+
+
+# --- in small, beside each Link of an AS -----------------------------------------------------------------------
+
+SPARK = timedelta(days=1)
+SPARK_SLOTS = 96
+
+
+def sparks_of(links: Iterable[Link], *, now: datetime) -> dict[int, UsagePlot]:
+    """By Link: what went to the user AS in the last day, in a line. Links without figures are left out; one statement.
+
+    What was not added up yet, the last minutes, is left out too: it is a picture, and the page of the Link has figures.
+    """
+    begins_at = now - SPARK
+    rows = UsageSlot.objects.filter(series__link__in=[link.pk for link in links], begins_at__gte=begins_at)
+    by_link: dict[int, list[tuple[datetime, DirectionUsage]]] = {}
+    names = ("series__link_id", "begins_at", "to_user_rated_bytes", "to_user_covered_ms", "to_user_limit_kbit")
+    for link_id, at, rated_bytes, covered_ms, limit_kbit in rows.values_list(*names):
+        if covered_ms:
+            usage = DirectionUsage(rated_bytes, 0, 0, covered_ms / 1000, limit_kbit or 0, 0, 0)
+            by_link.setdefault(link_id, []).append((at, usage))
+    return {
+        link_id: usage_plot(slots_of(points, begins_at=begins_at, ends_at=now, count=SPARK_SLOTS))
+        for link_id, points in by_link.items()
+    }

@@ -1,0 +1,262 @@
+"""Accounts that people make and keep themselves: registration, another address, another password, the end.
+
+    form sent ──▶ AccountRequest ──▶ worker looks who it is ──▶ Mail ──▶ link ──▶ what was asked for
+                  (same statements whether or not the address has an account, and the same answer)
+
+Whoever guesses addresses learns nothing, neither from words nor from time: the request that they wait for never looks
+at accounts. What the address is told differs, and only its owner reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Q
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
+
+from bandwidth_config import RuleError
+from scionlab.models import AccountRequest, Mail, MailKind, User, UserAS, locks
+from scionlab.people.mail import mail_of, mails_create
+from scionlab.people.mail_links import request_of
+from scionlab.people.stale_pages import Values, last_admin_change, refuse_stale, values_of
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, queue_after_commit
+
+logger = logging.getLogger(__name__)
+
+Purpose = AccountRequest.Purpose
+
+LINK_LIFETIME = timedelta(hours=24)
+COUNTED_FOR = timedelta(hours=1)
+# Mails to one address in that time, for one purpose. More are not sent and nobody is told: else one could ask who was
+# asked for lately.
+REQUESTS_PER_EMAIL = 3
+
+
+class TooManyRequestsError(RuleError):
+    """From this network, whoever they were for."""
+
+    def __init__(self) -> None:
+        text = "Too many email requests from your network address. Try again in an hour."
+        super().__init__("account_requests_many", text)
+
+
+# --- asking ---------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def account_request_create(*, purpose: Purpose, email: str, network: str | None, user: User | None = None) -> None:
+    """Keep what was asked for; a worker answers it by mail. `user`: whose address is to change.
+
+    Three statements, whoever has the address or not. Raises `FieldRuleError` (`registration_closed`,
+    `registration_domain`), `TooManyRequestsError`.
+    """
+    email = email.lower()
+    if purpose == Purpose.REGISTER:
+        check_registration(email)
+    now = timezone.now()
+    lately = AccountRequest.objects.filter(created_at__gt=now - COUNTED_FOR)
+    counts = lately.aggregate(
+        # Of this purpose: who asks for accounts in somebody's name must not use up their new passwords.
+        of_email=Count("pk", filter=Q(email=email, purpose=purpose)),
+        of_network=Count("pk", filter=Q(network=network or "")),
+    )
+    if network and counts["of_network"] >= settings.ACCOUNT_REQUESTS_PER_ADDRESS:
+        logger.warning("account.requests_many network=%s", network)
+        raise TooManyRequestsError
+    # Kept anyway: so both ways cost as much.
+    is_ignored = counts["of_email"] >= REQUESTS_PER_EMAIL
+    made = AccountRequest.objects.create(
+        purpose=purpose,
+        email=email,
+        user=user,
+        network=network or "",
+        created_at=now,
+        expires_at=now + LINK_LIFETIME,
+        answered_at=now if is_ignored else None,
+    )
+    if purpose == Purpose.EMAIL and user is not None and not is_ignored:
+        mails_create([mail_of("email_asked", {"new": email}, key=f"account:{made.pk}:old", recipient=user.email)])
+    queue_after_commit(ANSWER_ACCOUNT_REQUEST, made.pk)
+    logger.info("account.asked request=%s purpose=%s ignored=%s", made.pk, purpose, is_ignored)
+
+
+def check_registration(email: str) -> None:
+    """Raises `FieldRuleError` (`registration_closed`, `registration_domain`): rules of the site, the same for all."""
+    if not settings.REGISTRATION_OPEN:
+        text = "Registration is closed. Ask the administrators for an account."
+        raise FieldRuleError("registration_closed", text, "email")
+    domain, allowed = email.rpartition("@")[2], settings.REGISTRATION_DOMAINS
+    if allowed and domain not in allowed:
+        text = f"Addresses of {domain} cannot register. Use one of {', '.join(allowed)}, or ask the administrators."
+        raise FieldRuleError("registration_domain", text, "email")
+
+
+@transaction.atomic
+def account_request_answer(*, request_id: int) -> bool:
+    """Write the mail that answers the request; nothing for one that is answered or gone. Any number of times."""
+    rows = AccountRequest.objects.select_for_update(of=("self",), no_key=True)
+    request = rows.filter(pk=request_id, answered_at=None).first()
+    if request is None:
+        return False
+    known = User.objects.filter(email=request.email).first()
+    template = _template(request, known)
+    if request.purpose == Purpose.PASSWORD:
+        request.user = known
+    if template is not None:
+        fields = {"key": f"account:{request.pk}", "recipient": request.email, "request": request}
+        mails_create([mail_of(template, {"request": request}, **fields)])
+    request.answered_at = timezone.now()
+    request.save(update_fields=["answered_at", "user"])
+    return True
+
+
+def _template(request: AccountRequest, known: User | None) -> str | None:
+    """Which mail; None for a password of nobody: strangers are not to have mails sent to whomever they like."""
+    if request.purpose == Purpose.PASSWORD:
+        return "password_reset" if known is not None and known.is_active else None
+    if known is not None:
+        return "account_exists"
+    return "register" if request.purpose == Purpose.REGISTER else "email_confirm"
+
+
+def account_requests_due(limit: int) -> list[int]:
+    """What no worker has answered yet, oldest first."""
+    due = AccountRequest.objects.filter(answered_at=None, expires_at__gt=timezone.now()).order_by("pk")
+    return list(due.values_list("pk", flat=True)[:limit])
+
+
+# --- confirming -----------------------------------------------------------------------------------------------
+
+
+def _use(token: str, purpose: Purpose) -> AccountRequest:
+    """The condition and the use are one statement: of two at once exactly one gets it. Raises `RuleError`."""
+    request = request_of(token)
+    now = timezone.now()
+    if request is not None and request.purpose == purpose:
+        good = AccountRequest.objects.filter(pk=request.pk, used_at=None, expires_at__gt=now)
+        if good.update(used_at=now) == 1:
+            return request
+    raise RuleError("link_invalid", "This link has been used or is older than 24 hours. Request a new one.")
+
+
+def _taken(email: str) -> RuleError:
+    return RuleError("account_exists", f"An account with the address {email} already exists. Log in with it.")
+
+
+@transaction.atomic
+@sensitive_variables("token", "password")
+def account_create(*, token: str, full_name: str, password: str) -> User:
+    """The account that the link was made for. Raises `RuleError` (`link_invalid`, `account_exists`,
+    `registration_closed`)."""
+    request = _use(token, Purpose.REGISTER)
+    check_registration(request.email)  # the rules may have changed since
+    try:
+        with transaction.atomic():
+            user = User.objects.create_user(request.email, password, full_name=full_name)
+    except (ValidationError, IntegrityError) as exc:  # the second: somebody was quicker by an instant
+        raise _taken(request.email) from exc
+    logger.info("account.created user=%s request=%s", user.pk, request.pk)
+    return user
+
+
+@transaction.atomic
+@sensitive_variables("token")
+def email_change(*, token: str) -> User:
+    """The account gets the address that the link went to, and the former address is told.
+
+    Raises `RuleError` (`link_invalid`, `account_exists`).
+    """
+    request = _use(token, Purpose.EMAIL)
+    if request.user is None:
+        raise RuleError("link_invalid", "The account of this link was deleted.")
+    user = locks.lock_user(request.user.pk)
+    former, user.email = user.email, request.email
+    try:
+        with transaction.atomic():
+            user.save(update_fields=["email"])
+    except IntegrityError as exc:
+        raise _taken(request.email) from exc
+    mails_create([mail_of("email_changed", {"new": user.email}, key=f"account:{request.pk}:done", recipient=former)])
+    logger.info("account.email_changed user=%s request=%s", user.pk, request.pk)
+    return user
+
+
+# --- keeping --------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def profile_update(*, user_id: int, full_name: str, time_zone: str, mail_opt_outs: list[str]) -> User:
+    """Raises `ValidationError` (`time_zone_unknown`, `mail_kind_unknown`)."""
+    user = locks.lock_user(user_id)
+    user.full_name, user.time_zone, user.mail_opt_outs = full_name, time_zone, sorted(mail_opt_outs)
+    user.clean_fields(exclude=["password", "email"])
+    user.save(update_fields=["full_name", "time_zone", "mail_opt_outs"])
+    return user
+
+
+@transaction.atomic
+def mail_opt_out(*, user_id: int, kind: MailKind) -> None:
+    """No more mails of this kind. Nothing for an account that is gone, or has said so already."""
+    user = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
+    if user is not None and kind not in user.mail_opt_outs:
+        user.mail_opt_outs = sorted({*user.mail_opt_outs, kind.value})
+        user.save(update_fields=["mail_opt_outs"])
+        logger.info("account.mail_opt_out user=%s kind=%s", user_id, kind)
+
+
+@transaction.atomic
+def account_update(*, user_id: int, values: Values, shown: Values | None = None) -> None:
+    """Store what administrators set: any of the columns `email`, `full_name`, `as_quota`, `is_staff`, `is_active`.
+
+    `shown`: what the page showed of these values, see `people.stale_pages`.
+    Raises `RuleError` (`account_last_administrator`), `StalePageError`, `User.DoesNotExist`.
+    """
+    user = locks.lock_administrators(user_id)
+    was_administrator = is_administrator(user)
+    stored = values_of(user, tuple(values))
+    refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_admin_change(user))
+    for name, value in values.items():
+        setattr(user, name, value)
+    if was_administrator and not is_administrator(user):
+        _check_another_administrator_stays(user)
+    user.save(update_fields=[name for name in values if values[name] != stored[name]])
+
+
+@transaction.atomic
+def account_delete(*, user_id: int) -> None:
+    """The end of an account. What it changed stays in the record of changes, with its address.
+
+    Raises `RuleError` (`account_has_ases`, `account_last_administrator`), `User.DoesNotExist`.
+    """
+    user = locks.lock_administrators(user_id)  # whoever makes an AS for this person holds this row too
+    names = [one.isd_as for one in UserAS.objects.filter(owner=user).select_related("isd").order_by("as_id")]
+    if names:
+        text = f"{user.email} still owns {', '.join(names)}. Delete these ASes first."
+        raise RuleError("account_has_ases", text)
+    if is_administrator(user):
+        _check_another_administrator_stays(user)
+    Mail.objects.filter(recipient=user.email, sent_at=None).delete()
+    user.delete()
+    logger.info("account.deleted user=%s", user_id)
+
+
+def is_administrator(user: User) -> bool:
+    """Who may use the administrators' pages: an account that was switched off may not."""
+    return user.is_staff and user.is_active
+
+
+def other_administrators(user: User) -> bool:
+    """True if there is another one; under `lock_administrators`."""
+    return User.objects.filter(is_staff=True, is_active=True).exclude(pk=user.pk).exists()
+
+
+def _check_another_administrator_stays(user: User) -> None:
+    if not other_administrators(user):
+        text = f"{user.email} is the only administrator. Make another account an administrator first."
+        raise RuleError("account_last_administrator", text)

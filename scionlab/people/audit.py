@@ -1,0 +1,177 @@
+"""Writes the audit rows: who changed which bandwidth from what to what, and who coordinates a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bandwidth_config import Limits
+from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User
+from scionlab.platform.client_address import from_address
+
+ALL_HOSTS = "all hosts"  # subject of a row that is about them all
+
+
+def note_link(link: Link, *, actor: User | None, old: Limits | None, new: Limits | None, reason: str = "") -> None:
+    """`old` None: the Link is new; `new` None: it is removed. Nothing for unchanged numbers."""
+    note_links([(link, old, new)], actor=actor, reason=reason)
+
+
+def note_links(
+    changes: Iterable[tuple[Link, Limits | None, Limits | None]], *, actor: User | None, reason: str = ""
+) -> None:
+    """The same of many Links with their old and new limits, in one statement for each thousand."""
+    rows = [
+        BandwidthChange(
+            kind=BandwidthChange.Kind.LINK,
+            **_about(link, actor),
+            old_kbit=None if old is None else old.to_user_kbit,
+            new_kbit=None if new is None else new.to_user_kbit,
+            old_from_user_kbit=None if old is None or old.is_symmetric else old.from_user_kbit,
+            new_from_user_kbit=None if new is None or new.is_symmetric else new.from_user_kbit,
+            reason=reason[:200],
+        )
+        for link, old, new in changes
+        if old != new
+    ]
+    BandwidthChange.objects.bulk_create(rows, batch_size=1000)
+
+
+def note_timed_limit(link: Link, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what happened to which one, e.g. "cancelled: outage from ... until ..."."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.TIMED_LIMIT, **_about(link, actor), detail=detail[:200], reason=reason[:200]
+    )
+
+
+def _about(link: Link, actor: User | None) -> dict[str, Any]:
+    return {
+        "subject": str(link)[:200],
+        "link": link,
+        "attachment_point": link.attachment_point,
+        "actor": actor,
+        **_origin(actor),
+    }
+
+
+def note_default(
+    ap: AttachmentPoint | None, *, actor: User | None, old: int | None, new: int | None, reason: str = ""
+) -> None:
+    """`ap` None: the site default."""
+    kinds = BandwidthChange.Kind
+    BandwidthChange.objects.create(
+        kind=kinds.SITE_DEFAULT if ap is None else kinds.AP_DEFAULT,
+        subject="site default" if ap is None else f"default of {ap}"[:200],
+        attachment_point=ap,
+        actor=actor,
+        **_origin(actor),
+        old_kbit=old,
+        new_kbit=new,
+        reason=reason[:200],
+    )
+
+
+def note_total(ap: AttachmentPoint, *, actor: User | None, old: int | None, new: int | None, reason: str = "") -> None:
+    """What all Links of `ap` may carry together."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.AP_TOTAL,
+        subject=f"total of {ap}"[:200],
+        attachment_point=ap,
+        actor=actor,
+        **_origin(actor),
+        old_kbit=old,
+        new_kbit=new,
+        reason=reason[:200],
+    )
+
+
+def note_observing(of: AttachmentPoint | Link, *, actor: User | None, reason: str = "") -> None:
+    """That it is observed only from now on, or limited again, as `of` says by now."""
+    if isinstance(of, Link):
+        kind, about = BandwidthChange.Kind.LINK_OBSERVE, _about(of, actor)
+    else:
+        kind = BandwidthChange.Kind.AP_OBSERVE
+        about = {"subject": str(of)[:200], "attachment_point": of, "actor": actor, **_origin(actor)}
+    BandwidthChange.objects.create(
+        kind=kind,
+        **about,
+        detail="Observed only: nothing is limited" if of.observe_only else "Limited again, no longer observed only",
+        reason=reason[:200],
+    )
+
+
+def note_metadata(ap: AttachmentPoint, *, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what became of the path metadata of `ap`, in words."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind.AP_METADATA,
+        subject=f"path metadata of {ap}"[:200],
+        attachment_point=ap,
+        actor=actor,
+        **_origin(actor),
+        detail=detail[:200],
+        reason=reason[:200],
+    )
+
+
+def host_subject(host: Host) -> str:
+    """Names the host in its rows; labels repeat, host ids do not."""
+    return f"{host}, host id {host.uid}"[-200:]
+
+
+def note_host(host: Host, *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
+    """`detail`: what became of the host, in words. `kind` is one of those about a host."""
+    note_hosts([host], kind=kind, actor=actor, detail=detail, reason=reason)
+
+
+def note_hosts(hosts: Iterable[Host], *, kind: str, actor: User | None, detail: str, reason: str = "") -> None:
+    """The same of many hosts, in one statement for each thousand."""
+    rows = [
+        BandwidthChange(
+            kind=BandwidthChange.Kind(kind),
+            subject=host_subject(host),
+            actor=actor,
+            **_origin(actor),
+            detail=detail[:200],
+            reason=reason[:200],
+        )
+        for host in hosts
+    ]
+    BandwidthChange.objects.bulk_create(rows, batch_size=1000)
+
+
+def note_all_hosts(*, kind: str, actor: User | None, detail: str) -> None:
+    """The same of all hosts at once."""
+    BandwidthChange.objects.create(
+        kind=BandwidthChange.Kind(kind), subject=ALL_HOSTS, actor=actor, **_origin(actor), detail=detail[:200]
+    )
+
+
+@dataclass(frozen=True)
+class Issue:
+    """Something that was issued: `kind` is CERTIFICATE or TRC, `subject` names whose or which, `detail` what it is."""
+
+    kind: BandwidthChange.Kind
+    subject: str
+    detail: str
+
+
+def note_issues(issues: Iterable[Issue], *, actor: User | None, reason: str = "") -> None:
+    """In one statement for each thousand."""
+    rows = [
+        BandwidthChange(
+            kind=one.kind,
+            subject=one.subject[:200],
+            actor=actor,
+            **_origin(actor),
+            detail=one.detail[:200],
+            reason=reason[:200],
+        )
+        for one in issues
+    ]
+    BandwidthChange.objects.bulk_create(rows, batch_size=1000)
+
+
+def _origin(actor: User | None) -> dict[str, str | None]:
+    """What stays of who did it when the account is gone."""
+    return {"actor_email": "" if actor is None else actor.email, "address": from_address.get()}

@@ -1,0 +1,46 @@
+"""One line in the log per event, with its time (UTC) and the request that caused it, whatever text a host, a browser or
+a library put into it.
+
+A receipt may quote a key with a line break: what follows it would look like a line of ours, of any level. And the
+addresses of links that prove something, which mails have, are cut short: Django logs the path of each refused request.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import textwrap
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final
+
+from scionlab.platform.request_ids import request_id
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(request_id)s %(message)s"
+
+_LINKS = re.compile(r"(/account/(?:confirm|reset|mails)/)(?!sent/)[^\s\"'<>?]+")
+
+
+class Line(logging.Formatter):
+    """Only tracebacks have further lines, which are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.request_id = request_id.get()
+        return _LINKS.sub(r"\1...", super().format(record))
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802  the library's
+        return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the library's name
+        return _one_line(super().formatMessage(record))
+
+    def formatException(  # noqa: N802  the library's name
+        self, ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+    ) -> str:
+        return textwrap.indent(super().formatException(ei), "    ")
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,0 +1,96 @@
+"""What people and programs read while the database is away, full or read-only, or while more passwords are to be hashed
+than there are places: 503 with Retry-After, no server error.
+
+Which errors are such an outage is decided here, in one place. Redis needs nothing of the kind: whatever it does has a
+way without it (docs/reliability.md). A transaction that the database ended for another one's sake, however often it was
+done again (`scionlab.platform.retry`), is told as what it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import time
+from typing import Final
+
+from django.db import InterfaceError, OperationalError, connection
+from django.http import HttpRequest, HttpResponse
+from django.template import loader
+from django.utils.deprecation import MiddlewareMixin
+from django.views.defaults import server_error as broken
+
+from scionlab.platform.api_errors import error_response
+from scionlab.platform.api_handlers import failed, is_api
+from scionlab.platform.passwords.place import HashingBusyError
+from scionlab.platform.retry import is_conflict
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_S: Final = (2, 6)  # spread: those who are sent away together are not to return together
+WARN_EVERY_S: Final = 10.0
+# What must be stored is one transaction, so there is no half of it. Whether a commit arrived whose answer got lost,
+# only a look tells; to save the same once more changes nothing (people.stale_pages).
+SENTENCE: Final = (
+    "The database is unavailable. The change was saved completely or not at all: check in a few seconds whether "
+    "it was saved, and retry if not."
+)
+CONFLICT: Final = "A concurrent change won and yours was rolled back. Nothing was saved: try again in a few seconds."
+BUSY: Final = "Too many concurrent logins. Nothing was changed. Try again after the number of seconds in Retry-After."
+
+
+class OutageMiddleware(MiddlewareMixin):
+    """For what views raise. What middleware raises (a session that cannot be written) comes to `server_error`."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        return unavailable(request, exception) if is_outage(exception) else None
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """True for errors that pass: no place to hash a password, and those of the database's surroundings (away,
+    restarting, full, locked, read-only).
+
+    `ReadOnlySqlTransaction` comes as `InternalError`, which is otherwise a mistake of ours.
+    """
+    if isinstance(error, OperationalError | InterfaceError | HashingBusyError):
+        return True
+    return type(getattr(error, "__cause__", None)).__name__ == "ReadOnlySqlTransaction"
+
+
+def unavailable(request: HttpRequest, error: BaseException | None) -> HttpResponse:
+    _log(error)
+    is_busy, is_met = isinstance(error, HashingBusyError), is_conflict(error)
+    if not is_busy:
+        connection.close_if_unusable_or_obsolete()  # the next request of this thread begins with one of its own
+    response: HttpResponse
+    if request.path.startswith("/api/"):
+        sentence = BUSY if is_busy else CONFLICT if is_met else SENTENCE
+        response = error_response("conflict" if is_met else "unavailable", sentence, 503)
+    else:
+        page = loader.render_to_string("503.html", {"is_busy": is_busy, "conflict": CONFLICT if is_met else ""})
+        response = HttpResponse(page, status=503)
+    response["Retry-After"] = str(random.randint(*RETRY_AFTER_S))  # noqa: S311  nobody gains by guessing it
+    return response
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's `handler500`: called while the exception is being handled."""
+    error = sys.exc_info()[1]
+    if is_outage(error):
+        return unavailable(request, error)
+    return failed() if is_api(request) else broken(request)
+
+
+_logged_at: dict[bool, float] = {}
+
+
+def _log(error: BaseException | None) -> None:
+    """Now and then: everybody who asks meets the same outage."""
+    is_busy, now = isinstance(error, HashingBusyError), time.monotonic()
+    if now - _logged_at.get(is_busy, -WARN_EVERY_S) < WARN_EVERY_S:
+        return
+    _logged_at[is_busy] = now
+    if is_busy:
+        logger.warning("hashing.busy there are more log-ins at once than places for them")
+    else:
+        logger.error("outage.database %s: %s", type(error).__name__, str(error).strip().replace("\n", " ")[:300])

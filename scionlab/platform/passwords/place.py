@@ -1,0 +1,139 @@
+"""The bounded place where passwords are hashed.
+
+    thread of a page --> Place: at most `places` at the same time, then HashingBusyError (503)
+                           --> Child 0 .. `processes`-1: a niced process each, started when first needed
+                                 --> slot 0 .. `processes`-1: a lock file that all web processes of the machine share
+
+The slots make the bound one of the machine and not of each web process. Children are started as programs and never
+forked: this process has threads, and a fork of it could inherit a lock that nobody releases.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import multiprocessing
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.views.decorators.debug import sensitive_variables
+
+from scionlab.platform.passwords import child
+
+logger = logging.getLogger(__name__)
+
+WAIT_S: Final = 2.0  # for a child that is free
+ANSWER_S: Final = 10.0  # of a child, which may have to wait for another web process; then it is taken for stuck
+
+
+class HashingBusyError(Exception):
+    """More passwords are to be hashed than there are places. Nothing was done; trying again later is right."""
+
+
+class HashingFailedError(Exception):
+    """A request that a child could not carry out, by the name of its error."""
+
+
+class Place:
+    def __init__(self, *, processes: int, places: int, folder: Path) -> None:
+        self._places = threading.BoundedSemaphore(places)
+        self._children = [Child(folder / f"hashing-{number}.lock") for number in range(processes)]
+        self._idle: queue.LifoQueue[Child] = queue.LifoQueue()  # the last one first: others need not start
+        for one in self._children:
+            self._idle.put(one)
+
+    @sensitive_variables("request")
+    def ask(self, request: Mapping[str, Any]) -> str | bool:
+        """Raises `HashingBusyError`, `HashingFailedError`."""
+        if not self._places.acquire(blocking=False):
+            raise HashingBusyError
+        try:
+            return self._ask_a_child(json.dumps(request).encode())
+        finally:
+            self._places.release()
+
+    @sensitive_variables("message")
+    def _ask_a_child(self, message: bytes) -> str | bool:
+        try:
+            one = self._idle.get(timeout=WAIT_S)
+        except queue.Empty:
+            raise HashingBusyError from None
+        try:
+            answer = json.loads(one.ask(message))
+        finally:
+            self._idle.put(one)
+        if "error" in answer:
+            raise HashingFailedError(answer["error"])
+        result: str | bool = answer["result"]
+        return result
+
+    def close(self) -> None:
+        for one in self._children:
+            one.end()
+
+
+class Child:
+    """One process. Used by one thread at a time."""
+
+    def __init__(self, slot: Path) -> None:
+        self._slot = slot
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+
+    @sensitive_variables("message")
+    def ask(self, message: bytes) -> bytes:
+        """The answer; of a new process where the old one had died, once. Raises `HashingBusyError`."""
+        for _ in range(2):
+            line = self._line or self._start()
+            try:
+                line.send_bytes(message)
+                if line.poll(ANSWER_S):
+                    return line.recv_bytes()
+                logger.error("hashing.stuck after_s=%s", ANSWER_S)
+                self.end()
+                break
+            except (EOFError, OSError):
+                logger.warning("hashing.died pid=%s", self._process and self._process.pid)
+                self.end()
+        raise HashingBusyError
+
+    def _start(self) -> Connection:
+        self._line, theirs = multiprocessing.Pipe()
+        with theirs:
+            command = [sys.executable, "-I", child.__file__, str(theirs.fileno()), str(self._slot)]
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+        return self._line
+
+    def end(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._line = self._process = None
+
+
+@cache
+def place() -> Place:
+    """This process's. At most half of the threads that serve pages are in it, being served or waiting."""
+    processors = len(os.sched_getaffinity(0))
+    places = max(1, settings.WEB_THREADS // 2)
+    made = Place(processes=min(max(1, processors - 1), places), places=places, folder=settings.VAR_DIR)
+    atexit.register(made.close)
+    return made
+
+
+# A forked process must not speak on its parent's lines: it gets children of its own when it needs them.
+os.register_at_fork(after_in_child=place.cache_clear)

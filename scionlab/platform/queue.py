@@ -1,0 +1,72 @@
+"""Hands work to the Celery workers, after the commit and without ever failing the save that wanted it.
+
+Tasks are named, not imported: `scionlab.tasks` stands above the services. What does not get through is found again
+in the database by `scionlab.tasks.sweep`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from celery import current_app
+from django.conf import settings
+from django.db import transaction
+from kombu.exceptions import ChannelError, OperationalError
+from redis.exceptions import RedisError
+
+from scionlab.platform import redis_client
+from scionlab.platform.redis_client import REST, REST_S
+
+logger = logging.getLogger(__name__)
+
+RENDER_HOST: Final = "scionlab.tasks.render_host"
+FAN_OUT_DEFAULTS: Final = "scionlab.tasks.fan_out_defaults"
+SEND_MAIL: Final = "scionlab.tasks.send_mail"
+ANSWER_ACCOUNT_REQUEST: Final = "scionlab.tasks.answer_account_request"
+RENEW_KEYS: Final = "scionlab.tasks.renew_keys"
+
+# One more try at once, for a pooled connection that the broker closed; then the sweep is soon enough.
+_RETRY_POLICY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+
+
+def queue_after_commit(task: str, *args: int) -> None:
+    """Queue `task(*args)` once the transaction is committed; at once where there is none.
+
+    `robust`: by then the save is accepted, and no error may tell the person otherwise, or keep the next task back.
+    """
+    transaction.on_commit(lambda: queue_now(task, *args), robust=True)  # no `partial`: Django logs `__qualname__`
+
+
+def queue_now(task: str, *args: int, expires_s: float | None = None) -> bool:
+    """False when the broker did not take it: that is logged, and the sweep will do the work.
+
+    `expires_s`: for work that will be queued again if nobody has done it by then.
+    """
+    if not REST.is_over:
+        return False
+    try:
+        current_app.send_task(task, args=args, expires=expires_s, retry=True, retry_policy=_RETRY_POLICY)
+    except (OperationalError, ChannelError, RedisError, OSError) as exc:  # OSError: the folder is gone, or full
+        logger.warning("queue.failed task=%s args=%s error=%r; nothing is queued for %g s", task, args, exc, REST_S)
+        REST.begin()
+        return False
+    return True
+
+
+def redis_problems() -> list[str]:
+    """For the health check: a line for each server that does not answer, none where they answer or are not used."""
+    lost = {
+        settings.CACHE_URL: "cache: {}; configurations are rendered for each poll, and API requests are not "
+        "rate-limited"
+    }
+    lost[settings.REDIS_URL] = "redis: {}; saves are accepted; the sweep processes them once Redis is back"
+    return [line.format(problem) for url, line in lost.items() if url and (problem := _problem(url))]
+
+
+def _problem(url: str) -> str:
+    try:
+        redis_client.client_of(url).ping()
+    except RedisError as exc:
+        return type(exc).__name__
+    return ""

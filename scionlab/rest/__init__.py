@@ -1,0 +1,1 @@
+"""The REST API v1, for people's scripts."""

@@ -1,0 +1,164 @@
+"""What every view of the REST API does the same way: who may write, what may be asked, ETags, requests sent twice.
+
+GET     unknown parameters are refused; ETag, and 304 for If-None-Match
+POST    Idempotency-Key: sent twice, done once (`once`)
+others  If-Match: 412 where somebody else was first (`changing`)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import transaction
+from django.db.models import QuerySet
+from rest_framework import exceptions, status
+from rest_framework.generics import GenericAPIView
+from rest_framework.metadata import BaseMetadata
+from rest_framework.permissions import SAFE_METHODS, BasePermission, IsAuthenticated
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from scionlab.models import User
+from scionlab.platform.etags import check_if_match, etag_of, is_known
+from scionlab.platform.retry import retried
+from scionlab.rest.idempotency import Answer, answer_once
+from scionlab.rest.queries import Query
+
+
+class HoldsSecret(BasePermission):
+    """With a host's secret one speaks for the host, which is more than reading.
+
+    That a token which only reads changes nothing is seen to where it is recognised (`rest.token_auth`).
+    """
+
+    message = (
+        "The response contains the secret of the host, and your token is read-only. Use a token with read "
+        "and write access."
+    )
+    code = "token_read_only"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002  the framework's signature
+        return request.method == "OPTIONS" or getattr(request.auth, "may_write", True)
+
+
+class StaffWrites(BasePermission):
+    """Everybody may look."""
+
+    message = "Only administrators can change this."
+    code = "administrators_only"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        is_change = request.method not in SAFE_METHODS and request.method in view.allowed_methods  # others are 405
+        return not is_change or bool(request.user and request.user.is_staff)
+
+
+class StaffOnly(StaffWrites):
+    message = "Only administrators can read this."
+
+    def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002  the framework's signature
+        return bool(request.user and request.user.is_staff)
+
+
+class Methods(BaseMetadata):
+    """OPTIONS: what may be done here; the rest stands in the description."""
+
+    def determine_metadata(self, request: Request, view: APIView) -> dict[str, Any]:  # noqa: ARG002  the framework's
+        return {"methods": view.allowed_methods, "description": "/api/v1/schema/"}
+
+
+class ApiView(GenericAPIView[Any]):
+    """`query`: the parameters of GET. `asked`: what was sent of them."""
+
+    permission_classes: Any = (IsAuthenticated,)
+    query: ClassVar[type[Query]] = Query
+    queryset: QuerySet[Any] | None = None
+    metadata_class = Methods
+    asked: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Each change is one transaction, done again where the database ended it for another one's sake."""
+        super().__init_subclass__(**kwargs)
+        for name in {"post", "put", "patch", "delete"} & vars(cls).keys():
+            setattr(cls, name, retried(vars(cls)[name]))
+
+    @property
+    def person(self) -> User:
+        assert isinstance(self.request.user, User)  # noqa: S101  IsAuthenticated let nobody else through
+        return self.request.user
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        method = (request.method or "").lower()
+        if method in self.http_method_names and hasattr(self, method):
+            query = self.query if method in {"get", "head"} else Query
+            self.asked = query.read(request.query_params)
+
+    # --- GET -------------------------------------------------------------------------------------------------
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(response, Response) and response.data is not None and status.is_success(response.status_code):
+            etag = etag_of(response.data)
+            response["ETag"] = etag
+            if request.method in {"GET", "HEAD"} and is_known(request.headers.get("If-None-Match", ""), etag):
+                response.status_code, response.data = status.HTTP_304_NOT_MODIFIED, None
+        return super().finalize_response(request, response, *args, **kwargs)
+
+    def page_of(self, rows: Any, document: Callable[[list[Any]], Any]) -> Response:
+        """One page of a list; `rows` is a query or a list, and `document` is given those of the page."""
+        found = self.paginate_queryset(rows)
+        return self.get_paginated_response(document(list(found or [])))
+
+    # --- PATCH, PUT, DELETE -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def changing(self, lock: Callable[[], object], document: Callable[[], Any]) -> Iterator[None]:
+        """Within it the thing is changed. With If-Match, `lock` holds up everybody else who could change what
+        `document` shows, in the order of `models.locks`; then the two are compared.
+
+        What was removed meanwhile is not found. Raises `Stale`, `IfMatchInvalid`, `NotFound`.
+        """
+        header = self.request.headers.get("If-Match")
+        try:
+            if header is None:
+                yield
+                return
+            with transaction.atomic():
+                lock()
+                check_if_match(header, document())
+                yield
+        except ObjectDoesNotExist as exc:
+            raise exceptions.NotFound from exc
+
+    # --- POST ------------------------------------------------------------------------------------------------
+
+    def once(self, work: Callable[[], Response], *, is_secret: bool = False) -> Response:
+        """What `work` answers; if the request has an Idempotency-Key that came before, what it answered then."""
+        key = self.request.headers.get("Idempotency-Key")
+        if key is None:
+            return work()
+        made: list[Response] = []
+
+        def kept() -> Answer:
+            response = work()
+            made.append(response)
+            headers = {name: response[name] for name in ("Location",) if response.has_header(name)}
+            body = JSONRenderer().render(response.data).decode()
+            return Answer(response.status_code, body, headers, is_secret=is_secret)
+
+        answer = answer_once(user=self.person, key=key, fingerprint=self._fingerprint(), work=kept)
+        if not answer.is_replayed:
+            return made[0]
+        headers = {**answer.headers, "Idempotency-Replayed": "true"}
+        return Response(json.loads(answer.body), status=answer.status, headers=headers)
+
+    def _fingerprint(self) -> str:
+        """Of what is asked for: the same JSON written otherwise is the same request."""
+        asked = [self.request.method, self.request.path, self.request.data]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,127 @@
+"""What administrators send to change many things at once. Every rule about it is checked by the services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from scionlab.links.bulk import MAX_LINKS
+from scionlab.links.bulk_choice import Choice
+from scionlab.links.bulk_plan import DIRECTIONS, MAX_PERCENT, Direction, Kind, Operation
+from scionlab.links.default_plan import DefaultKind, DefaultOperation
+from scionlab.models import AttachmentPoint
+from scionlab.models.locks import storable_ids
+from scionlab.platform.field_errors import FieldRuleError
+from scionlab.rest.fields import BandwidthField, Flag, StrictSerializer, Text, Whole
+
+MAX_REASON_CHARS = 200
+
+
+class OperationBody(StrictSerializer):
+    """How the new numbers follow from the old ones: `bandwidth_kbit` for set and cap, `percent` for scale."""
+
+    kind = serializers.ChoiceField(choices=["set", "cap", "scale"])
+    bandwidth_kbit = BandwidthField(required=False, help_text="For set and cap.")
+    percent = Whole(required=False, min_value=0, max_value=MAX_PERCENT, help_text="For scale: 50 halves the limits.")
+
+    def value(self) -> int:
+        """kbit/s, or per cent. Raises `FieldRuleError` (`bulk_value`) where the one that the kind needs is missing,
+        or the other one is there."""
+        values = self.validated_data
+        needed, other = ("percent", "bandwidth_kbit") if values["kind"] == "scale" else ("bandwidth_kbit", "percent")
+        if needed not in values or other in values:
+            text = f'"{values["kind"]}" requires {needed} and does not accept {other}.'
+            raise FieldRuleError("bulk_value", text, needed if needed not in values else other)
+        return int(values[needed])
+
+
+class BulkLimitsBody(OperationBody):
+    """New limits for the Links of which everything is true that is sent of the last six."""
+
+    direction = serializers.ChoiceField(choices=list(DIRECTIONS), default="both")
+    attachment_point_id = Whole(required=False, min_value=1, help_text="Links at this attachment point.")
+    user_as = Text(required=False, max_length=100, help_text="ISD-AS, AS number or part of the label.")
+    owner = Text(required=False, max_length=254, help_text="Part of the email address of the owner.")
+    above_kbit = BandwidthField(
+        required=False, help_text="Links with a requested limit above this in either direction."
+    )
+    link_ids = serializers.ListField(
+        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="Only these."
+    )
+    every_link = Flag(default=False, help_text="Required if no filter is given.")
+
+    def choice(self) -> Choice:
+        """Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
+        values = self.validated_data
+        names = {"attachment_point_id", "user_as", "owner", "above_kbit", "link_ids"} & set(values)
+        if values["every_link"] == bool(names):
+            text = "Select Links with at least one filter or link_ids, or send every_link alone for all of them."
+            raise FieldRuleError("bulk_which", text, "every_link")
+        ap = None
+        if "attachment_point_id" in values:
+            ap = _attachment_point(values["attachment_point_id"])
+        only = frozenset(values["link_ids"]) if "link_ids" in values else None
+        return Choice(ap, values.get("user_as", ""), values.get("owner", ""), values.get("above_kbit"), only)
+
+    def operation(self) -> Operation:
+        """Raises `FieldRuleError` (`bulk_value`)."""
+        kind: Kind = self.validated_data["kind"]
+        direction: Direction = self.validated_data["direction"]
+        return Operation(kind, self.value(), direction)
+
+
+def _attachment_point(pk: int) -> AttachmentPoint:
+    found = AttachmentPoint.objects.filter(pk=pk).first() if pk < 2**63 else None
+    if found is None:
+        text = f"There is no attachment point {pk}. GET /api/v1/attachment-points/ lists them."
+        raise FieldRuleError("attachment_point_unknown", text, "attachment_point_id")
+    return found
+
+
+class DefaultsBody(OperationBody):
+    """New defaults for the attachment points of which everything is true that is sent of the last three."""
+
+    kind = serializers.ChoiceField(choices=["set", "cap", "scale", "site"], help_text="site: follow the site default.")
+    isd = Whole(required=False, min_value=1, max_value=65535, help_text="Attachment points of this isolation domain.")
+    attachment_point_ids = serializers.ListField(
+        child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="Only these."
+    )
+    every_attachment_point = Flag(default=False, help_text="Required if no filter is given.")
+
+    def choice(self) -> tuple[list[int], str]:
+        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`)."""
+        values = self.validated_data
+        if values["every_attachment_point"] == bool({"isd", "attachment_point_ids"} & set(values)):
+            text = (
+                "Select attachment points with isd or attachment_point_ids, or send every_attachment_point "
+                "alone for all of them."
+            )
+            raise FieldRuleError("bulk_which", text, "every_attachment_point")
+        found, words = AttachmentPoint.objects.all(), "all attachment points"
+        if "attachment_point_ids" in values:
+            found = found.filter(pk__in=storable_ids(values["attachment_point_ids"]))
+            words = "selected attachment points"
+        if "isd" in values:
+            found, words = found.filter(AS__isd__isd_id=values["isd"]), f"{words} of ISD {values['isd']}"
+        return list(found.values_list("pk", flat=True)), words
+
+    def operation(self) -> DefaultOperation:
+        """Raises `FieldRuleError` (`bulk_value`)."""
+        kind: DefaultKind = self.validated_data["kind"]
+        if kind == "site":
+            if {"bandwidth_kbit", "percent"} & set(self.validated_data):
+                raise FieldRuleError("bulk_value", '"site" accepts neither bandwidth_kbit nor percent.', "kind")
+            return DefaultOperation(kind)
+        return DefaultOperation(kind, self.value())
+
+
+class ReasonBody(StrictSerializer):
+    reason = Text(max_length=MAX_REASON_CHARS, help_text="Included in the email to the owners and kept in the history.")
+
+
+def checked(body: type[StrictSerializer], data: Any) -> Any:
+    """The body, validated. Raises `serializers.ValidationError`, `RuleError`."""
+    found = body(data=data)
+    found.is_valid(raise_exception=True)
+    return found

@@ -1,0 +1,41 @@
+"""`Authorization: Token slbwu_...` (or `Bearer`) of a person's program. `request.auth` is then an `ApiToken`."""
+
+from __future__ import annotations
+
+from django.views.decorators.debug import sensitive_variables
+from rest_framework import exceptions
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+
+from scionlab.enforcement import last_contact
+from scionlab.models import ApiToken, User
+from scionlab.people.api_token import api_token_of
+
+
+class ApiTokenAuthentication(BaseAuthentication):
+    """Unknown, revoked, expired, of a disabled account: one and the same 401.
+
+    What only reads is refused here and not by a permission, which a view could forget.
+    """
+
+    keywords = (b"token", b"bearer")
+
+    @sensitive_variables("header", "text")
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """None where no token was sent. Raises `AuthenticationFailed`, `PermissionDenied` (`token_read_only`)."""
+        header = get_authorization_header(request).split()
+        if not header or header[0].lower() not in self.keywords:
+            return None
+        text = header[1] if len(header) == 2 else b""
+        token = api_token_of(text)
+        if token is None:
+            raise exceptions.AuthenticationFailed("This API token is not valid. Create a new one on the site.")
+        if not token.may_write and request.method not in SAFE_METHODS:
+            sentence = f'The API token "{token.name}" is read-only. Create one with read and write access.'
+            raise exceptions.PermissionDenied(sentence, code="token_read_only")
+        last_contact.TOKENS_USED.note_once_a_minute(token.pk)
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002  the framework's signature
+        return "Token"

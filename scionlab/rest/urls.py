@@ -1,0 +1,73 @@
+"""Addresses below /api/: the host API, and the REST API."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, URLResolver, include, path, re_path
+
+from scionlab.host_api import enrol, usage_upload, views
+from scionlab.rest import account_views, as_views, bulk_views, default_change_views, docs_views, link_views, site_views
+
+Patterns = list[URLPattern | URLResolver]
+
+host_patterns: Patterns = [
+    path("<str:uid>/config", views.config, name="host_config"),
+    path("<str:uid>/deployed_config_version", views.deployed_config_version, name="host_deployed_version"),
+    path("<str:uid>/installed", views.installed, name="host_installed"),
+    path("<str:uid>/enforcement", views.enforcement, name="host_enforcement"),
+    path("<str:uid>/usage", usage_upload.usage, name="host_usage"),
+]
+
+rest_patterns: Patterns = [
+    path("ases/", as_views.UserASListView.as_view(), name="api_as_list"),
+    path("ases/<key:pk>/", as_views.UserASDetailView.as_view(), name="api_as_detail"),
+    path("ases/<key:pk>/configuration/", as_views.UserASConfigurationView.as_view(), name="api_as_configuration"),
+    path("links/", link_views.LinkListView.as_view(), name="api_link_list"),
+    path("links/<key:pk>/", link_views.LinkDetailView.as_view(), name="api_link_detail"),
+    path("links/<key:pk>/history/", link_views.LinkHistoryView.as_view(), name="api_link_history"),
+    path("links/<key:pk>/usage/", link_views.LinkUsageView.as_view(), name="api_link_usage"),
+    path("links/<key:pk>/timed-limits/", link_views.LinkTimedLimitsView.as_view(), name="api_link_timed_limits"),
+    path("timed-limits/<key:pk>/", link_views.TimedLimitDetailView.as_view(), name="api_timed_limit_detail"),
+    path("attachment-points/", site_views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),
+    path(
+        "attachment-points/<key:pk>/",
+        site_views.AttachmentPointDetailView.as_view(),
+        name="api_attachment_point_detail",
+    ),
+    path("bulk-changes/", bulk_views.BulkListView.as_view(), name="api_bulk_list"),
+    path("bulk-changes/<key:pk>/", bulk_views.BulkDetailView.as_view(), name="api_bulk_detail"),
+    path("bulk-changes/<key:pk>/links/", bulk_views.BulkLinksView.as_view(), name="api_bulk_links"),
+    path("bulk-changes/<key:pk>/apply/", bulk_views.BulkApplyView.as_view(), name="api_bulk_apply"),
+    path("bulk-changes/<key:pk>/put-back/", bulk_views.BulkPutBackView.as_view(), name="api_bulk_put_back"),
+    path("default-changes/", default_change_views.DefaultChangeListView.as_view(), name="api_default_change_list"),
+    path(
+        "default-changes/<key:pk>/",
+        default_change_views.DefaultChangeDetailView.as_view(),
+        name="api_default_change_detail",
+    ),
+    path(
+        "default-changes/<key:pk>/apply/",
+        default_change_views.DefaultChangeApplyView.as_view(),
+        name="api_default_change_apply",
+    ),
+    path(
+        "default-changes/<key:pk>/put-back/",
+        default_change_views.DefaultChangePutBackView.as_view(),
+        name="api_default_change_put_back",
+    ),
+    path("policy/", site_views.PolicyView.as_view(), name="api_policy"),
+    path("traffic/", site_views.TrafficView.as_view(), name="api_traffic"),
+    path("profile/", account_views.ProfileView.as_view(), name="api_profile"),
+    path("token/", account_views.TokenView.as_view(), name="api_token"),
+    path("tokens/", account_views.TokenListView.as_view(), name="api_token_list"),
+    path("tokens/<key:pk>/", account_views.TokenDetailView.as_view(), name="api_token_detail"),
+    path("schema/", docs_views.SchemaView.as_view(), name="api_schema"),
+]
+
+urlpatterns: Patterns = [
+    path("docs/", docs_views.docs, name="api_docs"),
+    path("docs/<slug:slug>/", docs_views.docs_section, name="api_docs_section"),
+    path("v1/", include(rest_patterns)),
+    path("v4/host/", include(host_patterns)),
+    path("v4/enrol", enrol.enrol, name="host_enrol"),
+    re_path(r"^(?:v[23]/)?host(?:/(?P<rest>.*))?$", views.gone),
+]

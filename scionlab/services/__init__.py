@@ -1,1 +1,0 @@
-"""Every write with consequences, a module per noun."""

@@ -1,0 +1,164 @@
+"""An AS's own keys: its master keys, and the certificate and key of its control service. The AS's row guards them.
+
+H rises by a new certificate only on the host that runs the control service, and only if its configuration is complete.
+So an upgrade of this service, which makes keys for every AS, restarts nobody; they come with the host's next change, or
+by the button.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from bandwidth_config import RuleError
+from scion_files import COMPLETE
+from scionlab.models import AS, ASKeys, BandwidthChange, Certificate, Host, User, locks
+from scionlab.people import audit
+from scionlab.people.audit import Issue
+from scionlab.platform.queue import RENEW_KEYS, queue_after_commit
+from scionlab.platform.retry import retried
+from scionlab.trust.credentials import control_service_host, credential_of, within
+from scionlab.trust.isd import core_keys_withdraw, isd_settle, issue_of
+from scionlab.trust.pki.certificates import Kind, Validity, issue
+from scionlab.trust.pki.keys import key_to_pem, new_key, new_master_key
+from scionlab.trust.pki.lifetimes import LIFETIME, as_renewed_from
+from scionlab.trust.secrets_box import check_secret, sealed
+from scionlab.versions.counters import hosts_bump
+
+_OF_A_CERTIFICATE = ("ca", "content", "private_encrypted", "not_after", "renew_at")
+
+
+def usable_ca(now: datetime) -> Q:
+    """Of certificates: who may issue."""
+    return Q(kind=Certificate.Kind.CA, replaced_at=None, not_before__lte=now, not_after__gt=now)
+
+
+def as_equip(as_: AS, *, actor: User | None) -> None:
+    """Keys and certificates for an AS that was just made, in its transaction. Nobody has fetched: no counter rises.
+
+    Raises `RuleError` (`secret_unreadable`; for a core AS as `isd_settle`).
+    """
+    if as_.is_core:
+        as_role_changed(as_, actor=actor)
+    own_keys_make([as_], actor=actor, is_new=True)
+
+
+def as_role_changed(as_: AS, *, actor: User | None) -> None:
+    """For the ISD of an AS that is a core AS from now on, or no longer one, or gone. What others need of it is made by
+    the task. Raises `RuleError` as `isd_settle`."""
+    if isd_settle(isd_id=as_.isd_id, actor=actor):
+        queue_after_commit(RENEW_KEYS)
+
+
+def own_keys_make(
+    ases: list[AS], *, actor: User | None, now: datetime | None = None, reason: str = "", is_new: bool = False
+) -> set[int]:
+    """A new certificate for each of the ASes, with a new key, and master keys where there are none.
+
+    The ASes' rows are locked, or nobody else knows them (`is_new`). Returns the hosts whose configuration has keys of
+    these ASes that are no longer right. Raises `RuleError` (`secret_unreadable`).
+    """
+    check_secret()
+    now, pks = now or timezone.now(), [as_.pk for as_ in ases]
+    if not is_new:  # or a configuration that is being rendered might have what is replaced, and nobody be told
+        locks.lock_hosts(Host.objects.filter(AS__in=pks).values_list("pk", flat=True))
+    stored = {keys.AS_id: keys for keys in ASKeys.objects.filter(AS__in=pks)}
+    issued: list[Issue] = []
+    stale = set()
+    for as_ in ases:
+        host = control_service_host(as_.pk)
+        keys = stored.get(as_.pk) or _master_keys(as_)
+        if not is_new and host is not None and _is_complete(host):
+            stale.add(host.pk)
+        issued += _certify(keys, as_, now)
+        keys.save(update_fields=None if keys.pk is None else _OF_A_CERTIFICATE)
+    audit.note_issues(issued, actor=actor, reason=reason)
+    return stale
+
+
+def _is_complete(host: Host) -> bool:
+    """Whether its configuration has keys, or would if there were any."""
+    return not host.limits_only and host.configuration_format >= COMPLETE
+
+
+def _master_keys(as_: AS) -> ASKeys:
+    """Not stored yet."""
+    first, second = sealed(new_master_key()), sealed(new_master_key())
+    return ASKeys(AS=as_, master0_encrypted=first, master1_encrypted=second)
+
+
+def _certify(keys: ASKeys, as_: AS, now: datetime) -> list[Issue]:
+    """Nothing where the ISD has no CA yet."""
+    ca = ca_for(as_, now)
+    if ca is None:
+        return []
+    issuer, key = credential_of(ca), new_key()
+    validity = within(issuer, Validity.starting(now, LIFETIME[Kind.AS]))
+    certificate = issue(Kind.AS, as_.isd_as, validity, key.public_key(), issuer)
+    keys.ca, keys.content = ca, certificate.public_bytes(Encoding.DER)
+    keys.private_encrypted = sealed(key_to_pem(key))
+    keys.not_after = validity.not_after
+    # Not before a third of its life: one that is short because its CA could not be renewed is not replaced every hour.
+    earliest = now + (validity.not_after - now) / 3
+    keys.renew_at = max(as_renewed_from(validity.not_after, as_.isd_as), earliest)
+    return [issue_of(Kind.AS, as_.isd_as, certificate.serial_number, validity)]
+
+
+def ca_for(as_: AS, now: datetime) -> Certificate | None:
+    """Who issues its certificate: its own CA at a core AS, else that of the ISD's first core AS."""
+    rows = Certificate.objects.filter(usable_ca(now), isd=as_.isd_id)
+    found = list(rows.select_related("isd").order_by("as_id"))
+    own = [row for row in found if row.as_id == as_.as_id]
+    return next(iter(own + found), None)
+
+
+@retried
+@transaction.atomic
+def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = False, core: bool = False) -> AS:
+    """Answer lost or leaked keys: a new certificate with a new key. H of the control service's host rises once, and
+    that of all hosts of an AS whose configurations have no keys yet.
+
+    `master`: new master keys too, so H of all hosts of the AS rises, and paths through it are renewed over hours.
+    `core`: new voters, root and CA of a core AS too, and a TRC that names them; everybody below gets new certificates
+    by the task.
+    Raises `RuleError` (`as_not_core`, `isd_without_core_as`, and those of `isd_settle`), `AS.DoesNotExist`.
+    """
+    now = timezone.now()
+    as_ = AS.objects.select_related("isd").get(pk=as_id)
+    if core:
+        locks.lock_isd(as_.isd_id)
+    locks.lock_keys_of_ases([as_id])
+    as_ = AS.objects.select_related("isd").get(pk=as_id)
+    if core:
+        _renew_core(as_, actor=actor, now=now, reason=reason)
+    if ca_for(as_, now) is None:
+        text = f"ISD {as_.isd.isd_id} has no core AS with a CA that issues certificates. Create a core AS first."
+        raise RuleError("isd_without_core_as", text)
+    has_some = bool(own_keys_make([as_], actor=actor, now=now, reason=reason))
+    if master:
+        _renew_master_keys(as_, actor=actor, reason=reason)
+    served = list(Host.objects.filter(AS=as_, limits_only=False))
+    # Hosts of one AS with different master keys would refuse each other's paths.
+    everybody = {host.pk for host in served} if master or not has_some else set()
+    own = {host.pk for host in served if host == control_service_host(as_id)}
+    hosts_bump(config_ids=everybody, limits_ids=set(), alone_ids=own)
+    return as_
+
+
+def _renew_core(as_: AS, *, actor: User, now: datetime, reason: str) -> None:
+    if not as_.is_core:
+        raise RuleError("as_not_core", f"{as_} is not a core AS: it has no voters, root or CA.")
+    core_keys_withdraw(as_, now)
+    isd_settle(isd_id=as_.isd_id, actor=actor, now=now, reason=reason)
+    queue_after_commit(RENEW_KEYS)
+
+
+def _renew_master_keys(as_: AS, *, actor: User, reason: str) -> None:
+    first, second = sealed(new_master_key()), sealed(new_master_key())
+    ASKeys.objects.filter(AS=as_).update(master0_encrypted=first, master1_encrypted=second)
+    made = Issue(BandwidthChange.Kind.CERTIFICATE, as_.isd_as, "new master keys")
+    audit.note_issues([made], actor=actor, reason=reason)

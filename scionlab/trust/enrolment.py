@@ -1,0 +1,113 @@
+"""Enrolment: a one-time token lets whoever installs an agent fetch the host's credentials and this service's keys.
+
+What people copy is `slbw1.<random>.<key id>`: the random part is a secret that works once, the key id lets the agent
+tell that the keys which it is given are ours, whoever answered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
+
+from bandwidth_config import RuleError
+from scionlab.models import EnrolmentToken, Host, User, locks
+from scionlab.trust.signing import key_ring, valid_keys
+
+logger = logging.getLogger(__name__)
+
+TOKEN_PREFIX = "slbw1"  # noqa: S105  names the format of a token
+LIFETIME = timedelta(hours=24)
+_RANDOM_BYTES = 32
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A token, to be shown once: it is kept nowhere."""
+
+    text: str = field(repr=False)
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """What the agent is told."""
+
+    host_id: str
+    host_secret: str = field(repr=False)
+    url: str
+    keys: list[dict[str, str]]
+    revoked: list[str]
+
+
+def enrol_command() -> str:
+    """What to type on the host. The token is asked for: on a command line every user of the host could read it."""
+    return f"sudo scionlab-bw-agent enrol {settings.SITE_URL}"
+
+
+@transaction.atomic
+@sensitive_variables("random", "text")
+def enrolment_token_create(*, host_id: int, actor: User | None) -> IssuedToken:
+    """A token for the host; an unused older one is void from now on.
+
+    Raises `RuleError` (`host_without_as`), `Host.DoesNotExist`.
+    """
+    key_ring()  # makes the first key of a new service
+    locks.lock_hosts([host_id])
+    host = Host.objects.get(pk=host_id)
+    if host.AS_id is None:
+        raise RuleError("host_without_as", f"{host} belongs to no AS and cannot be enrolled.")
+    now = timezone.now()
+    EnrolmentToken.objects.filter(host=host, used_at=None, voided_at=None).update(voided_at=now)
+    random = secrets.token_urlsafe(_RANDOM_BYTES)
+    longest = valid_keys().order_by("not_after", "pk").last()
+    assert longest is not None  # noqa: S101  key_ring() saw to it
+    text = f"{TOKEN_PREFIX}.{random}.{longest.key_id}"
+    token = EnrolmentToken.objects.create(
+        token_sha256=_hash(random), host=host, created_by=actor, created_at=now, expires_at=now + LIFETIME
+    )
+    name = "command line" if actor is None else actor.pk
+    logger.info("enrolment.token_made token=%s host=%s actor=%s", token.pk, host_id, name)
+    return IssuedToken(text=text, expires_at=token.expires_at)
+
+
+@transaction.atomic
+@sensitive_variables("random")
+def host_enrol(*, random: str, address: str | None) -> Enrolment | None:
+    """Use a token up. None for one that is unknown, used, expired or void, or whose host has no AS any more.
+
+    `random` is the random part. The condition and the use are one statement on the token's own row: of two at once
+    the second waits for the first and then finds it used.
+    """
+    keys = key_ring()
+    now = timezone.now()
+    usable = EnrolmentToken.objects.filter(token_sha256=_hash(random), used_at=None, voided_at=None, expires_at__gt=now)
+    if usable.update(used_at=now, used_from=address) != 1:
+        logger.warning("enrolment.refused address=%s", address)
+        return None
+    token = EnrolmentToken.objects.select_related("host").get(token_sha256=_hash(random))
+    host = token.host
+    if host.AS_id is None:
+        logger.warning("enrolment.refused token=%s host=%s without AS address=%s", token.pk, host.pk, address)
+        return None
+    logger.info("enrolment.done token=%s host=%s address=%s", token.pk, host.pk, address)
+    return Enrolment(
+        host_id=host.uid,
+        host_secret=host.secret,
+        url=settings.SITE_URL,
+        keys=keys.entries,
+        revoked=list(keys.revoked),
+    )
+
+
+@sensitive_variables("random")
+def _hash(random: str) -> str:
+    """No salt and no slow hash: there is nothing to guess in 256 random bits."""
+    return hashlib.sha256(random.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,176 @@
+"""OpenVPN between an attachment point and the user ASes in its VPN: certificates and configurations, as pure functions.
+
+    CA       one per VPN server; signs the two others, and its key is on no host
+    server   the attachment point's host
+    client   a user AS's host, admitted while the server has a file for its common name (`ccd-exclusive`)
+
+P-256 with SHA-256. All certificates of a VPN end together, after `LIFETIME`: whom the server admits is decided by its
+files and no date, so an early end would only take tunnels down.
+
+Directives are those of OpenVPN 2.6 (its manual: server, client, link, tls and vpn-network options); Debian's unit
+`openvpn@NAME` runs NAME.conf within /etc/openvpn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from scionlab.trust.pki.certificates import Credential, Validity
+from scionlab.trust.pki.keys import new_key
+
+LIFETIME: Final = timedelta(days=30 * 365)
+SERVER: Final = ExtendedKeyUsageOID.SERVER_AUTH
+CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+def new_ca(name: str, *, now: datetime) -> Credential:
+    """A CA that signs itself; `name` is its common name."""
+    key, subject = new_key(), _name(name)
+    builder = _builder(subject, subject, Validity.starting(now, LIFETIME), key.public_key())
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return Credential(builder.add_extension(_usage(is_ca=True), critical=True).sign(key, SHA256()), key)
+
+
+def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, now: datetime) -> Credential:
+    """A server's or client's certificate (`purpose` SERVER or CLIENT) with a new key; it ends with the CA."""
+    key, issuer = new_key(), ca.certificate
+    validity = Validity(Validity.starting(now, LIFETIME).not_before, issuer.not_valid_after_utc)
+    key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
+    builder = (
+        _builder(_name(common_name), issuer.subject, validity, key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(is_ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(authority, critical=False)
+    )
+    return Credential(builder.sign(ca.key, SHA256()), key)
+
+
+def certificate_to_pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode("ascii")
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    return x509.CertificateBuilder(
+        issuer_name=issuer,
+        subject_name=subject,
+        public_key=public_key,
+        serial_number=x509.random_serial_number(),
+        not_valid_before=validity.not_before,
+        not_valid_after=validity.not_after,
+    ).add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+
+
+def _usage(*, is_ca: bool) -> x509.KeyUsage:
+    """`remote-cert-tls` wants a key usage to be there."""
+    return x509.KeyUsage(
+        digital_signature=not is_ca,
+        key_cert_sign=is_ca,
+        crl_sign=is_ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What one end shows and what it believes, in PEM."""
+
+    ca: str
+    certificate: str
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the server is: its public address and UDP port, its address in the VPN and the VPN's netmask."""
+
+    public_ip: str
+    port: int
+    vpn_ip: str
+    netmask: str
+
+    @property
+    def proto(self) -> str:
+        return "udp6" if ":" in self.public_ip else "udp"
+
+
+_BOTH = """\
+dev tun
+proto {proto}
+data-ciphers AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305
+tls-version-min 1.2
+user nobody
+group nogroup
+persist-key
+persist-tun
+"""
+_SERVER = """\
+mode server
+tls-server
+port {port}
+topology subnet
+push "topology subnet"
+ifconfig {vpn_ip} {netmask}
+client-config-dir ccd
+ccd-exclusive
+keepalive 10 60
+dh none
+remote-cert-tls client
+"""
+# The server gives an address, and neither routes nor name servers: whoever has the server gets no other traffic.
+_CLIENT = """\
+client
+remote {public_ip} {port}
+nobind
+route-nopull
+remote-cert-tls server
+"""
+_INLINE = "<{name}>\n{pem}</{name}>\n"
+
+
+def server_conf(server: Server, identity: Identity) -> bytes:
+    """server.conf. Clients reach no other client through OpenVPN itself."""
+    own = _SERVER.format(port=server.port, vpn_ip=server.vpn_ip, netmask=server.netmask)
+    return _conf(own, server, identity)
+
+
+def client_conf(server: Server, identity: Identity) -> bytes:
+    """client-scionlab-<ISD-AS>.conf."""
+    return _conf(_CLIENT.format(public_ip=server.public_ip, port=server.port), server, identity)
+
+
+def client_address(ip: str, netmask: str) -> bytes:
+    """ccd/<common name>: admits the client and gives it its address."""
+    return f"ifconfig-push {ip} {netmask}\n".encode("ascii")
+
+
+def _conf(own: str, server: Server, identity: Identity) -> bytes:
+    inline = {"ca": identity.ca, "cert": identity.certificate, "key": identity.key}
+    blocks = "".join(_INLINE.format(name=name, pem=pem) for name, pem in inline.items())
+    return (own + _BOTH.format(proto=server.proto) + blocks).encode("ascii")

@@ -1,0 +1,129 @@
+"""Which hosts a change concerns: compares what each host's configuration says of a Link before and after.
+
+This is the one place that knows when H and L rise (DOMAIN section 2). A host sees a Link only while it is active:
+
+    the host's own view of the Link differs (it appears, goes, other address, port, router, MTU)    H of that host
+    only numbers differ that its link_info.json states: at an attachment point what it enforces,
+    for a time too (`links.timed_limit`), and whether it observes only; where a user AS is an
+    attachment point itself, what it asked for at its own uplink                                    L of that host
+    the total of an attachment point, or that it observes only                                      L of its host
+    nothing of the above (same values saved, an inactive Link edited, a label)                      nobody
+
+A Link that is added brings its limit along in H; a Link of which both differ raises both. Each counter of a host rises
+at most once per save, however many Links changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from bandwidth_config import Limits
+from scionlab.models import Host, Interface, Link, locks
+from scionlab.versions.counters import hosts_bump
+
+Seen = tuple[object, ...]
+Stated = tuple[Limits, bool]  # and whether it is to be observed only
+
+LINK_RELATIONS = [f"interface_{end}__{path}" for end in "ab" for path in ("AS__isd", "AS__useras", "host")]
+LINK_RELATIONS += ["interface_a__AS__attachment_point__host"]
+LINK_RELATIONS += [f"interface_{end}__host__attachment_point" for end in "ab"]
+
+
+@dataclass(frozen=True)
+class LinkView:
+    """What the configurations of the hosts at both ends say of an active Link."""
+
+    views: dict[int, Seen]  # by host
+    stated: dict[int, Stated]  # by host that has a link_info.json: what that says of the Link at all times
+    provider_host_id: int
+
+
+def view_of(link: Link) -> LinkView | None:
+    """None for an inactive Link: no configuration has it. `link` is to be read with `LINK_RELATIONS`, or is new."""
+    if not link.active:
+        return None
+    a, b = link.interface_a, link.interface_b
+    views: dict[int, Seen] = {}
+    for near, far in ((a, b), (b, a)):
+        seen = (link.type, link.mtu, *_near(near), *_far(far), a.vpn_client_id or b.vpn_client_id)
+        views[near.host_id] = (*views.get(near.host_id, ()), *seen)
+    # Who does not limit the Link lists it with its stored bandwidth, never 0 (DOMAIN section 3).
+    listed = Limits.both(max(1, link.bandwidth_kbit))
+    stated = {end.host_id: (listed, False) for end in (a, b) if hasattr(end.host, "attachment_point")}
+    if link.is_limited:
+        stated[a.host_id] = (link.enforced, link.observe_only)
+    return LinkView(views, stated, a.host_id)
+
+
+def _near(end: Interface) -> Seen:
+    return (end.interface_id, end.public_ip, end.public_port, end.bind_ip, end.bind_port, end.border_router_id)
+
+
+def _far(end: Interface) -> Seen:
+    return (end.AS_id, end.public_ip, end.public_port)
+
+
+class Changes:
+    """Collects what one save does to Links, then raises each counter once and marks from when on it is delivered."""
+
+    def __init__(self) -> None:
+        self._config_ids: set[int] = set()
+        self._limits_ids: set[int] = set()
+        self._wanting: dict[int, int] = {}  # Link -> its provider's host
+
+    def note(self, link_id: int, before: LinkView | None, after: LinkView | None) -> None:
+        was = {} if before is None else before.views
+        becomes = {} if after is None else after.views
+        config_ids = {host for host in was.keys() | becomes.keys() if was.get(host) != becomes.get(host)}
+        limits_ids: set[int] = set()
+        if before is not None and after is not None:
+            stated = after.stated.items()
+            limits_ids = {host for host, now in stated if before.stated.get(host, now) != now}
+        self._config_ids |= config_ids
+        self._limits_ids |= limits_ids
+        if after is not None and after.provider_host_id in config_ids | limits_ids:
+            self._wanting[link_id] = after.provider_host_id
+
+    def note_limits(self, provider_host_of: Mapping[int, int]) -> None:
+        """Links of which only the enforced limit changed, with their providers' hosts."""
+        self._limits_ids |= set(provider_host_of.values())
+        self._wanting |= provider_host_of
+
+    def note_documents(self, host_ids: Iterable[int]) -> None:
+        """Hosts whose configuration is another one although no Link of theirs wants anything new."""
+        self._limits_ids |= set(host_ids)
+
+    def note_topologies(self, host_ids: Iterable[int]) -> None:
+        """Hosts whose SCION configuration is another one although no Link of theirs looks different."""
+        self._config_ids |= set(host_ids)
+
+    def carry_out(self, *, without_hosts: frozenset[int] = frozenset()) -> set[int]:
+        """Raise the counters, except those of hosts that nobody fetches for (new, or about to be deleted).
+
+        Returns the hosts concerned.
+        """
+        config_ids, limits_ids = self._config_ids - without_hosts, self._limits_ids - without_hosts
+        if config_ids or limits_ids:
+            hosts_bump(config_ids=config_ids, limits_ids=limits_ids)
+            self._mark_wanted()
+        return config_ids | limits_ids
+
+    def _mark_wanted(self) -> None:
+        """Store at each Link the versions of its provider's host that first have what it wants now."""
+        for host in Host.objects.filter(pk__in=set(self._wanting.values())):
+            ids = [link_id for link_id, provider in self._wanting.items() if provider == host.pk]
+            Link.objects.filter(pk__in=ids).update(
+                wanted_config_version=host.config_version,
+                wanted_limits_version=host.limits_version,
+                changed_at=timezone.now(),
+                is_told=False,
+            )
+
+
+def read_links(link_ids: set[int]) -> list[Link]:
+    """The Links, locked, with everything `view_of` looks at."""
+    locks.lock_links(link_ids)
+    return list(Link.objects.filter(pk__in=link_ids).select_related(*LINK_RELATIONS).order_by("pk"))
