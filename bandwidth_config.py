@@ -154,32 +154,6 @@ def enforced_bandwidth(requested_kbit: int, maximum_kbit: int) -> int:
     return min(requested_kbit, maximum_kbit)
 
 
-def bandwidth_warning(bandwidth_kbit: int, direction: str = "") -> str | None:
-    """A sentence for a bandwidth that is allowed but surprising, else None.
-
-    `direction` is `to the user AS` or `from the user AS`; without it the bandwidth is that of both.
-    """
-    where = f" {direction}" if direction else ""
-    if bandwidth_kbit == 0 and direction:
-        return (
-            f"0 blocks the direction {direction}. SCION's heartbeats do not pass there either, so the border routers "
-            "declare the link down."
-        )
-    if bandwidth_kbit == 0:
-        return "0 blocks the link: nothing passes in either direction."
-    if bandwidth_kbit < HEARTBEAT_MINIMUM_KBIT:
-        return (
-            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)}{where} SCION's heartbeats may not fit, so the border routers "
-            f"may declare the link down; below {format_kbit(NEW_PATHS_MINIMUM_KBIT)} SCION finds no new paths."
-        )
-    if bandwidth_kbit < NEW_PATHS_MINIMUM_KBIT:
-        return (
-            f"Below {format_kbit(NEW_PATHS_MINIMUM_KBIT)}{where} SCION finds no new paths over this link. Paths that "
-            "it has work until they expire, after 6 hours at most."
-        )
-    return None
-
-
 # --- limits of both directions, and for a time ---------------------------------------------------------------
 
 
@@ -192,6 +166,15 @@ class Limits(NamedTuple):
     @classmethod
     def both(cls, bandwidth_kbit: int) -> Limits:
         return cls(bandwidth_kbit, bandwidth_kbit)
+
+    @classmethod
+    def of_columns(cls, to_user_kbit: int, from_user_kbit: int | None) -> Limits:
+        """From the two numbers that are stored; the second is None where it is the same as the first."""
+        return cls(to_user_kbit, to_user_kbit if from_user_kbit is None else from_user_kbit)
+
+    def to_columns(self) -> tuple[int, int | None]:
+        """The inverse of `of_columns`."""
+        return self.to_user_kbit, None if self.is_symmetric else self.from_user_kbit
 
     @property
     def is_symmetric(self) -> bool:
@@ -366,7 +349,7 @@ def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
 
 def standing_limits(end: LinkEnd) -> Limits:
     """What holds at a limited Link while no timed limit runs: what the user asked for, clamped to x."""
-    return requested_limits(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
+    return Limits.of_columns(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
 
 
 def _entry(end: LinkEnd) -> dict[str, Any]:
@@ -390,11 +373,6 @@ def _entry(end: LinkEnd) -> dict[str, Any]:
     if end.is_limited and end.is_observed:
         entry[OBSERVE_KEY] = True
     return entry
-
-
-def requested_limits(bandwidth_kbit: int, from_user_kbit: int | None) -> Limits:
-    """The two numbers that are stored at a Link; the second is None where it is the same as the first."""
-    return Limits(bandwidth_kbit, bandwidth_kbit if from_user_kbit is None else from_user_kbit)
 
 
 def _timed_entry(timed: TimedLimits) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import Q
 
-from bandwidth_config import Limits, RuleError, requested_limits
+from bandwidth_config import Limits, RuleError
 from link_rules import IPAddress, check_bind_address, check_port, check_underlay_address
 from scionlab.links.maximum import limit_errors
 from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS, selectors
@@ -276,7 +276,7 @@ def _bandwidth(index: int, spec: AttachmentSpec, ap: AttachmentPoint, facts: _Fa
 
 def limits_of(spec: AttachmentSpec, default_kbit: int) -> Limits:
     """What is to be stored of the choice."""
-    return requested_limits(default_kbit if spec.bandwidth_kbit is None else spec.bandwidth_kbit, spec.from_user_kbit)
+    return Limits.of_columns(default_kbit if spec.bandwidth_kbit is None else spec.bandwidth_kbit, spec.from_user_kbit)
 
 
 def attachment_point_id(link: Link) -> int | None:

@@ -196,8 +196,7 @@ def _store(lines: list[Line], links: Mapping[int, Link], changes: Changes, *, ac
     for line in lines:
         link = links[line.link_id]
         before = view_of(link)
-        link.bandwidth_kbit = line.new.to_user_kbit
-        link.from_user_kbit = None if line.new.is_symmetric else line.new.from_user_kbit
+        link.bandwidth_kbit, link.from_user_kbit = line.new.to_columns()
         changes.note(link.pk, before, view_of(link))
     touched = [links[line.link_id] for line in lines]
     # An upsert of rows that are all there: `bulk_update` writes a CASE with a branch for each row, ten times as slow.

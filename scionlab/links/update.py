@@ -93,10 +93,7 @@ def link_update(
 
 def limits_to_values(limits: Limits) -> dict[str, Value]:
     """The two columns of a Link, which are also the two fields of a page."""
-    return {
-        "bandwidth_kbit": limits.to_user_kbit,
-        "from_user_kbit": None if limits.is_symmetric else limits.from_user_kbit,
-    }
+    return dict(zip(("bandwidth_kbit", "from_user_kbit"), limits.to_columns(), strict=True))
 
 
 def _with_directions(shown: Values | None) -> Values | None:

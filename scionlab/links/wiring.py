@@ -116,9 +116,7 @@ def _attachment_point(spec: AttachmentSpec) -> AttachmentPoint:
 
 
 def _set_limits(link: Link, ap: AttachmentPoint, spec: AttachmentSpec) -> None:
-    limits = limits_of(spec, selectors.default_in_force(ap))
-    link.bandwidth_kbit = limits.to_user_kbit
-    link.from_user_kbit = None if limits.is_symmetric else limits.from_user_kbit
+    link.bandwidth_kbit, link.from_user_kbit = limits_of(spec, selectors.default_in_force(ap)).to_columns()
 
 
 def _set_user_side(

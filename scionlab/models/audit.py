@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from bandwidth_config import Limits, format_limits, requested_limits
+from bandwidth_config import Limits, format_limits
 from scionlab.models.account import AccountRequest
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.link import Link
@@ -97,12 +97,12 @@ class BandwidthChange(models.Model):
     @property
     def old(self) -> Limits | None:
         """None: there was none."""
-        return None if self.old_kbit is None else requested_limits(self.old_kbit, self.old_from_user_kbit)
+        return None if self.old_kbit is None else Limits.of_columns(self.old_kbit, self.old_from_user_kbit)
 
     @property
     def new(self) -> Limits | None:
         """None: there is none any more."""
-        return None if self.new_kbit is None else requested_limits(self.new_kbit, self.new_from_user_kbit)
+        return None if self.new_kbit is None else Limits.of_columns(self.new_kbit, self.new_from_user_kbit)
 
 
 def _written(limits: Limits | None) -> str:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from django.db import models
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at, requested_limits
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
 from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT
 from scion_files import MTU_BYTES
 from scionlab.models.attachment_point import AttachmentPoint
@@ -142,7 +142,7 @@ class Link(models.Model):
     @property
     def requested(self) -> Limits:
         """What the user chose, in each direction."""
-        return requested_limits(self.bandwidth_kbit, self.from_user_kbit)
+        return Limits.of_columns(self.bandwidth_kbit, self.from_user_kbit)
 
     @property
     def enforced(self) -> Limits:

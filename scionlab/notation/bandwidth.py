@@ -11,9 +11,11 @@ import re
 from decimal import ROUND_FLOOR, Decimal
 
 from bandwidth_config import (
+    HEARTBEAT_MINIMUM_KBIT,
+    NEW_PATHS_MINIMUM_KBIT,
     Limits,
     RuleError,
-    bandwidth_warning,
+    format_kbit,
     format_number,
     parse_bandwidth,
 )
@@ -58,11 +60,33 @@ def parse_bandwidth_text(text: object) -> int:
 
 
 def limits_warning(limits: Limits) -> str | None:
-    """`bandwidth_warning` of both directions, or a sentence for each that is surprising by itself."""
+    """A sentence for limits that are allowed but surprising, or one for each direction; else None."""
     if limits.is_symmetric:
-        return bandwidth_warning(limits.to_user_kbit)
+        return _warning(limits.to_user_kbit, "")
     directions = zip(limits, ("to the user AS", "from the user AS"), strict=True)
-    return " ".join(filter(None, (bandwidth_warning(kbit, direction) for kbit, direction in directions))) or None
+    return " ".join(filter(None, (_warning(kbit, direction) for kbit, direction in directions))) or None
+
+
+def _warning(kbit: int, direction: str) -> str | None:
+    where = f" {direction}" if direction else ""
+    if kbit == 0 and direction:
+        return (
+            f"0 blocks the direction {direction}. SCION's heartbeats do not pass there either, so the border routers "
+            "declare the link down."
+        )
+    if kbit == 0:
+        return "0 blocks the link: nothing passes in either direction."
+    if kbit < HEARTBEAT_MINIMUM_KBIT:
+        return (
+            f"Below {format_kbit(HEARTBEAT_MINIMUM_KBIT)}{where} SCION's heartbeats may not fit, so the border routers "
+            f"may declare the link down; below {format_kbit(NEW_PATHS_MINIMUM_KBIT)} SCION finds no new paths."
+        )
+    if kbit < NEW_PATHS_MINIMUM_KBIT:
+        return (
+            f"Below {format_kbit(NEW_PATHS_MINIMUM_KBIT)}{where} SCION finds no new paths over this link. Paths that "
+            "it has work until they expire, after 6 hours at most."
+        )
+    return None
 
 
 def _prefix(unit: str) -> str | None:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from django import forms
 
-from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit, requested_limits
+from bandwidth_config import Limits, RuleError, check_change, format_exact_kbit
 from link_rules import MAX_STEPS, MAX_TIMED_S
 from scionlab.links.maximum import limit_errors
 from scionlab.links.presets import BY_KEY
@@ -85,7 +85,7 @@ class LimitsForm(forms.Form):
 
     def limits(self) -> Limits:
         """Call it on a valid form only."""
-        return requested_limits(self.cleaned_data["bandwidth_kbit"], self.cleaned_data["from_user_kbit"])
+        return Limits.of_columns(self.cleaned_data["bandwidth_kbit"], self.cleaned_data["from_user_kbit"])
 
     def check(self) -> None:
         """For a preview: the bounds, which a save leaves to the service that holds the locks."""
@@ -280,7 +280,7 @@ class TimedForm(forms.Form):
         return int((data["until"] - begins_at).total_seconds())
 
     def _limits(self, prefix: str = "") -> Limits:
-        return requested_limits(self.cleaned_data[f"{prefix}to_user"], self.cleaned_data[f"{prefix}from_user"])
+        return Limits.of_columns(self.cleaned_data[f"{prefix}to_user"], self.cleaned_data[f"{prefix}from_user"])
 
     def beginning(self) -> datetime | None:
         """None: now. Call it on a valid form only."""

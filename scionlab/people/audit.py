@@ -22,19 +22,14 @@ def note_links(
     changes: Iterable[tuple[Link, Limits | None, Limits | None]], *, actor: User | None, reason: str = ""
 ) -> None:
     """The same of many Links with their old and new limits, in one statement for each thousand."""
-    rows = [
-        BandwidthChange(
-            kind=BandwidthChange.Kind.LINK,
-            **_about(link, actor),
-            old_kbit=None if old is None else old.to_user_kbit,
-            new_kbit=None if new is None else new.to_user_kbit,
-            old_from_user_kbit=None if old is None or old.is_symmetric else old.from_user_kbit,
-            new_from_user_kbit=None if new is None or new.is_symmetric else new.from_user_kbit,
-            reason=reason[:200],
-        )
-        for link, old, new in changes
-        if old != new
-    ]
+    rows = []
+    for link, old, new in changes:
+        if old == new:
+            continue
+        row = BandwidthChange(kind=BandwidthChange.Kind.LINK, **_about(link, actor), reason=reason[:200])
+        row.old_kbit, row.old_from_user_kbit = old.to_columns() if old else (None, None)
+        row.new_kbit, row.new_from_user_kbit = new.to_columns() if new else (None, None)
+        rows.append(row)
     BandwidthChange.objects.bulk_create(rows, batch_size=1000)
 
 

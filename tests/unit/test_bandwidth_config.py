@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from bandwidth_config import (
     MAX_BANDWIDTH_KBIT,
     RuleError,
-    bandwidth_warning,
     bytes_per_second,
     check_bandwidth,
     default_in_force,
@@ -168,16 +167,6 @@ def test_an_attachment_points_own_default_counts_even_when_it_is_0(site: int, ap
 )
 def test_the_choice_is_clamped(requested: int, maximum: int, enforced: int) -> None:
     assert enforced_bandwidth(requested, maximum) == enforced
-
-
-def test_surprising_numbers_are_warned_of_and_not_refused() -> None:
-    assert bandwidth_warning(0) == "0 blocks the link: nothing passes in either direction."
-    assert bandwidth_warning(1) == bandwidth_warning(31)
-    assert (bandwidth_warning(31) or "").startswith("Below 32\N{NO-BREAK SPACE}kbit/s SCION's heartbeats may not fit")
-    assert bandwidth_warning(32) == bandwidth_warning(47)
-    assert (bandwidth_warning(47) or "").startswith("Below 48\N{NO-BREAK SPACE}kbit/s SCION finds no new paths over")
-    assert bandwidth_warning(48) is None
-    assert bandwidth_warning(MAX_BANDWIDTH_KBIT) is None
 
 
 # --- addresses and ports ------------------------------------------------------------------------------------------

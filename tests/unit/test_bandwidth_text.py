@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bandwidth_config import RuleError, format_exact_kbit, format_kbit
-from scionlab.notation.bandwidth import parse_bandwidth_text
+from bandwidth_config import Limits, RuleError, format_exact_kbit, format_kbit
+from scionlab.notation.bandwidth import limits_warning, parse_bandwidth_text
 
 NB = "\N{NO-BREAK SPACE}"
 UNDERSTOOD = {
@@ -106,3 +106,23 @@ def test_any_text_is_a_whole_number_or_a_rule_error(text: str) -> None:
 def test_what_our_pages_write_can_be_written_back(kbit: int) -> None:
     assert parse_bandwidth_text(format_kbit(kbit)) == kbit
     assert parse_bandwidth_text(format_exact_kbit(kbit)) == kbit
+
+
+def test_surprising_limits_are_warned_of() -> None:
+    def warning(kbit: int) -> str:
+        return (limits_warning(Limits.both(kbit)) or "").replace("\N{NO-BREAK SPACE}", " ")
+
+    assert warning(0) == "0 blocks the link: nothing passes in either direction."
+    assert warning(1) == warning(31)
+    assert warning(31).startswith("Below 32 kbit/s SCION's heartbeats may not fit, so")
+    assert warning(32) == warning(47)
+    assert warning(47).startswith("Below 48 kbit/s SCION finds no new paths over this link.")
+    assert warning(48) == ""
+
+
+def test_each_surprising_direction_is_warned_of_by_itself() -> None:
+    assert limits_warning(Limits(1000, 48)) is None
+    first, second = (limits_warning(limits) or "" for limits in (Limits(0, 1000), Limits(1000, 32)))
+    assert first.startswith("0 blocks the direction to the user AS. SCION's heartbeats")
+    assert second.startswith("Below 48\N{NO-BREAK SPACE}kbit/s from the user AS SCION finds no new paths")
+    assert limits_warning(Limits(0, 32)) == f"{first} {second}"
