@@ -23,7 +23,7 @@ class Ending:
 
     @property
     def text(self) -> str:
-        """`the TRC ISD17-B1-S2 ends on 2027-11-23`"""
+        """`the TRC ISD17-B1-S2 expires on 2027-11-23`"""
         return f"{self.what} expires on {self.at:%Y-%m-%d}"
 
 

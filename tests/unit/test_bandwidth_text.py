@@ -77,7 +77,7 @@ def test_what_has_no_reading_or_several_is_refused_with_what_to_write(text: str)
 def test_what_it_says_to_write_is_understood_in_turn(text: str) -> None:
     with pytest.raises(RuleError) as refused:
         parse_bandwidth_text(text)
-    written = re.findall(r"[0-9.]+ [kMG]?bit/s", refused.value.message.split("Write ")[1])
+    written = re.findall(r"[0-9.]+ [kMG]?bit/s", refused.value.message.split("Enter ")[1])
     assert written
     assert all(isinstance(parse_bandwidth_text(one), int) for one in written)
 

@@ -211,10 +211,10 @@ def test_the_rest_of_a_state_stands_below_its_table() -> None:
         "No limited links.",
         "All links together: 10 Mbit/s requested; enforced: 10 Mbit/s to the users, none from them.",
         "Traffic that belongs to no link, to them: 1 000 kbit/s, 5 000 B passed, 3 packets dropped",
-        "Traffic that belongs to no link, from them: nothing in the kernel",
+        "Traffic that belongs to no link, from them: not in the kernel",
         "Observe only: all links are measured, none is limited.",
         "The next temporary limit begins, steps or ends at 2026-11-22 12:00:00 UTC.",
-        "Packets are looked at on eth0, tun0.",
+        "Packets are classified on eth0, tun0.",
     ]
 
 

@@ -415,9 +415,7 @@ def test_address_of_somebody_else_is_not_taken_and_not_told(
     asked = next(mail for mail in deliver() if mail.to == ["free@example.org"])
     reader = opened(path_in(asked, settings))
     UserFactory(email="free@example.org")
-    assert (
-        "There is an account with the address free@example.org by now." in Page(reader.post("/account/confirm/")).text
-    )
+    assert "An account with the address free@example.org already exists." in Page(reader.post("/account/confirm/")).text
     owner.refresh_from_db()
     assert owner.email == "owner@example.org"
 

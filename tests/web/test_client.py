@@ -152,7 +152,7 @@ def test_a_day_with_the_client(run: Run, logged_in: str, link: Link, host: Host,
 
 def test_rename_gives_an_as_another_label(run: Run, logged_in: str, user_as: UserAS) -> None:
     assert run("rename", "17-ffaa:1:1", "Lab")[:2] == (0, '17-ffaa:1:1 is "Lab".\n')
-    assert run("rename", "lab", "")[:2] == (0, "17-ffaa:1:1 is without a label now.\n")
+    assert run("rename", "lab", "")[:2] == (0, "17-ffaa:1:1 is without a label.\n")
     user_as.refresh_from_db()
     assert user_as.label == ""
     code, _, err = run("rename", "nothing", "x")

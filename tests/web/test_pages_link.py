@@ -273,7 +273,7 @@ def test_each_time_on_a_page_is_that_of_the_readers_clock(
     assert f"temporary limit of this link: constant from {begins_at:%Y-%m-%d %H:%M:%S} JST until" in overlap.text
     stale = send(client, link, bandwidth_kbit="900", from_user_kbit="", shown=shown)
     untouched = send(client, link, bandwidth_kbit="1000", from_user_kbit="", shown=shown)
-    for one, expected in ((stale, "saved other values on "), (untouched, "saved something else at ")):
+    for one, expected in ((stale, "saved other values on "), (untouched, "saved other values at ")):
         told = one.text[one.text.index(expected) :]
         assert " JST" in told[:60], told[:60]
     assert all("UTC" not in one.text for one in (page, overlap, stale, untouched))
