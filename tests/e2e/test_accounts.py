@@ -74,7 +74,7 @@ def ask_for_mail(page: Page, link: str, name: str) -> None:
 
 def log_in(page: Page, password: str) -> None:
     page.get_by_label("Email address").fill(ADDRESS)
-    page.get_by_label("Password").fill(password)
+    page.get_by_label("Password", exact=True).fill(password)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
 
@@ -95,7 +95,7 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         assert page.url == f"{SITE_URL}/account/confirm/", "the link is not in the address any more"
         judge(page, "new-account")
         page.get_by_label("Name").fill("Greta")
-        page.get_by_label("Password").fill(FIRST)
+        page.get_by_label("Password", exact=True).fill(FIRST)
         page.get_by_label("Repeat password").fill(FIRST)
         page.get_by_role("button", name="Create my account").click()
         log_in(page, FIRST)
