@@ -103,10 +103,10 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         page.get_by_role("link", name="Account").click()
         judge(page, "profile")
         page.get_by_label("Time zone").select_option("Europe/Zurich")
-        page.get_by_label("An attachment point of mine was silent").uncheck()
+        page.get_by_label("An attachment point of mine has sent no report").uncheck()
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("status")).to_have_text("Saved.")
-        assert not page.get_by_label("An attachment point of mine was silent").is_checked()
+        assert not page.get_by_label("An attachment point of mine has sent no report").is_checked()
         for path, name in (("email", "email"), ("delete", "delete")):
             page.goto(f"/account/{path}/")
             judge(page, name)
