@@ -59,8 +59,7 @@ class Conflict:
         """For a place where a table does not fit."""
         changes = "; ".join(f"{line.name} was {line.was}, is now {line.now}" for line in self.lines)
         when = "" if self.at is None else f" at {say_time(self.at)}"
-        text = f"{self.who} saved other values{when}: {changes}."
-        return text[0].upper() + text[1:]
+        return f"In the meantime {self.who} saved other values{when}: {changes}."
 
 
 def conflict_of(error: StalePageError, *, reader: User, labels: Mapping[str, str] | None = None) -> Conflict:

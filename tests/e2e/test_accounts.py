@@ -74,7 +74,7 @@ def ask_for_mail(page: Page, link: str, name: str) -> None:
 
 def log_in(page: Page, password: str) -> None:
     page.get_by_label("Email address").fill(ADDRESS)
-    page.get_by_label("Password").fill(password)
+    page.get_by_label("Password", exact=True).fill(password)
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="My ASes")).to_be_visible()
 
@@ -95,7 +95,7 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         assert page.url == f"{SITE_URL}/account/confirm/", "the link is not in the address any more"
         judge(page, "new-account")
         page.get_by_label("Name").fill("Greta")
-        page.get_by_label("Password").fill(FIRST)
+        page.get_by_label("Password", exact=True).fill(FIRST)
         page.get_by_label("Repeat password").fill(FIRST)
         page.get_by_role("button", name="Create my account").click()
         log_in(page, FIRST)
@@ -103,10 +103,10 @@ def test_from_no_account_to_a_token_and_a_forgotten_password(stack: Stack) -> No
         page.get_by_role("link", name="Account").click()
         judge(page, "profile")
         page.get_by_label("Time zone").select_option("Europe/Zurich")
-        page.get_by_label("An attachment point of mine was silent").uncheck()
+        page.get_by_label("An attachment point of mine has sent no report").uncheck()
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("status")).to_have_text("Saved.")
-        assert not page.get_by_label("An attachment point of mine was silent").is_checked()
+        assert not page.get_by_label("An attachment point of mine has sent no report").is_checked()
         for path, name in (("email", "email"), ("delete", "delete")):
             page.goto(f"/account/{path}/")
             judge(page, name)

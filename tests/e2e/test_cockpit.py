@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from bandwidth_config import format_number
+from bandwidth_config import format_kbit
 from lab.demo.world import ADMIN
 from tests.e2e.conftest import Stack
 from tests.e2e.test_browser import CHROMIUM, fill_in_new_as, in_browser, log_in, wait_for_kernel
@@ -29,7 +29,7 @@ def set_default(page: Page, ap_id: int, text: str) -> None:
     page.get_by_label("Reason").fill("A browser test.")
     page.get_by_role("button", name="Save", exact=True).click()
     # A worker carries it out in its own time, and this page is not refreshed without JavaScript.
-    shown = page.get_by_text(f"at most {format_number(int(text))} kbit/s each")
+    shown = page.get_by_text(f"at most {format_kbit(int(text))} each")
     deadline = time.monotonic() + 60
     while True:
         page.goto(f"/cockpit/aps/{ap_id}/")

@@ -59,7 +59,7 @@ def test_a_host_is_taken_over_on_its_page(admin_page: Page, user_as: UserAS) -> 
 def test_the_page_of_an_as_and_the_cockpit_say_it(admin_page: Page, user_as: UserAS, host: Host) -> None:
     show_other(Host.objects.get(AS=user_as.pk))
     admin_page.goto(f"/ases/{user_as.pk}/")
-    expect(admin_page.get_by_text("ask an administrator to take the host over")).to_be_visible()
+    expect(admin_page.get_by_text("ask an administrator to take over the host")).to_be_visible()
     picture(admin_page, "as-other")
     judge(admin_page, "as-other")
     host_set_limits_only(host_id=host.pk, limits_only=True, actor=None)

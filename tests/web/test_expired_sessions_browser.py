@@ -35,7 +35,7 @@ def test_a_typed_limit_survives_an_expired_session_and_is_saved_by_a_second_clic
     bandwidth.fill("777")
     Session.objects.all().delete()
     page.get_by_role("button", name="Save").last.click()
-    expect(page.get_by_role("alert")).to_contain_text("Your session has expired, and nothing was saved.")
+    expect(page.get_by_role("alert")).to_contain_text("Your session has expired. Nothing was saved.")
     log_in()
     expect(page.get_by_text("Your session had expired; nothing was saved.")).to_be_visible()
     expect(bandwidth).to_have_value("777")
