@@ -63,7 +63,7 @@ def test_the_form_has_a_field_for_them(host: Host, user_as: UserAS, link: Link, 
     assert browser.post(url, {name: one for name, one in values.items() if name != "scion_packages"}).status_code == 302
     assert (counters.risen(), packages(host)) == ({}, "scionlab")
     refused = browser.post(url, {**values, "scion_packages": "nix"}).content.decode()
-    assert "&quot;nix&quot; are no packages of SCION. Choose one of: scionlab, upstream." in refused
+    assert "&quot;nix&quot; is not a set of SCION packages. Choose one of: scionlab, upstream." in refused
     said = browser.post(url, {**values, "scion_packages": "upstream"}, follow=True).content.decode()
     assert (counters.risen(), packages(host)) == ({host: CONFIG}, "upstream")
     assert "The SCION configuration of this AS changed" in said
