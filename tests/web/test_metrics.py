@@ -263,7 +263,7 @@ class _Gone:
 COUNT = """
 import django; django.setup()
 import os
-from scionlab.metrics import names
+from scionlab.platform.metrics import names
 from scionlab.platform.metrics.ledger import LEDGER
 names.POLLS.add("delivered", by=5)
 names.WAITING.set(7)

@@ -32,8 +32,7 @@ import json
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
-from scionlab import selectors
-from scionlab.models import Host, Link
+from scionlab.models import Host, Link, selectors
 from tests.factories import AttachmentPointFactory, UserFactory, api_token, attach, spec
 
 def cookie(user):
