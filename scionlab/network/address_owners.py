@@ -33,8 +33,8 @@ class TestbedAddresses:
         if owner is not None:
             raise RuleError(
                 "address_of_host",
-                f"{address} is the address of a host of {owner}. Use the address of the user AS, as the attachment "
-                "point sees it.",
+                f"{address} is the address of a host of {owner}. Use the address of the user AS as seen by the "
+                "attachment point.",
             )
         for network, vpn_owner in self.vpns.items():
             if address in network:

@@ -61,8 +61,8 @@ def test_an_address_of_the_testbed_is_refused_at_every_door(
 def test_the_sentence_says_whose_address_it_is(ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
     (error,) = check_attachments([spec(ap, public_ip="192.0.2.2")], user_as=None, installation_type="dedicated")
     assert error.message == (
-        "192.0.2.2 is the address of a host of 17-ffaa:0:1108. Use the address of the user AS, as the attachment point "
-        "sees it."
+        "192.0.2.2 is the address of a host of 17-ffaa:0:1108. Use the address of the user AS as seen by the "
+        "attachment point."
     )
 
 

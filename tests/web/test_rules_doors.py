@@ -107,8 +107,8 @@ RULES: dict[str, Rule] = {
     "the attachment point's own address": address(
         "192.0.2.1",
         "address_own",
-        "192.0.2.1 is the attachment point's own address. Use the address of the user AS, as the attachment point "
-        "sees it.",
+        "192.0.2.1 is the attachment point's own address. Use the address of the user AS as seen by the "
+        "attachment point.",
     ),
     "the attachment point's own address in capitals": address("2001:DB8:0::1", "address_own"),
     # ports
