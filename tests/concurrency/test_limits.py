@@ -212,7 +212,7 @@ def test_a_number_that_comes_after_the_lower_default_is_refused(
     _, refused = at_once(lower, save_late)
     assert isinstance(refused, FieldRuleError)
     assert refused.code == "bandwidth_too_high"
-    assert "limit of 100" in refused.message
+    assert "maximum of 100" in refused.message
 
 
 def test_the_clamp_is_carried_out_once_however_many_workers_try(

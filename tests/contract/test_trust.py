@@ -129,7 +129,7 @@ def test_agent_enrols_at_the_real_service_and_believes_its_first_bundle(
     enrolled = enrol(live_server.url, token, Settings(**START), file, replaces=False)
     assert (enrolled.credentials.host_id, enrolled.credentials.url) == (host.uid, live_server.url)
     assert host.secret in file.read_text()
-    with pytest.raises(AgentError, match="refuses the token"):
+    with pytest.raises(AgentError, match="rejects the token"):
         enrol(live_server.url, token, Settings(**START), tmp_path / "second.json", replaces=False)
     read = load_settings(None, {"SCIONLAB_BW_CREDENTIALS_FILE": str(file)})
     bundle = Agent(host, read).take()

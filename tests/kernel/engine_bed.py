@@ -37,6 +37,17 @@ def wanted(*links: LimitedLink, unmatched_kbit: int | None = None, interfaces: t
     return Wanted({one.interface_id: one for one in links}, unmatched_kbit, interfaces)
 
 
+@contextlib.contextmanager
+def bpf_file_system(folder: Path) -> Iterator[Path]:
+    """One of its own, made in `folder`, which processes of the test see too."""
+    folder.mkdir()
+    run_command(["mount", "-t", "bpf", "bpf", str(folder)])
+    try:
+        yield folder
+    finally:
+        run_command(["umount", "--lazy", str(folder)])
+
+
 @dataclass
 class EngineBed:
     lab: Lab

@@ -20,6 +20,7 @@ from tests import agent_service as svc
 from tests.agent_bundles import HOST_ID, PINNED, SECRET, bundle_bytes
 from tests.agent_service import Service, like_the_service, status
 from tests.kernel.conftest import Host, entry
+from tests.kernel.engine_bed import bpf_file_system
 
 pytestmark = pytest.mark.kernel
 
@@ -39,7 +40,7 @@ class Operator:
         self.host = host
         self.folder = folder
         self.config = folder / "agent.toml"
-        self.maps = Path("/sys/fs/bpf") / folder.name
+        self.maps = folder / "maps"
         self.configure()
 
     def configure(self, text: str = "") -> None:
@@ -70,7 +71,7 @@ class Operator:
 
     def run(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["nsenter", f"--net=/run/netns/{self.host.ap.name}", *map(str, argv)],  # it sees the host's /sys/fs/bpf
+            ["nsenter", f"--net=/run/netns/{self.host.ap.name}", *map(str, argv)],  # it sees the host's mounts
             cwd=REPOSITORY,
             env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             capture_output=True,
@@ -94,11 +95,8 @@ class Operator:
 @pytest.fixture
 def operator(host: Host, tmp_path: Path) -> Iterator[Operator]:
     made = Operator(host, tmp_path)
-    yield made
-    for path in made.maps.glob("*"):
-        path.unlink()
-    if made.maps.is_dir():
-        made.maps.rmdir()
+    with bpf_file_system(made.maps):
+        yield made
 
 
 def test_once_enforces_a_file_and_reset_leaves_the_host_as_it_was(operator: Operator) -> None:

@@ -107,7 +107,7 @@ def test_a_tcx_program_in_front_is_named(bed: EngineBed) -> None:
         pytest.skip("this kernel has no tcx (before 6.6)")
     outcome = bed.ap.call(lambda: bed.enforce(ONE))  # who is there is asked by interface number, in our own namespace
     assert [(one.code, one.subject) for one in outcome.problems] == [("hook_obstructed", "eth0")]
-    assert "1 tcx program at ingress is in front of ours" in outcome.problems[0].message
+    assert "1 tcx program at ingress is in front of the limiter" in outcome.problems[0].message
     assert (outcome.is_ok, outcome.writes) == (True, 0)
 
 

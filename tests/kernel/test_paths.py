@@ -290,6 +290,6 @@ def test_a_tcx_program_in_front_of_ours_is_named(lab: Lab) -> None:
             pytest.skip(f"this kernel has no tcx: {os.strerror(ctypes.get_errno())}")
         (problem,) = engine.enforce([link]).problems
         assert (problem.code, problem.subject) == ("hook_obstructed", "n0")
-        assert "1 tcx program at ingress is in front of ours" in problem.message
+        assert "1 tcx program at ingress is in front of the limiter" in problem.message
         os.close(attached)
         engine.must_enforce(link)

@@ -169,7 +169,7 @@ def test_an_operators_class_and_filter_inside_the_old_root_keep_it(wire: Wire, f
     removed = wire.upgrade()
 
     assert [(one.code, one.subject) for one in removed.problems] == [("previous_engine", "eth0")]
-    assert "filters and classes of somebody else" in removed.problems[0].message
+    assert "foreign filters and classes" in removed.problems[0].message
     assert "tc qdisc del dev eth0 root" in removed.problems[0].message
     assert list(witness.classes(wire.ap, "eth0")) == ["1:7777"]
     assert "flowid 1:7777" in wire.tc("filter show dev eth0 parent 1:")
@@ -205,7 +205,7 @@ def test_an_operators_redirect_into_the_old_ifb_keeps_it_under_another_name(
     removed = wire.upgrade()
 
     assert [(one.code, one.subject) for one in removed.problems] == [("previous_engine", "slbwold")]
-    assert "redirects to it of somebody else" in removed.problems[0].message
+    assert "foreign redirects to it" in removed.problems[0].message
     assert "ip link del slbwold" in removed.problems[0].message
     assert witness.classes(wire.ap, "slbwold") == {}
     assert witness.filters(wire.ap, "eth0", "egress") == []

@@ -26,6 +26,7 @@ from lab import witness
 from measuring.judge import NS, Arrivals
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Results, TrafficRun, data, ends, heartbeats
+from tests.kernel.engine_bed import bpf_file_system
 from tests.kernel.landed import FirstEngine, first_engine, landed_code
 from tests.kernel.test_upgrade import U1, U2, U6, Wire, entry, wire
 
@@ -96,16 +97,14 @@ class Upgrade:
 
 
 @pytest.fixture
-def upgrade(wire: Wire) -> Iterator[Upgrade]:
-    maps_dir = Path(f"/sys/fs/bpf/{wire.ap.name}")
-    opened = Program.opened(maps_dir, OBJECT, may_make=True)  # its names stay, so that no test waits for the verifier
-    assert opened is not None
-    opened.close()
-    found = Upgrade(wire, maps_dir)
-    yield found
-    wire.ap.call(found.reset)
-    if maps_dir.exists():
-        maps_dir.rmdir()
+def upgrade(wire: Wire, tmp_path: Path) -> Iterator[Upgrade]:
+    with bpf_file_system(tmp_path / "maps") as maps_dir:
+        opened = Program.opened(maps_dir, OBJECT, may_make=True)  # its names stay: no test waits for the verifier
+        assert opened is not None
+        opened.close()
+        found = Upgrade(wire, maps_dir)
+        yield found
+        wire.ap.call(found.reset)
 
 
 def plan(wire: Wire) -> dict[Namespace, list[Endpoint]]:

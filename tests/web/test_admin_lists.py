@@ -241,10 +241,10 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_few(
         door.get(url)
 
 
-# Session, user, two counts and the rows; and what the filters offer, or the policy; eight for the notices over hosts.
+# Session, user, two counts and the rows; and what the filters offer, or the policy; nine for the notices over hosts.
 LIST_STATEMENTS = {
     Link: 7,  # and their timed limits
-    Host: 14,
+    Host: 15,
     AttachmentPoint: 6,
     AS: 7,
     UserAS: 6,

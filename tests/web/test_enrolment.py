@@ -233,6 +233,6 @@ def test_command_gives_a_token_that_works(host_a: Host, name: str) -> None:
 
 @pytest.mark.parametrize("written", ["0", "17-ffaa:0:9999", "nothing", "", "9" * 30])
 def test_command_names_a_host_that_is_not_there(host_a: Host, written: str) -> None:
-    with pytest.raises(CommandError, match="No host"):
+    with pytest.raises(CommandError, match="No unique host"):
         command(written)
     assert not EnrolmentToken.objects.exists()

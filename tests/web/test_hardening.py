@@ -69,7 +69,7 @@ def test_the_fifth_failure_closes_the_account_to_that_address_and_says_for_how_l
         assert right.json()["code"] == "login_locked"
         assert "Try again in 15 minutes." in right.json()["message"]
     else:
-        assert "for the next 15 minutes" in Page(right).text
+        assert "blocked for 15 minutes" in Page(right).text
     assert not Session.objects.exists()
     assert not ApiToken.objects.exists()
 
@@ -124,7 +124,7 @@ def test_the_lock_ends_by_itself_and_trying_meanwhile_does_not_prolong_it(owner:
     AccessAttempt.objects.update(attempt_time=earlier)
     still = log_in(owner.email, PASSWORD)
     assert (still.status_code, int(still["Retry-After"]) <= 30) == (429, True)
-    assert "for the next 1 minute" in Page(still).text
+    assert "blocked for 1 minute" in Page(still).text
     AccessAttempt.objects.update(attempt_time=earlier - timedelta(seconds=31))
     assert log_in(owner.email, PASSWORD).status_code == 302
 

@@ -193,7 +193,7 @@ def test_each_issue_is_in_the_record_of_changes_with_who_did_it(staff: User, own
 
 def test_a_trc_is_stored_once_and_never_altered(core: AS) -> None:
     trc = TRC.objects.get()
-    with pytest.raises(ValueError, match="never altered"):
+    with pytest.raises(ValueError, match="cannot be changed"):
         trc.save()
     with pytest.raises(IntegrityError), transaction.atomic():
         TRC.objects.create(

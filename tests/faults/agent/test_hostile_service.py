@@ -92,10 +92,10 @@ HOSTILE: dict[str, tuple[Callable[[], Answer], str, str]] = {
     "a page": (
         lambda: reply(200, b"<html>log in</html>", Content_Type="text/html"),
         "service_unreachable",
-        "something else than the Coordination Service",
+        "this is not the Coordination Service",
     ),
     "zeros called gzip": (lambda: tarball(bytes(1 << 20)), "bundle_invalid", "not gzip"),
-    "an empty body": (lambda: tarball(b""), "bundle_invalid", "ends in the middle"),
+    "an empty body": (lambda: tarball(b""), "bundle_invalid", "is truncated"),
     "a bomb of a gigabyte": (lambda: tarball(bomb()), "bundle_invalid", "unpacks to more than"),
 }
 
