@@ -198,7 +198,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='host',
             name='scion_packages',
-            field=models.CharField(choices=[('scionlab', "SCIONLab's packages"), ('upstream', 'upstream packages (scionproto)')], db_default='scionlab', default='scionlab', help_text='The installed packages: names of units and files differ between them.', max_length=8, verbose_name='SCION packages'),
+            field=models.CharField(choices=[('scionlab', "SCIONLab's packages"), ('upstream', 'Upstream packages (scionproto)')], db_default='scionlab', default='scionlab', help_text='The installed packages: names of units and files differ between them.', max_length=8, verbose_name='SCION packages'),
         ),
         migrations.AlterField(
             model_name='hostreceipt',

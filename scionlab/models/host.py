@@ -42,7 +42,7 @@ class Host(models.Model):
 
     class ScionPackages(models.TextChoices):
         SCIONLAB = "scionlab", "SCIONLab's packages"
-        UPSTREAM = "upstream", "upstream packages (scionproto)"
+        UPSTREAM = "upstream", "Upstream packages (scionproto)"
 
     AS = models.ForeignKey(
         "scionlab.AS", on_delete=models.CASCADE, related_name="hosts", verbose_name="AS", null=True, blank=True

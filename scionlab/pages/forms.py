@@ -192,7 +192,7 @@ class UserASForm(forms.Form):
         required=False,
         label="SCION packages",
         initial=Host.ScionPackages.SCIONLAB,
-        help_text="Which ones are installed on the machine: their units have different names.",
+        help_text="The packages installed on your machine. Their systemd units have different names.",
         widget=forms.RadioSelect(choices=Host.ScionPackages.choices),
     )
 
