@@ -224,6 +224,13 @@ class Lab:
 
     def close(self) -> None:
         """End our processes and remove our namespaces, with their devices. Can be called twice."""
+        self.stop_all()
+        for namespace in self.namespaces.values():
+            _remove(namespace.name)
+        self.namespaces.clear()
+
+    def stop_all(self) -> None:
+        """End all processes that run in the lab."""
         for process in self._processes:
             if process.poll() is None:
                 process.terminate()
@@ -239,9 +246,6 @@ class Lab:
                     with contextlib.suppress(OSError):  # a pipe whose reader is gone cannot be flushed
                         stream.close()
         self._processes.clear()
-        for namespace in self.namespaces.values():
-            _remove(namespace.name)
-        self.namespaces.clear()
 
     def track(self, process: subprocess.Popen[str]) -> None:
         """Make the lab responsible for ending this process."""

@@ -294,8 +294,7 @@ class Story:
         return here.until(lambda: here.paths(there.isd_as, probe=True), PATH_DEADLINE_S, began=time.monotonic())
 
     def _pings(self, who: str, here: ScionHost, there: ScionHost) -> None:
-        """Ten in a row are answered, soon: control services that have just started fill a link of 400 kbit/s for some
-        seconds, and what exceeds the limit is refused."""
+        """Until ten in a row are answered, within the deadline for a path: the control services have just started."""
         deadline = time.monotonic() + PATH_DEADLINE_S
         found = here.ping(there, count=10, interval_ms=100)
         while not found.are_all_answered and time.monotonic() < deadline:

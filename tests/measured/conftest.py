@@ -64,5 +64,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
                     raise
                 report(measured_again=pyfuncitem.name, stood_still_s=f"{longest_s:.3f}", because=exc)
         if isinstance(testbed := arguments.get("bed"), Testbed):
+            testbed.lab.stop_all()  # probes that the failed run left
             testbed.forget()
     return None  # pytest calls it once more, for good
