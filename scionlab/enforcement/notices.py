@@ -23,7 +23,7 @@ from django.db.models import F, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import format_kbit, format_limits
+from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.status import LinkStatus, link_status
@@ -267,8 +267,8 @@ def _row(link: Link, state: State) -> dict[str, str]:
     return {
         "isd_as": link.interface_b.AS.isd_as,
         "label": link.interface_b.AS.label,
-        "requested": format_limits(link.requested),
-        "enforced": format_limits(link.enforced),
+        "requested": str(link.requested),
+        "enforced": str(link.enforced),
         "why": "" if status is None else status.text,
         "page": settings.SITE_URL + reverse("user_as_detail", args=[link.interface_b.AS_id]),
     }
@@ -295,7 +295,7 @@ def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | N
         "by": "an administrator" if actor is not None else "the service",
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,
-        "enforced": format_limits(link.enforced),
+        "enforced": str(link.enforced),
         "page": settings.SITE_URL + reverse("link_detail", args=[link.interface_b.AS_id, link.pk]),
     }
     key = f"timed_cancelled:{timed.pk}"

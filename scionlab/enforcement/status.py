@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_limits, format_number
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
 from scionlab.enforcement.judgement import Stage, Verdict, judge
@@ -249,7 +249,7 @@ def _not_verified(status: LinkStatus, agent: Agent) -> str:
 def _silent(status: LinkStatus, agent: Agent) -> str:
     if status.row is not None and status.row.state == LinkEnforcement.State.OBSERVED:
         return f"{no_report_since(agent)}. At that time nothing was limited."
-    known = "none" if status.last_known is None else format_limits(status.last_known)
+    known = "none" if status.last_known is None else str(status.last_known)
     return f"{no_report_since(agent)}. Last known limit: {known}."
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from bandwidth_config import Limits, LinkStep, format_kbit, format_limits
+from bandwidth_config import Limits, LinkStep, format_kbit
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.models import Interface, Link, UserAS
@@ -98,7 +98,7 @@ def preview_timed(
     ends_at = (begins_at or now) + timedelta(seconds=duration_s)
     begins = f"from {local(begins_at)}" if begins_at else "from now"
     effect = "" if begins_at else f"{takes_effect(status.link, now=now)}; "
-    back = "blocked" if max(status.requested) == 0 else format_limits(status.link.enforced)
+    back = "blocked" if max(status.requested) == 0 else str(status.link.enforced)
     lowest = Limits(*(min(values) for values in zip(*(step.limits for step in steps), strict=True)))
     return Preview(
         f"{_capital(begins)} until {local(ends_at)} ({duration(duration_s)}): {_course(steps)}",
@@ -223,10 +223,10 @@ def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValue
 
 def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
     if not link.active:
-        return f"The link to {link.ap} is inactive: {format_limits(link.requested)} takes effect when it is activated."
-    what = "blocks the link" if max(link.enforced) == 0 else f"enforces {format_limits(link.enforced)}"
+        return f"The link to {link.ap} is inactive: {link.requested} takes effect when it is activated."
+    what = "blocks the link" if max(link.enforced) == 0 else f"enforces {link.enforced}"
     if link.enforced != link.requested:
-        what += f" (clamped; you requested {format_limits(link.requested)})"
+        what += f" (clamped; you requested {link.requested})"
     return f"{link.ap} {what} {link.effect}" + ("." if restarts else f"; {NOTHING_RESTARTS}.")
 
 

@@ -14,8 +14,9 @@ from django import forms
 
 from bandwidth_config import RuleError
 from link_rules import MAX_PORT
-from scionlab.links.attachments import spec_of
-from scionlab.links.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, check_attachments, values_of_user_as
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, spec_of
+from scionlab.links.user_as import values_of_user_as
 from scionlab.models import Link, User, UserAS
 from scionlab.pages.conflict import Conflict
 from scionlab.pages.forms import AttachmentForm, Choice, Problem, UserASForm, problems_of

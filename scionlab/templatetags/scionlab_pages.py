@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_limits, format_number
+from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
 from scionlab.notation.local_time import said_locally
 from scionlab.pages.consequences import duration, in_words
@@ -73,12 +73,6 @@ def pair(value: Limits) -> SafeString:
         '<span class="direction"><small>from</small> {}</span></span>',
         *(kbit(one) for one in value),
     )
-
-
-@register.filter
-def inline(value: Limits) -> str:
-    """The same within a sentence."""
-    return format_limits(value)
 
 
 @register.filter

@@ -18,8 +18,9 @@ from scionlab import tasks
 from scionlab.configuration.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
 from scionlab.configuration.installed import full_configuration, host_set_limits_only
 from scionlab.configuration.render import config_for
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.update import link_update
-from scionlab.links.user_as import AttachmentSpec, user_as_update
+from scionlab.links.user_as import user_as_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, ServiceState, User, UserAS
 from scionlab.network.host import host_set_addresses
 from scionlab.network.infrastructure_links import infrastructure_link_create
