@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ap_agent.agent.bundle import MANIFEST
+from ap_agent.agent.archive import MANIFEST
 from bandwidth_config import LINK_INFO_PATH
 from lab.fuzz.archives import Archive, Member, link_info_of, manifest_of, repair, seeds, sign, take_apart
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.bundle import MANIFEST, Bundle, read_bundle
+from ap_agent.agent.archive import MANIFEST
+from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.hold import Hold
 from ap_agent.agent.store import KEPT_VERSIONS, Store
 from ap_agent.common.errors import NotPermittedError, StoreError
