@@ -45,9 +45,9 @@ class DeepEngine(Engine):
         self._folder = tempfile.TemporaryDirectory(prefix="slbw-maps-")
         code = f"""
 import runpy
-from ap_agent.dataplane import program
-shipped = program.room_bytes
-program.room_bytes = lambda kbit: shipped(kbit) * {room}
+from ap_agent.dataplane import lanes
+shipped = lanes.room_bytes
+lanes.room_bytes = lambda kbit: shipped(kbit) * {room}
 runpy.run_module("bench.engine_program", run_name="__main__", alter_sys=True)
 """
         argv = [sys.executable, "-c", code, self._folder.name]

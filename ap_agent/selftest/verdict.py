@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ap_agent.dataplane.program import room_bytes
+from ap_agent.dataplane.lanes import room_bytes
 from ap_agent.selftest.cases import Case, Direction, Form, State
 from measuring.judge import FRAME_BYTES, RATE_TOLERANCE, bucket_bytes, wire_bytes
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, heartbeat_payload_bytes

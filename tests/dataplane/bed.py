@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ap_agent.dataplane.lanes import OWN_MAJOR, Lane, room_bytes
 from ap_agent.dataplane.libbpf import pin
-from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, Key, Lane, Program, room_bytes
+from ap_agent.dataplane.program import FROM_USER_BIT, Key, Program
 from ap_agent.document.state import Counters
 from measuring.netns import Lab, Namespace, run_command
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from ap_agent.dataplane.engine import Outcome
-from ap_agent.dataplane.program import room_bytes
+from ap_agent.dataplane.lanes import room_bytes
 from ap_agent.dataplane.wanted import LimitedLink
 from lab import witness
 from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, NS, Wire, bucket_bytes
