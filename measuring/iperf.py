@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.judge import Wire
+from measuring.framing import Wire
 from measuring.netns import LabError, Namespace
 from measuring.traffic import Address
 

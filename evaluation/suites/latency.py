@@ -35,8 +35,9 @@ from evaluation.together import (
     total,
     with_spread,
 )
+from measuring.arrivals import Arrivals
 from measuring.echo import percentile
-from measuring.judge import NS, Arrivals, delays_ms, room_bytes
+from measuring.judge import NS, delays_ms, room_bytes
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
 
 NAME = "latency"

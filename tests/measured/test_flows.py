@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from measuring.echo import percentile
-from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms, goodput_bound
+from measuring.framing import goodput_bound
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms
 from measuring.netns import REPOSITORY, RUN_NETNS, Lab, LabError, Namespace, cleanup_stale
 from measuring.quic_like import run_quic_like
 from measuring.tcp import run_tcp
