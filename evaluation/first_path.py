@@ -31,7 +31,8 @@ from bench.plots import Plot
 from lab.scion.net import CORE, USER_LINK, ScionNet
 from lab.scion.programs import missing, version
 from link_info import check_link_info
-from measuring.netns import LabError, Namespace, available, cleanup_stale
+from measuring.iproute import LabError, available, cleanup_stale
+from measuring.netns import Namespace
 
 PREFIX = "slbwpath"
 LIMITS_KBIT = (32, 48, 64, 100, 128, 200, 500, 1000)

@@ -21,7 +21,8 @@ from typing import Any
 
 from lab import witness
 from lab.processes import Processes
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 from measuring.traffic import Endpoint, data
 
 IFBS = ("slbw0", "slbw1")

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from measuring.framing import Wire
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 from measuring.traffic import Address
 
 PAYLOAD_BYTES = 1472

@@ -25,7 +25,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 from measuring.worker import end_with_parent
 
 PORT = 4022  # any port that is no link's: links of the lab start at 50000

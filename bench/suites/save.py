@@ -36,7 +36,8 @@ from lab import servers, witness
 from lab.demo.agent import IFBS, DemoAgent
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 
 NAME = "save"
 TITLE = "From Save to the kernel"

@@ -33,7 +33,8 @@ from lab.scion.host import Pings, ScionHost
 from lab.scion.programs import missing
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 from scion_files import TOPOLOGY_PATH
 
 CORE_AS, CORE_IPV4 = "ffaa:0:1101", "192.0.2.2"

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bandwidth_config import TimedLimits, generate_link_info
 from config_tar import KeyRing, Signer, host_members, snapshot
 from lab.scion.host import ScionHost
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 from scion_files import COMPLETE, FOLDER, MTU_BYTES
 from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue, self_signed
 from scionlab.trust.pki.files import ca_files, chain_files, master_key_files, trc_files

@@ -15,7 +15,8 @@ import pytest
 from bandwidth_config import Limits
 from lab.scion.host import ScionHost
 from lab.scion.net import CORE, START_S
-from measuring.netns import Lab, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab
 from scion_files import FOLDER, PATH_METADATA_PATH
 from scionlab.configuration.render import config_for
 from scionlab.links.defaults import ap_update

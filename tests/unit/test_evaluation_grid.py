@@ -18,8 +18,8 @@ from evaluation.limiters import NO_LIMIT, OURS
 from measuring.arrivals import Arrivals
 from measuring.framing import wire_bytes
 from measuring.iperf import IperfResult
+from measuring.iproute import LabError
 from measuring.judge import NS
-from measuring.netns import LabError
 from measuring.traffic import EndpointResult, Results
 
 START_NS = 5 * NS
