@@ -51,11 +51,12 @@ _TEXTS = [
     LINK_INFO_PATH,
     "A" * 44,
 ]
-_KEYS = """
+_FIELDS = """
     AS_ID IsUserAS Bandwidth IP-Address ISD-AS Port Local-IP Local-Port VPN Bandwidth-To-User Bandwidth-From-User
     Timed From Until Steps host_id host_secret version limits_version link_info_schema files sha256 signed
     signatures keys revoked key_id public_key not_after generation config_version type schema 1 4094 4095 01
-""".split()
+"""
+_KEYS = _FIELDS.split()
 _GOOD = seeds()
 _STARTS_ANEW = 0.3  # so often a good input is changed instead of one that was changed before
 _NUMBERS = [0, 1, -1, 2, 182, 4094, 65_535, 65_536, 100_000_000, 100_000_001, 10**17, 10**18, 2**63, 2**64, 10**400]
