@@ -9,7 +9,6 @@ of `tc` afterwards.
 
 from __future__ import annotations
 
-import json
 import random
 import select
 import shutil
@@ -205,7 +204,7 @@ def _points(setup: str) -> Iterator[list[Point]]:
         stack.callback(service.stop)
         service.prepare()
         script = _SETUP.format(user=USER, password=PASSWORD, addresses=addresses, low=LOW_KBIT)
-        tokens = json.loads(service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
+        tokens = service.shell(script)
         service.start(lambda: site.call(lambda: is_healthy(service.site_url)))
         headers, links = site.call(partial(_log_in, service.site_url))
         points: list[Point] = []

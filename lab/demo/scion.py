@@ -13,7 +13,6 @@ no program of SCION was started again.
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -100,7 +99,7 @@ def run(folder: Path, step: Step, seconds: float) -> int:
                 admin=ADMIN,
                 password=PASSWORD,
             )
-            made = json.loads(service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
+            made = service.shell(script)
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
             agent = DemoAgent(world.ap, folder / "agent")
             agent.enrol(made["token"])

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from scionlab.trust.pki.certificates import Credential, Validity
+from scionlab.trust.pki.certificates import Credential, Validity, key_usage
 from scionlab.trust.pki.keys import new_key
 
 LIFETIME: Final = timedelta(days=30 * 365)
@@ -39,7 +39,8 @@ def new_ca(name: str, *, now: datetime) -> Credential:
     key, subject = new_key(), _name(name)
     builder = _builder(subject, subject, Validity.starting(now, LIFETIME), key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return Credential(builder.add_extension(_usage(is_ca=True), critical=True).sign(key, SHA256()), key)
+    builder = builder.add_extension(key_usage(signs_certificates=True, signs_crls=True), critical=True)
+    return Credential(builder.sign(key, SHA256()), key)
 
 
 def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, now: datetime) -> Credential:
@@ -51,7 +52,7 @@ def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, n
     builder = (
         _builder(_name(common_name), issuer.subject, validity, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(is_ca=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)  # `remote-cert-tls` wants one to be there
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(authority, critical=False)
     )
@@ -77,21 +78,6 @@ def _builder(
         not_valid_before=validity.not_before,
         not_valid_after=validity.not_after,
     ).add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-
-
-def _usage(*, is_ca: bool) -> x509.KeyUsage:
-    """`remote-cert-tls` wants a key usage to be there."""
-    return x509.KeyUsage(
-        digital_signature=not is_ca,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def _builder(
     if kind in _PATH_LENGTH:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=_PATH_LENGTH[kind]), critical=True)
     if kind in _PATH_LENGTH or kind is Kind.AS:
-        builder = builder.add_extension(_key_usage(signs_certificates=kind is not Kind.AS), critical=True)
+        builder = builder.add_extension(key_usage(signs_certificates=kind is not Kind.AS), critical=True)
     purposes = _purposes(kind)
     return builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False) if purposes else builder
 
@@ -155,7 +155,7 @@ def _purposes(kind: Kind) -> list[x509.ObjectIdentifier]:
     return [_PURPOSE[kind], ExtendedKeyUsageOID.TIME_STAMPING]
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool, signs_crls: bool = False) -> x509.KeyUsage:
     """digitalSignature means "may sign control-plane messages" in SCION, so no CA has it (certificates.rst)."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
@@ -164,7 +164,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         key_encipherment=False,
         data_encipherment=False,
         key_agreement=False,
-        crl_sign=False,
+        crl_sign=signs_crls,
         encipher_only=False,
         decipher_only=False,
     )
