@@ -203,8 +203,8 @@ def claims(outcome: Outcome) -> list[Claim]:
         Claim(
             sentence="Whatever is offered, 99 of 100 packets wait no longer in our limit than a full queue takes to "
             "drain.",
-            bound=f"(room + 2 frames) / rate, plus {together.LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and the "
-            "longest pause of the machine; medians over the repetitions",
+            bound=f"(room + 2 frames) / rate, plus {together.LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and "
+            "the longest pause of the machine; medians over the repetitions",
             measured="; ".join(late) or f"{longest:.2f} of it; the worst packet of a run {worst:.2f}",
             holds=bool(longest) and not late,
         )

@@ -125,11 +125,11 @@ def _name(kind: Kind, isd_as: str) -> x509.Name:
     )
 
 
-def _builder(
-    kind: Kind, subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
+def certificate_builder(
+    subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    """Everything but the authority key id, which self-signed certificates do not need."""
-    builder = x509.CertificateBuilder(
+    """What every certificate has."""
+    return x509.CertificateBuilder(
         issuer_name=issuer,
         subject_name=subject,
         public_key=public_key,
@@ -137,6 +137,13 @@ def _builder(
         not_valid_before=validity.not_before,
         not_valid_after=validity.not_after,
     ).add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+
+
+def _builder(
+    kind: Kind, subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    """Everything but the authority key id, which self-signed certificates do not need."""
+    builder = certificate_builder(subject, issuer, validity, public_key)
     if kind in _PATH_LENGTH:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=_PATH_LENGTH[kind]), critical=True)
     if kind in _PATH_LENGTH or kind is Kind.AS:
