@@ -18,7 +18,6 @@ from measuring.iproute import LabError
 from measuring.judge import bucket_bytes
 
 HEAD_DROP_PACKETS = 42  # six datagrams of 10 000 bytes
-UDP_IP_BYTES = {4: 28, 6: 48}
 
 Limits = Mapping[int, int]  # wire: kbit/s
 

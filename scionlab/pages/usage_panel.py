@@ -107,11 +107,6 @@ class UsagePanel:
     def ticks(self) -> list[datetime]:
         return ticks(self.begins_at, self.ends_at, 4)
 
-    @property
-    def covered_percent(self) -> float:
-        whole = (self.ends_at - self.begins_at).total_seconds()
-        return 100 * max(direction.covered_s for direction in self.directions) / whole
-
 
 def span_named(name: str) -> SpanName:
     """The last day for everything that is no span."""
