@@ -13,13 +13,7 @@ from typing import Any
 from scionlab_bw import links, tables
 from scionlab_bw.client import Document, Service
 from scionlab_bw.errors import ClientError, Refused, UsageError
-from scionlab_bw.units import (
-    format_number,
-    format_seconds,
-    parse_bandwidth,
-    parse_duration,
-    parse_moment,
-)
+from scionlab_bw.units import format_number, format_seconds, parse_bandwidth, parse_duration, parse_moment
 
 POLL_S = 1.0
 

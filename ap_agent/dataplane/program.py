@@ -16,15 +16,7 @@ from typing import Final, NamedTuple
 
 from ap_agent.common.errors import ProgramError
 from ap_agent.dataplane.lanes import Lanes
-from ap_agent.dataplane.libbpf import (
-    HashMap,
-    LoadedObject,
-    make_folder,
-    mapped,
-    pin,
-    pinned,
-    program_id,
-)
+from ap_agent.dataplane.libbpf import HashMap, LoadedObject, make_folder, mapped, pin, pinned, program_id
 
 SOURCE: Final = Path(__file__).with_name("limiter.bpf.c")
 OBJECT: Final = Path(__file__).with_name("limiter.bpf.o")

@@ -27,17 +27,7 @@ from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import (
-    Host,
-    HostReceipt,
-    Link,
-    Mail,
-    MailKind,
-    Notice,
-    NoticeWatch,
-    TimedLimit,
-    User,
-)
+from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User
 from scionlab.models.selectors import with_relations
 from scionlab.people.mail import mail_of, mails_create
 from scionlab.platform.retry import retried
