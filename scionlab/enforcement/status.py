@@ -129,7 +129,9 @@ class LinkStatus:
     @property
     def text(self) -> str:
         """One sentence on the state, and one on the remark."""
-        return text_of(self)
+        remark = self.remark
+        state = _state(self)
+        return state if remark is None else f"{state} {remark.text}."
 
     @property
     def requested_kbit(self) -> int:
@@ -213,13 +215,6 @@ def _since(
         steps = [one.limits.last_change(row.received_at) for one in timed]
         return max([row.since, *(step for step in steps if step is not None)])
     return agent.host.delivered_at if stage in {"delivered", "not_verified"} else link.changed_at
-
-
-def text_of(status: LinkStatus) -> str:
-    """The state, and the remark where there is one."""
-    remark = status.remark
-    state = _state(status)
-    return state if remark is None else f"{state} {remark.text}."
 
 
 def _state(status: LinkStatus) -> str:
