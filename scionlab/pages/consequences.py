@@ -15,7 +15,7 @@ from django.utils import timezone
 from bandwidth_config import Limits, LinkStep, format_kbit
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import Interface, Link, UserAS
+from scionlab.models import Link, UserAS
 from scionlab.models.selectors import links_of
 from scionlab.notation.bandwidth import limits_warning
 from scionlab.pages.counted import counted_sentence
@@ -167,23 +167,13 @@ def snapshot(user_as: UserAS, links: Sequence[Link] | None = None) -> Snapshot:
 
 
 def _values_of(link: Link, now: datetime) -> LinkValues:
-    running = link_status(link, now=now).running
-    return LinkValues(
-        link.interface_a.AS.isd_as,
-        link.requested,
-        link.enforced,
-        link.active,
-        _end_of(link.interface_b),
-        f"when the temporary limit ends, at {local(running.ends_at)}" if running else _when(link, now=now),
-    )
-
-
-def _when(link: Link, *, now: datetime) -> str:
-    return takes_effect(link, now=now).removeprefix("takes effect ")
-
-
-def _end_of(end: Interface) -> tuple[object, ...]:
-    return (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
+    running, end = link_status(link, now=now).running, link.interface_b
+    if running is None:
+        effect = takes_effect(link, now=now).removeprefix("takes effect ")
+    else:
+        effect = f"when the temporary limit ends, at {local(running.ends_at)}"
+    ends = (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
+    return LinkValues(link.interface_a.AS.isd_as, link.requested, link.enforced, link.active, ends, effect)
 
 
 def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
