@@ -101,13 +101,6 @@ def free_vpn_address(vpn: VPN, host: Host) -> str | None:
     return next(free, None)
 
 
-def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:
-    """The bind address for a socket with this public address: addresses of the other family do not go with it."""
-    if bind_ip is None or ipaddress.ip_address(bind_ip).version != ipaddress.ip_address(public_ip).version:
-        return None
-    return bind_ip
-
-
 def _first_free(low: int, high: int, taken: Iterable[int], none: RuleError) -> int:
     """Raises `none` where all are taken."""
     known = set(taken)

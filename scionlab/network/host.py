@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from link_rules import bind_ip_for
 from scion_files import PACKAGES
 from scionlab.models import AS, BorderRouter, Host, Interface, Link, User, locks, numbers, selectors
 from scionlab.models.host import new_secret
@@ -224,4 +225,4 @@ def _bind_for(host: Host, interface: Interface, address: str, bind_ip: str | Non
     """An interface follows the host's bind address, unless it was given one of its own."""
     follows = interface.bind_ip is None or interface.bind_ip == host.bind_ip
     is_public = interface.public_ip in host.public_ips
-    return numbers.bind_ip_for(address, bind_ip) if follows and is_public else interface.bind_ip
+    return bind_ip_for(address, bind_ip) if follows and is_public else interface.bind_ip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, cast
 
-from scionlab.models.numbers import bind_ip_for
+from link_rules import bind_ip_for
 from scionlab.notation.isd_as import MAX_AS_ID
 from scionlab.upstream import rows
 from scionlab.upstream.dump import APP, Entry, read_entries
