@@ -1,10 +1,7 @@
 """The bandwidth domain and the wire contract between the Coordination Service and the AP agent.
 
-Here live the units, the bounds, the rules about a Link's bandwidth, and how the document of a host's limits
-(`link_info.json`) is made. Both programs import this module; it uses the standard library only and does no I/O.
-
-Not here: the rules about addresses, ports and steps (`link_rules`), the reader of the document (`link_info`), how a
-limit is enforced (`ap_agent`), how it is stored (`scionlab.models`), how it is packed (`config_tar`).
+Here are the units, the bounds, the rules of a Link's bandwidth, and the writer of a host's `link_info.json` (its reader
+is `link_info`). Both programs import this module; it uses the standard library only and does no I/O.
 
 Units: a bandwidth is an integer number of kbit/s, 1 kbit = 1000 bit. 0 means *blocked*, never "unlimited".
 """
@@ -54,7 +51,7 @@ class RuleError(ValueError):
         self.message = message
 
 
-# --- units and display ------------------------------------------------------------------------------------
+# --- display ----------------------------------------------------------------------------------------------
 
 
 def format_number(value: int) -> str:
@@ -74,11 +71,6 @@ def format_kbit(bandwidth_kbit: int) -> str:
     whole, rest = divmod(bandwidth_kbit, 1000)
     decimals = f".{rest:03}".rstrip("0") if rest else ""
     return f"{format_number(whole)}{decimals}\N{NO-BREAK SPACE}Mbit/s"
-
-
-def bytes_per_second(bandwidth_kbit: int) -> int:
-    """kbit/s -> byte/s; exact, because 1000 bit are 125 byte."""
-    return bandwidth_kbit * 125
 
 
 # --- the bandwidth of a Link ------------------------------------------------------------------------------
@@ -149,14 +141,6 @@ def default_in_force(site_default_kbit: int, ap_default_kbit: int | None) -> int
     return site_default_kbit if ap_default_kbit is None else ap_default_kbit
 
 
-def enforced_bandwidth(requested_kbit: int, maximum_kbit: int) -> int:
-    """What the AP enforces: the user's choice, clamped to x. The choice itself is kept (DOMAIN section 2)."""
-    return min(requested_kbit, maximum_kbit)
-
-
-# --- limits of both directions, and for a time ---------------------------------------------------------------
-
-
 class Limits(NamedTuple):
     """What a Link may carry in each direction [kbit/s]; 0 blocks that direction, and only that."""
 
@@ -186,18 +170,14 @@ class Limits(NamedTuple):
         return min(self)
 
     def clamped(self, maximum_kbit: int) -> Limits:
-        """`enforced_bandwidth` of each direction."""
-        return Limits(*(enforced_bandwidth(one, maximum_kbit) for one in self))
+        """What the AP enforces of a user's choice where x is lower. The choice itself is kept (DOMAIN section 2)."""
+        return Limits(*(min(one, maximum_kbit) for one in self))
 
     def __str__(self) -> str:
-        return format_limits(self)
-
-
-def format_limits(limits: Limits) -> str:
-    """For people: one number where both directions have the same."""
-    if limits.is_symmetric:
-        return format_kbit(limits.to_user_kbit)
-    return f"{format_kbit(limits.to_user_kbit)} to the user AS and {format_kbit(limits.from_user_kbit)} from it"
+        """For people: one number where both directions have the same."""
+        if self.is_symmetric:
+            return format_kbit(self.to_user_kbit)
+        return f"{format_kbit(self.to_user_kbit)} to the user AS and {format_kbit(self.from_user_kbit)} from it"
 
 
 def check_limits(limits: Limits, maximum_kbit: int = MAX_BANDWIDTH_KBIT) -> None:
@@ -221,6 +201,9 @@ def check_change(old: Limits | None, new: Limits, maximum_kbit: int) -> dict[str
             except RuleError as exc:
                 errors.setdefault(Limits._fields[0] if new.is_symmetric else name, exc)
     return errors
+
+
+_SECOND = timedelta(seconds=1)
 
 
 class LinkStep(NamedTuple):
@@ -252,34 +235,20 @@ class TimedLimits:
         """The first moment later than `after` at which a step begins or the last one ends; None when all is over."""
         if after < self.begins_at:
             return self.begins_at
-        if after >= self.ends_at:
-            return None
-        following = self._step_at(after) + 1
-        if following == len(self.steps):
-            return self.ends_at
-        return self.begins_at + self.steps[following].offset_s * _SECOND
+        return None if after >= self.ends_at else self._change(self._step_at(after) + 1)
 
     def last_change(self, until: datetime) -> datetime | None:
         """The last moment not later than `until` at which a step began or the last one ended; None before the first."""
         if until < self.begins_at:
             return None
-        if until >= self.ends_at:
-            return self.ends_at
-        return self.begins_at + self.steps[self._step_at(until)].offset_s * _SECOND
-
-    def clamped(self, maximum_kbit: int) -> TimedLimits:
-        steps = tuple(LinkStep(offset_s, limits.clamped(maximum_kbit)) for offset_s, limits in self.steps)
-        return TimedLimits(self.begins_at, self.ends_at, steps)
+        return self.ends_at if until >= self.ends_at else self._change(self._step_at(until))
 
     def _step_at(self, when: datetime) -> int:
-        return bisect_right(self.steps, (when - self.begins_at) // _SECOND, key=_offset_s) - 1
+        return bisect_right(self.steps, (when - self.begins_at) // _SECOND, key=lambda step: step.offset_s) - 1
 
-
-_SECOND = timedelta(seconds=1)
-
-
-def _offset_s(step: LinkStep) -> int:
-    return step.offset_s
+    def _change(self, step: int) -> datetime:
+        """When a step begins; one behind the last is the end."""
+        return self.begins_at + self.steps[step].offset_s * _SECOND if step < len(self.steps) else self.ends_at
 
 
 def limits_at(standing: Limits, timed: Iterable[TimedLimits], when: datetime) -> Limits:
@@ -288,36 +257,29 @@ def limits_at(standing: Limits, timed: Iterable[TimedLimits], when: datetime) ->
 
 
 class LinkEnd(Protocol):
-    """What `generate_link_info` needs to know of one active Link, seen from the host's side."""
+    """What `generate_link_info` needs to know of one active Link, seen from the host's side.
+
+    `is_limited`: the remote AS is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the
+    user AS), `from_user_kbit` (None: the same) and `timed` (in any order) are as the user asked for them;
+    `maximum_kbit`, the default in force at the attachment point, clamps them. `is_observed`: measured and not limited.
+    """
 
     @property
     def interface_id(self) -> int: ...
     @property
     def remote_isd_as(self) -> str: ...
     @property
-    def is_limited(self) -> bool:
-        """The remote AS is a user AS and this host's AS is its provider on this Link."""
-
+    def is_limited(self) -> bool: ...
     @property
-    def bandwidth_kbit(self) -> int:
-        """Stored at the Link: what the user asked for, towards the user AS."""
-
+    def bandwidth_kbit(self) -> int: ...
     @property
-    def from_user_kbit(self) -> int | None:
-        """What the user asked for in the other direction, None for the same."""
-
+    def from_user_kbit(self) -> int | None: ...
     @property
-    def timed(self) -> Sequence[TimedLimits]:
-        """As asked for, in any order."""
-
+    def timed(self) -> Sequence[TimedLimits]: ...
     @property
-    def is_observed(self) -> bool:
-        """An administrator wants this Link measured and not limited."""
-
+    def is_observed(self) -> bool: ...
     @property
-    def maximum_kbit(self) -> int:
-        """The default in force at this attachment point; not used where the Link is not limited."""
-
+    def maximum_kbit(self) -> int: ...
     @property
     def remote_ip(self) -> str: ...
     @property
@@ -348,7 +310,7 @@ def generate_link_info(host: HostWithLinks) -> dict[str, dict[str, Any]]:
 
 
 def standing_limits(end: LinkEnd) -> Limits:
-    """What holds at a limited Link while no timed limit runs: what the user asked for, clamped to x."""
+    """What a limited Link has while no timed limit runs: what the user asked for, clamped to x."""
     return Limits.of_columns(end.bandwidth_kbit, end.from_user_kbit).clamped(end.maximum_kbit)
 
 
@@ -369,18 +331,17 @@ def _entry(end: LinkEnd) -> dict[str, Any]:
     if not limits.is_symmetric:
         entry |= {TO_USER_KEY: limits.to_user_kbit, FROM_USER_KEY: limits.from_user_kbit}
     if end.is_limited and end.timed:
-        entry[TIMED_KEY] = [_timed_entry(one.clamped(end.maximum_kbit)) for one in sorted(end.timed)]
+        entry[TIMED_KEY] = [
+            {
+                "From": time_text(one.begins_at),
+                "Until": time_text(one.ends_at),
+                "Steps": [[offset_s, *limits.clamped(end.maximum_kbit)] for offset_s, limits in one.steps],
+            }
+            for one in sorted(end.timed)
+        ]
     if end.is_limited and end.is_observed:
         entry[OBSERVE_KEY] = True
     return entry
-
-
-def _timed_entry(timed: TimedLimits) -> dict[str, Any]:
-    return {
-        "From": time_text(timed.begins_at),
-        "Until": time_text(timed.ends_at),
-        "Steps": [[offset_s, *limits] for offset_s, limits in timed.steps],
-    }
 
 
 def time_text(moment: datetime) -> str:

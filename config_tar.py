@@ -11,12 +11,10 @@ The same configuration gives the same bytes: names and JSON keys are sorted, tim
     etc/scion/link_info.json    for the host of an attachment point: the limits (DOMAIN section 3)
 
 A host with "limits only" has the manifest and link_info.json, and no units. One whose `configuration_format` is
-`TOPOLOGY_ONLY` has neither settings nor what is handed in: its bytes are those of before there was more, so that an
-upgrade of the service restarts nobody's SCION.
+`TOPOLOGY_ONLY` has neither settings nor what is handed in: its bytes stay, so that an upgrade restarts nobody's SCION.
 
-What an agent may believe of a manifest is one text in it, with signatures over exactly its bytes (docs/adr/0010), so
-nobody has to agree on a canonical form of JSON. Keys are values here; where they are kept and which are valid is
-`scionlab.trust.signing`. Ed25519 is deterministic, so the same configuration still gives the same bytes.
+An agent believes one text of a manifest, by signatures over exactly its bytes (docs/adr/0010): nobody has to agree on a
+canonical form of JSON. Ed25519 is deterministic: the same configuration still gives the same bytes.
 """
 
 from __future__ import annotations
@@ -29,24 +27,11 @@ import json
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
-from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, RuleError, generate_link_info
-from scion_files import (
-    COMPLETE,
-    MTU_BYTES,
-    PATH_METADATA_PATH,
-    TOPOLOGY_PATH,
-    ConfigAS,
-    ConfigLinkEnd,
-    as_mtu_bytes,
-    build_path_metadata,
-    build_topology,
-    published_limits,
-    settings_files,
-    systemd_units,
-)
+import scion_files
+from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA, RuleError, generate_link_info, time_text
 
 MANIFEST_NAME = "scionlab-config.json"
 
@@ -54,7 +39,6 @@ SIGNED_TYPE = "scionlab-bandwidth-config"
 SIGNED_SCHEMA = 1
 CONTEXT = b"scionlab-bandwidth-config/1\n"  # before the text: a signature for something else never fits here
 
-_KEY_ID_DIGITS = 32
 _NO_FILES: Mapping[str, bytes] = {}
 _CA_FOLDER = "etc/scion/crypto/ca/"
 
@@ -67,7 +51,8 @@ _SECRET_MODE = 0o600  # what carries the host's secret or a private key
 class ConfigHost(Protocol):
     """A host of an AS. One that has an `attachment_point` gets link_info.json, limited as its `total_kbit` (None: no
     total) and `observe_only` say; `publishes_limits` and `metadata_entries` are for SCION's path metadata. One with
-    `limits_only` gets nothing besides: another service has its SCION files."""
+    `limits_only` gets nothing besides: another service has its SCION files. `configuration_format` and
+    `scion_packages` are among those of `scion_files`."""
 
     @property
     def uid(self) -> str: ...
@@ -80,17 +65,13 @@ class ConfigHost(Protocol):
     @property
     def internal_ip(self) -> str: ...
     @property
-    def configuration_format(self) -> int:
-        """`scion_files.TOPOLOGY_ONLY` | `COMPLETE`"""
-
+    def configuration_format(self) -> int: ...
     @property
-    def scion_packages(self) -> str:
-        """One of `scion_files.PACKAGES`."""
-
+    def scion_packages(self) -> str: ...
     @property
-    def AS(self) -> ConfigAS | None: ...  # noqa: N802  the model's name; Django forbids `as_`
+    def AS(self) -> scion_files.ConfigAS | None: ...  # noqa: N802  the model's name; Django forbids `as_`
     @property
-    def link_ends(self) -> Iterable[ConfigLinkEnd]: ...
+    def link_ends(self) -> Iterable[scion_files.ConfigLinkEnd]: ...
 
 
 @dataclass(frozen=True)
@@ -104,8 +85,8 @@ class HostSnapshot:
     internal_ip: str
     configuration_format: int
     scion_packages: str
-    AS: ConfigAS
-    link_ends: tuple[ConfigLinkEnd, ...]
+    AS: scion_files.ConfigAS
+    link_ends: tuple[scion_files.ConfigLinkEnd, ...]
     is_attachment_point: bool
     total_kbit: int | None = None
     observe_only: bool = False
@@ -143,7 +124,7 @@ def snapshot(host: ConfigHost) -> HostSnapshot:
 
 def key_id_of(public_key: bytes) -> str:
     """The first 32 hexadecimal digits of SHA-256 of the 32 raw bytes: what people compare and tokens carry."""
-    return hashlib.sha256(public_key).hexdigest()[:_KEY_ID_DIGITS]
+    return hashlib.sha256(public_key).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -164,7 +145,7 @@ class Signer:
         return {
             "key_id": self.key_id,
             "public_key": base64.b64encode(self.public_key).decode("ascii"),
-            "not_after": self.not_after.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "not_after": time_text(self.not_after),
         }
 
 
@@ -194,7 +175,7 @@ class KeyRing:
         return hashlib.sha256(_compact({"keys": self.entries, "revoked": self.revoked}).encode()).hexdigest()
 
 
-# --- the archive ---------------------------------------------------------------------------------------------
+# --- the files ----------------------------------------------------------------------------------------------
 
 
 def format_version(generation: int, config_version: int) -> str:
@@ -211,9 +192,6 @@ def download_name(host: ConfigHost) -> str:
     """`scionlab_17-ffaa_1_b6.tar.gz`; with the host's id where it has no AS."""
     name = host.uid if host.AS is None else host.AS.isd_as.replace(":", "_")
     return f"scionlab_{name}{SUFFIX}"
-
-
-# --- the files ----------------------------------------------------------------------------------------------
 
 
 def host_members(
@@ -239,20 +217,20 @@ def host_members(
     files: dict[str, bytes] = {}
     units: list[str] = []
     if not own.limits_only:
-        is_complete = own.configuration_format >= COMPLETE
-        mtu_bytes = as_mtu_bytes(hosts) if is_complete else MTU_BYTES
-        files[TOPOLOGY_PATH] = to_json(build_topology(own.AS, hosts, mtu_bytes=mtu_bytes))
+        is_complete = own.configuration_format >= scion_files.COMPLETE
+        mtu_bytes = scion_files.as_mtu_bytes(hosts) if is_complete else scion_files.MTU_BYTES
+        files[scion_files.TOPOLOGY_PATH] = to_json(scion_files.build_topology(own.AS, hosts, mtu_bytes=mtu_bytes))
         is_ca = any(path.startswith(_CA_FOLDER) for path in trust_files)
-        texts = settings_files(own, runs_control_service=runs_control_service, is_ca=is_ca)
+        texts = scion_files.settings_files(own, runs_control_service=runs_control_service, is_ca=is_ca)
         files |= {path: text.encode("ascii") for path, text in texts.items()}
         if is_complete:
             files |= {**trust_files, **vpn_files}
             if runs_control_service and (metadata := _path_metadata(hosts)) is not None:
-                files[PATH_METADATA_PATH] = to_json(metadata)
-        units = systemd_units(own, runs_control_service=runs_control_service)
+                files[scion_files.PATH_METADATA_PATH] = to_json(metadata)
+        units = scion_files.systemd_units(own, runs_control_service=runs_control_service)
     if own.is_attachment_point:
         files[LINK_INFO_PATH] = to_json(generate_link_info(own))
-    manifest = build_manifest(own, files, units=units, generation=generation, site_url=site_url, keys=keys)
+    manifest = _manifest(own, files, units=units, generation=generation, site_url=site_url, keys=keys)
     return {MANIFEST_NAME: manifest, **files}
 
 
@@ -262,20 +240,20 @@ def _path_metadata(hosts: Iterable[HostSnapshot]) -> dict[str, Any] | None:
     if ap is None or not (ap.publishes_limits or ap.metadata_entries):
         return None
     ends = [end for host in hosts for end in host.link_ends]
-    limits = published_limits(ends, observe_only=ap.observe_only) if ap.publishes_limits else {}
-    return build_path_metadata(ap.metadata_entries, limits)
+    limits = scion_files.published_limits(ends, observe_only=ap.observe_only) if ap.publishes_limits else {}
+    return scion_files.build_path_metadata(ap.metadata_entries, limits)
 
 
 def full_paths(host: HostSnapshot, *, runs_control_service: bool, further: Iterable[str] = ()) -> set[str]:
     """What the host would have without "limits only", but for the manifest. `further` are the paths of its
     `trust_files`, `vpn_files` and path metadata."""
-    paths = {TOPOLOGY_PATH, *settings_files(host, runs_control_service=runs_control_service)}
-    if host.configuration_format >= COMPLETE:
+    paths = {scion_files.TOPOLOGY_PATH, *scion_files.settings_files(host, runs_control_service=runs_control_service)}
+    if host.configuration_format >= scion_files.COMPLETE:
         paths |= set(further)
     return paths | {LINK_INFO_PATH} if host.is_attachment_point else paths
 
 
-def build_manifest(
+def _manifest(
     host: HostSnapshot,
     files: Mapping[str, bytes],
     *,
@@ -284,50 +262,27 @@ def build_manifest(
     site_url: str,
     keys: KeyRing,
 ) -> bytes:
-    """scionlab-config.json. sha1 is what the stock client reads; our agent believes what `signed_part` adds."""
-    schema = LINK_INFO_SCHEMA if LINK_INFO_PATH in files else None
-    manifest: dict[str, Any] = {
-        "host_id": host.uid,
-        "host_secret": host.secret,
-        "url": site_url,
-        "version": format_version(generation, host.config_version),
-        "limits_version": host.limits_version,
-        "files": {path: hashlib.sha1(content, usedforsecurity=False).hexdigest() for path, content in files.items()},
-        "systemd_units": units,
-    }
-    if schema is not None:
-        manifest["link_info_schema"] = schema
-    manifest |= signed_part(
-        host_id=host.uid,
-        host_secret=host.secret,
-        generation=generation,
-        config_version=host.config_version,
-        limits_version=host.limits_version,
-        link_info_schema=schema,
-        files=files,
-        keys=keys,
-        total_kbit=host.total_kbit,
-        observe_only=host.observe_only,
+    """scionlab-config.json. sha1 is what the stock client reads; our agent believes what `_signed_part` adds."""
+    schema = {"link_info_schema": LINK_INFO_SCHEMA} if LINK_INFO_PATH in files else {}
+    return to_json(
+        {
+            "host_id": host.uid,
+            "host_secret": host.secret,
+            "url": site_url,
+            "version": format_version(generation, host.config_version),
+            "limits_version": host.limits_version,
+            "files": {path: hashlib.sha1(text, usedforsecurity=False).hexdigest() for path, text in files.items()},
+            "systemd_units": units,
+            **schema,
+            **_signed_part(host, files, schema=schema, generation=generation, keys=keys),
+        }
     )
-    return to_json(manifest)
 
 
-def signed_part(
-    *,
-    host_id: str,
-    host_secret: str,
-    generation: int,
-    config_version: int,
-    limits_version: int,
-    link_info_schema: int | None,
-    files: Mapping[str, bytes],
-    keys: KeyRing,
-    total_kbit: int | None = None,
-    observe_only: bool = False,
+def _signed_part(
+    host: HostSnapshot, files: Mapping[str, bytes], *, schema: Mapping[str, int], generation: int, keys: KeyRing
 ) -> dict[str, Any]:
-    """The manifest's `sha256`, `signed` and `signatures`; `files` are all members but the manifest itself.
-
-    `total_kbit` is what all limited Links may carry together in each direction; `observe_only`: none is limited.
+    """The manifest's `sha256`, `signed` and `signatures`.
 
     The secret itself is not in the text, only its hash: the text alone gives nobody the host's credentials.
     """
@@ -335,20 +290,19 @@ def signed_part(
     statement: dict[str, Any] = {
         "type": SIGNED_TYPE,
         "schema": SIGNED_SCHEMA,
-        "host_id": host_id,
+        "host_id": host.uid,
         "generation": generation,
-        "config_version": config_version,
-        "limits_version": limits_version,
+        "config_version": host.config_version,
+        "limits_version": host.limits_version,
         "sha256": hashes,
-        "host_secret_sha256": hashlib.sha256(host_secret.encode()).hexdigest(),
+        "host_secret_sha256": hashlib.sha256(host.secret.encode()).hexdigest(),
         "keys": keys.entries,
         "revoked": list(keys.revoked),
+        **schema,
     }
-    if link_info_schema is not None:
-        statement["link_info_schema"] = link_info_schema
-    if total_kbit is not None:
-        statement["total_kbit"] = total_kbit
-    if observe_only:
+    if host.total_kbit is not None:
+        statement["total_kbit"] = host.total_kbit
+    if host.observe_only:
         statement["observe_only"] = True
     text = _compact(statement)
     return {

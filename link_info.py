@@ -51,9 +51,6 @@ class LinkInfoError(RuleError):
     """A link_info.json document that must not be enforced; `code` names the rule that it breaks."""
 
 
-# --- link_info.json -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class LinkInfo:
     """One entry of link_info.json: a Link as the AP's host sees it (DOMAIN section 3).
@@ -334,15 +331,10 @@ def _no_constant(name: str) -> Any:
 
 
 def _kind(value: object) -> str:
-    names = {
-        list: "a list",
-        dict: "an object",
-        str: "a text",
-        bool: "a truth value",
-        int: "a number",
-        float: "a number",
-    }
-    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+    if isinstance(value, int | float):
+        return "a truth value" if isinstance(value, bool) else "a number"
+    names = {list: "a list", dict: "an object", str: "a text", type(None): "nothing"}
+    return names.get(type(value), type(value).__name__)
 
 
 def _shown(value: object) -> str:

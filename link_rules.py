@@ -168,6 +168,13 @@ def check_bind_address(text: object, *, family: int | None = None) -> IPAddress:
     return address
 
 
+def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:
+    """The bind address for a socket with this public address: addresses of the other family do not go with it."""
+    if bind_ip is None or ipaddress.ip_address(bind_ip).version != ipaddress.ip_address(public_ip).version:
+        return None
+    return bind_ip
+
+
 def check_port(port: int) -> None:
     """The underlay port of a user AS. Raises `RuleError` (`port_range`)."""
     if not MIN_PORT <= port <= MAX_PORT:

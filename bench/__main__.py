@@ -20,7 +20,7 @@ from bench.core import REPOSITORY, Outcome, Scale, Step, machine, run_steps
 from bench.plots import Plot
 from bench.report import Table, write_json
 from bench.world import PREFIX
-from measuring.netns import RUN_NETNS, available, cleanup_stale
+from measuring.iproute import RUN_NETNS, available, cleanup_stale
 
 SUITES = (
     "packet", "install", "document", "hitless", "accuracy", "datagrams", "fairness", "total", "faults", "fuzz", "save",

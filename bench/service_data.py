@@ -168,7 +168,7 @@ def _session(user: User) -> str:
 
 def change() -> None:
     """A host id: its L rises. `all`: the generation does."""
-    from scionlab.versions.counters import host_bump
+    from scionlab.versions.counters import hosts_bump
     from scionlab.versions.generation import generation_raise
 
     print("ready", flush=True)
@@ -177,7 +177,7 @@ def change() -> None:
         if word == "all":
             generation_raise()
         else:
-            host_bump(host_ids=[int(word)], limits=True)
+            hosts_bump(limits_ids=[int(word)])
         print(time.monotonic(), flush=True)
 
 

@@ -26,7 +26,7 @@ from evaluation.publish import PAGE, Section, write
 from evaluation.published import of_first_engine
 from evaluation.together import merged
 from measuring import iperf
-from measuring.netns import available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
 
 # In the order of the page: the thesis' figures, fragments solved, what it did not measure, the accuracy of HTB.
 SUITES = (

@@ -24,7 +24,8 @@ from functools import partial
 from bandwidth_config import Limits
 from evaluation.limiters import OWN, WRONG, Link, install_peer, wrong
 from evaluation.ours import OurLimiter
-from measuring.netns import Lab, run_command
+from measuring.iproute import run_command
+from measuring.netns import Lab
 from measuring.traffic import Address
 
 PREFIX = "sleval"

@@ -14,11 +14,10 @@ from functools import partial
 
 from evaluation.bed import Bed, BedLab, Wire
 from evaluation.limiters import NO_LIMIT
+from measuring.iproute import LabError
 from measuring.judge import bucket_bytes
-from measuring.netns import LabError
 
 HEAD_DROP_PACKETS = 42  # six datagrams of 10 000 bytes
-UDP_IP_BYTES = {4: 28, 6: 48}
 
 Limits = Mapping[int, int]  # wire: kbit/s
 

@@ -24,7 +24,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 from measuring.worker import go_ahead_of_others
 
 PATH = "/file"

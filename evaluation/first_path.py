@@ -31,7 +31,8 @@ from bench.plots import Plot
 from lab.scion.net import CORE, USER_LINK, ScionNet
 from lab.scion.programs import missing, version
 from link_info import check_link_info
-from measuring.netns import LabError, Namespace, available, cleanup_stale
+from measuring.iproute import LabError, available, cleanup_stale
+from measuring.netns import Namespace
 
 PREFIX = "slbwpath"
 LIMITS_KBIT = (32, 48, 64, 100, 128, 200, 500, 1000)
@@ -45,9 +46,9 @@ class DeepEngine(Engine):
         self._folder = tempfile.TemporaryDirectory(prefix="slbw-maps-")
         code = f"""
 import runpy
-from ap_agent.dataplane import program
-shipped = program.room_bytes
-program.room_bytes = lambda kbit: shipped(kbit) * {room}
+from ap_agent.dataplane import lanes
+shipped = lanes.room_bytes
+lanes.room_bytes = lambda kbit: shipped(kbit) * {room}
 runpy.run_module("bench.engine_program", run_name="__main__", alter_sys=True)
 """
         argv = [sys.executable, "-c", code, self._folder.name]

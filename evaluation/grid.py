@@ -44,10 +44,6 @@ class Cell:
         """Goodput that a limiter can reach: what is offered, or what headers leave of the limit."""
         return min(self.offered_kbit, goodput_bound(LIMIT_KBIT, self.payload_bytes))
 
-    @property
-    def is_overload(self) -> bool:
-        return offered_on_wire(self.offered_kbit, self.payload_bytes) > LIMIT_KBIT
-
     def allowed_kbit(self, seconds: float) -> float:
         """Payload by which the average of a window may differ from `bound_kbit`: a burst and one frame more or less
         than rate*T, and one datagram that an edge cuts."""

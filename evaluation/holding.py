@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.windows import FRAME_BYTES, allowed_bytes
-from measuring.judge import NS, Arrivals, Wire, excess_bytes
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire
+from measuring.judge import NS, excess_bytes
 
 SETTLED_S = 0.5  # for so long at least a new limit has to be seen holding
 

@@ -9,8 +9,9 @@ from evaluation.bed import Bed, Wire
 from evaluation.core import FROM_USER, TO_USER
 from evaluation.limiters import NO_LIMIT, OWN
 from measuring import tap
+from measuring.iproute import LabError
 from measuring.judge import NS
-from measuring.netns import LabError, Namespace
+from measuring.netns import Namespace
 
 IFB_FROM_USER = "slbw1"  # ours, where what users send has passed its limit
 Seen = tuple[Sequence[int], Sequence[int]]  # times in ns, bytes on the wire

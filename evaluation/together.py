@@ -15,7 +15,7 @@ from bench.report import NOTHING
 from bench.windows import FRAME_BYTES
 from evaluation.bed import Bed, BedLab
 from evaluation.core import FROM_USER, TO_USER, WARM_UP_S
-from measuring.judge import NS, Span, all_pauses_s, bins_kbit, bucket_bytes
+from measuring.judge import NS, Span, all_pauses_s, bins_kbit
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Plan, Results, run_traffic
 
@@ -167,11 +167,6 @@ def disturbed_s(results: Results) -> float:
 def longest_pause_s(pauses: Sequence[Span]) -> float:
     """For how long the whole machine stood still at most."""
     return max((end - begin for begin, end in pauses), default=0) / NS
-
-
-def excess_allowed_bytes(limit_kbit: int) -> int:
-    """What any window may carry above rate*T: one bucket and the frame that empties it."""
-    return bucket_bytes(limit_kbit) + FRAME_BYTES
 
 
 def ratio_bound(limit_kbit: int, seconds: float, pauses: Sequence[Span] = ()) -> float:

@@ -20,7 +20,7 @@ from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.limiters import OURS, THESIS
 from evaluation.together import beds
 from measuring import iperf
-from measuring.netns import LabError
+from measuring.iproute import LabError
 
 IPERF_AVERAGE = "iperf3 average"
 

@@ -13,7 +13,7 @@ import socket
 import struct
 from typing import Final
 
-from measuring.netns import LabError
+from measuring.iproute import LabError
 
 # linux/bpf.h
 _PROG_LOAD, _OBJ_PIN, _OBJ_GET, _PROG_ATTACH = 5, 6, 7, 8

@@ -16,12 +16,12 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from lab import witness
 from lab.processes import Processes
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 from measuring.traffic import Endpoint, data
 
 IFBS = ("slbw0", "slbw1")
@@ -47,10 +47,9 @@ class FaultWorld:
         self._starts_limiter = starts_limiter
 
     def __enter__(self) -> FaultWorld:
-        self._folder = tempfile.TemporaryDirectory(prefix=f"{self._prefix}-")
-        self._closing = ExitStack()
-        self.lab = Lab(self._prefix).__enter__()
-        try:
+        with ExitStack() as closing:
+            folder = closing.enter_context(tempfile.TemporaryDirectory(prefix=f"{self._prefix}-"))
+            self.lab = closing.enter_context(Lab(self._prefix))
             self.ap, self.user = self.lab.namespace("ap"), self.lab.namespace("u1")
             self.connect("eth0")
             self.connect("eth1")
@@ -59,21 +58,15 @@ class FaultWorld:
             self.route_over("192.0.2")
             for host in (self.ap, self.user):
                 self.open_tunnel(host)
-            self.programs = self._closing.enter_context(Processes(self.ap, Path(self._folder.name), _SETTINGS))
+            self.programs = closing.enter_context(Processes(self.ap, Path(folder), _SETTINGS))
             self.hand_over()
             if self._starts_limiter:
                 self.start_limiter()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+            self._closing = closing.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._closing.close()
-        self.lab.__exit__(kind, value, trace)
-        self._folder.cleanup()
 
     # --- hosts and wires ------------------------------------------------------------------------------------
 

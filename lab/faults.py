@@ -19,7 +19,8 @@ from typing import Any
 
 from lab import bpf, witness
 from lab.fault_world import LIMIT_KBIT, NETS, OFFERED_KBIT, PAYLOAD_BYTES, FaultWorld
-from measuring.judge import NS, Arrivals, bucket_bytes, excess_bytes
+from measuring.arrivals import Arrivals
+from measuring.judge import NS, bucket_bytes, excess_bytes
 from measuring.netns import Namespace
 from measuring.traffic import Results, TrafficRun
 

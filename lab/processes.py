@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ap_agent.document.state import LimiterState, read_state
-from measuring.netns import LabError, Namespace, run_command
+from measuring.iproute import LabError, run_command
+from measuring.netns import Namespace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 Program = Literal["limiter", "agent"]

@@ -23,7 +23,8 @@ from django.utils import timezone
 from bandwidth_config import RuleError
 from lab.seed_usage import HOURS, seed_usage
 from scionlab.links import defaults
-from scionlab.links.user_as import AttachmentSpec, user_as_create
+from scionlab.links.attachments import AttachmentSpec
+from scionlab.links.user_as import user_as_create
 from scionlab.models import AS, ISD, AttachmentPoint, Link, User, UserAS, selectors
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
 from scionlab.network.infrastructure_links import infrastructure_link_create

@@ -6,6 +6,7 @@ in one folder (`SCIONLAB_VAR`), each process writes its log to a file there.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -72,6 +73,10 @@ class CoordinationService:
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; returns what it printed. Raises `ServiceError`."""
         return self._output_of("manage.py", *arguments)
+
+    def shell(self, script: str) -> Any:
+        """Run Python in the service; returns what it printed last, which is JSON. Raises `ServiceError`."""
+        return json.loads(self.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
 
     def seed(self) -> str:
         """Make the network of the demo (`lab.seed`); returns what it says of it. Raises `ServiceError`."""

@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 
 _UNITS = {"bit": 1, "Kbit": 1000, "Mbit": 1000**2, "Gbit": 1000**3, "Tbit": 1000**4}
 _BYTE_UNITS = {"b": 1, "Kb": 1024, "Mb": 1024**2}  # tc(8): sizes count in 1024, rates in 1000

@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PERCENTILES = (50, 90, 99)
-
 
 @dataclass(frozen=True)
 class EchoReport:

@@ -104,7 +104,7 @@ def tcp_goodput_bound(
 
 
 class Payloads(Protocol):
-    """Anything that has the payloads of packets [bytes], such as `judge.Arrivals`."""
+    """Anything that has the payloads of packets [bytes], such as `arrivals.Arrivals`."""
 
     @property
     def payload_bytes(self) -> Sequence[int]: ...

@@ -1,10 +1,9 @@
-"""iperf3 as a second witness of a rate, judged at the receiver: over UDP on the link's own ports, or over TCP.
+"""iperf3 as a second witness of a rate, judged at the receiver: over UDP on the link's own ports.
 
 The server stands on the user AS's side and listens on the link's port; the client at the attachment point is bound to
 the link's local address and port (`--cport`), so that the datagrams belong to the link. Control runs over TCP, which a
 link's limit never touches (unless the entry has no port: then the control connection shares the limit). A link at 0
-cannot be measured so: iperf3 needs a first datagram through it. TCP flows of iperf3 have ports of their own: they
-belong to an entry without a port.
+cannot be measured so: iperf3 needs a first datagram through it.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.judge import Wire
-from measuring.netns import LabError, Namespace
+from measuring.framing import Wire
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 from measuring.traffic import Address
 
 PAYLOAD_BYTES = 1472
@@ -58,57 +58,17 @@ def measure_udp(
 ) -> IperfResult:
     """Datagrams of `payload_bytes` at `offered_kbit` of payload for `seconds` after the warm-up. Raises `LabError`.
 
-    To the server, or from it with `reverse`.
+    To the server, or from it with `reverse`. The warm-up is left out (`-O`), and so is what comes after the last whole
+    interval.
     """
-    what = ["-u", "-l", str(payload_bytes), "-b", f"{offered_kbit}k", "--cport", str(local[1])]
-    return _measure(client, local[0], server, remote, what, seconds=seconds, warm_up_s=warm_up_s, reverse=reverse)
-
-
-def measure_tcp(
-    client: Namespace,
-    local_address: str,
-    server: Namespace,
-    remote: Address,
-    *,
-    flows: int = 1,
-    seconds: int = 3,
-    reverse: bool = False,
-    congestion: str = "cubic",
-    warm_up_s: int = 1,
-) -> IperfResult:
-    """Bulk TCP of so many flows, all together, with this congestion control. Raises `LabError`."""
-    what = ["-P", str(flows), "-C", congestion]
-    return _measure(client, local_address, server, remote, what, seconds=seconds, warm_up_s=warm_up_s, reverse=reverse)
-
-
-def measure_kbit(
-    client: Namespace, local: Address, server: Namespace, remote: Address, *, offered_kbit: int, **options: Any
-) -> float:
-    """Rate on the wire at the receiver, kbit/s, of full datagrams; options are those of `measure_udp`."""
-    found = measure_udp(client, local, server, remote, offered_kbit=offered_kbit, **options)
-    payload_bytes = options.get("payload_bytes", PAYLOAD_BYTES)
-    return found.goodput_kbit / Wire(6 if ":" in remote[0] else 4).goodput_bound(1, payload_bytes)
-
-
-def _measure(
-    client: Namespace,
-    local_address: str,
-    server: Namespace,
-    remote: Address,
-    what: list[str],
-    *,
-    seconds: int,
-    warm_up_s: int,
-    reverse: bool,
-) -> IperfResult:
-    """The warm-up is left out (`-O`), and so is what comes after the last whole interval."""
     port = str(remote[1])
     life_s = seconds + warm_up_s + 20
     serving = server.popen(
         ["timeout", str(life_s), *_AHEAD, "iperf3", "-s", "-1", "-J", "-B", remote[0], "-p", port],
     )
     _wait_for_listener(server, remote[1])
-    command = [*_AHEAD, "iperf3", "-c", remote[0], "-p", port, "-B", local_address, *what]
+    command = [*_AHEAD, "iperf3", "-c", remote[0], "-p", port, "-B", local[0]]
+    command += ["-u", "-l", str(payload_bytes), "-b", f"{offered_kbit}k", "--cport", str(local[1])]
     command += ["-t", str(seconds), "-O", str(warm_up_s), "-J", *(["-R"] if reverse else [])]
     said = client.run(*command, timeout_s=life_s)
     try:
@@ -123,6 +83,15 @@ def _measure(
     if not samples:
         raise LabError(f"iperf3 reports no whole second of {seconds} s")
     return IperfResult(samples)
+
+
+def measure_kbit(
+    client: Namespace, local: Address, server: Namespace, remote: Address, *, offered_kbit: int, **options: Any
+) -> float:
+    """Rate on the wire at the receiver, kbit/s, of full datagrams; options are those of `measure_udp`."""
+    found = measure_udp(client, local, server, remote, offered_kbit=offered_kbit, **options)
+    payload_bytes = options.get("payload_bytes", PAYLOAD_BYTES)
+    return found.goodput_kbit / Wire(6 if ":" in remote[0] else 4).goodput_bound(1, payload_bytes)
 
 
 def _interval_rates(document: dict[str, Any]) -> list[float]:

@@ -29,16 +29,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from measuring.arrivals import Arrivals, merged
-from measuring.framing import (
-    ETHERNET_BYTES,
-    VXLAN_BYTES,
-    Wire,
-    goodput_bound,
-    offered_on_wire,
-    tcp_goodput_bound,
-    wire_bytes,
-)
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, HEARTBEAT_MISSES
 
 WARM_UP_S = 1.0
@@ -49,46 +41,6 @@ RATE_TOLERANCE = 0.02  # what the service promises its users; what a measurement
 CLOCK_SLACK_S = 0.008
 FRAME_BYTES = 1514
 NS = 1_000_000_000
-
-__all__ = [
-    "BUCKET_MS",
-    "CLOCK_SLACK_S",
-    "ETHERNET_BYTES",
-    "FRAME_BYTES",
-    "NS",
-    "RATE_TOLERANCE",
-    "VXLAN_BYTES",
-    "WARM_UP_S",
-    "Arrivals",
-    "HeartbeatReport",
-    "RateVerdict",
-    "Span",
-    "Wire",
-    "all_pauses_s",
-    "bin_tolerance",
-    "bins_kbit",
-    "bucket_bytes",
-    "common_pauses",
-    "delays_ms",
-    "excess_bytes",
-    "goodput_bound",
-    "goodput_kbit",
-    "goodput_samples",
-    "hold_time_s",
-    "jain",
-    "jain_bound",
-    "judge_heartbeats",
-    "judge_rate",
-    "merged",
-    "missing_count",
-    "offered_on_wire",
-    "rate_tolerance",
-    "room_bytes",
-    "steady_rate",
-    "tcp_goodput_bound",
-    "wire_bytes",
-    "zero_samples",
-]
 
 Span = tuple[int, int]  # from, to; CLOCK_MONOTONIC ns
 

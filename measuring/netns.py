@@ -6,24 +6,20 @@
         ap.run("tc", "qdisc", "show", "dev", "eth0")
 
 Everything carries a name of the form `<prefix>-<pid of the owner>-<short name>`. The lab removes what it made at the
-end of the `with` block, also after an exception, Ctrl-C or SIGTERM; `cleanup_stale` removes what an earlier run that
-was killed outright left behind, and nothing else. Only processes started here, or found inside a namespace that
+end of the `with` block, also after an exception, Ctrl-C or SIGTERM; `iproute.cleanup_stale` removes what an earlier run
+that was killed outright left behind, and nothing else. Only processes started here, or found inside a namespace that
 carries our name, are ever ended.
 
 Wires are made without offloads that change what a limit counts: `gso_max_segs 1` on both ends, because the local TCP
 otherwise hands HTB frames of up to 64 kB (measured: kernel 6.18; veth does no GRO by itself unless it is switched
 on). Duplicate address detection is off, so that an IPv6 address works as soon as it is there.
-
-Root is needed (CAP_NET_ADMIN and CAP_SYS_ADMIN); `available()` says in words what is missing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,51 +31,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-RUN_NETNS = Path("/run/netns")  # where iproute2 keeps named namespaces
+from measuring.iproute import LabError, available, enter, mark_owner, remove, run_command
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-_CLONE_NEWNET = 0x40000000  # <linux/sched.h>
-_OWNER_ALIAS = "lab-owner"  # alias of `lo` in each namespace: lab-owner:<pid>:<start time of that process>
 _STOP_GRACE_S = 2.0
-_DOOMED_GROUP = 86  # any number but 0, in which devices are born
 
 T = TypeVar("T")
-
-
-class LabError(RuntimeError):
-    """The lab could not make, run or remove something; the message has the command and what it said."""
-
-
-def available() -> str | None:
-    """None where a lab can be made, else one sentence on what is missing."""
-    for program in ("ip", "tc"):
-        if shutil.which(program) is None:
-            return f"The program {program} is missing; install the package iproute2."
-    if os.geteuid() != 0:
-        return "Network namespaces need root; run this as root."
-    name = f"labprobe-{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        return f"This machine refuses network namespaces: {made.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-    return None
-
-
-def run_command(argv: Sequence[str], *, stdin: str | None = None, timeout_s: float = 30.0, check: bool = True) -> str:
-    """Run a program to its end and return its stdout. Raises `LabError` when it fails (`check`) or takes too long."""
-    try:
-        done = subprocess.run(
-            list(argv),
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise LabError(f"`{' '.join(argv)}` did not end within {timeout_s:g} s") from exc
-    if check and done.returncode != 0:
-        raise LabError(f"`{' '.join(argv)}` ended with {done.returncode}: {(done.stderr or done.stdout).strip()}")
-    return done.stdout
 
 
 @dataclass(frozen=True)
@@ -175,17 +132,6 @@ class Namespace:
         return outcome[0]
 
 
-def enter(name: str) -> None:
-    """Move the *calling thread* into a named namespace. Raises `LabError`."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(RUN_NETNS / name, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
-            raise LabError(f"setns into {name}: {os.strerror(ctypes.get_errno())}")
-    finally:
-        os.close(descriptor)
-
-
 class Lab:
     """Owner of namespaces and of the processes in them; use it as a context manager.
 
@@ -226,7 +172,7 @@ class Lab:
         """End our processes and remove our namespaces, with their devices. Can be called twice."""
         self.stop_all()
         for namespace in self.namespaces.values():
-            _remove(namespace.name)
+            remove(namespace.name)
         self.namespaces.clear()
 
     def stop_all(self) -> None:
@@ -269,8 +215,7 @@ class Lab:
         run_command(["ip", "netns", "add", name])
         namespace = Namespace(self, short, name)
         self.namespaces[short] = namespace
-        pid = os.getpid()
-        namespace.ip_batch([f"link set lo alias {_OWNER_ALIAS}:{pid}:{_start_time(pid)}", "link set lo up"])
+        namespace.ip_batch([mark_owner(), "link set lo up"])
         settings = {
             "net.ipv6.conf.all.accept_dad": 0,
             "net.ipv6.conf.default.accept_dad": 0,
@@ -319,68 +264,6 @@ class Switch:
         self.lab.veth(nic, self.namespace.nic(port), mtu_bytes=mtu_bytes)
         self.namespace.ip("link", "set", port, "master", self.dev)
         return port
-
-
-# --- cleaning up ----------------------------------------------------------------------------------------------
-
-
-def cleanup_stale(prefix: str) -> list[str]:
-    """Remove namespaces of this prefix whose owner is dead, with the processes in them; returns their names.
-
-    A living owner is one whose pid exists and, where the namespace noted it, has the same start time: a pid that was
-    given to another program since does not protect a corpse.
-    """
-    removed = []
-    for path in sorted(RUN_NETNS.glob(f"{prefix}-*-*")) if RUN_NETNS.is_dir() else []:
-        match = re.fullmatch(re.escape(prefix) + r"-([0-9]+)-.+", path.name)
-        if match is not None and not _owner_lives(path.name, int(match.group(1))):
-            _remove(path.name)
-            removed.append(path.name)
-    return removed
-
-
-def pids_in(name: str) -> list[int]:
-    """The processes whose network namespace is this one, without the calling process."""
-    listed = run_command(["ip", "netns", "pids", name], check=False)
-    return [pid for pid in map(int, listed.split()) if pid != os.getpid()]
-
-
-def _remove(name: str) -> None:
-    """End what still runs inside a namespace of ours, then delete it; its devices go with it."""
-    for pid in pids_in(name):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    if not (RUN_NETNS / name).exists():
-        return
-    # Devices first and by name: a namespace that a dying process or socket still holds would keep them for a while,
-    # and with them the other end of each wire.
-    links = run_command(["ip", "-n", name, "-o", "link", "show"], check=False)
-    devices = [line.split(":", 2)[1].strip().partition("@")[0] for line in links.splitlines()]
-    # As a group: one by one the kernel waits for each.
-    lines = [f"link set {dev} group {_DOOMED_GROUP}\n" for dev in devices if dev != "lo"]
-    run_command(["ip", "-force", "-n", name, "-batch", "-"], stdin="".join(lines), check=False)
-    run_command(["ip", "-n", name, "link", "del", "group", str(_DOOMED_GROUP)], check=False)
-    run_command(["ip", "netns", "del", name])
-
-
-def _owner_lives(name: str, pid: int) -> bool:
-    now = _start_time(pid)
-    if now is None:
-        return False
-    noted = re.search(
-        rf"{_OWNER_ALIAS}:[0-9]+:([0-9]+)", run_command(["ip", "-n", name, "link", "show", "lo"], check=False)
-    )
-    return noted is None or int(noted.group(1)) == now
-
-
-def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot (proc(5), field 22 of stat), or None when there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()  # the name in parentheses may hold spaces; state is field 3
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def _exit_on_signal(number: int, _frame: FrameType | None) -> None:

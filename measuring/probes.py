@@ -1,11 +1,10 @@
-"""Bystanders of a limit: small questions over UDP and TCP (an SSH session, a config pull), and a TCP bulk flow.
+"""Bystanders of a limit: small questions over UDP and TCP (an SSH session, a config pull).
 
     python -m measuring.probes serve --address IP [--port N]
     python -m measuring.probes ask   --address IP --seconds S [--port N]
-    python -m measuring.probes bulk  --address IP --seconds S [--port N] [--reverse]
 
-`serve` answers UDP with what it got and TCP as asked; the other two print one JSON document. `ServedHost` runs them
-inside namespaces. A bystander uses ports that no link has.
+`serve` answers with what it got; `ask` prints one JSON document. `ServedHost` runs them inside namespaces. A bystander
+uses ports that no link has.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 from measuring.worker import end_with_parent
 
 PORT = 4022  # any port that is no link's: links of the lab start at 50000
 QUESTION_BYTES = 64  # about what a keystroke costs in an SSH session
 _PATIENCE_S = 1.0  # an answer later than this counts as none
 _SERVER_LIFE_S = 600
-_CHUNK_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -44,19 +43,6 @@ class Answers:
     median_ms: float | None
     worst_ms: float | None
     longest_silence_s: float
-
-
-@dataclass(frozen=True)
-class BulkReport:
-    """One TCP flow with cubic, counted where it arrived: payload per 100 ms bin, the last partial bin left out."""
-
-    received_bytes: int
-    bins_kbit: list[float]
-
-    def steady_kbit(self, warm_up_s: float = 1.0) -> float:
-        """Mean payload rate after the warm-up; 0 when it did not last that long."""
-        steady = self.bins_kbit[int(warm_up_s * 10) :]
-        return statistics.fmean(steady) if steady else 0.0
 
 
 class ServedHost:
@@ -81,11 +67,6 @@ class ServedHost:
         """Begin to ask from another host; `answers` collects."""
         return asker.python("measuring.probes", "ask", *self._target(), "--seconds", str(seconds))
 
-    def start_bulk(self, sender: Namespace, seconds: float, *, reverse: bool = False) -> subprocess.Popen[str]:
-        """Begin a TCP bulk flow to this host (`reverse`: from it); `bulk_report` collects."""
-        options = ["--reverse"] if reverse else []
-        return sender.python("measuring.probes", "bulk", *self._target(), "--seconds", str(seconds), *options)
-
     def _target(self) -> list[str]:
         return ["--address", self.address, "--port", str(self.port)]
 
@@ -93,11 +74,6 @@ class ServedHost:
 def answers(asking: subprocess.Popen[str], timeout_s: float = 60.0) -> dict[str, Answers]:
     """What `start_asking` found, keyed `udp` and `tcp`. Raises `LabError`."""
     return {kind: Answers(**found) for kind, found in _collect(asking, timeout_s).items()}
-
-
-def bulk_report(bulk: subprocess.Popen[str], timeout_s: float = 60.0) -> BulkReport:
-    """What `start_bulk` measured. Raises `LabError`."""
-    return BulkReport(**_collect(bulk, timeout_s))
 
 
 def _collect(process: subprocess.Popen[str], timeout_s: float) -> dict[str, Any]:
@@ -122,9 +98,6 @@ def serve(address: str, port: int) -> None:
     udp = socket.socket(family, socket.SOCK_DGRAM)
     udp.bind((address, port))
     listener = socket.create_server((address, port), family=family, backlog=64)
-    # Before the first connection: a socket that began with BBR keeps its pacing when it changes to cubic (measured: a
-    # sender without a limit got 0.3 Gbit/s in place of 2 to 4).
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
     threading.Thread(target=_echo_udp, args=(udp,), daemon=True).start()
     print("ready", flush=True)
     while True:
@@ -140,17 +113,9 @@ def _echo_udp(udp: socket.socket) -> None:
 
 
 def _serve_tcp(connection: socket.socket) -> None:
-    """First byte: `e` echo, `b` count what comes and answer with the count, `s` send for so many seconds."""
     with connection, contextlib.suppress(OSError):
         connection.settimeout(_SERVER_LIFE_S)
-        wanted = connection.recv(1)
-        if wanted == b"e":
-            connection.sendall(_receive_exactly(connection, QUESTION_BYTES))
-        elif wanted == b"b":
-            connection.sendall(json.dumps(_count(connection)).encode())
-        elif wanted == b"s":
-            (seconds,) = struct.unpack(">d", _receive_exactly(connection, 8))
-            _send_for(connection, seconds)
+        connection.sendall(_receive_exactly(connection, QUESTION_BYTES))
 
 
 # --- the other end ----------------------------------------------------------------------------------------------
@@ -194,7 +159,7 @@ def _ask_tcp(family: int, address: str, port: int) -> float | None:
         with socket.socket(family, socket.SOCK_STREAM) as tcp:
             tcp.settimeout(_PATIENCE_S)
             tcp.connect((address, port))
-            tcp.sendall(b"e" + bytes(QUESTION_BYTES))
+            tcp.sendall(bytes(QUESTION_BYTES))
             _receive_exactly(tcp, QUESTION_BYTES)
     except OSError:
         return None
@@ -213,46 +178,6 @@ def _summary(rows: list[tuple[float, float | None]], start: float, end: float) -
     }
 
 
-def bulk(address: str, port: int, seconds: float, *, reverse: bool) -> dict[str, Any]:
-    """One TCP flow for so long, with cubic whatever the host's default is (another one would pace itself)."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as tcp:
-        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        tcp.settimeout(seconds + 30)
-        tcp.connect((address, port))
-        if reverse:
-            tcp.sendall(b"s" + struct.pack(">d", seconds))
-            return _count(tcp)
-        tcp.sendall(b"b")
-        _send_for(tcp, seconds)
-        tcp.shutdown(socket.SHUT_WR)
-        answer: dict[str, Any] = json.loads(b"".join(iter(lambda: tcp.recv(_CHUNK_BYTES), b"")))
-        return answer
-
-
-def _send_for(tcp: socket.socket, seconds: float) -> None:
-    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-    chunk = bytes(_CHUNK_BYTES)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        tcp.send(chunk)
-
-
-def _count(tcp: socket.socket) -> dict[str, Any]:
-    """Count until the other side has no more, in bins of 100 ms from the first byte on."""
-    bins: list[int] = []
-    total = 0
-    first: float | None = None
-    while chunk := tcp.recv(_CHUNK_BYTES):
-        now = time.monotonic()
-        first = now if first is None else first
-        index = int((now - first) * 10)
-        bins.extend([0] * (index + 1 - len(bins)))
-        bins[index] += len(chunk)
-        total += len(chunk)
-    return {"received_bytes": total, "bins_kbit": [count * 80 / 1000 for count in bins[:-1]]}
-
-
 def _receive_exactly(tcp: socket.socket, count: int) -> bytes:
     got = b""
     while len(got) < count:
@@ -266,19 +191,16 @@ def _receive_exactly(tcp: socket.socket, count: int) -> bytes:
 def main(argv: list[str] | None = None) -> int:
     """See the module's head."""
     parser = argparse.ArgumentParser(prog="python -m measuring.probes", description=__doc__)
-    parser.add_argument("role", choices=("serve", "ask", "bulk"))
+    parser.add_argument("role", choices=("serve", "ask"))
     parser.add_argument("--address", required=True)
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--reverse", action="store_true")
     given = parser.parse_args(argv)
     end_with_parent()
     if given.role == "serve":
         serve(given.address, given.port)
-    elif given.role == "ask":
-        print(json.dumps(ask(given.address, given.port, given.seconds)))
     else:
-        print(json.dumps(bulk(given.address, given.port, given.seconds, reverse=given.reverse)))
+        print(json.dumps(ask(given.address, given.port, given.seconds)))
     return 0
 
 

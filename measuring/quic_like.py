@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from measuring import judge
-from measuring.judge import NS, Arrivals, Wire
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire
+from measuring.judge import NS
 from measuring.mmsg import BatchReceiver, prepare
 from measuring.netns import Namespace
 from measuring.newreno import NewReno

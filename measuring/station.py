@@ -25,7 +25,9 @@ import time
 from heapq import heapify, heappop, heappush
 from typing import Any, get_args
 
-from measuring.judge import NS, Arrivals, Span, wire_bytes
+from measuring.arrivals import Arrivals
+from measuring.framing import wire_bytes
+from measuring.judge import NS, Span
 from measuring.mmsg import BatchReceiver, BatchSender, prepare
 from measuring.scion_packet import Kind, build_data, build_heartbeat, recognise, stamp
 from measuring.tagged import Tagged, frame_socket, headers, send_frame

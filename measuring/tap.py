@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from measuring.judge import ETHERNET_BYTES
+from measuring.framing import ETHERNET_BYTES
 from measuring.mmsg import BatchReceiver, prepare
 from measuring.worker import end_with_parent, go_ahead_of_others
 

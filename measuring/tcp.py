@@ -139,29 +139,9 @@ class TcpRun:
         )
 
 
-def run_tcp(
-    sender: Namespace,
-    receiver: Namespace,
-    address: str,
-    *,
-    seconds: float,
-    flows: int = 1,
-    congestion: str = "cubic",
-    port: int = PORT,
-    source: str | None = None,
-) -> TcpResult:
-    """`flows` connections to the receiver's address and port for so long. Raises `LabError`."""
-    run = TcpRun(
-        sender,
-        receiver,
-        address,
-        seconds=seconds,
-        flows=flows,
-        congestion=congestion,
-        port=port,
-        source=source,
-    )
-    return run.go().finish()
+def run_tcp(sender: Namespace, receiver: Namespace, address: str, *, seconds: float, **options: Any) -> TcpResult:
+    """A `TcpRun` from now to its end. Raises `LabError`."""
+    return TcpRun(sender, receiver, address, seconds=seconds, **options).go().finish()
 
 
 # --- the receiver ---------------------------------------------------------------------------------------------------

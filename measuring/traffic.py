@@ -23,8 +23,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from measuring import judge
+from measuring.arrivals import Arrivals, merged
 from measuring.echo import EchoReport
-from measuring.judge import NS, Arrivals, HeartbeatReport, RateVerdict, Span, Wire
+from measuring.framing import Wire
+from measuring.judge import NS, HeartbeatReport, RateVerdict, Span
 from measuring.netns import Namespace
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, MIN_DATA_BYTES, NEXT_HEADER_UDP, Kind
 from measuring.station import unpack_arrivals
@@ -164,7 +166,7 @@ class Results:
 
     def all_arrivals(self, host: Namespace, name: str) -> Arrivals:
         """Data, heartbeats and echoes together: a limit holds for their sum."""
-        return judge.merged(self.at(host, name).received.values())
+        return merged(self.at(host, name).received.values())
 
     def rate_kbit(self, host: Namespace, name: str, *, wire: Wire | None = None, **window: Any) -> float:
         """Steady rate of everything that arrived, on the wire; 0 when (almost) nothing did."""

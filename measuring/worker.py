@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 
 NS = 1_000_000_000
 WAIT_FOR_START_S = 30

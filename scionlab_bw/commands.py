@@ -6,22 +6,14 @@ import json
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from scionlab_bw import links, tables
 from scionlab_bw.client import Document, Service
 from scionlab_bw.errors import ClientError, Refused, UsageError
-from scionlab_bw.units import (
-    format_bandwidth,
-    format_bytes,
-    format_number,
-    format_seconds,
-    parse_bandwidth,
-    parse_duration,
-    parse_moment,
-)
+from scionlab_bw.units import format_number, format_seconds, parse_bandwidth, parse_duration, parse_moment
 
 POLL_S = 1.0
 
@@ -30,17 +22,33 @@ def _print_json(found: Any) -> None:
     print(json.dumps(found, indent=2, ensure_ascii=False))
 
 
+def _list(
+    arguments: Namespace,
+    found: list[Any],
+    headers: Sequence[str],
+    row: Callable[[Any], Sequence[Any]],
+    *,
+    right: Sequence[int] = (),
+    none: str = "",
+    note: str = "",
+) -> int:
+    """A table with a row for each, its note below; `none` where there are none."""
+    if arguments.json:
+        _print_json(found)
+    else:
+        print(tables.table(headers, [row(one) for one in found], right=right) + note if found or not none else none)
+    return 0
+
+
 # --- looking ------------------------------------------------------------------------------------------------
 
 
 def ases(service: Service, arguments: Namespace) -> int:
-    found = list(service.all_of("ases/"))
-    if arguments.json:
-        _print_json(found)
-        return 0
-    rows = [(one["id"], one["isd_as"], one["label"], len(one["links"]), _states(one["links"])) for one in found]
-    print(tables.table(["ID", "AS", "LABEL", "LINKS", "STATES"], rows, right=(0, 3)) if rows else "You have no AS.")
-    return 0
+    def row(one: dict[str, Any]) -> Sequence[Any]:
+        return one["id"], one["isd_as"], one["label"], len(one["links"]), _states(one["links"])
+
+    headers = ["ID", "AS", "LABEL", "LINKS", "STATES"]
+    return _list(arguments, list(service.all_of("ases/")), headers, row, right=(0, 3), none="You have no AS.")
 
 
 def _states(found: list[dict[str, Any]]) -> str:
@@ -57,28 +65,16 @@ def rename(service: Service, arguments: Namespace) -> int:
 
 
 def list_links(service: Service, arguments: Namespace) -> int:
+    def row(one: dict[str, Any]) -> Sequence[Any]:
+        status, limits = one["status"], (one["to_user_kbit"], one["from_user_kbit"])
+        remark = (status.get("remark") or {}).get("text", "")
+        place = one["id"], one["isd_as"], one["attachment_point"]
+        return *place, *map(format_number, limits), _enforced(status), tables.state(status), remark
+
     found = list(service.all_of("links/", state=arguments.state))
-    if arguments.json:
-        _print_json(found)
-        return 0
-    rows = [
-        (
-            one["id"],
-            one["isd_as"],
-            one["attachment_point"],
-            format_number(one["to_user_kbit"]),
-            format_number(one["from_user_kbit"]),
-            _enforced(one["status"]),
-            tables.state(one["status"]),
-            (one["status"].get("remark") or {}).get("text", ""),
-        )
-        for one in found
-    ]
     headers = ["ID", "AS", "ATTACHMENT POINT", "TO USER", "FROM USER", "ENFORCED", "STATE", "REMARK"]
-    print(tables.table(headers, rows, right=(0, 3, 4, 5)) if rows else "You have no Links.")
-    if rows:
-        print("\nTO USER and FROM USER are the requested limits and ENFORCED is the enforced limit, in kbit/s.")
-    return 0
+    note = "\n\nTO USER and FROM USER are the requested limits and ENFORCED is the enforced limit, in kbit/s."
+    return _list(arguments, found, headers, row, right=(0, 3, 4, 5), none="You have no Links.", note=note)
 
 
 def _enforced(status: dict[str, Any]) -> str:
@@ -94,49 +90,18 @@ def show(service: Service, arguments: Namespace) -> int:
     if arguments.json:
         _print_json(link)
     else:
-        print(_described(link))
+        print(tables.described(link))
     return 0
-
-
-def _described(link: dict[str, Any]) -> str:
-    status = link["status"]
-    label = f" ({link['as_label']})" if link["as_label"] else ""
-    rows: list[tuple[str, Any]] = [
-        ("Link", f"{link['id']}: {link['isd_as']}{label} at {link['attachment_point']}"),
-        ("Address", f"{link['public_ip']} port {link['public_port']}" + (", over the VPN" if link["use_vpn"] else "")),
-        ("Requested", tables.limits(status["requested"])),
-        ("Maximum", format_bandwidth(status["maximum_kbit"])),
-    ]
-    running = status["running"]
-    if running is not None:
-        left = datetime.fromisoformat(running["ends_at"]) - datetime.now(UTC)
-        until = f"until {tables.moment(running['ends_at'])}, {format_seconds(max(0.0, left.total_seconds()))} left"
-        rows.append(("Now", f"{tables.limits(status['wanted'])}: {running['kind']} {until}"))
-    rows += [
-        (f"{'Next' if index == 0 else 'Then'}", f"{one['kind']} from {tables.moment(one['begins_at'])}")
-        for index, one in enumerate(status["upcoming"])
-    ]
-    known = status.get("last_known", status["enforced"])  # an older service has only the second
-    is_observed = status["stage"] == "observed"
-    kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
-    read = f", reported {tables.moment(status['read_at'])}" if status.get("read_at") else ""
-    rows += [
-        (kernel, ("no limit" if is_observed else tables.limits(known)) + read),
-        ("State", f"{tables.state(status)} since {tables.moment(status['since'])}"),
-        ("", status["text"]),
-    ]
-    return tables.facts(rows)
 
 
 def history(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link).content
     found = service.get(f"links/{link['id']}/history/", limit=arguments.limit).content["results"]
-    if arguments.json:
-        _print_json(found)
-        return 0
-    rows = [(tables.moment(one["at"]), one["actor"] or "the service", one["text"], one["reason"]) for one in found]
-    print(tables.table(["TIME", "BY", "CHANGE", "REASON"], rows))
-    return 0
+
+    def row(one: dict[str, Any]) -> Sequence[Any]:
+        return tables.moment(one["at"]), one["actor"] or "the service", one["text"], one["reason"]
+
+    return _list(arguments, found, ["TIME", "BY", "CHANGE", "REASON"], row)
 
 
 def usage(service: Service, arguments: Namespace) -> int:
@@ -152,32 +117,8 @@ def usage(service: Service, arguments: Namespace) -> int:
     if arguments.json:
         _print_json(found)
     else:
-        print(_used(found))
+        print(tables.used(found))
     return 0
-
-
-def _used(found: dict[str, Any]) -> str:
-    rows = [
-        (tables.moment(point["begins_at"]), *_cells(point["to_user"]), *_cells(point["from_user"]))
-        for point in found["points"]
-        if point["to_user"] is not None or point["from_user"] is not None
-    ]
-    gaps = len(found["points"]) - len(rows)
-    headers = ["START", "TO USER", "LIMIT", "BYTES", "DROPS", "FROM USER", "LIMIT", "BYTES", "DROPS"]
-    text = tables.table(headers, rows, right=range(1, 9)) if rows else "No data for this period."
-    note = f"\n\nSteps of {format_seconds(found['step_s'])}; rates and limits in kbit/s." if rows else ""
-    return text + note + (f" No data for {gaps} more steps." if gaps and rows else "")
-
-
-def _cells(used: dict[str, Any] | None) -> tuple[str, str, str, str]:
-    if used is None:
-        return "-", "-", "-", "-"
-    return (
-        format_number(used["kbit"]),
-        format_number(used["limit_kbit"]),
-        format_bytes(used["bytes"]),
-        format_number(used["drops"]),
-    )
 
 
 def _iso(found: datetime) -> str:
@@ -277,23 +218,13 @@ def _make_timed(service: Service, link: Document, body: dict[str, Any], argument
 def timed(service: Service, arguments: Namespace) -> int:
     link = links.find(service, arguments.link).content
     found = list(service.all_of(f"links/{link['id']}/timed-limits/", all=arguments.all or None))
-    if arguments.json:
-        _print_json(found)
-        return 0
-    rows = [
-        (
-            one["id"],
-            one["kind"],
-            one["state"],
-            tables.moment(one["begins_at"]),
-            tables.moment(one["ends_at"]),
-            len(one["steps"]),
-        )
-        for one in found
-    ]
+
+    def row(one: dict[str, Any]) -> Sequence[Any]:
+        begins_at, ends_at = tables.moment(one["begins_at"]), tables.moment(one["ends_at"])
+        return one["id"], one["kind"], one["state"], begins_at, ends_at, len(one["steps"])
+
     headers = ["ID", "KIND", "STATE", "START", "ENDS", "STEPS"]
-    print(tables.table(headers, rows, right=(0, 5)) if rows else "The Link has no temporary limits.")
-    return 0
+    return _list(arguments, found, headers, row, right=(0, 5), none="The Link has no temporary limits.")
 
 
 def cancel(service: Service, arguments: Namespace) -> int:

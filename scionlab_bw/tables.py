@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from scionlab_bw.units import format_bandwidth
+from scionlab_bw.units import format_bandwidth, format_bytes, format_number, format_seconds
 
 STATES = ("failed", "no_report", "waiting", "delivered", "observed", "clamped", "blocked", "enforced", "inactive")
 
@@ -55,3 +55,59 @@ def limits(found: dict[str, Any] | None) -> str:
     if to_user == from_user:
         return format_bandwidth(to_user) + (" (blocked)" if to_user == 0 else "")
     return f"{format_bandwidth(to_user)} to the user AS, {format_bandwidth(from_user)} from it"
+
+
+def described(link: dict[str, Any]) -> str:
+    """All of a Link."""
+    status = link["status"]
+    label = f" ({link['as_label']})" if link["as_label"] else ""
+    rows: list[tuple[str, Any]] = [
+        ("Link", f"{link['id']}: {link['isd_as']}{label} at {link['attachment_point']}"),
+        ("Address", f"{link['public_ip']} port {link['public_port']}" + (", over the VPN" if link["use_vpn"] else "")),
+        ("Requested", limits(status["requested"])),
+        ("Maximum", format_bandwidth(status["maximum_kbit"])),
+    ]
+    running = status["running"]
+    if running is not None:
+        left = datetime.fromisoformat(running["ends_at"]) - datetime.now(UTC)
+        until = f"until {moment(running['ends_at'])}, {format_seconds(max(0.0, left.total_seconds()))} left"
+        rows.append(("Now", f"{limits(status['wanted'])}: {running['kind']} {until}"))
+    rows += [
+        ("Next" if index == 0 else "Then", f"{one['kind']} from {moment(one['begins_at'])}")
+        for index, one in enumerate(status["upcoming"])
+    ]
+    known = status.get("last_known", status["enforced"])  # an older service has only the second
+    is_observed = status["stage"] == "observed"
+    kernel = "Kernel has" if status["stage"] != "silent" else "Last known"
+    read = f", reported {moment(status['read_at'])}" if status.get("read_at") else ""
+    rows += [
+        (kernel, ("no limit" if is_observed else limits(known)) + read),
+        ("State", f"{state(status)} since {moment(status['since'])}"),
+        ("", status["text"]),
+    ]
+    return facts(rows)
+
+
+def used(found: dict[str, Any]) -> str:
+    """What went through a Link, a line for each step."""
+    rows = [
+        (moment(point["begins_at"]), *_cells(point["to_user"]), *_cells(point["from_user"]))
+        for point in found["points"]
+        if point["to_user"] is not None or point["from_user"] is not None
+    ]
+    gaps = len(found["points"]) - len(rows)
+    headers = ["START", "TO USER", "LIMIT", "BYTES", "DROPS", "FROM USER", "LIMIT", "BYTES", "DROPS"]
+    text = table(headers, rows, right=range(1, 9)) if rows else "No data for this period."
+    note = f"\n\nSteps of {format_seconds(found['step_s'])}; rates and limits in kbit/s." if rows else ""
+    return text + note + (f" No data for {gaps} more steps." if gaps and rows else "")
+
+
+def _cells(one: dict[str, Any] | None) -> tuple[str, str, str, str]:
+    if one is None:
+        return "-", "-", "-", "-"
+    return (
+        format_number(one["kbit"]),
+        format_number(one["limit_kbit"]),
+        format_bytes(one["bytes"]),
+        format_number(one["drops"]),
+    )

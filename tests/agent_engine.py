@@ -14,7 +14,6 @@ from ap_agent.ops import ClassAdd, ClassChange, ClassDel, Op
 from ap_agent.plan import Plan
 from ap_agent.reconcile import CycleResult
 
-from bandwidth_config import bytes_per_second
 from link_info import LinkInfo
 
 NIC = Device(2, "eth0")
@@ -111,5 +110,5 @@ class FakeEngine:
 
 
 def _class(number: int, kbit: int) -> HtbClass:
-    rate = bytes_per_second(kbit)
+    rate = kbit * 125
     return HtbClass(Handle(1, number), Handle(1), rate, rate, 3028, 3028)

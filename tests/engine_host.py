@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 from ap_agent.dataplane.engine import Engine, Outcome
-from ap_agent.dataplane.program import Counters, Key
+from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
+from ap_agent.document.state import Counters
 from measuring.netns import Namespace
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import factory
 from factory.django import DjangoModelFactory
 
-from scionlab.links.user_as import AttachmentSpec, user_as_create
+from scionlab.links.attachments import AttachmentSpec
+from scionlab.links.user_as import user_as_create
 from scionlab.models import (
     AS,
     ISD,

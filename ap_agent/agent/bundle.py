@@ -1,61 +1,37 @@
 """A configuration tarball: bytes -> a `Bundle` that may be enforced, or a `BundleError` that names the rule broken.
 
-Everything happens in memory, and nothing is allocated on the word of the sender: the unpacked size, the number and
-size of members and the length of names have limits that are checked before the bytes are taken. The tar reader is our
-own and knows regular files of the ustar format only. A general one also knows links, devices, sparse files and
-chained extension headers, each a way to write elsewhere, to fill memory or to exhaust the stack; no configuration
-needs them.
-
-The rules are those of DOMAIN section 4. Who signed it is asked through `verify`, before anything but the manifest is
-looked at.
+Everything happens in memory. The rules are those of DOMAIN section 4; `archive` unpacks. Who signed it is asked through
+`verify`, before anything but the manifest is looked at.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST, Limits, unpack
 from ap_agent.common.credentials import check_secret
 from ap_agent.common.errors import BundleError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings
+from ap_agent.common.text import shown
 from ap_agent.document.signatures import read_signed
 from ap_agent.document.signed_text import Signed, Version
 from ap_agent.document.trust import Acceptance, Trust, refuse_older, verifier
 from bandwidth_config import LINK_INFO_PATH, LINK_INFO_SCHEMA
 from link_info import LinkInfo, LinkInfoError, parse_link_info
 
-MANIFEST = "scionlab-config.json"
 UNSIGNED = "-unsigned"
-ALLOWED_FOLDERS = ("etc/scion/", "etc/openvpn/")
-_BLOCK_BYTES = 512
-_MIB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much of a bundle is read at all. The defaults hold 4094 links several times over."""
-
-    compressed_bytes: int = 8 * _MIB
-    unpacked_bytes: int = 32 * _MIB  # unpacking needs twice as much for a moment (zlib's buffers, and the bytes)
-    members: int = 1000
-    member_bytes: int = 16 * _MIB
-    name_chars: int = 200
-    # deflate reaches 1032:1 on zeros; link_info.json with 4094 links stays below 30:1 (tests/unit/test_agent_bundle.py)
-    ratio: int = 200
-    ratio_applies_above_bytes: int = _MIB  # a small tarball is mostly padding
-
-
-DEFAULT_LIMITS = Limits()
 # It is read before anybody's signature is verified, and JSON grows to 25 times its size in memory (`[{},{},...]`,
 # measured). A thousand files with the longest names take 0.8 MB of it.
-MAX_MANIFEST_BYTES = 2 * _MIB
+MAX_MANIFEST_BYTES = 2 * 1024 * 1024
 
 # Manifest -> what its signed text says, None where it has none and need not. Raises `BundleError`.
 Verify = Callable[[Mapping[str, Any]], Signed | None]
@@ -120,11 +96,7 @@ def read_bundle(
 
     `verify` decides whom to believe; without it a signed text must fit its bundle, but anybody may have signed it.
     """
-    if len(data) > limits.compressed_bytes:
-        raise BundleError(
-            f"The bundle has {len(data)} bytes, more than {limits.compressed_bytes}.", code="bundle_too_large"
-        )
-    return check_members(_members(_unzip(data, limits), limits), host_id=host_id, verify=verify)
+    return check_members(unpack(data, limits), host_id=host_id, verify=verify)
 
 
 def accept_bundle(
@@ -144,122 +116,7 @@ def accept_bundle(
     return bundle
 
 
-# --- gzip and tar ---------------------------------------------------------------------------------------------------
-
-
-def _unzip(data: bytes, limits: Limits) -> bytes:
-    stream = zlib.decompressobj(wbits=31)  # 16 + 15: gzip framing, its checksum is verified
-    fair_bytes = max(limits.ratio_applies_above_bytes, limits.ratio * len(data))
-    allowed_bytes = min(limits.unpacked_bytes, fair_bytes)
-    try:
-        unpacked = stream.decompress(data, allowed_bytes + 1)  # a small bomb is stopped before it is a large one
-    except zlib.error as exc:
-        if data[:2] != b"\x1f\x8b":
-            raise BundleError("The bundle is not gzip.", code="not_gzip") from exc
-        raise BundleError("The bundle's gzip stream is damaged.", code="damaged_gzip") from exc
-    if len(unpacked) > limits.unpacked_bytes:
-        raise BundleError(f"The bundle unpacks to more than {limits.unpacked_bytes} bytes.", code="unpacked_too_large")
-    if len(unpacked) > fair_bytes:
-        raise BundleError(f"The bundle unpacks to more than {limits.ratio} times its size.", code="ratio")
-    if not stream.eof:
-        raise BundleError(f"The bundle is truncated after {len(data)} bytes.", code="truncated")
-    if stream.unused_data:
-        raise BundleError(f"The bundle has {len(stream.unused_data)} bytes after its end.", code="trailing_garbage")
-    return unpacked
-
-
-def _members(archive: bytes, limits: Limits) -> dict[str, bytes]:
-    members: dict[str, bytes] = {}
-    at = 0
-    while True:
-        header = archive[at : at + _BLOCK_BYTES]
-        if len(header) < _BLOCK_BYTES:
-            raise BundleError("The archive is truncated in a header.", code="truncated")
-        if not any(header):
-            break
-        name, size = _header(header, limits)
-        at += _BLOCK_BYTES
-        if name in members:
-            raise BundleError(f'"{name}" is in the archive twice.', code="duplicate_member")
-        if len(members) >= limits.members:
-            raise BundleError(f"The archive has more than {limits.members} members.", code="too_many_members")
-        if at + size > len(archive):
-            raise BundleError(f'The archive is truncated in "{name}".', code="truncated")
-        members[name] = archive[at : at + size]
-        at += -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
-    if archive.count(0, at) != len(archive) - at:
-        raise BundleError("The archive has data after its end mark.", code="trailing_garbage")
-    if len(archive) - at < 2 * _BLOCK_BYTES:
-        raise BundleError("The archive lacks its end mark of two empty blocks.", code="truncated")
-    return members
-
-
-_KINDS = {
-    b"1": "a hard link",
-    b"2": "a symbolic link",
-    b"3": "a character device",
-    b"4": "a block device",
-    b"5": "a directory",
-    b"6": "a named pipe",
-    b"x": "an extension header",
-    b"g": "an extension header",
-    b"L": "an extension header",
-    b"K": "an extension header",
-    b"S": "a sparse file",
-}
-
-
-def _header(block: bytes, limits: Limits) -> tuple[str, int]:
-    """A ustar header (POSIX.1-1988; offsets as in the standard) -> name and size of a regular file."""
-    if block[257:262] != b"ustar":
-        raise BundleError("The bundle does not hold a ustar archive.", code="not_tar")
-    checksum = sum(block[:148]) + sum(block[156:]) + 8 * ord(" ")  # the checksum's own field counts as spaces
-    if _octal(block[148:156]) != checksum:
-        raise BundleError("A header of the archive has a wrong checksum.", code="not_tar")
-    name = _name(block)
-    kind = block[156:157]
-    if kind not in {b"0", b"\0"}:
-        what = _KINDS.get(kind, "of an unknown type")
-        raise BundleError(f'"{_shown(name)}" is {what}; only plain files are allowed.', code="member_kind")
-    check_name(name, limits)
-    size = _octal(block[124:136])
-    if size is None or size > limits.member_bytes:
-        raise BundleError(f'"{name}" is larger than {limits.member_bytes} bytes.', code="member_too_large")
-    return name, size
-
-
-def _name(block: bytes) -> str:
-    name, prefix = block[0:100].split(b"\0")[0], block[345:500].split(b"\0")[0]
-    if block[257:265] != b"ustar\x0000":  # GNU's own format keeps other things where the prefix would be
-        prefix = b""
-    try:
-        return (prefix + b"/" + name if prefix else name).decode("utf-8")
-    except UnicodeDecodeError as exc:
-        raise BundleError("A name in the archive is not UTF-8.", code="member_name") from exc
-
-
-def _octal(digits: bytes) -> int | None:
-    text = digits.rstrip(b"\0 ").lstrip(b" ")
-    return int(text, 8) if re.fullmatch(rb"[0-7]{1,12}", text) else None
-
-
-# --- names, manifest, hashes ----------------------------------------------------------------------------------------
-
-
-def check_name(name: str, limits: Limits = DEFAULT_LIMITS) -> None:
-    """A member is the manifest or a plain file below etc/scion/ or etc/openvpn/. Raises `BundleError`."""
-    shown = _shown(name)
-    if len(name) > limits.name_chars:
-        raise BundleError(f'The name "{shown}" is longer than {limits.name_chars} characters.', code="member_name")
-    if not name or not name.isprintable() or "\\" in name:
-        raise BundleError(f'The name "{shown}" contains characters that are not allowed.', code="member_name")
-    if name.startswith("/") or any(part in {"", ".", ".."} for part in name.split("/")):
-        raise BundleError(f'The name "{shown}" points outside of its folder.', code="member_name")
-    if name != MANIFEST and not name.startswith(ALLOWED_FOLDERS):
-        raise BundleError(
-            f'"{shown}" lies outside of {" and ".join(ALLOWED_FOLDERS)}; it cannot be installed on an AP.',
-            code="member_name",
-        )
+# --- manifest, hashes ----------------------------------------------------------------------------------------
 
 
 def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: Verify = read_signed) -> Bundle:
@@ -272,10 +129,10 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
     signed = verify(manifest)
     found = _required(manifest, "host_id", str, "a text")
     if host_id is not None and found != host_id:
-        raise BundleError(f'The bundle is for host "{_shown(found)}"; this is host "{host_id}".', code="wrong_host")
+        raise BundleError(f'The bundle is for host "{shown(found)}"; this is host "{host_id}".', code="wrong_host")
     version = _required(manifest, "version", str, "a text")
     if not re.fullmatch(r"[0-9]{1,18}\.[0-9]{1,18}", version, flags=re.ASCII):
-        raise BundleError(f'The manifest has the version "{_shown(version)}", not G.H.', code="manifest_invalid")
+        raise BundleError(f'The manifest has the version "{shown(version)}", not G.H.', code="manifest_invalid")
     limits_version = manifest.get("limits_version")
     if limits_version is not None and (type(limits_version) is not int or not 0 <= limits_version < 1 << 63):
         raise BundleError("The manifest's limits_version is not a version number.", code="manifest_invalid")
@@ -286,7 +143,7 @@ def check_members(members: Mapping[str, bytes], *, host_id: str | None, verify: 
     schema = manifest.get("link_info_schema", 1)
     if type(schema) is not int or schema != LINK_INFO_SCHEMA:
         raise BundleError(
-            f"The bundle has link_info schema {_shown(str(schema))}, this agent knows {LINK_INFO_SCHEMA}; update the "
+            f"The bundle has link_info schema {shown(str(schema))}, this agent knows {LINK_INFO_SCHEMA}; update the "
             "agent.",
             code="unknown_schema",
         )
@@ -366,7 +223,7 @@ def _check_hashes(members: Mapping[str, bytes], manifest: Mapping[str, Any], sig
     for name in sorted(present - set(listed)):
         raise BundleError(f'"{name}" is in the bundle, but not in its manifest.', code="unlisted_member")
     for name in sorted(set(listed) - present):
-        raise BundleError(f'"{_shown(name)}" is in the manifest, but not in the bundle.', code="missing_member")
+        raise BundleError(f'"{shown(name)}" is in the manifest, but not in the bundle.', code="missing_member")
     _compare(members, listed, "SHA-1", lambda data: hashlib.sha1(data, usedforsecurity=False))
     if signed is not None or "sha256" in manifest:
         stronger = signed.sha256 if signed is not None else _required(manifest, "sha256", dict, "an object")
@@ -381,8 +238,3 @@ def _compare(
     for name in sorted(wanted):
         if not isinstance(wanted[name], str) or wanted[name].lower() != new(members[name]).hexdigest():
             raise BundleError(f'"{name}" does not match its {algorithm} in the manifest.', code="wrong_hash")
-
-
-def _shown(text: str) -> str:
-    clean = "".join(char if char.isprintable() else "?" for char in text)
-    return clean if len(clean) <= 80 else clean[:77] + "..."

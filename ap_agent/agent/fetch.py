@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import requests
 
-from ap_agent.agent.http import Bounds, ClockComparison, WebClient, error_of, read_body, shown
+from ap_agent.agent.http import Bounds, ClockComparison, WebClient, error_of, read_body
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.files import parse_json
 from ap_agent.common.settings import Settings
+from ap_agent.common.text import shown
 
 if TYPE_CHECKING:
     from ap_agent.agent.bundle import Bundle

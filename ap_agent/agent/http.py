@@ -28,12 +28,13 @@ from typing import Any
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from ap_agent import __version__
 from ap_agent.common import threads
 from ap_agent.common.errors import AgentError, FetchError
+from ap_agent.common.text import shown
 
 _SLOWEST_ROUND_TRIP_S = 2.0  # a held question, or a service that is busy: nobody knows when in it the date was written
 _MAX_SKEW_MS = 2**31 - 1  # what a receipt can carry: 24 days
@@ -57,7 +58,7 @@ _SOCKET_OPTIONS = [
 
 @dataclass(frozen=True)
 class Bounds:
-    """How long a request may take: until the connection stands, in silence, and altogether. Seconds."""
+    """How long a request may take [s]: until the connection stands, in silence, and altogether."""
 
     connect_timeout_s: float
     read_timeout_s: float
@@ -225,27 +226,19 @@ class _Adapter(HTTPAdapter):
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, socket_options=_SOCKET_OPTIONS, **options)
-        known = self._connections
+        connections = self._connections
 
-        class Plain(HTTPConnection):
+        class Known:
             def _new_conn(self) -> socket.socket:  # before TLS: a handshake can be drawn out as well
-                made = super()._new_conn()
-                known.add(made)
+                made: socket.socket = super()._new_conn()  # type: ignore[misc]  # of the connection that it is mixed into
+                connections.add(made)
                 return made
 
-        class Encrypted(HTTPSConnection):
-            def _new_conn(self) -> socket.socket:
-                made = super()._new_conn()
-                known.add(made)
-                return made
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class EncryptedPool(HTTPSConnectionPool):
-            ConnectionCls = Encrypted
-
-        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": EncryptedPool}
+        pools: dict[str, type[HTTPConnectionPool]] = {"http": HTTPConnectionPool, "https": HTTPSConnectionPool}
+        self.poolmanager.pool_classes_by_scheme = {
+            scheme: type("Pool", (pool,), {"ConnectionCls": type("Connection", (Known, pool.ConnectionCls), {})})
+            for scheme, pool in pools.items()
+        }
 
 
 # --- reading an answer ----------------------------------------------------------------------------------------------
@@ -310,12 +303,6 @@ def _parse_date(text: str | None) -> datetime | None:
     except (ValueError, OverflowError):
         return None
     return when.replace(tzinfo=UTC) if when is not None and when.tzinfo is None else when
-
-
-def shown(text: str) -> str:
-    """Somebody else's text for our log: nothing unprintable, at most 120 characters."""
-    clean = "".join(char if char.isprintable() else "?" for char in text)
-    return clean if len(clean) <= 120 else clean[:117] + "..."
 
 
 # --- what went wrong on the way -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ap_agent.agent.loop import Loop
 from ap_agent.agent.store import Store
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
-from ap_agent.common.files import read_plain
+from ap_agent.common.files import identity_of, read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import Logger
 from ap_agent.common.problem import Problem
@@ -78,10 +78,10 @@ class _EnrolmentWatch:
         self._has_copy = "CREDENTIALS_DIRECTORY" in environment
         self._log = logger
         # Of a host that is not enrolled any file is new, also one that was written while this process started.
-        self._known = _identity(self._path) if is_enrolled else None
+        self._known = identity_of(self._path) if is_enrolled else None
 
     def look(self, loop: Loop) -> None:
-        found = _identity(self._path)
+        found = identity_of(self._path)
         if found in {None, self._known}:
             return
         self._known = found
@@ -90,15 +90,6 @@ class _EnrolmentWatch:
             loop.stop()
         else:
             loop.reload()
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells one file at a place from the next; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 def _has_bundle(settings: Settings) -> bool:

@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ap_agent.agent.bundle import DEFAULT_LIMITS, MANIFEST, UNSIGNED, Bundle, check_members, check_name
+from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST, check_name
+from ap_agent.agent.bundle import UNSIGNED, Bundle, check_members
 from ap_agent.agent.hold import Hold, hold_of
 from ap_agent.common.errors import AgentError, BundleError, NotPermittedError, StoreError
 from ap_agent.common.files import read_plain, sealed, sync_folder, unsealed, write_atomically

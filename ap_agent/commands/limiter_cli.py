@@ -23,7 +23,7 @@ from ap_agent.commands.show import show
 from ap_agent.common import threads
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, NotPermittedError
-from ap_agent.common.files import read_plain
+from ap_agent.common.files import identity_of, read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, OK, Outcome, ended, parser_of
@@ -295,25 +295,16 @@ def _follow_enrolment(settings: Settings, environment: Mapping[str, str]) -> Non
     """What `enrol` writes counts without a restart by hand. Under systemd only another start has a copy of it."""
     path = settings.credentials_file or DEFAULT_CREDENTIALS
     # Of a host that is not enrolled any file is new, also one that was written while this process started.
-    known = _identity(path) if settings.host_id is not None else None
+    known = identity_of(path) if settings.host_id is not None else None
     watch = Watch([path])
     while True:
-        found = _identity(path)
+        found = identity_of(path)
         if found not in {None, known}:
             get_logger().info("limiter.enrolled", credentials=path)
             os.kill(os.getpid(), signal.SIGTERM if "CREDENTIALS_DIRECTORY" in environment else signal.SIGHUP)
             known = found
         select.select([watch], [], [])
         watch.drain()
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells one file at a place from the next; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 if __name__ == "__main__":

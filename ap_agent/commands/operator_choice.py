@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ap_agent.common.errors import NotPermittedError, StoreError
-from ap_agent.common.files import parse_json, read_plain, write_atomically
+from ap_agent.common.errors import StoreError
+from ap_agent.common.files import parse_json, read_own, write_atomically
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.setting_kinds import a_bandwidth
 from ap_agent.common.settings import Settings, settings_of_limiter
@@ -31,14 +31,9 @@ class OperatorChoice:
 def load_choice(folder: Path) -> OperatorChoice:
     """Raises `StoreError`, `NotPermittedError`."""
     path = folder / FILE_NAME
+    data = read_own(path, _MAX_BYTES)
     try:
-        return _choice(parse_json(read_plain(path, _MAX_BYTES)[0]))
-    except FileNotFoundError:
-        return OperatorChoice()
-    except PermissionError as exc:
-        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
-    except OSError as exc:
-        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+        return OperatorChoice() if data is None else _choice(parse_json(data))
     except ValueError as exc:
         why = str(exc).rstrip(".")
         raise StoreError(f"{path} cannot be used: {why}. Delete it, and set -b and -p again if you used them.") from exc

@@ -11,6 +11,8 @@ import stat
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ap_agent.common.errors import NotPermittedError, StoreError
+
 _MAX_DIGITS = 18
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -32,6 +34,28 @@ def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
         found = os.fstat(descriptor)
         _require_plain(found, path)
         return stream.read(max_bytes + 1), found
+
+
+def read_own(path: Path, max_bytes: int) -> bytes | None:
+    """The content of a file that one of our programs wrote; None where there is none. Raises `StoreError`,
+    `NotPermittedError`."""
+    try:
+        return read_plain(path, max_bytes)[0]
+    except FileNotFoundError:
+        return None
+    except PermissionError as exc:
+        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+
+
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Tells one file at a place from the next; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _require_plain(found: os.stat_result, path: Path) -> None:

@@ -24,6 +24,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: froz
     return "\n".join(aligned)
 
 
+def shown(text: str) -> str:
+    """Somebody else's text for our log: nothing unprintable, at most 120 characters."""
+    clean = "".join(char if char.isprintable() else "?" for char in text)
+    return clean if len(clean) <= 120 else clean[:117] + "..."
+
+
 def timed_lines(links: Mapping[int, LinkInfo], now: datetime) -> list[str]:
     """A line for each link whose timed limit runs, with a countdown, and one for all that are still to come."""
     lines = []

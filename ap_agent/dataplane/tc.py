@@ -25,7 +25,7 @@ from ap_agent.dataplane.attributes import (
     u32,
 )
 from ap_agent.dataplane.devices import FROM_USER, TO_USER, Direction
-from ap_agent.dataplane.program import LEAF_RESERVE_BYTES, OWN_MAJOR, room_bytes
+from ap_agent.dataplane.lanes import LEAF_RESERVE_BYTES, OWN_MAJOR, room_bytes
 from ap_agent.dataplane.rtsocket import messages_of
 
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38

@@ -14,7 +14,8 @@ from ipaddress import ip_address
 from typing import Any, Final, Literal, NamedTuple
 
 from ap_agent.dataplane.devices import DIRECTIONS, FROM_USER, IFB_NAMES, Direction
-from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, Lane, rate_of
+from ap_agent.dataplane.lanes import OWN_MAJOR, Lane, rate_of
+from ap_agent.dataplane.program import FROM_USER_BIT
 from ap_agent.dataplane.tc import HOOK_NAMES, HtbClass, leaf_bytes
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from bandwidth_config import Limits, format_kbit

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_type_hints
 
-from ap_agent.common.errors import NotPermittedError, StoreError
-from ap_agent.common.files import read_plain, write_atomically
+from ap_agent.common.errors import StoreError
+from ap_agent.common.files import read_own, write_atomically
 from ap_agent.common.problem import Problem
 from ap_agent.common.times import time_text
 from ap_agent.document.signed_text import Version
@@ -144,16 +144,9 @@ def write_state(folder: Path, state: LimiterState) -> None:
 def read_state(folder: Path) -> LimiterState | None:
     """What the limiter wrote last; None where it never did. Raises `StoreError`, `NotPermittedError`."""
     path = folder / FILE_NAME
+    data = read_own(path, MAX_BYTES)
     try:
-        data, _ = read_plain(path, MAX_BYTES)
-    except FileNotFoundError:
-        return None
-    except PermissionError as exc:
-        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
-    except OSError as exc:
-        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
-    try:
-        return parse_state(data)
+        return None if data is None else parse_state(data)
     except ValueError as exc:
         raise StoreError(f"{path} cannot be used: {exc}. Restart scionlab-bw-limiter, to write it again.") from exc
 

@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ap_agent.common.errors import NotPermittedError, StoreError, TrustError
-from ap_agent.common.files import read_plain, sealed, unsealed, write_atomically
+from ap_agent.common.errors import StoreError, TrustError
+from ap_agent.common.files import read_own, sealed, unsealed, write_atomically
 from ap_agent.common.keys import TrustedKey, parse_keys
 from ap_agent.common.settings import Settings
 from ap_agent.document.signatures import Keyring, read_signed, verify
@@ -182,17 +182,14 @@ def save_acceptance(folder: Path, acceptance: Acceptance) -> None:
 
 def _load(path: Path, read: Callable[[Mapping[str, Any]], T], remedy: str) -> T | None:
     """The seal says that it is as we wrote it; whoever can make another one has no need of this file."""
+    data = read_own(path, _MAX_JSON_BYTES)
+    if data is None:
+        return None
     try:
-        document = unsealed(read_plain(path, _MAX_JSON_BYTES)[0])
+        document = unsealed(data)
         if document["schema"] != SCHEMA:
             raise ValueError("unknown schema")
         return read(document)
-    except FileNotFoundError:
-        return None
-    except PermissionError as exc:
-        raise NotPermittedError(f"{path} cannot be read: {exc.strerror}. Run as root.") from exc
-    except OSError as exc:
-        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise StoreError(f"{path} is damaged ({exc}); {remedy}.") from exc
 

@@ -24,7 +24,8 @@ from ap_agent.selftest.measure import AP_MAC, DEV, USERS_MAC, TwoHosts
 from ap_agent.selftest.needs import Need, of_this_process, try_all, try_program
 from ap_agent.selftest.report import Report, document, text
 from ap_agent.selftest.verdict import Judged, Verdict, judge
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 
 PREFIX = "slbwself"
 MAPS_DIR = Path("/run/scionlab-bw-selftest")  # on a /run that only this process sees

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ap_agent.selftest.cases import AP_ADDRESS, OPTION_BYTES, WARM_UP_S, Case, Direction, Form, Round
 from ap_agent.selftest.verdict import Heartbeats, Measured, Strain
-from measuring.judge import ETHERNET_BYTES, NS, Wire
+from measuring.framing import ETHERNET_BYTES, Wire
+from measuring.judge import NS
 from measuring.netns import Namespace
 from measuring.tagged import Tagged
 from measuring.tcp import run_tcp

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.libbpf import OLDEST_KERNEL
-from measuring.netns import LabError
+from measuring.iproute import LabError
 
 
 class State(StrEnum):

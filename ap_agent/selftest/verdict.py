@@ -21,9 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ap_agent.dataplane.program import room_bytes
+from ap_agent.dataplane.lanes import room_bytes
 from ap_agent.selftest.cases import Case, Direction, Form, State
-from measuring.judge import FRAME_BYTES, RATE_TOLERANCE, bucket_bytes, wire_bytes
+from measuring.framing import wire_bytes
+from measuring.judge import FRAME_BYTES, RATE_TOLERANCE, bucket_bytes
 from measuring.scion_packet import HEARTBEAT_INTERVAL_S, heartbeat_payload_bytes
 
 SUPER_PACKET_BYTES = 68_000  # 64 kB of IP with an Ethernet header, TCP and IP headers for each of its 46 segments

@@ -38,9 +38,10 @@ from bench.wires import (
     install,
 )
 from bench.world import FIRST_IFB, IFBS, PREFIX, tear_down
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire as FrameWire
 from measuring.framing import tcp_goodput_bound
-from measuring.judge import NS, Arrivals, bucket_bytes, excess_bytes
-from measuring.judge import Wire as FrameWire
+from measuring.judge import NS, bucket_bytes, excess_bytes
 from measuring.netns import Lab, Namespace
 from measuring.tcp import run_tcp
 from measuring.traffic import Endpoint, Stream, TrafficRun, data, ends

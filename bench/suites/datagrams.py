@@ -20,8 +20,9 @@ from bench.plots import Plot
 from bench.report import NOTHING, Table
 from bench.wires import DIRECTIONS, FIRST, FIRST_WHOLE, FROM_USER, OURS, THESIS, TO_USER, UDP, Wire, install
 from bench.world import FIRST_IFB, IFBS, PREFIX, tear_down
+from measuring.arrivals import Arrivals
 from measuring.framing import goodput_bound, wire_bytes
-from measuring.judge import NS, Arrivals, all_pauses_s
+from measuring.judge import NS, all_pauses_s
 from measuring.netns import Lab
 from measuring.traffic import data, ends, run_traffic
 

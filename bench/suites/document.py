@@ -25,7 +25,8 @@ from bench.plots import Plot
 from bench.report import Table, figure
 from bench.world import IFBS, NIC, PREFIX, attachment_point, make_links, tear_down, with_limit
 from link_info import LinkInfo
-from measuring.netns import Lab, LabError
+from measuring.iproute import LabError
+from measuring.netns import Lab
 
 NAME = "document"
 TITLE = "A whole document"

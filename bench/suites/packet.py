@@ -48,7 +48,8 @@ from bench.world import (
     with_limit,
 )
 from link_info import LinkInfo
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 
 NAME = "packet"
 TITLE = "CPU time per packet"

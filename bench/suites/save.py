@@ -9,7 +9,6 @@ of `tc` afterwards.
 
 from __future__ import annotations
 
-import json
 import random
 import select
 import shutil
@@ -36,7 +35,8 @@ from lab import servers, witness
 from lab.demo.agent import IFBS, DemoAgent
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 
 NAME = "save"
 TITLE = "From Save to the kernel"
@@ -204,7 +204,7 @@ def _points(setup: str) -> Iterator[list[Point]]:
         stack.callback(service.stop)
         service.prepare()
         script = _SETUP.format(user=USER, password=PASSWORD, addresses=addresses, low=LOW_KBIT)
-        tokens = json.loads(service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
+        tokens = service.shell(script)
         service.start(lambda: site.call(lambda: is_healthy(service.site_url)))
         headers, links = site.call(partial(_log_in, service.site_url))
         points: list[Point] = []

@@ -14,29 +14,15 @@ from bench.core import Label, Outcome, Step
 from bench.plots import Plot, Point
 from bench.report import NOTHING, Table, figure
 from bench.windows import FRAME_BYTES
+from evaluation import together
 from evaluation.bed import Bed, limit_all
 from evaluation.core import DIRECTIONS, WARM_UP_S, Claim, EvaluationScale
 from evaluation.figures import PALETTE
 from evaluation.limiters import FIRST, OURS, THESIS, WONDERSHAPER
-from evaluation.together import (
-    LATE_WAKE_UP_S,
-    SPREAD,
-    Pair,
-    add_all,
-    beds,
-    disturbable,
-    disturbed_s,
-    how_busy,
-    longest_pause_s,
-    lowest_and_highest,
-    receivers,
-    run,
-    steady_s,
-    total,
-    with_spread,
-)
+from evaluation.together import Pair
+from measuring.arrivals import Arrivals
 from measuring.echo import percentile
-from measuring.judge import NS, Arrivals, delays_ms, room_bytes
+from measuring.judge import NS, delays_ms, room_bytes
 from measuring.traffic import ROUTER_SEND_BUFFER_BYTES, Results, data, echoes, ends
 
 NAME = "latency"
@@ -68,18 +54,20 @@ buffer in front of it.
 def steps(scale: EvaluationScale) -> list[Step]:
     seconds = scale.pick(8.0, 4.0)
     return [
-        disturbable(f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds))
+        together.disturbable(
+            f"all limiters at once ({number} of {scale.repetitions})", seconds + 4, partial(_measure, seconds)
+        )
         for number in range(1, scale.repetitions + 1)
     ]
 
 
 def _measure(seconds: float, outcome: Outcome) -> float:
-    with beds(LIMITERS, len(RATES)) as found:
+    with together.beds(LIMITERS, len(RATES)) as found:
         limit_all(found.values(), dict(enumerate(RATES, start=1)))
-        results = run(found, _pairs, seconds, linger_s=PATIENCE_S)
+        results = together.run(found, _pairs, seconds, linger_s=PATIENCE_S)
         for bed in found.values():
             _note(bed, results, outcome)
-        return disturbed_s(results)
+        return together.disturbed_s(results)
 
 
 def _pairs(bed: Bed) -> Sequence[Pair]:
@@ -99,23 +87,23 @@ def _note(bed: Bed, results: Results, outcome: Outcome) -> None:
     from_ns = results.start_ns + int(WARM_UP_S * NS)
     for number, kbit in enumerate(RATES, start=1):
         name = bed.wire(number).name
-        for direction, receiver in receivers(bed):
+        for direction, receiver in together.receivers(bed):
             labels: dict[str, Label] = {
                 "experiment": "data", "limiter": bed.limiter, "direction": direction, "kbit": kbit
             }  # fmt: skip
             delays = delays_ms(results.at(receiver, name).data.between(from_ns, results.stop_ns))
             for what, share in SHARES.items() if delays else ():
                 outcome.add(percentile(sorted(delays), share), "ms", what=what, **labels)
-            add_all(outcome, delays[::EVERY], "ms", what="delay", **labels)
-            outcome.add(longest_pause_s(results.pauses) * 1000, "ms", what="longest pause", **labels)
+            together.add_all(outcome, delays[::EVERY], "ms", what="delay", **labels)
+            outcome.add(together.longest_pause_s(results.pauses) * 1000, "ms", what="longest pause", **labels)
         times_ms = round_trips_ms(results.at(bed.ap, name).received["answer"], from_ns)
         both: dict[str, Label] = {"experiment": "echo", "limiter": bed.limiter, "direction": "both", "kbit": kbit}
-        due = int(steady_s(results) / QUESTION_S)
+        due = int(together.steady_s(results) / QUESTION_S)
         outcome.add(due, "questions", what="due", **both)
         outcome.add(len(times_ms), "questions", what="answered", **both)
         for what, share in SHARES.items() if times_ms else ():
             outcome.add(percentile(times_ms, share), "ms", what=what, **both)
-        add_all(outcome, times_ms, "ms", what="round trip", **both)
+        together.add_all(outcome, times_ms, "ms", what="round trip", **both)
 
 
 def round_trips_ms(answers: Arrivals, from_ns: int) -> list[float]:
@@ -140,7 +128,9 @@ def tables(outcome: Outcome) -> list[Table]:
             f"{kbit:,}, {way}",
             figure(delay_bound_ms(kbit)),
             *(
-                with_spread(outcome, ",.0f", experiment="data", limiter=who, direction=way, kbit=kbit, what=what)
+                together.with_spread(
+                    outcome, ",.0f", experiment="data", limiter=who, direction=way, kbit=kbit, what=what
+                )
                 for who in COLUMNS
                 for what in ("median", "99 %")
             ),
@@ -154,7 +144,7 @@ def tables(outcome: Outcome) -> list[Table]:
             "One-way delay of data packets on an overloaded link, ms",
             ["kbit/s", "ours: bound", *shown],
             delays,
-            f"{SPREAD} {how_busy(outcome)}",
+            f"{together.SPREAD} {together.how_busy(outcome)}",
         ),
         Table(
             "Echo on the overloaded link: there and back, ms, and answers of questions",
@@ -168,7 +158,7 @@ def tables(outcome: Outcome) -> list[Table]:
 
 def _echo(outcome: Outcome, kbit: int, limiter: str) -> str:
     due, answered = (
-        total(outcome, what, experiment="echo", limiter=limiter, kbit=kbit) for what in ("due", "answered")
+        together.total(outcome, what, experiment="echo", limiter=limiter, kbit=kbit) for what in ("due", "answered")
     )
     median = outcome.median(experiment="echo", limiter=limiter, kbit=kbit, what="median")
     return f"{NOTHING if median is None else figure(median)} ({answered:.0f} of {due:.0f})" if due else NOTHING
@@ -180,7 +170,9 @@ def plots(outcome: Outcome) -> list[Plot]:
     for limiter in COLUMNS:
         for direction in DIRECTIONS:
             series = outcome.find(limiter=limiter, direction=direction, what="median", experiment="data")
-            points = sorted((float(one.labels["kbit"]), one.median, lowest_and_highest(one.samples)) for one in series)
+            points = sorted(
+                (float(one.labels["kbit"]), one.median, together.lowest_and_highest(one.samples)) for one in series
+            )
             if points:
                 lines[f"{limiter}, {direction}"] = [(kbit, middle) for kbit, middle, _ in points]
                 spread[f"{limiter}, {direction}"] = [ends_ for *_, ends_ in points]
@@ -200,7 +192,7 @@ def claims(outcome: Outcome) -> list[Claim]:
         kbit, direction = int(one.labels["kbit"]), one.labels["direction"]
         labels: dict[str, Label] = {"limiter": OURS, "kbit": kbit, "direction": direction}
         pause = outcome.median(what="longest pause", experiment="data", **labels) or 0.0
-        allowed = delay_bound_ms(kbit) + LATE_WAKE_UP_S * 1000 + pause
+        allowed = delay_bound_ms(kbit) + together.LATE_WAKE_UP_S * 1000 + pause
         longest = max(longest, one.median / allowed)
         worst = max(
             worst, *(found.median / allowed for found in outcome.find(what="worst", experiment="data", **labels))
@@ -211,9 +203,8 @@ def claims(outcome: Outcome) -> list[Claim]:
         Claim(
             sentence="Whatever is offered, 99 of 100 packets wait no longer in our limit than a full queue takes to "
             "drain.",
-            bound=f"(room + 2 frames) / rate, plus "
-            f"{LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and the longest pause of the machine; medians over "
-            "the repetitions",
+            bound=f"(room + 2 frames) / rate, plus {together.LATE_WAKE_UP_S * 1000:g} ms for the kernel's timers and "
+            "the longest pause of the machine; medians over the repetitions",
             measured="; ".join(late) or f"{longest:.2f} of it; the worst packet of a run {worst:.2f}",
             holds=bool(longest) and not late,
         )

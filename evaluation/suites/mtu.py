@@ -8,13 +8,7 @@ from bench.core import Outcome, Step
 from bench.plots import Plot
 from bench.report import Table
 from evaluation.core import Claim, EvaluationScale, Finding
-from evaluation.figures import (
-    AVERAGE,
-    GridOutcome,
-    grid_plot,
-    grid_tables,
-    told_both,
-)
+from evaluation.figures import AVERAGE, GridOutcome, grid_plot, grid_tables, told_both
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
 from evaluation.limiters import FIRST_WHOLE, OURS, THESIS, WRONG_SHARE

@@ -30,6 +30,7 @@ from evaluation.together import (
     with_spread,
 )
 from measuring import judge
+from measuring.framing import goodput_bound, tcp_goodput_bound
 from measuring.netns import Namespace
 from measuring.quic_like import PAYLOAD_BYTES as QUIC_PAYLOAD_BYTES
 from measuring.quic_like import QuicResult, QuicRun
@@ -147,13 +148,9 @@ def _datagrams(beds_: Sequence[Bed], kbit: int) -> dict[Namespace, list[Endpoint
 def header_share(kind: str) -> float:
     """Of a limit, what headers leave for payload in full packets of this protocol."""
     if kind == QUIC:
-        return judge.goodput_bound(1, QUIC_PAYLOAD_BYTES)
+        return goodput_bound(1, QUIC_PAYLOAD_BYTES)
     version = 6 if kind in OVER_IPV6 else 4
-    return (
-        judge.goodput_bound(1, FULL_PAYLOAD_BYTES[6], version=6)
-        if kind == UDP6
-        else judge.tcp_goodput_bound(1, version=version)
-    )
+    return goodput_bound(1, FULL_PAYLOAD_BYTES[6], version=6) if kind == UDP6 else tcp_goodput_bound(1, version=version)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,7 @@ from bench.report import Table
 from evaluation import witness
 from evaluation.bed import Bed, BedLab
 from evaluation.core import Claim, EvaluationScale, Finding
-from evaluation.figures import (
-    AVERAGE,
-    ZEROS,
-    GridOutcome,
-    grid_plot,
-    grid_tables,
-    told,
-    told_both,
-)
+from evaluation.figures import AVERAGE, ZEROS, GridOutcome, grid_plot, grid_tables, told, told_both
 from evaluation.grid import LIMIT_KBIT, Cell
 from evaluation.grid import steps as grid_steps
 from evaluation.limiters import FIRST_WHOLE, NO_LIMIT, OURS, THESIS, WONDERSHAPER

@@ -30,7 +30,8 @@ from lab.folders import TemporaryFolder, remove_abandoned
 from lab.forward import PortForward
 from lab.serve import is_healthy
 from lab.service import CoordinationService, ServiceError
-from measuring.netns import Lab, LabError, available, cleanup_stale
+from measuring.iproute import LabError, available, cleanup_stale
+from measuring.netns import Lab
 
 SAVE_TO_KERNEL_S = 1.0  # what the median of the changes must stay below
 CONFIRMED_DEADLINE_S = 30.0

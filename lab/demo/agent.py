@@ -15,7 +15,8 @@ from lab import witness
 from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, UserAs
 from lab.processes import Processes
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 
 IFBS = (("slbw0", 0), ("slbw1", 0x1000))  # to the user, from the user; bit of the classes' minors
 MAJOR = "51b0"

@@ -13,7 +13,6 @@ no program of SCION was started again.
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +32,8 @@ from lab.scion.host import Pings, ScionHost
 from lab.scion.programs import missing
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 from scion_files import TOPOLOGY_PATH
 
 CORE_AS, CORE_IPV4 = "ffaa:0:1101", "192.0.2.2"
@@ -99,7 +99,7 @@ def run(folder: Path, step: Step, seconds: float) -> int:
                 admin=ADMIN,
                 password=PASSWORD,
             )
-            made = json.loads(service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
+            made = service.shell(script)
             service.start(lambda: world.service.call(lambda: is_healthy(SITE_URL)))
             agent = DemoAgent(world.ap, folder / "agent")
             agent.enrol(made["token"])

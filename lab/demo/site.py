@@ -7,7 +7,6 @@ put into the database directly, as its operators would have done long before.
 from __future__ import annotations
 
 import html
-import json
 import re
 import time
 from collections.abc import Callable
@@ -68,7 +67,7 @@ class DemoSite:
             password=PASSWORD,
             owners=owners,
         )
-        made = json.loads(self._service.manage("shell", "--no-imports", "-c", script).splitlines()[-1])
+        made = self._service.shell(script)
         return NewHost(made["ap"], made["uid"], made["token"])
 
     # --- users ------------------------------------------------------------------------------------------------

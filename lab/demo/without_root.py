@@ -17,7 +17,7 @@ from lab.demo.world import USER_ASES
 from lab.processes import Processes
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.netns import LabError
+from measuring.iproute import LabError
 
 EXIT_NOT_EVERYTHING_SHOWN = 3
 _PLAN_LINES = 12

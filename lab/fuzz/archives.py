@@ -17,7 +17,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ap_agent.agent.bundle import MANIFEST
+from ap_agent.agent.archive import MANIFEST
 from ap_agent.common.keys import TrustedKey
 from ap_agent.document.signatures import Keyring
 from ap_agent.document.signed_text import SIGNED_PREFIX

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from ap_agent.agent.bundle import MANIFEST
+from ap_agent.agent.archive import MANIFEST
 from bandwidth_config import LINK_INFO_PATH
 from lab.fuzz.archives import Archive, Member, link_info_of, manifest_of, repair, seeds, sign, take_apart
 
@@ -51,45 +51,12 @@ _TEXTS = [
     LINK_INFO_PATH,
     "A" * 44,
 ]
-_KEYS = [
-    "AS_ID",
-    "IsUserAS",
-    "Bandwidth",
-    "IP-Address",
-    "ISD-AS",
-    "Port",
-    "Local-IP",
-    "Local-Port",
-    "VPN",
-    "Bandwidth-To-User",
-    "Bandwidth-From-User",
-    "Timed",
-    "From",
-    "Until",
-    "Steps",
-    "host_id",
-    "host_secret",
-    "version",
-    "limits_version",
-    "link_info_schema",
-    "files",
-    "sha256",
-    "signed",
-    "signatures",
-    "keys",
-    "revoked",
-    "key_id",
-    "public_key",
-    "not_after",
-    "generation",
-    "config_version",
-    "type",
-    "schema",
-    "1",
-    "4094",
-    "4095",
-    "01",
-]
+_FIELDS = """
+    AS_ID IsUserAS Bandwidth IP-Address ISD-AS Port Local-IP Local-Port VPN Bandwidth-To-User Bandwidth-From-User
+    Timed From Until Steps host_id host_secret version limits_version link_info_schema files sha256 signed
+    signatures keys revoked key_id public_key not_after generation config_version type schema 1 4094 4095 01
+"""
+_KEYS = _FIELDS.split()
 _GOOD = seeds()
 _STARTS_ANEW = 0.3  # so often a good input is changed instead of one that was changed before
 _NUMBERS = [0, 1, -1, 2, 182, 4094, 65_535, 65_536, 100_000_000, 100_000_001, 10**17, 10**18, 2**63, 2**64, 10**400]
@@ -345,17 +312,8 @@ def _bend_tail(random_: random.Random, archive: Archive, _bend: BytesMutator) ->
     )
 
 
-_BENDS = (
-    _bend_manifest,
-    _bend_manifest,
-    _bend_link_info,
-    _bend_link_info,
-    _bend_name,
-    _bend_header,
-    _bend_data,
-    _bend_list,
-    _bend_tail,
-)
+_OFTEN = (_bend_manifest, _bend_link_info)
+_BENDS = (*_OFTEN, *_OFTEN, _bend_name, _bend_header, _bend_data, _bend_list, _bend_tail)
 
 
 def _bend_gzip(random_: random.Random, made: bytes, archive: Archive) -> bytes:

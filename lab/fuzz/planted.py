@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ap_agent.agent import bundle, store
+from ap_agent.agent import archive, bundle, store
 from ap_agent.agent.bundle import Bundle
 from ap_agent.common.errors import BundleError
 from ap_agent.document import signatures as trust
@@ -15,7 +15,7 @@ from ap_agent.document.signed_text import Signed
 from link_info import LinkInfo
 
 _REAL_LINKS = bundle._links
-_REAL_HEADER = bundle._header
+_REAL_HEADER = archive._header
 
 
 def _forgotten_key(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
@@ -27,7 +27,7 @@ def _forgotten_key(members: Mapping[str, bytes]) -> dict[int, LinkInfo]:
     return links
 
 
-def _short_header(block: bytes, limits: bundle.Limits) -> tuple[str, int]:
+def _short_header(block: bytes, limits: archive.Limits) -> tuple[str, int]:
     """A prefix of a name is expected to end with a slash."""
     prefix = block[345:500].split(b"\0")[0]
     if prefix and prefix.split(b"/")[1] == b"scion":
@@ -35,9 +35,9 @@ def _short_header(block: bytes, limits: bundle.Limits) -> tuple[str, int]:
     return _REAL_HEADER(block, limits)
 
 
-def _almost_any_name(name: str, _limits: bundle.Limits = bundle.DEFAULT_LIMITS) -> None:
+def _almost_any_name(name: str, _limits: archive.Limits = archive.DEFAULT_LIMITS) -> None:
     """Looks at where a name begins, and forgets that it can lead back."""
-    is_elsewhere = name != bundle.MANIFEST and not name.startswith(bundle.ALLOWED_FOLDERS)
+    is_elsewhere = name != archive.MANIFEST and not name.startswith(archive.ALLOWED_FOLDERS)
     if is_elsewhere or {"", "."} & set(name.split("/")) or not name.isprintable():
         raise BundleError("That name lies elsewhere.", code="member_name")
 
@@ -56,7 +56,7 @@ def _any_signature(manifest: Mapping[str, Any], **_how: object) -> Signed | None
 
 
 def _plant_escape() -> None:
-    for module in (bundle, store):
+    for module in (archive, store):
         setattr(module, "check_name", _almost_any_name)  # noqa: B010  # which no type checker would let pass
     store._write_tree = _write_anywhere
 
@@ -66,7 +66,7 @@ def _plant_forgotten_key() -> None:
 
 
 def _plant_short_header() -> None:
-    bundle._header = _short_header
+    archive._header = _short_header
 
 
 def _plant_unsigned() -> None:

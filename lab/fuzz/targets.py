@@ -26,7 +26,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ap_agent.agent import bundle as reader
-from ap_agent.agent.bundle import MANIFEST, Bundle, Limits
+from ap_agent.agent.archive import MANIFEST, Limits
+from ap_agent.agent.bundle import Bundle
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError
 from ap_agent.document.signatures import verify

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.scion.programs import program
-from measuring.netns import LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Namespace
 from scion_files import CONFIG_DIR, FOLDER, METRICS_BASE_PORT, PACKAGES, STATE_DIR, TOPOLOGY_PATH
 
 DAEMON_ADDRESS = "127.0.0.1:30255"

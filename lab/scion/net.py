@@ -9,10 +9,10 @@ names of upstream's packages, the others' those of SCIONLab's.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bandwidth_config import TimedLimits, generate_link_info
 from config_tar import KeyRing, Signer, host_members, snapshot
 from lab.scion.host import ScionHost
-from measuring.netns import Lab, LabError, Namespace
+from measuring.iproute import LabError
+from measuring.netns import Lab, Namespace
 from scion_files import COMPLETE, FOLDER, MTU_BYTES
 from scionlab.trust.pki.certificates import Credential, Kind, Validity, issue, self_signed
 from scionlab.trust.pki.files import ca_files, chain_files, master_key_files, trc_files
@@ -157,8 +158,8 @@ class ScionNet:
         self._folder = folder
 
     def __enter__(self) -> ScionNet:
-        self.lab = Lab(self._prefix).__enter__()
-        try:
+        with ExitStack() as closing:
+            self.lab = closing.enter_context(Lab(self._prefix))
             self._build()
             for host in self.hosts:
                 host.start()
@@ -166,15 +167,11 @@ class ScionNet:
                 if here.time_until_path(to, START_S) is None:
                     tail = self.user.said("control")[-2000:]
                     raise LabError(f"{here.isd_as} has no path to {to} after {START_S:g} s. {USER} says: {tail}")
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+            self._closing = closing.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.lab.__exit__(kind, value, trace)
+    def __exit__(self, *_error: object) -> None:
+        self._closing.close()
 
     def _build(self) -> None:
         now = datetime.now(UTC)

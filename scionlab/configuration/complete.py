@@ -20,7 +20,7 @@ from scionlab.models import Host, ServiceState, User, locks, selectors
 from scionlab.people import audit
 from scionlab.platform.each import for_each
 from scionlab.platform.retry import retried
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def host_complete(*, host_id: int, actor: User | None, reason: str = "") -> list
         return []
     if host.limits_only:
         raise RuleError("limits_only", f"{host} has limits only. Switch it off first.")
-    host_bump(host_ids=[host_id], config=True)
+    hosts_bump(config_ids=[host_id])
     audit.note_host(host, kind="host_complete", actor=actor, detail="Complete configuration", reason=reason)
     logger.info("host.completed host=%s actor=%s", host_id, actor and actor.pk)
     return [host_id]

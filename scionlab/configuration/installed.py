@@ -22,7 +22,7 @@ from scion_files import COMPLETE, PATH_METADATA_PATH, systemd_units
 from scionlab.configuration.files import trust_files, vpn_files
 from scionlab.models import AttachmentPoint, Host, InstalledFiles, User, locks
 from scionlab.people import audit
-from scionlab.versions.counters import host_bump, hosts_bump
+from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ def host_set_limits_only(*, host_id: int, limits_only: bool, actor: User | None,
     if limits_only:
         other_note(host_id=host_id)
         InstalledFiles.objects.filter(host=host).update(taken_over_at=None, taken_over_by=None, fetched_at=None)
-    host_bump(host_ids=[host_id], limits=True)
+    hosts_bump(limits_ids=[host_id])
     detail = "Limits only: another service manages the SCION files" if limits_only else "No longer limits only"
     audit.note_host(host, kind="host_limits_only", actor=actor, detail=detail, reason=reason)
     logger.info("host.limits_only host=%s limits_only=%s actor=%s", host_id, limits_only, actor and actor.pk)
@@ -249,7 +249,7 @@ def host_take_over(*, host_id: int, actor: User | None) -> None:
     known.taken_over_at, known.taken_over_by = timezone.now(), actor
     known.save(update_fields=["taken_over_at", "taken_over_by"])
     if host.configuration_format < COMPLETE:
-        hosts_bump(config_ids=set(), limits_ids=set(), alone_ids={host_id})
+        hosts_bump(alone_ids={host_id})
     shown = f" from {known.url or 'another coordination service'}" + (f" {known.version}" if known.version else "")
     audit.note_host(host, kind="host_take_over", actor=actor, detail=f"Taken over{shown}")
     logger.warning("host.taken_over host=%s actor=%s", host_id, actor and actor.pk)

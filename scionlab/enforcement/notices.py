@@ -23,21 +23,11 @@ from django.db.models import F, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from bandwidth_config import format_kbit, format_limits
+from bandwidth_config import format_kbit
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.census import take_census
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import (
-    Host,
-    HostReceipt,
-    Link,
-    Mail,
-    MailKind,
-    Notice,
-    NoticeWatch,
-    TimedLimit,
-    User,
-)
+from scionlab.models import Host, HostReceipt, Link, Mail, MailKind, Notice, NoticeWatch, TimedLimit, User
 from scionlab.models.selectors import with_relations
 from scionlab.people.mail import mail_of, mails_create
 from scionlab.platform.retry import retried
@@ -176,20 +166,14 @@ def _open(kind: MailKind) -> dict[Place, Notice]:
     return {(notice.user_id, notice.host_id): notice for notice in rows}
 
 
-def _tell(
-    kind: MailKind,
-    states: Mapping[Place, State],
-    *,
-    over: IsOver | None,
-    now: datetime,
-) -> int:
+def _tell(kind: MailKind, states: Mapping[Place, State], *, over: IsOver | None, now: datetime) -> int:
     """Mails for what is new, and, where `over` says so of what has ended and the links that are left, for that."""
     known, mails, new, changed = _open(kind), [], [], []
     for place, state in states.items():
         notice = known.get(place)
         is_news = notice is None or notice.value != state.value
         if is_news:
-            mails.append(_mail(kind.value, state.user, state.host, state.links, state, at=state.began_at, now=now))
+            mails.append(_mail(kind.value, state, now=now))
         if notice is None:
             new.append(
                 Notice(
@@ -227,8 +211,7 @@ def _ended(kind: MailKind, ended: Iterable[Notice], over: IsOver, now: datetime)
         heard = receipts.get(notice.host_id)
         if left and over(notice, left, heard, now):
             state = State(notice.user, notice.host, notice.began_at, links=left)
-            name = f"{kind.value}_over"
-            mails.append(_mail(name, notice.user, notice.host, left, state, at=notice.began_at, now=now))
+            mails.append(_mail(f"{kind.value}_over", state, now=now))
     return mails
 
 
@@ -242,13 +225,12 @@ def _is_free(notice: Notice, left: list[Link], _heard_at: datetime | None, _now:
     return any([*link.requested] == asked[link.pk] for link in left)
 
 
-def _mail(
-    template: str, user: User, host: Host, links: list[Link], state: State, *, at: datetime, now: datetime
-) -> Mail:
+def _mail(template: str, state: State, *, now: datetime) -> Mail:
+    user, at = state.user, state.began_at
     with timezone.override(user.tz):  # of the sentences on states
-        rows = [_row(link, state) for link in links]
+        rows = [_row(link, state) for link in state.links]
     context: dict[str, object] = {
-        "ap": links[0].interface_a.AS.isd_as,
+        "ap": state.links[0].interface_a.AS.isd_as,
         "links": rows[:_LINKS_NAMED],
         "more": max(0, len(rows) - _LINKS_NAMED),
         "count": len(rows),
@@ -257,7 +239,7 @@ def _mail(
     }
     # `at` tells one outage from the next; a value that changes while it lasts is news of that moment.
     moment = at if state.value is None else now
-    key = f"{template}:{user.pk}:{host.pk}:{moment.isoformat()}"
+    key = f"{template}:{user.pk}:{state.host.pk}:{moment.isoformat()}"
     kind = template.removesuffix("_over")
     return mail_of(template, context, key=key, recipient=user.email, kind=kind, user=user)
 
@@ -267,8 +249,8 @@ def _row(link: Link, state: State) -> dict[str, str]:
     return {
         "isd_as": link.interface_b.AS.isd_as,
         "label": link.interface_b.AS.label,
-        "requested": format_limits(link.requested),
-        "enforced": format_limits(link.enforced),
+        "requested": str(link.requested),
+        "enforced": str(link.enforced),
         "why": "" if status is None else status.text,
         "page": settings.SITE_URL + reverse("user_as_detail", args=[link.interface_b.AS_id]),
     }
@@ -295,7 +277,7 @@ def timed_limit_cancelled_tell(*, link: Link, timed: TimedLimit, actor: User | N
         "by": "an administrator" if actor is not None else "the service",
         "isd_as": link.interface_b.AS.isd_as,
         "ap": link.interface_a.AS.isd_as,
-        "enforced": format_limits(link.enforced),
+        "enforced": str(link.enforced),
         "page": settings.SITE_URL + reverse("link_detail", args=[link.interface_b.AS_id, link.pk]),
     }
     key = f"timed_cancelled:{timed.pk}"

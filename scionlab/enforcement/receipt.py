@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a link as the kernel has it, on device `dev`, with its counters. `drops` are the packets that
-    did not pass: `refused` and `dropped`, None from agents that do not tell them apart."""
+    """One direction of a link as the kernel has it, on device `dev`, with its counters; named as the columns of
+    `LinkEnforcement`. `drops` are the packets that did not pass: `refused` and `dropped`, None from agents that do not
+    tell them apart."""
 
     dev: str
     rate_kbit: int
@@ -234,13 +235,8 @@ def _row(
     )
     for name, direction in (("to_user", said.to_user), ("from_user", said.from_user)):
         if direction is not None:
-            setattr(row, f"{name}_dev", direction.dev)
-            setattr(row, f"{name}_rate_kbit", direction.rate_kbit)
-            setattr(row, f"{name}_bytes", direction.bytes)
-            setattr(row, f"{name}_packets", direction.packets)
-            setattr(row, f"{name}_drops", direction.drops)
-            setattr(row, f"{name}_refused", direction.refused)
-            setattr(row, f"{name}_dropped", direction.dropped)
+            for column, value in vars(direction).items():
+                setattr(row, f"{name}_{column}", value)
     if old is not None and _is_as_before(link, row, old):
         row.since = old.since
     return row

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_limits, format_number
+from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.facts import Facts, asked_at, facts_of, is_in_kernel, newest_of
 from scionlab.enforcement.judgement import Stage, Verdict, judge
@@ -129,7 +129,9 @@ class LinkStatus:
     @property
     def text(self) -> str:
         """One sentence on the state, and one on the remark."""
-        return text_of(self)
+        remark = self.remark
+        state = _state(self)
+        return state if remark is None else f"{state} {remark.text}."
 
     @property
     def requested_kbit(self) -> int:
@@ -215,13 +217,6 @@ def _since(
     return agent.host.delivered_at if stage in {"delivered", "not_verified"} else link.changed_at
 
 
-def text_of(status: LinkStatus) -> str:
-    """The state, and the remark where there is one."""
-    remark = status.remark
-    state = _state(status)
-    return state if remark is None else f"{state} {remark.text}."
-
-
 def _state(status: LinkStatus) -> str:
     if status.agent is None:
         return "Not limited: this is not the link of a user AS to an attachment point."
@@ -249,7 +244,7 @@ def _not_verified(status: LinkStatus, agent: Agent) -> str:
 def _silent(status: LinkStatus, agent: Agent) -> str:
     if status.row is not None and status.row.state == LinkEnforcement.State.OBSERVED:
         return f"{no_report_since(agent)}. At that time nothing was limited."
-    known = "none" if status.last_known is None else format_limits(status.last_known)
+    known = "none" if status.last_known is None else str(status.last_known)
     return f"{no_report_since(agent)}. Last known limit: {known}."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bandwidth_config import Limits, format_kbit, format_limits
+from bandwidth_config import Limits, format_kbit
 from scionlab.enforcement.agents import Agent, no_report_since
 from scionlab.enforcement.words import WORDS, State, Tone
 from scionlab.models import AttachmentPoint, HostReceipt
@@ -53,7 +53,7 @@ def total_status(ap: AttachmentPoint, agent: Agent, *, generation: int) -> Total
         if found is None:
             return None
         state = _on_its_way(agent) if agent.is_behind(generation) else "failed"
-        return TotalStatus(None, found, state, f"the agent still enforces one of {format_limits(found)}")
+        return TotalStatus(None, found, state, f"the agent still enforces one of {found}")
     if found == Limits.both(wanted):
         return TotalStatus(wanted, found, "enforced", "")
     state, why = _why_not(ap, agent, found, generation)
@@ -98,7 +98,7 @@ def _unconfirmed(ap: AttachmentPoint, agent: Agent, found: Limits | None, genera
     if agent.is_behind(generation):
         state = _on_its_way(agent)
         return state, "not confirmed yet" if state == "delivered" else "not fetched yet"
-    return "failed", "the agent reports no total" if found is None else f"the agent reports {format_limits(found)}"
+    return "failed", "the agent reports no total" if found is None else f"the agent reports {found}"
 
 
 def _on_its_way(agent: Agent) -> State:

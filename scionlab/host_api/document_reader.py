@@ -1,17 +1,65 @@
-"""Reads what agents send, by its places; shared by `receipt_format` and `usage_format`."""
+"""Reads what agents send, by its places: strict in what is known, blind to what is not (docs/api.md).
+
+All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final
 
+from django.utils.dateparse import parse_datetime
+
+from bandwidth_config import RuleError
+from link_rules import MAX_INTERFACE_ID
 from scionlab.platform.api_errors import FieldErrors
 
 MAX_ERRORS_TOLD: Final = 20
+MAX_VERSION: Final = 2**31 - 1
+SCHEMA: Final = 1  # of receipts and of batches of usage
+_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
+_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
+
+
+class DocumentError(RuleError):
+    """A document that is not stored; `fields` names every place that is wrong, up to 20."""
+
+    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
+        super().__init__(code, message)
+        self.fields = fields or {}
 
 
 def no_constant(name: str) -> Any:
     """For `json.loads`: NaN and Infinity are not JSON."""
     raise ValueError(f"{name} is not JSON")
+
+
+def load(content: bytes) -> Any:
+    """Raises `DocumentError` (`not_json`)."""
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=no_constant)
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
+        raise DocumentError("not_json", "The body is not a JSON document in UTF-8.") from exc
+
+
+def require_schema(document: dict[str, Any]) -> None:
+    """Raises `DocumentError` (`schema_unknown`)."""
+    schema = document.get("schema")
+    if schema != SCHEMA or isinstance(schema, bool):
+        text = f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first."
+        raise DocumentError("schema_unknown", text)
+
+
+def time_of(value: object) -> datetime | None:
+    """ISO 8601 with its zone; None for anything else."""
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:  # the 31st of February
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 class DocumentReader:
@@ -43,6 +91,39 @@ class DocumentReader:
             return value
         self.expect(False, place, "an object")
         return {}
+
+    def matching(self, value: object, place: str, pattern: re.Pattern[str], wanted: str) -> str:
+        if isinstance(value, str) and pattern.fullmatch(value):
+            return value
+        self.expect(False, place, wanted)
+        return ""
+
+    def listed(self, value: object, place: str, most: int, what: str, *, least: int = 0) -> list[Any]:
+        if isinstance(value, list) and least <= len(value) <= most:
+            return value
+        self.expect(False, place, f"a list of {f'{least} to' if least else 'at most'} {most} {what}")
+        return []
+
+    def version(self, value: object, wanted: str) -> tuple[int, int] | None:
+        """(G, H)."""
+        match = _VERSION.fullmatch(value) if isinstance(value, str) else None
+        parts = (int(match[1]), int(match[2])) if match else None
+        is_right = parts is not None and max(parts) <= MAX_VERSION
+        return parts if self.expect(is_right, "version", wanted) else None
+
+    def links(self, value: object) -> Iterator[tuple[int, Any, str]]:
+        """Interface id, value and place of each."""
+        for key, one in self.mapping(value, "links").items():
+            place = f"links.{key[:20]}"
+            is_id = _INTERFACE_ID.fullmatch(key) is not None and int(key) <= MAX_INTERFACE_ID
+            if self.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
+                yield int(key), one, place
+
+    def refuse(self, code: str, what: str) -> None:
+        """Raises `DocumentError` if anything was wrong; `what` names the whole document."""
+        if self.fields:
+            place, errors = next(iter(self.fields.items()))
+            raise DocumentError(code, f"{place or what}: {errors[0]['message']}", self.fields)
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,32 +1,22 @@
-"""Reads an enforcement receipt (docs/api.md). Strict in what it knows, blind to what it does not.
-
-All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
-"""
+"""Reads an enforcement receipt (docs/api.md)."""
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 from datetime import datetime
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
-
-from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT, Limits, RuleError
-from link_rules import MAX_INTERFACE_ID
+from bandwidth_config import MAX_BANDWIDTH_KBIT, MAX_TOTAL_KBIT, MIN_TOTAL_KBIT, Limits
 from scionlab.configuration.evidence import Evidence
 from scionlab.enforcement.receipt import Direction, LinkReceipt, Receipt, Total
-from scionlab.host_api.document_reader import DocumentReader, no_constant
+from scionlab.host_api.document_reader import MAX_VERSION, DocumentReader, load, require_schema, time_of
 from scionlab.models import LinkEnforcement
-from scionlab.platform.api_errors import FieldErrors
 
-SCHEMA = 1
 MAX_BYTES = 8 * 1024 * 1024
 # Every user has the credentials of a host, that of their AS; to read 8 MiB keeps a process busy for a second.
 MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
-MAX_VERSION = 2**31 - 1
 MAX_PROBLEMS = 1000
 MAX_DEVICES = 10_000
 # Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
@@ -34,56 +24,28 @@ MAX_SIGNED_CHARS = 1024 * 1024
 MAX_SIGNATURES = 32
 SIGNATURE_BYTES = 64  # Ed25519
 
-_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
 _HEX_32 = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
 _HEX_64 = re.compile(r"[0-9a-f]{64}", flags=re.ASCII)
-_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
-
-
-class ReceiptError(RuleError):
-    """A receipt that is not stored; `fields` names every place that is wrong, up to 20."""
-
-    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
-        super().__init__(code, message)
-        self.fields = fields or {}
+_DIGITS_32, _DIGITS_64 = (f"{n} hexadecimal digits in lower case" for n in (32, 64))
 
 
 def parse_receipt(content: bytes) -> Receipt:
-    """Raises only `ReceiptError`, whatever the bytes."""
-    document = _load(content)
+    """Raises only `DocumentError`, whatever the bytes."""
+    document = load(content)
     reader = DocumentReader()
     reader.expect(isinstance(document, dict), "", "an object")
     if isinstance(document, dict):
-        schema = document.get("schema")
-        if schema != SCHEMA or isinstance(schema, bool):
-            raise ReceiptError(
-                "schema_unknown",
-                f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first.",
-            )
+        require_schema(document)
     receipt = _receipt(reader, document if isinstance(document, dict) else {})
-    if reader.fields:
-        place, errors = next(iter(reader.fields.items()))
-        raise ReceiptError("receipt_invalid", f"{place or 'The receipt'}: {errors[0]['message']}", reader.fields)
+    reader.refuse("receipt_invalid", "The receipt")
     return receipt
-
-
-def _load(content: bytes) -> Any:
-    try:
-        return json.loads(content.decode("utf-8"), parse_constant=no_constant)
-    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
-        raise ReceiptError("not_json", "The body is not a JSON document in UTF-8.") from exc
 
 
 def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
     version, limits_version = _versions(reader, document)
     run, number = _count(reader, document)
     reader.integer(document.get("writes"), "writes", MAX_COUNTER)
-    links: dict[int, LinkReceipt] = {}
-    for key, value in reader.mapping(document.get("links"), "links").items():
-        place = f"links.{key[:20]}"
-        is_id = _INTERFACE_ID.fullmatch(key) is not None and int(key) <= MAX_INTERFACE_ID
-        if reader.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
-            links[int(key)] = _link(reader, value, place)
+    links = {number: _link(reader, one, place) for number, one, place in reader.links(document.get("links"))}
     return Receipt(
         agent_version=reader.text(document.get("agent_version"), "agent_version", 32),
         version=version,
@@ -108,11 +70,8 @@ def _versions(reader: DocumentReader, document: dict[str, Any]) -> tuple[tuple[i
     if written is None or limits is None:
         reader.expect(written is limits, "limits_version", 'null exactly if "version" is null')
         return None, None
-    match = _VERSION.fullmatch(written) if isinstance(written, str) else None
-    parts = (int(match[1]), int(match[2])) if match else None
-    if not reader.expect(parts is not None and max(parts) <= MAX_VERSION, "version", 'a version like "1.18", or null'):
-        return None, None
-    return parts, reader.integer(limits, "limits_version", MAX_VERSION)
+    version = reader.version(written, 'a version like "1.18", or null')
+    return version, None if version is None else reader.integer(limits, "limits_version", MAX_VERSION)
 
 
 def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bundle: bool) -> str | None:
@@ -123,8 +82,7 @@ def _limits_digest(reader: DocumentReader, document: dict[str, Any], *, has_bund
         is_right = digest is None and not has_bundle
         reader.expect(is_right, "limits_digest", 'null exactly if "version" is null')
         return ""
-    is_digest = isinstance(digest, str) and _HEX_64.fullmatch(digest) is not None
-    return str(digest) if reader.expect(is_digest, "limits_digest", "64 hexadecimal digits in lower case") else ""
+    return reader.matching(digest, "limits_digest", _HEX_64, _DIGITS_64)
 
 
 def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int | None]:
@@ -133,11 +91,10 @@ def _count(reader: DocumentReader, document: dict[str, Any]) -> tuple[str, int |
     if run is None or number is None:
         reader.expect(run is number, "number", 'it exactly if there is a "run"')
         return "", None
-    is_run = isinstance(run, str) and _HEX_32.fullmatch(run) is not None
-    reader.expect(is_run, "run", "32 hexadecimal digits in lower case")
+    found = reader.matching(run, "run", _HEX_32, _DIGITS_32)
     count = reader.integer(number, "number", MAX_COUNTER)
     reader.expect(number != 0, "number", "a count from 1 on")
-    return str(run) if is_run else "", count
+    return found, count
 
 
 def _clock_skew_ms(reader: DocumentReader, value: object) -> int | None:
@@ -155,15 +112,12 @@ def _evidence(reader: DocumentReader, value: object) -> Evidence | None:
     if value is None:
         return None
     evidence = reader.mapping(value, "evidence")
-    listed = evidence.get("signatures")
-    is_list = isinstance(listed, list) and 1 <= len(listed) <= MAX_SIGNATURES
-    reader.expect(is_list, "evidence.signatures", f"a list of 1 to {MAX_SIGNATURES} signatures")
     signatures: dict[str, bytes] = {}
-    for index, one in enumerate(listed if isinstance(listed, list) and is_list else []):
+    listed = reader.listed(evidence.get("signatures"), "evidence.signatures", MAX_SIGNATURES, "signatures", least=1)
+    for index, one in enumerate(listed):
         place = f"evidence.signatures.{index}"
         entry = reader.mapping(one, place)
-        key_id = reader.text(entry.get("key_id"), f"{place}.key_id", 32)
-        reader.expect(_HEX_32.fullmatch(key_id) is not None, f"{place}.key_id", "32 hexadecimal digits in lower case")
+        key_id = reader.matching(entry.get("key_id"), f"{place}.key_id", _HEX_32, _DIGITS_32)
         written = reader.text(entry.get("signature"), f"{place}.signature", 88)
         signatures[key_id] = _signature(reader, written, f"{place}.signature")
     return Evidence(reader.text(evidence.get("signed"), "evidence.signed", MAX_SIGNED_CHARS), signatures)
@@ -201,19 +155,13 @@ def _observe_only(reader: DocumentReader, value: object) -> bool | None:
 def _devices(reader: DocumentReader, value: object) -> list[str] | None:
     if value is None:
         return None
-    is_list = isinstance(value, list) and len(value) <= MAX_DEVICES
-    if not reader.expect(is_list, "devices", f"a list of at most {MAX_DEVICES} names"):
-        return None
-    assert isinstance(value, list)  # noqa: S101  for the type checker
-    return [reader.text(name, f"devices.{index}", 32) for index, name in enumerate(value)]
+    names = reader.listed(value, "devices", MAX_DEVICES, "names")
+    return [reader.text(name, f"devices.{index}", 32) for index, name in enumerate(names)]
 
 
 def _moment(reader: DocumentReader, value: object) -> datetime:
-    try:
-        found = parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:  # the 31st of February
-        found = None
-    if found is not None and found.tzinfo is not None and found.year > 1:
+    found = time_of(value)
+    if found is not None and found.year > 1:
         return found
     reader.expect(False, "observed_at", "a time in ISO 8601 with its zone, like 2026-11-21T06:00:00Z,")
     return datetime.max
@@ -273,12 +221,8 @@ def _direction(reader: DocumentReader, value: object, place: str) -> Direction |
 
 
 def _problems(reader: DocumentReader, value: object) -> list[dict[str, str]]:
-    is_list = isinstance(value, list) and len(value) <= MAX_PROBLEMS
-    if not reader.expect(is_list, "problems", f"a list of at most {MAX_PROBLEMS} problems"):
-        return []
-    assert isinstance(value, list)  # noqa: S101  for the type checker
     problems = []
-    for index, one in enumerate(value):
+    for index, one in enumerate(reader.listed(value, "problems", MAX_PROBLEMS, "problems")):
         place = f"problems.{index}"
         problem = reader.mapping(one, place)
         lengths = {"code": 64, "subject": 200, "message": 2000}

@@ -3,14 +3,31 @@ client expects, so this is written by hand; docs/api.md says what they mean."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from bandwidth_config import MAX_TOTAL_KBIT, MIN_TOTAL_KBIT
 
 Operation = dict[str, Any]
+Schema = dict[str, Any]
 
 TAG: Final = "hosts"
-_VERSION = {"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}
+
+
+def _object(properties: Schema, *, optional: Collection[str] = (), **more: Any) -> Schema:
+    """All of the properties but the optional ones are required."""
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", **({"required": required} if required else {}), "properties": properties, **more}
+
+
+def _of_interfaces(schema: Schema, **more: Any) -> Schema:
+    """Values by interface id."""
+    return {"type": "object", "additionalProperties": schema, **more}
+
+
+_TEXT: Schema = {"type": "string"}
+_TEXTS: Schema = {"type": "array", "items": _TEXT}
+_VERSION: Schema = {"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}
 _UID = {
     "name": "uid",
     "in": "path",
@@ -18,72 +35,75 @@ _UID = {
     "description": "The host id, which is also the user name for HTTP Basic.",
     "schema": {"type": "string", "pattern": "^[0-9A-Za-z_-]{1,32}$"},
 }
-_MOMENT = {"type": "string", "format": "date-time"}
-_COUNT = {"type": "integer", "minimum": 0}
-_DIRECTION = {
-    "type": ["object", "null"],
-    "required": ["dev", "rate_kbit", "bytes", "packets", "drops", "backlog_bytes"],
-    "properties": {
-        "dev": {"type": "string"},
-        "rate_kbit": {"type": ["integer", "null"], "minimum": 0},
-        **dict.fromkeys(("bytes", "packets", "drops", "backlog_bytes"), _COUNT),
-        "refused": {
-            "type": ["integer", "null"],
-            "minimum": 0,
-            "description": "Part of drops: dropped before the queue.",
-        },
-        "dropped": {"type": ["integer", "null"], "minimum": 0, "description": "Part of drops: dropped from the queue."},
+_MOMENT: Schema = {"type": "string", "format": "date-time"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
+_COUNTERS = ("bytes", "packets", "drops", "backlog_bytes")
+_DIRECTION = _object(
+    {
+        "dev": _TEXT,
+        "rate_kbit": _COUNT_OR_NULL,
+        **dict.fromkeys(_COUNTERS, _COUNT),
+        "refused": {**_COUNT_OR_NULL, "description": "Part of drops: dropped before the queue."},
+        "dropped": {**_COUNT_OR_NULL, "description": "Part of drops: dropped from the queue."},
     },
-}
-_KBIT_IN_FORCE = {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_TOTAL_KBIT, "description": "null: none."}
-_DIGEST: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_EVIDENCE = {
-    "type": ["object", "null"],
-    "description": "From the manifest in force, verbatim; sent in the receipt after a response with evidence_wanted.",
-    "required": ["signed", "signatures"],
-    "properties": {
+    optional=("refused", "dropped"),
+    type=["object", "null"],
+)
+_KBIT_IN_FORCE = {**_COUNT_OR_NULL, "maximum": MAX_TOTAL_KBIT, "description": "null: none."}
+_SIGNATURE = _object(
+    {
+        "key_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+        "signature": {"type": "string", "description": "64 bytes in base64.", "maxLength": 88},
+    }
+)
+_EVIDENCE = _object(
+    {
         "signed": {"type": "string", "maxLength": 1024 * 1024},
-        "signatures": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": 32,
-            "items": {
-                "type": "object",
-                "required": ["key_id", "signature"],
-                "properties": {
-                    "key_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-                    "signature": {"type": "string", "description": "64 bytes in base64.", "maxLength": 88},
-                },
-            },
-        },
+        "signatures": {"type": "array", "minItems": 1, "maxItems": 32, "items": _SIGNATURE},
     },
+    type=["object", "null"],
+    description="From the manifest in force, verbatim; sent in the receipt after a response with evidence_wanted.",
+)
+_MANIFEST: Schema = {
+    "host_id": {"type": "string", "maxLength": 100},
+    "url": {"type": "string", "maxLength": 200},
+    "version": {"type": "string", "maxLength": 40},
+    "files": {"type": "object", "additionalProperties": _TEXT},
+    "systemd_units": _TEXTS,
 }
-_INSTALLED = {
-    "type": "object",
-    "properties": {
-        "host_id": {"type": "string", "maxLength": 100},
-        "url": {"type": "string", "maxLength": 200},
-        "version": {"type": "string", "maxLength": 40},
-        "files": {"type": "object", "additionalProperties": {"type": "string"}},
-        "systemd_units": {"type": "array", "items": {"type": "string"}},
+_INSTALLED = _object(_MANIFEST, optional=_MANIFEST)
+_INSTALLED_NOTED = _object({"installed": {"enum": ["nothing", "noted"]}})
+_LINK = _object(
+    {
+        "kbit": {**_COUNT, "description": "The lower of both directions."},
+        "to_user_kbit": _COUNT,
+        "from_user_kbit": _COUNT,
+        "state": {"enum": ["enforced", "observed", "error"]},
+        "problem": {"type": ["string", "null"]},
+        "to_user": _DIRECTION,
+        "from_user": _DIRECTION,
     },
-}
-_INSTALLED_NOTED = {
-    "type": "object",
-    "required": ["installed"],
-    "properties": {"installed": {"enum": ["nothing", "noted"]}},
-}
-_RECEIPT = {
-    "type": "object",
-    "required": ["schema", "agent_version", "version", "limits_version", "observed_at", "writes", "links", "problems"],
-    "properties": {
+    optional=("to_user_kbit", "from_user_kbit", "problem"),
+)
+_TOTAL = _object(
+    {
+        "wanted_kbit": {"type": "integer", "minimum": MIN_TOTAL_KBIT, "maximum": MAX_TOTAL_KBIT},
+        "to_user_kbit": _KBIT_IN_FORCE,
+        "from_user_kbit": _KBIT_IN_FORCE,
+    },
+    type=["object", "null"],
+    description="Total of all links; null: no total. Absent: the agent is too old to enforce one.",
+)
+_RECEIPT = _object(
+    {
         "schema": {"const": 1},
-        "agent_version": {"type": "string"},
+        "agent_version": _TEXT,
         "version": {"type": ["string", "null"], "description": "Version G.H that is enforced."},
-        "limits_version": {"type": ["integer", "null"], "minimum": 0},
+        "limits_version": _COUNT_OR_NULL,
         "limits_digest": {
-            **_DIGEST,
             "type": ["string", "null"],
+            "pattern": "^[0-9a-f]{64}$",
             "description": "SHA-256 of the link_info.json in force; null exactly if version is null.",
         },
         "run": {
@@ -100,98 +120,39 @@ _RECEIPT = {
         "evidence": _EVIDENCE,
         "observed_at": _MOMENT,
         "writes": _COUNT,
-        "links": {
-            "type": "object",
-            "description": "Keyed by interface id.",
-            "additionalProperties": {
-                "type": "object",
-                "required": ["kbit", "state", "to_user", "from_user"],
-                "properties": {
-                    "kbit": {**_COUNT, "description": "The lower of both directions."},
-                    "to_user_kbit": _COUNT,
-                    "from_user_kbit": _COUNT,
-                    "state": {"enum": ["enforced", "observed", "error"]},
-                    "problem": {"type": ["string", "null"]},
-                    "to_user": _DIRECTION,
-                    "from_user": _DIRECTION,
-                },
-            },
-        },
+        "links": _of_interfaces(_LINK, description="Keyed by interface id."),
         "devices": {
             "type": ["array", "null"],
             "description": "Names of the devices on which packets are classified.",
             "items": {"type": "string", "maxLength": 32},
         },
-        "total": {
-            "type": ["object", "null"],
-            "description": "Total of all links; null: no total. Absent: the agent is too old to enforce one.",
-            "required": ["wanted_kbit", "to_user_kbit", "from_user_kbit"],
-            "properties": {
-                "wanted_kbit": {"type": "integer", "minimum": MIN_TOTAL_KBIT, "maximum": MAX_TOTAL_KBIT},
-                "to_user_kbit": _KBIT_IN_FORCE,
-                "from_user_kbit": _KBIT_IN_FORCE,
-            },
-        },
+        "total": _TOTAL,
         "observe_only": {"type": ["boolean", "null"], "description": "Nothing is limited on this host."},
-        "problems": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["code", "subject", "message"],
-                "properties": {name: {"type": "string"} for name in ("code", "subject", "message")},
-            },
-        },
+        "problems": {"type": "array", "items": _object(dict.fromkeys(("code", "subject", "message"), _TEXT))},
     },
-}
-_NUMBERS = {"type": "array", "maxItems": 60, "items": {"type": ["integer", "null"], "minimum": 0}}
-_USED = {
-    "type": "object",
-    "required": ["segment", "rate_kbit", "bytes", "packets", "drops", "backlog_bytes"],
-    "properties": {
-        "segment": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 64,
-            "description": "Identifies one lifetime of the class.",
-        },
-        **dict.fromkeys(("rate_kbit", "bytes", "packets", "drops", "backlog_bytes"), _NUMBERS),
-    },
-}
-_USAGE = {
-    "type": "object",
-    "required": ["schema", "batch", "agent_version", "version", "times", "links"],
-    "properties": {
+    optional=("limits_digest", "run", "number", "clock_skew_ms", "evidence", "devices", "total", "observe_only"),
+)
+_SEGMENT = {"type": "string", "minLength": 1, "maxLength": 64, "description": "Identifies one lifetime of the class."}
+_NUMBERS = {"type": "array", "maxItems": 60, "items": _COUNT_OR_NULL}
+_USED = _object({"segment": _SEGMENT, **dict.fromkeys(("rate_kbit", *_COUNTERS), _NUMBERS)})
+_USAGE = _object(
+    {
         "schema": {"const": 1},
         "batch": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-        "agent_version": {"type": "string"},
+        "agent_version": _TEXT,
         "version": {**_VERSION, "description": "Version of the configuration to which the interface ids belong."},
         "times": {"type": "array", "minItems": 1, "maxItems": 60, "items": _MOMENT},
-        "links": {
-            "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "required": ["to_user", "from_user"],
-                "properties": {"to_user": _USED, "from_user": _USED},
-            },
-        },
-    },
-}
-_CREDENTIALS = {
-    "type": "object",
-    "required": ["host_id", "host_secret", "url", "keys", "revoked"],
-    "properties": {
-        "host_id": {"type": "string"},
-        "host_secret": {"type": "string"},
-        "url": {"type": "string"},
+        "links": _of_interfaces(_object({"to_user": _USED, "from_user": _USED})),
+    }
+)
+_CREDENTIALS = _object(
+    {
+        **dict.fromkeys(("host_id", "host_secret", "url"), _TEXT),
         "keys": {"type": "array", "items": {"type": "object"}},
-        "revoked": {"type": "array", "items": {"type": "string"}},
-    },
-}
-_STORED: dict[str, Any] = {
-    "type": "object",
-    "required": ["stored"],
-    "properties": {"stored": {"type": "boolean"}, "ignored_links": {"type": "array", "items": {"type": "string"}}},
-}
+        "revoked": _TEXTS,
+    }
+)
+_STORED = _object({"stored": {"type": "boolean"}, "ignored_links": _TEXTS}, optional=("ignored_links",))
 _RECEIPT_STORED = {
     **_STORED,
     "properties": {**_STORED["properties"], "evidence_wanted": {"type": "boolean", "description": "Absent: false."}},
@@ -242,7 +203,7 @@ def _config() -> Operation:
 
 
 def _deployed() -> Operation:
-    body = {"type": "object", "required": ["version"], "properties": {"version": _VERSION}}
+    body = _object({"version": _VERSION})
     return _operation(
         "host_deployed_config_version",
         "Report the installed version",
@@ -302,14 +263,8 @@ def _installed() -> Operation:
 
 
 def _usage() -> Operation:
-    used = {
-        "segment": "boot-1",
-        "rate_kbit": [500],
-        "bytes": [1200],
-        "packets": [9],
-        "drops": [0],
-        "backlog_bytes": [0],
-    }
+    counted = {"rate_kbit": [500], "bytes": [1200], "packets": [9], "drops": [0], "backlog_bytes": [0]}
+    used = {"segment": "boot-1", **counted}
     example = {
         "schema": 1,
         "batch": "0" * 31 + "1",
@@ -329,14 +284,9 @@ def _usage() -> Operation:
 
 
 def _enrol() -> Operation:
-    body = {"type": "object", "required": ["token"], "properties": {"token": {"type": "string", "maxLength": 200}}}
-    example = {
-        "host_id": "a" * 32,
-        "host_secret": "...",
-        "url": "https://scionlab.example.org",
-        "keys": [],
-        "revoked": [],
-    }
+    body = _object({"token": {"type": "string", "maxLength": 200}})
+    credentials = {"host_id": "a" * 32, "host_secret": "...", "url": "https://scionlab.example.org"}
+    example = {**credentials, "keys": [], "revoked": []}
     operation = _operation(
         "host_enrol",
         "Exchange a one-time token for a host's credentials",

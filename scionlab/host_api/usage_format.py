@@ -1,60 +1,39 @@
-"""Reads an agent's batch of usage samples (docs/api.md). Strict in what it knows, blind to what it does not.
-
-All that is wrong is told at once, by its place in the document ("links.3.to_user.bytes").
-"""
+"""Reads an agent's batch of usage samples (docs/api.md)."""
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from django.utils.dateparse import parse_datetime
-
-from bandwidth_config import RuleError
-from link_rules import MAX_INTERFACE_ID
-from scionlab.host_api.document_reader import DocumentReader, no_constant
+from scionlab.host_api.document_reader import DocumentError, DocumentReader, load, require_schema, time_of
 from scionlab.models.usage import KEY_LENGTH, SEGMENT_LENGTH
-from scionlab.platform.api_errors import FieldErrors
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.totals import to_ms
 
-SCHEMA: Final = 1
 MAX_SENT_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES: Final = 32 * 1024 * 1024  # unpacked
 MAX_TIMES: Final = 60
 MAX_COUNTER: Final = 2**60  # an exabyte: a month's sum of thousands of links must fit into 64 bits too
 MAX_RATE_KBIT: Final = 2**31 - 1
-MAX_VERSION: Final = 2**31 - 1
 # As many as 4094 links at 60 times have, and some. Of 32 MiB of nothing but brackets Python makes a gigabyte.
 MAX_BRACKETS: Final = 100_000
 MAX_COMMAS: Final = 3_000_000
 
-_VERSION = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})", flags=re.ASCII)
-_INTERFACE_ID = re.compile(r"[1-9][0-9]{0,3}", flags=re.ASCII)
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}", flags=re.ASCII)
 _SEGMENT = re.compile(rf"[!-~]{{1,{SEGMENT_LENGTH}}}", flags=re.ASCII)
 
 _COUNTERS: Final = ("bytes", "packets", "drops", "backlog_bytes")
 
 
-class UsageError(RuleError):
-    """A batch that is not stored; `fields` names every place that is wrong, up to 20."""
-
-    def __init__(self, code: str, message: str, fields: FieldErrors | None = None) -> None:
-        super().__init__(code, message)
-        self.fields = fields or {}
-
-
-class TooLargeError(UsageError):
+class TooLargeError(DocumentError):
     """More than is read."""
 
 
 def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
-    """The document's bytes from a body that `read(n)` reads. Raises `UsageError`, `TooLargeError`.
+    """The document's bytes from a body that `read(n)` reads. Raises `DocumentError`, `TooLargeError`.
 
     At most 4 MiB are read and 32 MiB unpacked, however much a small gzip body would become.
     """
@@ -66,41 +45,31 @@ def read_body(read: Callable[[int], bytes], encoding: str) -> bytes:
     if encoding in {"", "identity"}:
         return content
     if encoding != "gzip":
-        raise UsageError("encoding_unknown", f"Content-Encoding {encoding[:20]!r} is not known. Use gzip, or none.")
+        raise DocumentError("encoding_unknown", f"Content-Encoding {encoding[:20]!r} is not known. Use gzip, or none.")
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
     try:
         document = unpacker.decompress(content, MAX_BYTES + 1)
     except zlib.error as exc:
-        raise UsageError("not_gzip", "The body is not gzip, as its Content-Encoding says.") from exc
+        raise DocumentError("not_gzip", "The body is not gzip, as its Content-Encoding says.") from exc
     if len(document) > MAX_BYTES:
         raise TooLargeError(
             "too_large", f"A batch has at most {MAX_BYTES} bytes unpacked. Send fewer samples per batch."
         )
     if not unpacker.eof or unpacker.unused_data:
-        raise UsageError("not_gzip", "The gzip body is cut short, or something follows it.")
+        raise DocumentError("not_gzip", "The gzip body is cut short, or something follows it.")
     return document
 
 
 def parse_usage(content: bytes) -> Batch:
-    """Raises only `UsageError`, whatever the bytes."""
+    """Raises only `DocumentError`, whatever the bytes."""
     _check_size(content)
-    try:
-        document = json.loads(content.decode("utf-8"), parse_constant=no_constant)
-    except (ValueError, RecursionError) as exc:  # not UTF-8, not JSON, numbers of thousands of digits, nesting
-        raise UsageError("not_json", "The body is not a JSON document in UTF-8.") from exc
+    document = load(content)
     if not isinstance(document, dict):
-        raise UsageError("usage_invalid", "The batch: send an object here.")
-    schema = document.get("schema")
-    if schema != SCHEMA or isinstance(schema, bool):
-        raise UsageError(
-            "schema_unknown",
-            f"Schema {str(schema)[:20]!r} is not known here. Send schema {SCHEMA}, or update the service first.",
-        )
+        raise DocumentError("usage_invalid", "The batch: send an object here.")
+    require_schema(document)
     reader = _Reader()
     batch = _batch(reader, document)
-    if reader.fields:
-        place, errors = next(iter(reader.fields.items()))
-        raise UsageError("usage_invalid", f"{place}: {errors[0]['message']}", reader.fields)
+    reader.refuse("usage_invalid", "The batch")
     return batch
 
 
@@ -116,11 +85,6 @@ def _check_size(content: bytes) -> None:
 
 class _Reader(DocumentReader):
     """Columns of counters too."""
-
-    def matching(self, value: object, place: str, pattern: re.Pattern[str], wanted: str) -> str:
-        found = value if isinstance(value, str) and pattern.fullmatch(value) else None
-        self.expect(found is not None, place, wanted)
-        return found or ""
 
     def column(self, value: object, place: str, n: int, high: int) -> list[int | None]:
         """A list of `n` integers or nulls. Quick where nothing is wrong: there are 240 000 of them from 4000 links."""
@@ -138,35 +102,17 @@ def _batch(reader: _Reader, document: dict[str, Any]) -> Batch:
     agent = document.get("agent_version")
     reader.expect(isinstance(agent, str) and len(agent) <= 32, "agent_version", "a text of at most 32 characters")
     times = _times(reader, document.get("times"))
-    links: dict[int, dict[DirectionName, DirectionSamples]] = {}
-    for name, value in reader.mapping(document.get("links"), "links").items():
-        place = f"links.{name[:20]}"
-        is_id = _INTERFACE_ID.fullmatch(name) is not None and int(name) <= MAX_INTERFACE_ID
-        if reader.expect(is_id, place, f"links under interface ids from 1 to {MAX_INTERFACE_ID}"):
-            link = reader.mapping(value, place)
-            links[int(name)] = dict(_directions(reader, link, place, times))
-    return Batch(
-        key=key,
-        agent_version=str(agent),
-        version=_version(reader, document.get("version")),
-        times_ms=times,
-        links=links,
-    )
-
-
-def _version(reader: _Reader, written: object) -> tuple[int, int]:
-    match = _VERSION.fullmatch(written) if isinstance(written, str) else None
-    parts = (int(match[1]), int(match[2])) if match else (MAX_VERSION + 1, 0)
-    reader.expect(max(parts) <= MAX_VERSION, "version", 'a version like "1.18"')
-    return parts
+    links = {
+        number: dict(_directions(reader, reader.mapping(value, place), place, times))
+        for number, value, place in reader.links(document.get("links"))
+    }
+    version = reader.version(document.get("version"), 'a version like "1.18"') or (0, 0)
+    return Batch(key=key, agent_version=str(agent), version=version, times_ms=times, links=links)
 
 
 def _times(reader: _Reader, value: object) -> list[int]:
-    written = value if isinstance(value, list) else []
-    if not reader.expect(0 < len(written) <= MAX_TIMES, "times", f"a list of 1 to {MAX_TIMES} times"):
-        return []
     times = []
-    for index, one in enumerate(written):
+    for index, one in enumerate(reader.listed(value, "times", MAX_TIMES, "times", least=1)):
         found = _moment(one)
         if reader.expect(found is not None, f"times.{index}", "a time in ISO 8601 with its zone"):
             times.append(found or 0)
@@ -177,13 +123,8 @@ def _times(reader: _Reader, value: object) -> list[int]:
 
 def _moment(value: object) -> int | None:
     """Milliseconds since 1970; None for what is no time of ours."""
-    try:
-        found = parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:  # the 31st of February
-        return None
-    if found is None or found.tzinfo is None or not 1970 <= found.year < 9999:  # so that it can be moved
-        return None
-    return to_ms(found)
+    found = time_of(value)
+    return None if found is None or not 1970 <= found.year < 9999 else to_ms(found)  # so that it can be moved
 
 
 def _directions(

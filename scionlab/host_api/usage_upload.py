@@ -7,7 +7,8 @@ import logging
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from scionlab.host_api.auth import host_endpoint
-from scionlab.host_api.usage_format import TooLargeError, UsageError, parse_usage, read_body
+from scionlab.host_api.document_reader import DocumentError
+from scionlab.host_api.usage_format import TooLargeError, parse_usage, read_body
 from scionlab.models import Host
 from scionlab.platform.api_errors import error_response
 from scionlab.usage.ingest import usage_store
@@ -24,7 +25,7 @@ def usage(request: HttpRequest, host: Host) -> HttpResponse:
         )
     try:
         batch = parse_usage(read_body(request.read, request.headers.get("Content-Encoding", "").strip().lower()))
-    except UsageError as exc:
+    except DocumentError as exc:
         logger.warning("usage.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
         return error_response(exc.code, exc.message, 413 if isinstance(exc, TooLargeError) else 400, exc.fields)
     result = usage_store(host_id=host.pk, batch=batch)

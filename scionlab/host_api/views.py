@@ -18,9 +18,10 @@ from scionlab.enforcement.last_contact import HEARD
 from scionlab.enforcement.receipt import receipt_store
 from scionlab.enforcement.receipt_mails import deployment_note
 from scionlab.host_api.auth import host_endpoint, is_agent
+from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.installed_format import MAX_MANIFEST_BYTES, ManifestError, parse_manifest
 from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
-from scionlab.host_api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, ReceiptError, parse_receipt
+from scionlab.host_api.receipt_format import MAX_BYTES, MAX_BYTES_WITHOUT_LINKS, parse_receipt
 from scionlab.models import Host
 from scionlab.platform.api_errors import error_response
 from scionlab.versions.counters import host_note_delivered, host_set_deployed_version
@@ -147,7 +148,7 @@ def enforcement(request: HttpRequest, host: Host) -> HttpResponse:
         return error_response("too_large", text, 413)
     try:
         receipt = parse_receipt(content)
-    except ReceiptError as exc:
+    except DocumentError as exc:
         logger.warning("receipt.refused host=%s code=%s %s", host.pk, exc.code, exc.message)
         return error_response(exc.code, exc.message, 400, exc.fields)
     result = receipt_store(host_id=host.pk, receipt=receipt)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.urls import reverse
 
-from bandwidth_config import format_limits
 from scionlab.links.bulk_plan import Line
 from scionlab.models import BulkChange, Link, Mail, User
 from scionlab.models.user import MailKind
@@ -38,9 +37,9 @@ def tell_owners(change: BulkChange, lines: Sequence[Line], *, actor: User, reaso
 
 def _sentence(link: Link, line: Line) -> str:
     ends = f"{link.interface_b.AS.isd_as} at {link.interface_a.AS.isd_as}"
-    text = f"{ends}: was {format_limits(line.old)}, is now {format_limits(line.new)}"
+    text = f"{ends}: was {line.old}, is now {line.new}"
     if line.new_enforced != line.new:
-        text += f" (clamped to {format_limits(line.new_enforced)})"
+        text += f" (clamped to {line.new_enforced})"
     return text if link.active else text + " (the link is inactive)"
 
 

@@ -9,17 +9,8 @@ from collections.abc import Iterable, Sequence
 from django.db import transaction
 
 from bandwidth_config import RuleError
-from scionlab.links.attachments import (
-    DEFAULT_PORT,
-    MAX_ATTACHMENTS,
-    AttachmentSpec,
-    attachment_point_id,
-    check_attachments,
-    provider_links,
-    public_addresses,
-    raise_first,
-    spec_of,
-)
+from scionlab.links.attachment_rules import check_attachments, raise_first
+from scionlab.links.attachments import AttachmentSpec, attachment_point_id, provider_links, public_addresses, spec_of
 from scionlab.links.defaults import settle_default
 from scionlab.links.timed_limit import DEACTIVATED, timed_limits_end
 from scionlab.links.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
@@ -32,21 +23,6 @@ from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import RENDER_HOST, queue_after_commit
 from scionlab.trust.chain import as_equip
 from scionlab.versions.changes import Changes, read_links, view_of
-
-__all__ = [
-    "DEFAULT_PORT",
-    "MAX_ATTACHMENTS",
-    "AttachmentSpec",
-    "check_attachments",
-    "check_quota",
-    "check_shown",
-    "user_as_change",
-    "user_as_create",
-    "user_as_delete",
-    "user_as_set_active",
-    "user_as_update",
-    "values_of_user_as",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -281,15 +257,11 @@ def _fields_that_count(spec: AttachmentSpec) -> dict[str, Value]:
 # --- steps ------------------------------------------------------------------------------------------------
 
 
-def _check_label(label: str) -> None:
+def _check_fields(label: str, installation_type: str, scion_packages: str | None) -> None:
     maximum = UserAS._meta.get_field("label").max_length or 0
     if len(label) > maximum:
         text = f"A label of {len(label)} characters is longer than the {maximum} allowed. Shorten it."
         raise FieldRuleError("label_too_long", text, "label")
-
-
-def _check_fields(label: str, installation_type: str, scion_packages: str | None) -> None:
-    _check_label(label)
     if scion_packages is not None:
         checked_packages(scion_packages)
     if installation_type not in UserAS.Installation.values:

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 
 from bandwidth_config import RuleError
-from link_rules import MIN_PORT
+from link_rules import MIN_PORT, bind_ip_for
 from scion_files import MTU_BYTES, MTU_OVER_IPV6_BYTES, link_mtu_bytes
 from scionlab.links.attachments import AttachmentSpec, bind_ip_of, limits_of, socket_of, spec_of
 from scionlab.models import AttachmentPoint, BorderRouter, Host, Interface, Link, UserAS, VPNClient, numbers, selectors
@@ -135,7 +135,7 @@ def _set_user_side(
 
 def _set_ap_address(near: Interface, ap: AttachmentPoint, far: Interface) -> None:
     near.public_ip = _address_of(ap, far)
-    near.bind_ip = None if far.vpn_client_id else numbers.bind_ip_for(near.public_ip, ap.host.bind_ip)
+    near.bind_ip = None if far.vpn_client_id else bind_ip_for(near.public_ip, ap.host.bind_ip)
 
 
 def _set_routers(near: Interface, far: Interface, ap: AttachmentPoint, index: int) -> None:

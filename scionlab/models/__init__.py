@@ -15,15 +15,7 @@ from scionlab.models.notice import Notice, NoticeWatch
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
 from scionlab.models.trust import TRC, ASKeys, Certificate
-from scionlab.models.usage import (
-    UsageBatch,
-    UsageCounter,
-    UsageDay,
-    UsageMonth,
-    UsageSamples,
-    UsageSeries,
-    UsageSlot,
-)
+from scionlab.models.usage import UsageBatch, UsageCounter, UsageDay, UsageMonth, UsageSamples, UsageSeries, UsageSlot
 from scionlab.models.user import MailKind, User
 from scionlab.models.vpn import VPN, VPNClient, VPNClientKeys, VPNServerKeys
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from bandwidth_config import Limits, format_limits
+from bandwidth_config import Limits
 from scionlab.models.account import AccountRequest
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.link import Link
@@ -106,7 +106,7 @@ class BandwidthChange(models.Model):
 
 
 def _written(limits: Limits | None) -> str:
-    return "none" if limits is None else format_limits(limits)
+    return "none" if limits is None else str(limits)
 
 
 class Mail(models.Model):

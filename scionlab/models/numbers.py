@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from django.db.models import Q
 
@@ -24,15 +24,10 @@ LAST_BORDER_ROUTER = 253  # br-N has the internal port 30000 + N, and 30254 is t
 def free_user_as_id() -> int:
     """The smallest AS number of user ASes that nobody has; under `lock_as_ids`. Raises `FieldRuleError`."""
     taken = AS.objects.filter(as_id__gte=FIRST_USER_AS_ID, as_id__lte=LAST_USER_AS_ID)
-    found = _first_free(FIRST_USER_AS_ID, LAST_USER_AS_ID, set(taken.values_list("as_id", flat=True)))
-    if found is None:
-        raise FieldRuleError(
-            "as_ids_exhausted",
-            f"All {format_number(LAST_USER_AS_ID - FIRST_USER_AS_ID + 1)} ids of user ASes are in use. "
-            "Ask the administrators to delete unused ASes.",
-            "label",
-        )
-    return found
+    number = format_number(LAST_USER_AS_ID - FIRST_USER_AS_ID + 1)
+    text = f"All {number} ids of user ASes are in use. Ask the administrators to delete unused ASes."
+    none = FieldRuleError("as_ids_exhausted", text, "label")
+    return _first_free(FIRST_USER_AS_ID, LAST_USER_AS_ID, taken.values_list("as_id", flat=True), none)
 
 
 def checked_user_as_id(as_id: int) -> int:
@@ -57,12 +52,9 @@ def check_user_as_id(as_id: int) -> None:
 
 def free_interface_id(as_: AS) -> int:
     """The smallest interface id that the AS does not have. Raises `RuleError` (`interface_ids_exhausted`)."""
-    taken = set(Interface.objects.filter(AS_id=as_.pk).values_list("interface_id", flat=True))
-    found = _first_free(MIN_INTERFACE_ID, MAX_INTERFACE_ID, taken)
-    if found is None:
-        text = f"All {format_number(MAX_INTERFACE_ID)} interface ids of {as_.isd_as} are in use. Choose another AS."
-        raise RuleError("interface_ids_exhausted", text)
-    return found
+    taken = Interface.objects.filter(AS_id=as_.pk).values_list("interface_id", flat=True)
+    text = f"All {format_number(MAX_INTERFACE_ID)} interface ids of {as_.isd_as} are in use. Choose another AS."
+    return _first_free(MIN_INTERFACE_ID, MAX_INTERFACE_ID, taken, RuleError("interface_ids_exhausted", text))
 
 
 def free_border_router_number(as_id: int) -> int:
@@ -70,12 +62,9 @@ def free_border_router_number(as_id: int) -> int:
 
     `as_id` is the AS's primary key. Raises `RuleError` (`border_routers_exhausted`).
     """
-    taken = set(BorderRouter.objects.filter(host__AS=as_id).values_list("number", flat=True))
-    found = _first_free(1, LAST_BORDER_ROUTER, taken)
-    if found is None:
-        text = f"The AS has {LAST_BORDER_ROUTER} border routers, which is the maximum. Use one of these."
-        raise RuleError("border_routers_exhausted", text)
-    return found
+    taken = BorderRouter.objects.filter(host__AS=as_id).values_list("number", flat=True)
+    text = f"The AS has {LAST_BORDER_ROUTER} border routers, which is the maximum. Use one of these."
+    return _first_free(1, LAST_BORDER_ROUTER, taken, RuleError("border_routers_exhausted", text))
 
 
 def border_router_for(end: Interface, vpn: VPN | None) -> BorderRouter:
@@ -94,12 +83,9 @@ def free_port(host: Host, ip: str) -> int:
 
     Raises `RuleError` (`ports_exhausted`).
     """
-    taken = set(Interface.objects.filter(host=host, public_ip=ip).values_list("public_port", flat=True))
-    found = _first_free(FIRST_PORT, MAX_PORT, taken)
-    if found is None:
-        text = f"All ports from {FIRST_PORT} to {MAX_PORT} of {ip} on {host} are in use. Choose another AS."
-        raise RuleError("ports_exhausted", text)
-    return found
+    taken = Interface.objects.filter(host=host, public_ip=ip).values_list("public_port", flat=True)
+    text = f"All ports from {FIRST_PORT} to {MAX_PORT} of {ip} on {host} are in use. Choose another AS."
+    return _first_free(FIRST_PORT, MAX_PORT, taken, RuleError("ports_exhausted", text))
 
 
 def is_port_free(host: Host, ip: str, port: int) -> bool:
@@ -115,12 +101,10 @@ def free_vpn_address(vpn: VPN, host: Host) -> str | None:
     return next(free, None)
 
 
-def bind_ip_for(public_ip: str, bind_ip: str | None) -> str | None:
-    """The bind address for a socket with this public address: addresses of the other family do not go with it."""
-    if bind_ip is None or ipaddress.ip_address(bind_ip).version != ipaddress.ip_address(public_ip).version:
-        return None
-    return bind_ip
-
-
-def _first_free(low: int, high: int, taken: Collection[int]) -> int | None:
-    return next((number for number in range(low, high + 1) if number not in taken), None)
+def _first_free(low: int, high: int, taken: Iterable[int], none: RuleError) -> int:
+    """Raises `none` where all are taken."""
+    known = set(taken)
+    found = next((number for number in range(low, high + 1) if number not in known), None)
+    if found is None:
+        raise none
+    return found

@@ -12,22 +12,12 @@ from django.db.models import Q
 from django.utils import timezone
 
 from bandwidth_config import RuleError
+from link_rules import bind_ip_for
 from scion_files import PACKAGES
-from scionlab.models import (
-    AS,
-    BorderRouter,
-    Host,
-    Interface,
-    Link,
-    User,
-    locks,
-    numbers,
-    selectors,
-)
+from scionlab.models import AS, BorderRouter, Host, Interface, Link, User, locks, numbers, selectors
 from scionlab.models.host import new_secret
 from scionlab.models.link import is_user_as
 from scionlab.network.host_addresses import (
-    check_has_public_address,
     check_others_are_reached,
     checked_addresses,
     checked_internal_ip,
@@ -35,7 +25,7 @@ from scionlab.network.host_addresses import (
 )
 from scionlab.people.stale_pages import Values, last_admin_change, refuse_stale, values_of
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions.counters import host_bump, hosts_bump
+from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +49,7 @@ def host_create(
     """
     locks.lock_ases([as_.pk])
     _refuse_user_as(as_, "AS")
-    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip)
-    check_has_public_address(addresses["public_ipv4"], addresses["public_ipv6"])
+    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
     check_others_are_reached(as_)
     internal_ip = checked_internal_ip(internal_ip, as_, host_id=None)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
@@ -107,7 +96,7 @@ def host_rotate_secret(*, host_id: int, actor: User, keep_former: bool = True, f
     former = Host.objects.values_list("secret", flat=True).get(pk=host_id) if keep_former else ""
     until = timezone.now() + timedelta(hours=settings.SECRET_GRACE_HOURS) if keep_former else None
     Host.objects.filter(pk=host_id).update(secret=new_secret(), previous_secret=former, previous_secret_until=until)
-    host_bump(host_ids=[host_id], config=for_stock_client, limits=True)
+    hosts_bump(config_ids=[host_id] if for_stock_client else (), limits_ids=[host_id])
     logger.info("host.secret_rotated host=%s former_until=%s actor=%s", host_id, until, actor.pk)
 
 
@@ -133,9 +122,7 @@ def host_set_addresses(
     `StalePageError`, `Host.DoesNotExist`.
     """
     old, remote_hosts = _lock_with_peers(host_id)
-    new = checked_addresses(public_ipv4, public_ipv6, bind_ip)
-    if needs_public_address(old):
-        check_has_public_address(new["public_ipv4"], new["public_ipv6"])
+    new = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=needs_public_address(old))
     if internal_ip is not None:
         new["internal_ip"] = checked_internal_ip(internal_ip, old.AS, host_id=host_id)
     if label is not None:
@@ -163,7 +150,7 @@ def host_set_addresses(
     for name, value in new.items():
         setattr(old, name, value)
     old.save(update_fields=list(new))
-    hosts_bump(config_ids=config_ids, limits_ids=set())
+    hosts_bump(config_ids=config_ids)
     logger.info("host.addresses host=%s actor=%s", host_id, actor.pk)
 
 
@@ -238,4 +225,4 @@ def _bind_for(host: Host, interface: Interface, address: str, bind_ip: str | Non
     """An interface follows the host's bind address, unless it was given one of its own."""
     follows = interface.bind_ip is None or interface.bind_ip == host.bind_ip
     is_public = interface.public_ip in host.public_ips
-    return numbers.bind_ip_for(address, bind_ip) if follows and is_public else interface.bind_ip
+    return bind_ip_for(address, bind_ip) if follows and is_public else interface.bind_ip

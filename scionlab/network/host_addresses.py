@@ -11,8 +11,11 @@ from scionlab.models.link import is_user_as
 from scionlab.platform.field_errors import FieldRuleError
 
 
-def checked_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None) -> dict[str, str | None]:
-    """The three as the database writes them. Raises `FieldRuleError` (see `check_underlay_address`)."""
+def checked_addresses(
+    public_ipv4: str | None, public_ipv6: str | None, bind_ip: str | None, *, is_public: bool
+) -> dict[str, str | None]:
+    """The three as the database writes them; `is_public`: one of the first two is needed. Raises `FieldRuleError`
+    (`address_required`, see `check_underlay_address`)."""
     checked: dict[str, str | None] = {}
     only = settings.UNDERLAY_GLOBAL_ONLY
     for name, value, family in (("public_ipv4", public_ipv4, 4), ("public_ipv6", public_ipv6, 6)):
@@ -24,17 +27,10 @@ def checked_addresses(public_ipv4: str | None, public_ipv6: str | None, bind_ip:
         checked["bind_ip"] = str(check_bind_address(bind_ip)) if bind_ip else None
     except RuleError as exc:
         raise FieldRuleError.of(exc, "bind_ip") from exc
+    if is_public and checked["public_ipv4"] is None and checked["public_ipv6"] is None:
+        text = "A host of an infrastructure AS needs a public address. Give it an IPv4 or an IPv6 address."
+        raise FieldRuleError("address_required", text, "public_ipv4")
     return checked
-
-
-def check_has_public_address(public_ipv4: str | None, public_ipv6: str | None) -> None:
-    """Raises `FieldRuleError` (`address_required`)."""
-    if public_ipv4 is None and public_ipv6 is None:
-        raise FieldRuleError(
-            "address_required",
-            "A host of an infrastructure AS needs a public address. Give it an IPv4 or an IPv6 address.",
-            "public_ipv4",
-        )
 
 
 def needs_public_address(host: Host) -> bool:

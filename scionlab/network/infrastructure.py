@@ -16,7 +16,7 @@ from link_rules import MAX_PORT
 from scionlab.models import AS, ISD, VPN, AttachmentPoint, BorderRouter, Host, Link, User, locks, selectors
 from scionlab.models.link import is_user_as
 from scionlab.network.deleted_host import hosts_bury
-from scionlab.network.host_addresses import check_has_public_address, checked_addresses, checked_internal_ip
+from scionlab.network.host_addresses import checked_addresses, checked_internal_ip
 from scionlab.network.infrastructure_links import first_host
 from scionlab.network.path_metadata import metadata_changed
 from scionlab.notation.isd_as import FIRST_USER_AS_ID, LAST_USER_AS_ID, MAX_ISD, format_as_id, parse_as_id
@@ -25,22 +25,17 @@ from scionlab.people.stale_pages import Values, last_admin_change, refuse_stale
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.trust.chain import as_equip, as_role_changed, own_keys_make
 from scionlab.trust.vpn import vpn_keys_make
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 
 
 @transaction.atomic
 def isd_create(*, isd_id: int, label: str = "") -> ISD:
     """Raises `RuleError` (`isd_range`, `isd_taken`)."""
-    isd, created = _isd(isd_id, label)
+    check_isd_id(isd_id)
+    isd, created = ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
     if not created:
         raise RuleError("isd_taken", f"ISD {isd_id} already exists. Use it, or choose another number.")
     return isd
-
-
-def _isd(isd_id: int, label: str = "") -> tuple[ISD, bool]:
-    """The ISD, and whether it was made just now. Raises `RuleError` (`isd_range`)."""
-    check_isd_id(isd_id)
-    return ISD.objects.get_or_create(isd_id=isd_id, defaults={"label": label})
 
 
 def check_isd_id(isd_id: int) -> None:
@@ -81,14 +76,14 @@ def infrastructure_as_create(
     """
     as_id = parse_as_id(as_text)
     check_infrastructure_as_id(as_id)
-    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip)
-    check_has_public_address(addresses["public_ipv4"], addresses["public_ipv6"])
+    addresses = checked_addresses(public_ipv4, public_ipv6, bind_ip, is_public=True)
     internal_ip = checked_internal_ip(internal_ip, None, host_id=None)
     locks.lock_as_ids()
     taken = AS.objects.filter(as_id=as_id).select_related("isd").first()
     if taken is not None:
         raise RuleError("as_id_taken", f"{format_as_id(as_id)} already exists as {taken}. Choose another id.")
-    home, _ = _isd(isd)
+    check_isd_id(isd)
+    home, _ = ISD.objects.get_or_create(isd_id=isd)
     as_ = AS.objects.create(isd=home, as_id=as_id, label=label, is_core=is_core)
     host = Host.objects.create(AS=as_, label=label, internal_ip=internal_ip, **addresses)
     BorderRouter.objects.create(host=host)
@@ -123,7 +118,7 @@ def attachment_point_create(
         audit.note_default(ap, actor=actor, old=None, new=default_bandwidth_kbit, reason=reason)
     if vpn_subnet is not None:
         vpn_create(host=host, subnet=vpn_subnet)
-    host_bump(host_ids=[host.pk], limits=True)
+    hosts_bump(limits_ids=[host.pk])
     return ap
 
 
@@ -199,7 +194,7 @@ def infrastructure_as_update(
     if is_changed:
         as_role_changed(as_, actor=actor)
         own_keys_make([as_], actor=actor)
-        host_bump(host_ids=list(as_.hosts.values_list("pk", flat=True)), config=True)
+        hosts_bump(config_ids=list(as_.hosts.values_list("pk", flat=True)))
     return as_
 
 
@@ -212,7 +207,9 @@ def infrastructure_as_delete(*, as_id: int, actor: User | None = None) -> None:
     as_ = AS.objects.select_related("isd", "useras").get(pk=as_id)
     if is_user_as(as_):
         raise RuleError("link_of_user_as", f"{as_} is a user AS. Delete it in the list of user ASes.")
-    _refuse_with_links(as_, "the AS")
+    count = Link.objects.filter(Q(interface_a__AS=as_) | Q(interface_b__AS=as_)).count()
+    if count:
+        raise RuleError("as_has_links", f"{count} Links end at {as_}. Remove them before the AS is deleted.")
     hosts_bury(as_.pk)
     as_.delete()
     if as_.is_core:
@@ -236,7 +233,7 @@ def attachment_point_delete(*, attachment_point_id: int, actor: User | None = No
         )
     if ap.default_bandwidth_kbit is not None:
         audit.note_default(ap, actor=actor, old=ap.default_bandwidth_kbit, new=None, reason="attachment point deleted")
-    host_bump(host_ids=[ap.host_id], limits=True)
+    hosts_bump(limits_ids=[ap.host_id])
     if ap.has_path_metadata:
         metadata_changed(ap)
     ap.delete()
@@ -253,9 +250,3 @@ def vpn_delete(*, vpn_id: int) -> None:
             "vpn_in_use", f"{count} hosts have an address in {vpn}. Change their attachments to public addresses first."
         )
     vpn.delete()
-
-
-def _refuse_with_links(as_: AS, what: str) -> None:
-    count = Link.objects.filter(Q(interface_a__AS=as_) | Q(interface_b__AS=as_)).count()
-    if count:
-        raise RuleError("as_has_links", f"{count} Links end at {as_}. Remove them before {what} is deleted.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from bandwidth_config import RuleError, check_bandwidth
+from link_rules import bind_ip_for
 from scion_files import link_mtu_bytes
 from scionlab.models import AS, BorderRouter, Host, Interface, Link, locks, numbers
 from scionlab.models.link import is_user_as
@@ -142,5 +143,5 @@ def _interface_create(as_: AS, router: BorderRouter, public_ip: str) -> Interfac
         interface_id=numbers.free_interface_id(as_),
         public_ip=public_ip,
         public_port=numbers.free_port(router.host, public_ip),
-        bind_ip=numbers.bind_ip_for(public_ip, router.host.bind_ip),
+        bind_ip=bind_ip_for(public_ip, router.host.bind_ip),
     )

@@ -82,7 +82,7 @@ def metadata_changed(ap: AttachmentPoint) -> None:
     """Raise H of the host whose control service reads it; its row, or that of the attachment point, is locked."""
     host = control_service_host(ap.AS_id)
     if host is not None:
-        hosts_bump(config_ids=set(), limits_ids=set(), alone_ids={host.pk})
+        hosts_bump(alone_ids={host.pk})
 
 
 # --- the form of staticInfoConfig.json ----------------------------------------------------------------------------

@@ -6,12 +6,13 @@ typed, and carries what is stored now, so that its Save button means "overwrite 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from bandwidth_config import format_kbit
 from scionlab.models import AttachmentPoint, Host, User, UserAS
+from scionlab.models.locks import storable_ids
 from scionlab.notation.local_time import say_time
 from scionlab.people.stale_pages import UNKNOWN, Difference, LastChange, StalePageError, Value
 
@@ -96,14 +97,9 @@ class _LinkNames:
 
 
 def _ap_names(by_link: Mapping[str, Value]) -> dict[str, str]:
-    wanted = {value for value in by_link.values() if isinstance(value, int)}
-    aps = {ap.pk: ap.AS.isd_as for ap in AttachmentPoint.objects.select_related("AS__isd").filter(pk__in=_ids(wanted))}
+    ids = storable_ids(value for value in by_link.values() if isinstance(value, int))
+    aps = {ap.pk: ap.AS.isd_as for ap in AttachmentPoint.objects.select_related("AS__isd").filter(pk__in=ids)}
     return {link: aps[value] for link, value in by_link.items() if isinstance(value, int) and value in aps}
-
-
-def _ids(values: Iterable[int]) -> list[int]:
-    """What a page sent may be no key at all."""
-    return [value for value in values if 0 < value < 2**63]
 
 
 def _line(difference: Difference, links: _LinkNames, labels: Mapping[str, str]) -> Line | None:

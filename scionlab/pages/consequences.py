@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from bandwidth_config import Limits, LinkStep, format_kbit, format_limits
+from bandwidth_config import Limits, LinkStep, format_kbit
 from scionlab.enforcement.agents import Agent, agent_of, no_report_since
 from scionlab.enforcement.status import LinkStatus, link_status
-from scionlab.models import Interface, Link, UserAS
+from scionlab.models import Link, UserAS
 from scionlab.models.selectors import links_of
 from scionlab.notation.bandwidth import limits_warning
 from scionlab.pages.counted import counted_sentence
@@ -98,7 +98,7 @@ def preview_timed(
     ends_at = (begins_at or now) + timedelta(seconds=duration_s)
     begins = f"from {local(begins_at)}" if begins_at else "from now"
     effect = "" if begins_at else f"{takes_effect(status.link, now=now)}; "
-    back = "blocked" if max(status.requested) == 0 else format_limits(status.link.enforced)
+    back = "blocked" if max(status.requested) == 0 else str(status.link.enforced)
     lowest = Limits(*(min(values) for values in zip(*(step.limits for step in steps), strict=True)))
     return Preview(
         f"{_capital(begins)} until {local(ends_at)} ({duration(duration_s)}): {_course(steps)}",
@@ -167,23 +167,13 @@ def snapshot(user_as: UserAS, links: Sequence[Link] | None = None) -> Snapshot:
 
 
 def _values_of(link: Link, now: datetime) -> LinkValues:
-    running = link_status(link, now=now).running
-    return LinkValues(
-        link.interface_a.AS.isd_as,
-        link.requested,
-        link.enforced,
-        link.active,
-        _end_of(link.interface_b),
-        f"when the temporary limit ends, at {local(running.ends_at)}" if running else _when(link, now=now),
-    )
-
-
-def _when(link: Link, *, now: datetime) -> str:
-    return takes_effect(link, now=now).removeprefix("takes effect ")
-
-
-def _end_of(end: Interface) -> tuple[object, ...]:
-    return (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
+    running, end = link_status(link, now=now).running, link.interface_b
+    if running is None:
+        effect = takes_effect(link, now=now).removeprefix("takes effect ")
+    else:
+        effect = f"when the temporary limit ends, at {local(running.ends_at)}"
+    ends = (end.public_ip, end.public_port, end.bind_ip, end.bind_port)
+    return LinkValues(link.interface_a.AS.isd_as, link.requested, link.enforced, link.active, ends, effect)
 
 
 def what_happens_next(before: Snapshot | None, after: Snapshot) -> list[str]:
@@ -223,10 +213,10 @@ def _with_new_limits(before: Snapshot | None, after: Snapshot) -> list[LinkValue
 
 def _enforced_next(link: LinkValues, *, restarts: bool) -> str:
     if not link.active:
-        return f"The link to {link.ap} is inactive: {format_limits(link.requested)} takes effect when it is activated."
-    what = "blocks the link" if max(link.enforced) == 0 else f"enforces {format_limits(link.enforced)}"
+        return f"The link to {link.ap} is inactive: {link.requested} takes effect when it is activated."
+    what = "blocks the link" if max(link.enforced) == 0 else f"enforces {link.enforced}"
     if link.enforced != link.requested:
-        what += f" (clamped; you requested {format_limits(link.requested)})"
+        what += f" (clamped; you requested {link.requested})"
     return f"{link.ap} {what} {link.effect}" + ("." if restarts else f"; {NOTHING_RESTARTS}.")
 
 

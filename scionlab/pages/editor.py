@@ -14,11 +14,13 @@ from django import forms
 
 from bandwidth_config import RuleError
 from link_rules import MAX_PORT
-from scionlab.links.attachments import spec_of
-from scionlab.links.user_as import DEFAULT_PORT, MAX_ATTACHMENTS, check_attachments, values_of_user_as
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, spec_of
+from scionlab.links.user_as import values_of_user_as
 from scionlab.models import Link, User, UserAS
+from scionlab.pages.attachment_point_field import Choice
 from scionlab.pages.conflict import Conflict
-from scionlab.pages.forms import AttachmentForm, Choice, Problem, UserASForm, problems_of
+from scionlab.pages.forms import AttachmentForm, Problem, UserASForm, problems_of
 from scionlab.people.stale_pages import Value, Values, shown_from_text, shown_to_text
 
 _PREFIX = "attachments"

@@ -45,6 +45,10 @@ def maximum_of(link: Link, policy: BandwidthPolicy) -> int:
     return policy.default_bandwidth_kbit if ap is None else ap.default_in_force(policy)
 
 
+def _written(limits: Limits) -> dict[str, str]:
+    return {name: "" if value is None else str(value) for name, value in limits_to_values(limits).items()}
+
+
 class LimitsForm(forms.Form):
     """The standing limits of one Link. The direction from the user AS is left empty where it is the same."""
 
@@ -57,9 +61,8 @@ class LimitsForm(forms.Form):
     shown = forms.CharField(required=False, widget=forms.HiddenInput)  # see people.stale_pages
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, link: Link, policy: BandwidthPolicy) -> None:
-        values = limits_to_values(link.requested)
-        initial = {name: "" if value is None else str(value) for name, value in values.items()}
-        super().__init__(data, prefix=f"link-{link.pk}", initial={**initial, "shown": shown_to_text(values)})
+        shown = shown_to_text(limits_to_values(link.requested))
+        super().__init__(data, prefix=f"link-{link.pk}", initial={**_written(link.requested), "shown": shown})
         self.link = link
         self.conflict: Conflict | None = None
         self.maximum_kbit = maximum_of(link, policy)
@@ -70,13 +73,9 @@ class LimitsForm(forms.Form):
     def filled_with(cls, limits: Limits, data: Mapping[str, Any], *, link: Link, policy: BandwidthPolicy) -> LimitsForm:
         """What was typed, but for the limits: those of a well-known link that somebody chose."""
         form = cls(link=link, policy=policy)
-        values = {name: "" if value is None else str(value) for name, value in limits_to_values(limits).items()}
         shown = data.get(form.add_prefix("shown"), form.initial["shown"])
-        return cls(
-            {form.add_prefix(name): value for name, value in {**values, "shown": shown}.items()},
-            link=link,
-            policy=policy,
-        )
+        typed = {form.add_prefix(name): value for name, value in {**_written(limits), "shown": shown}.items()}
+        return cls(typed, link=link, policy=policy)
 
     @property
     def is_divided(self) -> bool:
@@ -172,20 +171,14 @@ class TimedForm(forms.Form):
     until = RuleField(str, label="Until", widget=text_input(placeholder="2026-11-22 18:30"))
     begins_at = RuleField(str, label="Start", widget=text_input(placeholder="now"))
 
+    _LENGTH = ("ends", "amount", "amount_unit", "until", "begins_at")
+    _TWO = ("to_user", "from_user", "then_to_user", "then_from_user")
+    _EACH = ("each", "each_unit", "begins_at")
     SECTIONS: Mapping[str, tuple[str, ...]] = {
-        "constant": ("to_user", "from_user", "ends", "amount", "amount_unit", "until", "begins_at"),
-        "outage": ("ends", "amount", "amount_unit", "until", "begins_at"),
-        "stair": ("to_user", "from_user", "then_to_user", "then_from_user", "count", "each", "each_unit", "begins_at"),
-        "square": (
-            "to_user",
-            "from_user",
-            "then_to_user",
-            "then_from_user",
-            "cycles",
-            "each",
-            "each_unit",
-            "begins_at",
-        ),
+        "constant": ("to_user", "from_user", *_LENGTH),
+        "outage": _LENGTH,
+        "stair": (*_TWO, "count", *_EACH),
+        "square": (*_TWO, "cycles", *_EACH),
     }
 
     def __init__(
@@ -215,10 +208,7 @@ class TimedForm(forms.Form):
     def _first_values(self) -> dict[str, int]:
         """Something to start from: half of what is there."""
         now = self.link.enforced.lowest_kbit or self.maximum_kbit
-        half = max(1, now // 2)
-        return {"stair": {"to_user": half, "then_to_user": now}, "square": {"to_user": half, "then_to_user": now}}.get(
-            self.kind, {"to_user": half}
-        )
+        return {"to_user": max(1, now // 2), "then_to_user": now}
 
     def clean(self) -> dict[str, Any]:
         for prefix in ("", "then_"):
@@ -251,9 +241,8 @@ class TimedForm(forms.Form):
     def _where(self, error: RuleError) -> str:
         fields = {"timed_steps": "count" if self.kind == "stair" else "cycles", "timed_step_short": "each"}
         name = fields.get(error.code, "each")
-        if name in self.fields:
-            return name
-        return "until" if self.cleaned_data.get("ends") == "until" else "amount"
+        length = "until" if self.cleaned_data.get("ends") == "until" else "amount"
+        return name if name in self.fields else length
 
     def _make(self) -> None:
         data = self.cleaned_data

@@ -125,11 +125,6 @@ def scale_of(directions: Sequence[Sequence[Slot]]) -> float:
     return max(highest, used, 1) * HEADROOM
 
 
-def sparkline(slots: Sequence[Slot]) -> UsagePlot:
-    """The same without its details: what was used, in a few points."""
-    return usage_plot(slots)
-
-
 def _is_at_limit(slot: Slot) -> bool:
     """For at least half of the time that is known."""
     return slot.covered_s > 0 and slot.at_limit_s * 2 >= slot.covered_s

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from scionlab.models import Link, UsageSlot
 from scionlab.pages.plots import Slot, UsagePlot, scale_of, slots_of, ticks, usage_plot
-from scionlab.usage.series import DirectionUsage, Step, UsagePoint, usage_of_link
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.series import STEPS_MS, DirectionUsage, Step, UsagePoint, usage_of_link
 
 SpanName = Literal["hour", "day", "week", "quarter", "all"]
 
@@ -31,11 +32,6 @@ SPANS: dict[SpanName, Span] = {
     "week": Span("last week", timedelta(days=7), "5min", 168, 14),
     "quarter": Span("90 days", timedelta(days=90), "day", 90, 15),
     "all": Span("all", None, "day", 120, 12),
-}
-_STEPS: dict[Step, timedelta] = {
-    "10s": timedelta(seconds=10),
-    "5min": timedelta(minutes=5),
-    "day": timedelta(days=1),
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -107,11 +103,6 @@ class UsagePanel:
     def ticks(self) -> list[datetime]:
         return ticks(self.begins_at, self.ends_at, 4)
 
-    @property
-    def covered_percent(self) -> float:
-        whole = (self.ends_at - self.begins_at).total_seconds()
-        return 100 * max(direction.covered_s for direction in self.directions) / whole
-
 
 def span_named(name: str) -> SpanName:
     """The last day for everything that is no span."""
@@ -121,19 +112,18 @@ def span_named(name: str) -> SpanName:
 def usage_panel(link: Link, name: SpanName, *, now: datetime) -> UsagePanel:
     """As many statements as `usage_of_link`."""
     span = SPANS[name]
-    size = _STEPS[span.step]
+    size = timedelta(milliseconds=STEPS_MS[span.step])
     ends_at = _EPOCH + -((_EPOCH - now) // size) * size  # the end of the step that runs
     begins_at = ends_at - span.length if span.length is not None else _beginning(link, ends_at, size, span.rows)
     points = usage_of_link(link.pk, begins_at=begins_at, ends_at=ends_at, step=span.step).points
     drawn = min(span.drawn, round((ends_at - begins_at) / size))
-    by_direction = [_slots(points, get, begins_at, ends_at, drawn) for get in (_to_user, _from_user)]
+    by_direction = [_slots(points, key, begins_at, ends_at, drawn) for key in DIRECTIONS]
     top = scale_of(by_direction)
-    names = (("to_user", "To your AS"), ("from_user", "From your AS"))
     panels = [
         DirectionPanel(key, words, usage_plot(slots, top_kbit=top), slots)
-        for (key, words), slots in zip(names, by_direction, strict=True)
+        for key, words, slots in zip(DIRECTIONS, ("To your AS", "From your AS"), by_direction, strict=True)
     ]
-    tables = [_slots(points, get, begins_at, ends_at, span.rows) for get in (_to_user, _from_user)]
+    tables = [_slots(points, key, begins_at, ends_at, span.rows) for key in DIRECTIONS]
     return UsagePanel(name, span, begins_at, ends_at, panels, list(zip(*tables, strict=True)), SPANS)
 
 
@@ -144,24 +134,11 @@ def _beginning(link: Link, ends_at: datetime, size: timedelta, rows: int) -> dat
     return ends_at - -(-steps // rows) * rows * size
 
 
-def _to_user(point: UsagePoint) -> DirectionUsage | None:
-    return point.to_user
-
-
-def _from_user(point: UsagePoint) -> DirectionUsage | None:
-    return point.from_user
-
-
 def _slots(
-    points: Iterable[UsagePoint],
-    get: Callable[[UsagePoint], DirectionUsage | None],
-    begins_at: datetime,
-    ends_at: datetime,
-    count: int,
+    points: Iterable[UsagePoint], key: DirectionName, begins_at: datetime, ends_at: datetime, count: int
 ) -> list[Slot]:
-    return slots_of(
-        ((point.begins_at, get(point)) for point in points), begins_at=begins_at, ends_at=ends_at, count=count
-    )
+    found = ((point.begins_at, getattr(point, key)) for point in points)
+    return slots_of(found, begins_at=begins_at, ends_at=ends_at, count=count)
 
 
 # --- in small, beside each Link of an AS -----------------------------------------------------------------------

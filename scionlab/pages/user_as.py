@@ -19,11 +19,12 @@ from scionlab.configuration.render import user_download
 from scionlab.links.user_as import check_shown, user_as_create, user_as_delete, user_as_set_active, user_as_update
 from scionlab.models import UserAS, selectors
 from scionlab.models.installed import FILES_WORDS, files_state
+from scionlab.pages.attachment_point_field import Choice
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.consequences import snapshot
 from scionlab.pages.editor import UserASEditor
-from scionlab.pages.forms import AttachmentForm, Choice, Problem
+from scionlab.pages.forms import AttachmentForm, Problem
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.presenters import LinkPanel, is_live, statuses_of
 from scionlab.pages.usage_panel import sparks_of

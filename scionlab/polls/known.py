@@ -48,18 +48,8 @@ class HostState:
     issued_digests: str | None
 
 
-FIELDS = (
-    "pk",
-    "uid",
-    "secret",
-    "previous_secret",
-    "previous_secret_until",
-    "AS_id",
-    "generation",
-    "config_version",
-    "limits_version",
-    "issued_digests",
-)
+_WHOSE: Final = ("pk", "uid", "secret", "previous_secret", "previous_secret_until", "AS_id")
+_NEWEST: Final = ("generation", "config_version", "limits_version", "issued_digests")
 
 
 def read_states(uids: Collection[str]) -> dict[str, HostState]:
@@ -75,7 +65,7 @@ def read_states(uids: Collection[str]) -> dict[str, HostState]:
 
 
 def _read(uids: Collection[str]) -> dict[str, HostState]:
-    rows = hosts_with_newest().filter(uid__in=uids).values_list(*FIELDS)
+    rows = hosts_with_newest().filter(uid__in=uids).values_list(*_WHOSE, *_NEWEST)
     return {row[1]: HostState(*row) for row in rows}
 
 

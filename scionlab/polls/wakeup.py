@@ -48,11 +48,7 @@ class Messages:
             await asyncio.sleep(RECONNECT_S)
 
     async def _listen(self) -> None:
-        client = Redis.from_url(
-            self._url,
-            socket_connect_timeout=RECONNECT_S,
-            retry=Retry(NoBackoff(), 0),
-        )
+        client = Redis.from_url(self._url, socket_connect_timeout=RECONNECT_S, retry=Retry(NoBackoff(), 0))
         async with client, client.pubsub() as channel:
             await channel.subscribe(CHANNEL)
             is_asked = False

@@ -15,7 +15,8 @@ from rest_framework.response import Response
 
 from bandwidth_config import RuleError
 from scionlab.configuration.render import user_download
-from scionlab.links.user_as import check_attachments, user_as_change, user_as_create, user_as_delete, user_as_update
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.user_as import user_as_change, user_as_create, user_as_delete, user_as_update
 from scionlab.models import Link, User, UserAS
 from scionlab.models.locks import lock_user_as
 from scionlab.models.selectors import hosts_of, with_relations

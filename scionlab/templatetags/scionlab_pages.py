@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_limits, format_number
+from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
 from scionlab.notation.local_time import said_locally
 from scionlab.pages.consequences import duration, in_words
@@ -54,31 +54,20 @@ def data(value: int | None) -> str:
 @register.filter
 def limits(value: Limits) -> SafeString:
     """One number where both directions have the same, else both with their directions."""
-    if value.is_symmetric:
-        return kbit(value.to_user_kbit)
-    return format_html(
-        '<span class="directions"><span class="direction">{} <small>to your AS</small></span> '
-        '<span class="direction">{} <small>from it</small></span></span>',
-        *(kbit(one) for one in value),
-    )
+    return _each(value, "{} <small>to your AS</small>", "{} <small>from it</small>")
 
 
 @register.filter
 def pair(value: Limits) -> SafeString:
     """For a narrow column: the directions are named in short where they differ."""
+    return _each(value, "<small>to</small> {}", "<small>from</small> {}")
+
+
+def _each(value: Limits, to_user: str, from_user: str) -> SafeString:
     if value.is_symmetric:
         return kbit(value.to_user_kbit)
-    return format_html(
-        '<span class="directions"><span class="direction"><small>to</small> {}</span> '
-        '<span class="direction"><small>from</small> {}</span></span>',
-        *(kbit(one) for one in value),
-    )
-
-
-@register.filter
-def inline(value: Limits) -> str:
-    """The same within a sentence."""
-    return format_limits(value)
+    both = " ".join(f'<span class="direction">{one}</span>' for one in (to_user, from_user))
+    return format_html(f'<span class="directions">{both}</span>', *(kbit(one) for one in value))
 
 
 @register.filter

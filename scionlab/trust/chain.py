@@ -145,7 +145,7 @@ def as_new_keys(*, as_id: int, actor: User, reason: str = "", master: bool = Fal
     # Hosts of one AS with different master keys would refuse each other's paths.
     everybody = {host.pk for host in served} if master or not has_some else set()
     own = {host.pk for host in served if host == control_service_host(as_id)}
-    hosts_bump(config_ids=everybody, limits_ids=set(), alone_ids=own)
+    hosts_bump(config_ids=everybody, alone_ids=own)
     return as_
 
 

@@ -18,12 +18,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from scionlab.trust.pki.certificates import Credential, Validity
+from scionlab.trust.pki.certificates import Credential, Validity, certificate_builder, key_usage
 from scionlab.trust.pki.keys import new_key
 
 LIFETIME: Final = timedelta(days=30 * 365)
@@ -37,9 +36,10 @@ CLIENT: Final = ExtendedKeyUsageOID.CLIENT_AUTH
 def new_ca(name: str, *, now: datetime) -> Credential:
     """A CA that signs itself; `name` is its common name."""
     key, subject = new_key(), _name(name)
-    builder = _builder(subject, subject, Validity.starting(now, LIFETIME), key.public_key())
+    builder = certificate_builder(subject, subject, Validity.starting(now, LIFETIME), key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return Credential(builder.add_extension(_usage(is_ca=True), critical=True).sign(key, SHA256()), key)
+    builder = builder.add_extension(key_usage(signs_certificates=True, signs_crls=True), critical=True)
+    return Credential(builder.sign(key, SHA256()), key)
 
 
 def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, now: datetime) -> Credential:
@@ -49,9 +49,9 @@ def issue(ca: Credential, common_name: str, purpose: x509.ObjectIdentifier, *, n
     key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     authority = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
     builder = (
-        _builder(_name(common_name), issuer.subject, validity, key.public_key())
+        certificate_builder(_name(common_name), issuer.subject, validity, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(is_ca=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)  # `remote-cert-tls` wants one to be there
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(authority, critical=False)
     )
@@ -64,34 +64,6 @@ def certificate_to_pem(certificate: x509.Certificate) -> str:
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    return x509.CertificateBuilder(
-        issuer_name=issuer,
-        subject_name=subject,
-        public_key=public_key,
-        serial_number=x509.random_serial_number(),
-        not_valid_before=validity.not_before,
-        not_valid_after=validity.not_after,
-    ).add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-
-
-def _usage(*, is_ca: bool) -> x509.KeyUsage:
-    """`remote-cert-tls` wants a key usage to be there."""
-    return x509.KeyUsage(
-        digital_signature=not is_ca,
-        key_cert_sign=is_ca,
-        crl_sign=is_ca,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------

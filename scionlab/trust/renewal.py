@@ -70,6 +70,6 @@ def _renew_locked(as_ids: list[int], now: datetime) -> int:
     ases = list(ases_due(now).filter(pk__in=as_ids).select_related("isd").order_by("pk"))
     stale = own_keys_make(ases, actor=None, now=now)
     if stale:
-        hosts_bump(config_ids=set(), limits_ids=set(), alone_ids=stale)
+        hosts_bump(alone_ids=stale)
     logger.info("trust.keys_renewed ases=%s hosts=%s", len(ases), len(stale))
     return len(ases)

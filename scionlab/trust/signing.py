@@ -23,7 +23,7 @@ from config_tar import CONTEXT, KeyRing, Signer, key_id_of
 from scionlab.models import EnrolmentToken, Host, ServiceState, SigningKey, User
 from scionlab.platform.retry import retried
 from scionlab.trust import secrets_box
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ def _tell_agents() -> None:
 
     Not H, which makes stock clients restart SCION; not the hosts of user ASes, which have no agent.
     """
-    host_bump(host_ids=Host.objects.filter(attachment_point__isnull=False).values_list("pk", flat=True), limits=True)
+    hosts_bump(limits_ids=Host.objects.filter(attachment_point__isnull=False).values_list("pk", flat=True))
 
 
 def _name(actor: User | None) -> object:

@@ -45,7 +45,7 @@ from scionlab.trust.openvpn import (
 from scionlab.trust.pki.certificates import Credential
 from scionlab.trust.pki.keys import key_from_pem, key_to_pem
 from scionlab.trust.secrets_box import opened, sealed
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def vpn_keys_renew(*, vpn_id: int, actor: User | None) -> None:
     VPNServerKeys.objects.filter(vpn=vpn).delete()
     vpn_keys_make(vpn)
     hosts = selectors.hosts_of_vpn_clients(vpn.host_id)
-    host_bump(host_ids=(hosts | {vpn.host_id}) if hosts else (), config=True)
+    hosts_bump(config_ids=(hosts | {vpn.host_id}) if hosts else ())
     logger.info("vpn.keys_renewed vpn=%s clients=%s actor=%s", vpn.pk, vpn.clients.count(), actor and actor.pk)
 
 

@@ -30,7 +30,7 @@ from link_rules import (
 from scionlab.models import AS, ISD, Host, User
 from scionlab.models.numbers import LAST_BORDER_ROUTER, check_user_as_id
 from scionlab.network.address_owners import TestbedAddresses, testbed_addresses
-from scionlab.network.host_addresses import check_has_public_address, checked_addresses
+from scionlab.network.host_addresses import checked_addresses
 from scionlab.network.infrastructure import check_infrastructure_as_id, check_isd_id, check_subnet, check_vpn_port
 from scionlab.upstream import rows
 from scionlab.upstream.report import Problem
@@ -166,10 +166,8 @@ class _Rules:
             text = "Its secret is not 1 to 64 printable characters without spaces. Give it another one there."
             raise RuleError("host_secret", text)
         _check_length(Host, "label", row.label)
-        public = public_addresses(row.public_ip)
-        checked_addresses(**public, bind_ip=row.bind_ip)
-        if not self._net.ases[row.as_pk].is_user_as or row.pk in self._ap_hosts:
-            check_has_public_address(**public)
+        is_public = not self._net.ases[row.as_pk].is_user_as or row.pk in self._ap_hosts
+        checked_addresses(**public_addresses(row.public_ip), bind_ip=row.bind_ip, is_public=is_public)
         check_internal_address(row.internal_ip, alone=len(self._hosts_of[row.as_pk]) == 1)
 
     def _router(self, row: rows.BorderRouter) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from link_rules import bind_ip_for
 from scionlab.notation.isd_as import MAX_AS_ID
 from scionlab.upstream import rows
 from scionlab.upstream.dump import APP, Entry, read_entries
@@ -75,27 +75,21 @@ class _Reader:
         return dict(sorted(found.items()))
 
     def _as(self, entry: Entry) -> rows.As:
-        owner = entry.optional_reference("owner")
-        if owner is not None:
-            _referred(entry, "owner", owner, self._users)
         return rows.As(
             pk=entry.pk,
             isd=_referred(entry, "isd", entry.reference("isd"), self._isd_numbers),
             as_id=entry.as_id("as_id"),
             label=entry.text("label"),
             is_core=entry.flag("is_core"),
-            owner=owner,
+            owner=_key_or_none(entry, "owner", self._users),
             installation_type=self._installation_types.get(entry.pk),
             master_key=entry.text("master_as_key"),
         )
 
     def _host(self, entry: Entry) -> rows.Host:
-        as_pk = entry.optional_reference("AS")
-        if as_pk is not None:
-            _referred(entry, "AS", as_pk, self._ases)
         return rows.Host(
             pk=entry.pk,
-            as_pk=as_pk,
+            as_pk=_key_or_none(entry, "AS", self._ases),
             uid=entry.text("uid"),
             secret=entry.text("secret"),
             label=entry.text("label"),
@@ -109,23 +103,18 @@ class _Reader:
         found: dict[int, rows.BorderRouter] = {}
         count: dict[int, int] = {}
         for entry in self._of("borderrouter"):
-            as_pk, host = entry.reference("AS"), entry.reference("host")
-            _referred(entry, "AS", as_pk, self._ases)
-            _referred(entry, "host", host, self._hosts)
+            as_pk, host = _key(entry, "AS", self._ases), _key(entry, "host", self._hosts)
             count[as_pk] = count.get(as_pk, 0) + 1
             found[entry.pk] = rows.BorderRouter(entry.pk, as_pk, host, count[as_pk])
         return found
 
     def _vpn(self, entry: Entry) -> rows.Vpn:
-        host = entry.reference("server")
-        _referred(entry, "server", host, self._hosts)
+        host = _key(entry, "server", self._hosts)
         subnet, port = entry.text("subnet"), entry.integer("server_port")
         return rows.Vpn(entry.pk, host, subnet, entry.address("server_vpn_ip"), port)
 
     def _client(self, entry: Entry) -> rows.VpnClient:
-        vpn, host = entry.reference("vpn"), entry.reference("host")
-        _referred(entry, "vpn", vpn, self._vpns)
-        _referred(entry, "host", host, self._hosts)
+        vpn, host = _key(entry, "vpn", self._vpns), _key(entry, "host", self._hosts)
         return rows.VpnClient(entry.pk, vpn, host, entry.address("ip"))
 
     def _attachment_point(self, entry: Entry) -> rows.AttachmentPoint:
@@ -183,10 +172,8 @@ class _Reader:
     # --- Links ------------------------------------------------------------------------------------------------
 
     def _end(self, entry: Entry) -> rows.End:
-        as_pk, router = entry.reference("AS"), entry.reference("border_router")
-        as_ = _referred(entry, "AS", as_pk, self._ases)
-        host = _referred(entry, "host", entry.reference("host"), self._hosts)
-        _referred(entry, "border_router", router, self._routers)
+        as_pk, router = _key(entry, "AS", self._ases), _key(entry, "border_router", self._routers)
+        host = self._hosts[_key(entry, "host", self._hosts)]
         own_ip, own_bind = entry.optional_address("public_ip"), entry.optional_address("bind_ip")
         public_ip = own_ip or host.public_ip
         interface_id = entry.integer("interface_id")
@@ -199,10 +186,10 @@ class _Reader:
             public_ip=public_ip,
             public_port=entry.integer("public_port"),
             # Upstream's rule: an interface with a public address of its own has its own bind address, or none.
-            bind_ip=own_bind if own_ip else _of_family(host.bind_ip, public_ip),
+            bind_ip=own_bind if own_ip else public_ip and bind_ip_for(public_ip, host.bind_ip),
             bind_port=entry.optional_integer("bind_port"),
             vpn_client=None,
-            name=f"{as_.name}#{interface_id}",
+            name=f"{self._ases[as_pk].name}#{interface_id}",
         )
 
     def _link(self, entry: Entry) -> rows.Link:
@@ -239,9 +226,12 @@ def _referred(entry: Entry, field: str, pk: int, table: dict[int, _Row]) -> _Row
     return found
 
 
-def _of_family(bind_ip: str | None, public_ip: str | None) -> str | None:
-    """A host's bind address counts for its addresses of the same family."""
-    if bind_ip is None or public_ip is None:
-        return None
-    is_same = ipaddress.ip_address(bind_ip).version == ipaddress.ip_address(public_ip).version
-    return bind_ip if is_same else None
+def _key(entry: Entry, field: str, table: dict[int, _Row]) -> int:
+    """That of the entry which is meant; it is in the file."""
+    pk = entry.reference(field)
+    _referred(entry, field, pk, table)
+    return pk
+
+
+def _key_or_none(entry: Entry, field: str, table: dict[int, _Row]) -> int | None:
+    return None if entry.optional_reference(field) is None else _key(entry, field, table)

@@ -98,12 +98,9 @@ def usage_of_link(link_id: int, *, begins_at: datetime, ends_at: datetime, step:
 
 def _fitting_step(begins_at: datetime, ends_at: datetime) -> Step:
     now = timezone.now()
-    kept = {
-        "10s": timedelta(days=settings.USAGE_KEEP_10S_DAYS),
-        "5min": timedelta(days=settings.USAGE_KEEP_5MIN_DAYS),
-    }
+    kept_days = {"10s": settings.USAGE_KEEP_10S_DAYS, "5min": settings.USAGE_KEEP_5MIN_DAYS}
     for step, longest in _FINE_SPANS:
-        if ends_at - begins_at <= longest and now - begins_at <= kept[step]:
+        if ends_at - begins_at <= longest and now - begins_at <= timedelta(days=kept_days[step]):
             return step
     return "day"
 

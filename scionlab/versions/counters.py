@@ -19,25 +19,21 @@ POLLING_WITHIN = timedelta(minutes=10)  # nobody waits for the configuration of 
 
 
 @transaction.atomic
-def host_bump(*, host_ids: Iterable[int], config: bool = False, limits: bool = False) -> None:
-    """Raise H (`config`) and/or L (`limits`) of each host by one, and render its configuration after the commit."""
-    ids = set(host_ids)
-    hosts_bump(config_ids=ids if config else set(), limits_ids=ids if limits else set())
-
-
-@transaction.atomic
-def hosts_bump(*, config_ids: set[int], limits_ids: set[int], alone_ids: Collection[int] = ()) -> None:
-    """Raise H of the ones and L of the others by one each.
+def hosts_bump(
+    *, config_ids: Iterable[int] = (), limits_ids: Iterable[int] = (), alone_ids: Collection[int] = ()
+) -> None:
+    """Raise H of the ones and L of the others by one each, and render their configurations after the commit.
 
     H rises with it at all hosts of the ASes concerned: each one's topology has the border routers of its whole AS. Not
     so for `alone_ids`: files changed there that no other host has (keys of the control service). With H comes the
     complete configuration, where a host had topology.json alone: SCION restarts there anyway. With L it rises at the
     host whose control service publishes the limits of Links that end on another one of its AS.
     """
+    config_ids, limits_ids = set(config_ids), set(limits_ids)
     as_of = locks.lock_hosts({*config_ids, *limits_ids, *alone_ids})
     ases = {as_of[host_id] for host_id in config_ids & as_of.keys()} - {None}
-    config_ids = config_ids | {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
-    limits_ids = limits_ids | _publishing_hosts(limits_ids, as_of)
+    config_ids |= {host_id for host_id, as_id in as_of.items() if as_id in ases} | set(alone_ids)
+    limits_ids |= _publishing_hosts(limits_ids, as_of)
     all_ids = [host_id for host_id in as_of if host_id in config_ids | limits_ids]
     if config_ids:
         hosts = Host.objects.filter(pk__in=config_ids)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from django.db import IntegrityError
 
-from scionlab.links import attachments, user_as
-from scionlab.links.user_as import AttachmentSpec, user_as_delete, user_as_update
+from scionlab.links import attachment_rules, user_as
+from scionlab.links.attachments import AttachmentSpec
+from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import VPN, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, locks, numbers
 from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError
@@ -171,7 +172,7 @@ def test_two_ases_cannot_get_one_address_and_port(
     owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
 ) -> None:
     first, second = attach(owner, spec(ap_b)), attach(teammate, spec(ap_b, public_port=50001))
-    meet_in(attachments, "_taken")
+    meet_in(attachment_rules, "_taken")
     results = at_once(*(partial(_move_to, one, ap) for one in (first, second)))
     (refused,) = failures(results)
     assert isinstance(refused, FieldRuleError)
@@ -196,7 +197,7 @@ def test_without_the_lock_both_get_it(
     for name, start in (("free_interface_id", 100), ("free_port", 60_000)):
         given = itertools.count(start)
         monkeypatch.setattr(numbers, name, lambda *_args, given=given: next(given))
-    meeting = meet_in(attachments, "_taken")
+    meeting = meet_in(attachment_rules, "_taken")
     assert failures(at_once(*(partial(_move_to, one, ap) for one in (first, second)))) == []
     assert meeting.met
     assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
@@ -215,7 +216,7 @@ def test_a_forwarded_port_is_given_once_at_two_attachment_points(
     owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, at_once: AtOnce, meet_in: MeetIn
 ) -> None:
     moves = _behind_one_nat([owner, teammate], [ap, ap_b])
-    meeting = meet_in(attachments, "_taken")
+    meeting = meet_in(attachment_rules, "_taken")
     (refused,) = failures(at_once(*moves))
     assert isinstance(refused, FieldRuleError), repr(refused)
     assert refused.code == "endpoint_taken"
@@ -234,7 +235,7 @@ def test_without_the_lock_on_addresses_both_get_the_forwarded_port(
 ) -> None:
     moves = _behind_one_nat([owner, teammate], [ap, ap_b])
     without_lock(locks, "lock_addresses")
-    meeting = meet_in(attachments, "_taken")
+    meeting = meet_in(attachment_rules, "_taken")
     assert failures(at_once(*moves)) == []
     assert meeting.met
     assert Interface.objects.filter(public_ip="198.51.100.77", public_port=50077).count() == 2
@@ -320,7 +321,7 @@ def test_an_as_is_not_deleted_under_somebody_who_is_attaching_to_it(
 ) -> None:
     provider = attach(owner, spec(ap))
     own = _as_attachment_point(provider)
-    attaching, original = threading.Event(), attachments.check_attachments
+    attaching, original = threading.Event(), attachment_rules.check_attachments
 
     def checked_and_slow(*args: Any, **kwargs: Any) -> Any:
         answer = original(*args, **kwargs)

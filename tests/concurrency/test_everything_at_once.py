@@ -16,7 +16,7 @@ from scionlab.models import AttachmentPoint, Host, Interface, Link, User, UserAS
 from scionlab.models.selectors import links_of
 from scionlab.network.host import host_rotate_secret, host_set_addresses
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from tests.factories import UserFactory, attach, spec
 
 THREADS, OPERATIONS = 6, 15
@@ -105,7 +105,7 @@ class Person:
         host_rotate_secret(host_id=self._random.choice(self._aps).host.pk, actor=self._user)
 
     def bump_all(self) -> None:
-        host_bump(host_ids=list(Host.objects.order_by("?").values_list("pk", flat=True)), config=True)
+        hosts_bump(config_ids=list(Host.objects.order_by("?").values_list("pk", flat=True)))
 
 
 ACTIONS = [

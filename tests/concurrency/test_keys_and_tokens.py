@@ -15,7 +15,7 @@ from scionlab.network.host import host_rotate_secret
 from scionlab.trust import signing
 from scionlab.trust.enrolment import Enrolment, enrolment_token_create, host_enrol
 from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from scionlab.versions.generation import generation_raise
 
 DEADLINE_S = 20.0
@@ -110,7 +110,7 @@ def test_keys_generation_and_saves_at_once_end_in_no_deadlock(
         *[lambda: signing_key_rotate(actor=None)] * 2,
         *[generation_raise] * 2,
         *[lambda: host_rotate_secret(host_id=ap.host.pk, actor=owner)] * 2,
-        *[lambda: host_bump(host_ids=[ap.host.pk], config=True)] * 2,
+        *[lambda: hosts_bump(config_ids=[ap.host.pk])] * 2,
     )
     assert [one for one in answers if isinstance(one, Exception)] == []
 

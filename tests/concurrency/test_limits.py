@@ -18,7 +18,7 @@ from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, 
 from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.versions import counters
-from scionlab.versions.counters import host_bump, host_set_deployed_version
+from scionlab.versions.counters import host_set_deployed_version, hosts_bump
 from tests.concurrency.conftest import Meeting
 from tests.factories import attach, spec
 
@@ -80,7 +80,7 @@ def test_reading_and_adding_by_hand_would_lose_one(links: list[Link], ap: Attach
     _, limits = versions(ap)
     assert failures(at_once(bump_by_hand, bump_by_hand)) == []
     assert versions(ap)[1] == limits + 1
-    assert failures(at_once(*[partial(host_bump, host_ids=[ap.host.pk], limits=True)] * 2)) == []
+    assert failures(at_once(*[partial(hosts_bump, limits_ids=[ap.host.pk])] * 2)) == []
     assert versions(ap)[1] == limits + 3
 
 
@@ -92,7 +92,7 @@ def test_a_hundred_bumps_by_eight_threads_in_any_order_of_hosts(
 
     def many(ids: list[int]) -> None:
         for _ in range(13):
-            host_bump(host_ids=ids, config=True, limits=True)
+            hosts_bump(config_ids=ids, limits_ids=ids)
 
     there, back = [ap.host.pk, ap_b.host.pk], [ap_b.host.pk, ap.host.pk]
     assert failures(at_once(*(partial(many, ids) for ids in [there, back] * 4))) == []

@@ -355,8 +355,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
         lambda: uplink.uplink_set(attachment_point_id=w.near.pk, uplink_kbit=1, cost_per_gb=None, actor=w.boss)
     ),
     "site_cost_set": lambda w: lambda: uplink.site_cost_set(cost_per_gb=None, currency="CHF", actor=w.boss),
-    "host_bump": lambda w: (
-        lambda: counters.host_bump(host_ids=[w.far.host_id, w.near.host_id], config=True, limits=True)
+    "hosts_bump": lambda w: (
+        lambda: counters.hosts_bump(config_ids=[w.far.host_id], limits_ids=[w.far.host_id, w.near.host_id])
     ),
     "host_create": lambda w: (
         lambda: host.host_create(
@@ -458,7 +458,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
 }
 ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement", "links", "upstream", "usage"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
-ELSEWHERE = {"hosts_bump", "ap_defaults_set", "isd_create", "infrastructure_as_create"}
+ELSEWHERE = {"ap_defaults_set", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute"}
 ADDED_ONLY = {"account_request_create", "account_create", "deployment_note", "signing_key_ensure", "vpn_delete"}
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import DEFAULT_LIMITS, MANIFEST, read_bundle
+from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.agent.receipt import build_receipt
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import BundleError, TrustError

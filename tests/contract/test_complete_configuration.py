@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import Limits, read_bundle
+from ap_agent.agent.archive import Limits
+from ap_agent.agent.bundle import read_bundle
 from config_tar import full_paths, host_members, pack, snapshot
 from scion_files import COMPLETE, as_mtu_bytes, link_mtu_bytes
 from scionlab.configuration.download import build_user_download

@@ -15,10 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ap_agent.dataplane.lanes import OWN_MAJOR, Lane, room_bytes
 from ap_agent.dataplane.libbpf import pin
-from ap_agent.dataplane.program import FROM_USER_BIT, OWN_MAJOR, Key, Lane, Program, room_bytes
+from ap_agent.dataplane.program import FROM_USER_BIT, Key, Program
 from ap_agent.document.state import Counters
-from measuring.netns import Lab, Namespace, run_command
+from measuring.iproute import run_command
+from measuring.netns import Lab, Namespace
 
 AP, USER, OTHER = "192.0.2.1", "192.0.2.11", "192.0.2.12"
 AP6, USER6, OTHER6 = "2001:db8::1", "2001:db8::11", "2001:db8::12"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from measuring.netns import available
+from measuring.iproute import available
 from tests.dataplane.bed import Bed, bed
 
 MISSING = available()

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
-from ap_agent.dataplane.program import Key, room_bytes
+from ap_agent.dataplane.lanes import room_bytes
+from ap_agent.dataplane.program import Key
 from tests.dataplane.bed import AP, AP6, AP_PORT, USER, USER6, Bed, bed
 from tests.dataplane.frames import (
     DESTINATION,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.dataplane.program import OBJECT
-from measuring.netns import available
+from measuring.iproute import available
 from tests.dataplane.build import CLANG_MAJOR, clang_major, compile_program
 
 LOG_BYTES = 64 << 20

@@ -15,7 +15,8 @@ from lab.demo.site import DemoSite
 from lab.demo.world import SITE_URL, USER_ASES, World
 from lab.serve import is_healthy
 from lab.service import CoordinationService
-from measuring.netns import Lab, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab
 from tests.faults.service.mailbox import Mailbox
 
 _PREFIX = "slbwe2e"

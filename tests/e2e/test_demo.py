@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.demo.world import PREFIX, USER_ASES
-from measuring.netns import RUN_NETNS, available
+from measuring.iproute import RUN_NETNS, available
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, "-m", "lab.demo", "--no-wait", "--seconds", "4"]

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from ap_agent.document.handover import write_document
-from measuring.netns import RUN_NETNS, Lab, Namespace, available, cleanup_stale
+from measuring.iproute import RUN_NETNS, available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from tests.agent_bundles import HOST_ID, PINNED, entry
 from tests.limiter_documents import handed
 

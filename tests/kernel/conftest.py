@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from tests.kernel import landed
 from tests.kernel.engine_bed import EngineBed, engine_bed
 

@@ -20,7 +20,8 @@ from ap_agent.dataplane.outcome import Outcome
 from ap_agent.dataplane.program import Key
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from ap_agent.document.state import ClosedSegment
-from measuring.netns import Lab, Namespace, run_command
+from measuring.iproute import run_command
+from measuring.netns import Lab, Namespace
 
 AP1, AP2, U1, U2 = "192.0.2.1", "198.51.100.1", "192.0.2.11", "198.51.100.11"
 AP_PORT, USER_PORT = 51_001, 50_001

@@ -12,7 +12,7 @@ from typing import Any
 
 from ap_agent.document.handover import write_document
 from ap_agent.document.state import LimiterState, read_state
-from measuring.netns import run_command
+from measuring.iproute import run_command
 from tests.agent_bundles import HOST_ID, PINNED
 from tests.kernel.engine_bed import EngineBed
 from tests.limiter_documents import handed

@@ -19,7 +19,8 @@ import pytest
 from ap_agent.dataplane.tree import Operation
 from ap_agent.dataplane.wanted import LimitedLink, Wanted
 from ap_agent.dataplane.writing import Writer
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from tests.engine_host import EngineHost, key, limited
 
 pytestmark = pytest.mark.kernel

@@ -8,8 +8,9 @@ import struct
 
 import pytest
 
+from ap_agent.dataplane.lanes import OWN_MAJOR
 from ap_agent.dataplane.libbpf import BPF_TCX_EGRESS, BPF_TCX_INGRESS, pin
-from ap_agent.dataplane.program import OWN_MAJOR, Program
+from ap_agent.dataplane.program import Program
 from tests.kernel.engine_bed import U2, EngineBed, link, wanted
 
 pytestmark = pytest.mark.kernel

@@ -16,7 +16,7 @@ import pytest
 from ap_agent.common.errors import AgentError
 from ap_agent.dataplane.engine import Engine
 from ap_agent.dataplane.program import OBJECT
-from measuring.netns import available, run_command
+from measuring.iproute import available, run_command
 from tests.kernel.engine_bed import EngineBed, engine_bed, link, wanted
 
 pytestmark = pytest.mark.kernel

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.limiter.events import Change, Listener
-from measuring.netns import available
+from measuring.iproute import available
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import U1, USER_PORT, engine_bed, link, wanted
 from tests.kernel.limiter_host import LimiterHost

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ap_agent.document.state import LimiterState
-from measuring.netns import available
+from measuring.iproute import available
 from tests.agent_bundles import entry
 from tests.kernel.engine_bed import U1, U2, USER_PORT, engine_bed
 from tests.kernel.limiter_host import LimiterHost

@@ -12,7 +12,7 @@ import pytest
 
 from ap_agent.limiter.total import TICK_S, Cap
 from bandwidth_config import Limits
-from measuring.netns import available
+from measuring.iproute import available
 from measuring.traffic import Results, data, ends, heartbeats, run_traffic
 from tests.kernel.engine_bed import AP1, U1, EngineBed, engine_bed, link, wanted
 

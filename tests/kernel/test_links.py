@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from measuring.tcp import run_tcp
 from measuring.traffic import TrafficRun
 from tests.engine_host import EngineHost, key, limited

@@ -19,7 +19,8 @@ from ap_agent.agent import http as web
 from ap_agent.agent.fetch import Have, NotModified, ServiceClient
 from ap_agent.common.errors import FetchError
 from ap_agent.common.settings import Settings
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 
 PREFIX = "slbwkq"
 MISSING = available()

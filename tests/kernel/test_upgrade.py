@@ -25,7 +25,8 @@ from ap_agent.limiter import previous_engine, previous_objects
 from ap_agent.limiter.enforcing import Enforcer, find_previous_engine
 from ap_agent.limiter.previous_engine import Removed
 from lab import witness
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from tests.kernel.engine_bed import link, wanted
 from tests.kernel.landed import FirstEngine, first_engine, landed_code
 from tests.kernel.packets import SCION_DATA, SCION_HEARTBEAT, Datagram

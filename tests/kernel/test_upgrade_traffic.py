@@ -23,7 +23,8 @@ from ap_agent.document.state import Counters, Direction
 from ap_agent.limiter import previous_engine
 from ap_agent.limiter.previous_engine import Removed
 from lab import witness
-from measuring.judge import NS, Arrivals
+from measuring.arrivals import Arrivals
+from measuring.judge import NS
 from measuring.netns import Namespace
 from measuring.traffic import Endpoint, Results, TrafficRun, data, ends, heartbeats
 from tests.kernel.engine_bed import bpf_file_system

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from measuring.netns import available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
 from tests.measured.testbed import (
     PREFIX,
     STOOD_STILL_S,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from measuring.judge import goodput_bound, wire_bytes
+from measuring.framing import goodput_bound, wire_bytes
 from measuring.traffic import data, heartbeats, run_traffic
 from tests.measured.testbed import Testbed, TestLink, assert_limit, assert_never_exceeded, report
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from measuring.echo import percentile
-from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms, goodput_bound
-from measuring.netns import REPOSITORY, RUN_NETNS, Lab, LabError, Namespace, cleanup_stale
+from measuring.framing import goodput_bound
+from measuring.iproute import RUN_NETNS, LabError, cleanup_stale
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms
+from measuring.netns import REPOSITORY, Lab, Namespace
 from measuring.quic_like import run_quic_like
 from measuring.tcp import run_tcp
 from measuring.traffic import Endpoint, TrafficRun, data, echoes, ends, run_traffic
@@ -125,7 +127,8 @@ def test_a_receiver_without_that_address_is_an_error_that_says_why(hosts: Hosts)
 
 OWNER = f"""
 import sys, time
-from measuring.netns import Lab, pids_in
+from measuring.iproute import pids_in
+from measuring.netns import Lab
 from measuring.traffic import Endpoint, TrafficRun, data
 with Lab("{PREFIX}") as lab:
     host = lab.namespace("own")

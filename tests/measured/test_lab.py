@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from lab.witness import links, traces
+from measuring.iproute import RUN_NETNS, LabError, cleanup_stale, pids_in
 from measuring.judge import delays_ms
-from measuring.netns import REPOSITORY, RUN_NETNS, Lab, LabError, cleanup_stale, pids_in
+from measuring.netns import REPOSITORY, Lab
 from measuring.traffic import TrafficRun, data, heartbeats, run_traffic
 from tests.measured.testbed import AP_ADDRESS, Testbed, TestLink, report, user_address
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from measuring.judge import ETHERNET_BYTES, Wire
+from measuring.framing import ETHERNET_BYTES, Wire
 from measuring.netns import Namespace
 from measuring.scion_packet import NEXT_HEADER_BFD
 from measuring.tagged import PRIORITY_TAG, SERVICE_TAG

@@ -9,7 +9,8 @@ import pytest
 
 from lab.witness import classes, received_bytes
 from measuring import probes
-from measuring.judge import FRAME_BYTES, NS, Wire, bucket_bytes, rate_tolerance
+from measuring.framing import Wire
+from measuring.judge import FRAME_BYTES, NS, bucket_bytes, rate_tolerance
 from measuring.netns import Namespace
 from measuring.traffic import TrafficRun, data, ends, heartbeats, run_traffic
 from tests.engine_host import key, limited

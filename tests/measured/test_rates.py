@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from measuring import iperf
-from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, Wire, rate_tolerance
+from measuring.framing import Wire
+from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, rate_tolerance
 from measuring.tcp import run_tcp
 from measuring.traffic import data, run_traffic
 from tests.engine_host import key, limited

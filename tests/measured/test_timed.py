@@ -11,7 +11,7 @@ from typing import Any
 
 from ap_agent.document.handover import write_document
 from lab.witness import classes
-from measuring.netns import run_command
+from measuring.iproute import run_command
 from measuring.traffic import TrafficRun, data, heartbeats
 from tests.agent_bundles import HOST_ID, PINNED
 from tests.limiter_documents import handed

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ap_agent.agent.bundle import Bundle, Limits, check_members, digest, read_bundle
+from ap_agent.agent.archive import Limits
+from ap_agent.agent.bundle import Bundle, check_members, digest, read_bundle
 from ap_agent.common.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
 from lab.fuzz import targets

@@ -14,7 +14,8 @@ from django.db import transaction
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from scionlab.links.attachments import AttachmentSpec, check_attachments
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.user_as import user_as_update
 from scionlab.models import AS, AttachmentPoint, BandwidthChange, Host, Interface, Link, UserAS, VPNClient
 from tests.factories import AttachmentPointFactory, UserFactory, attach, spec

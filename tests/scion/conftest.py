@@ -9,7 +9,7 @@ import pytest
 
 from lab.scion.net import ScionNet
 from lab.scion.programs import missing
-from measuring.netns import available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwscion"
 

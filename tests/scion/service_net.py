@@ -16,7 +16,8 @@ from django.http import HttpResponse
 from django.test import Client
 
 from lab.scion.host import Pings, ScionHost
-from measuring.netns import Lab, LabError
+from measuring.iproute import LabError
+from measuring.netns import Lab
 from scionlab.models import AS, Host, Link, UserAS
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.network.infrastructure_links import infrastructure_link_create

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from measuring.netns import REPOSITORY, available
+from measuring.iproute import available
+from measuring.netns import REPOSITORY
 
 pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from lab.scion import net as lab_net
 from lab.scion.net import AP, CORE, START_S, USER, ScionNet
-from measuring.netns import available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
 from scionlab.models import AS, Host, User
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.notation.isd_as import parse_isd_as

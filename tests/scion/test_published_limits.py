@@ -15,7 +15,8 @@ import pytest
 from bandwidth_config import Limits
 from lab.scion.host import ScionHost
 from lab.scion.net import CORE, START_S
-from measuring.netns import Lab, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab
 from scion_files import FOLDER, PATH_METADATA_PATH
 from scionlab.configuration.render import config_for
 from scionlab.links.defaults import ap_update
@@ -23,7 +24,7 @@ from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, Host, Link
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.network.infrastructure_links import infrastructure_link_create
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 from tests.web.polling import config_members
@@ -122,7 +123,7 @@ def test_a_user_as_sees_its_limit_in_scion_s_path_metadata(net: Net) -> None:
     assert NO_METADATA in net.core.said("control")
 
     link_update(link_id=net.link.pk, actor=None, limits=Limits(300, 400))
-    host_bump(host_ids=[net.ap_row.host_id], config=True)
+    hosts_bump(config_ids=[net.ap_row.host_id])
     net.install_metadata()
     assert "Bandwidth: 500Kbit/s" in net.shown(), "the control service reads it once, at its start"
     assert "Bandwidth: 300Kbit/s" in net.shown_after_restart()

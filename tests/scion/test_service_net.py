@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from measuring.netns import Lab, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab
 from scionlab.links.user_as import user_as_delete
 from scionlab.models import ISD, Host
 from scionlab.trust.isd import trc_reset

@@ -15,15 +15,8 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import (
-    DEFAULT_LIMITS,
-    MANIFEST,
-    MAX_MANIFEST_BYTES,
-    Limits,
-    check_name,
-    digest,
-    read_bundle,
-)
+from ap_agent.agent.archive import DEFAULT_LIMITS, MANIFEST, Limits, check_name
+from ap_agent.agent.bundle import MAX_MANIFEST_BYTES, digest, read_bundle
 from ap_agent.common.errors import BundleError
 from bandwidth_config import LINK_INFO_PATH
 from tests.agent_bundles import (

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.agent.bundle import MANIFEST, Bundle, read_bundle
+from ap_agent.agent.archive import MANIFEST
+from ap_agent.agent.bundle import Bundle, read_bundle
 from ap_agent.agent.hold import Hold
 from ap_agent.agent.store import KEPT_VERSIONS, Store
 from ap_agent.common.errors import NotPermittedError, StoreError
@@ -175,7 +176,7 @@ def test_closed_folder_is_a_matter_of_permission(store: Store, monkeypatch: pyte
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    monkeypatch.setattr("ap_agent.document.trust.read_plain", refuse)
+    monkeypatch.setattr("ap_agent.common.files.read_plain", refuse)
     with pytest.raises(NotPermittedError, match="Run as root"):
         store.load(host_id=HOST_ID)
     with pytest.raises(NotPermittedError, match="Run as root"):

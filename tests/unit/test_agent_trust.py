@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from ap_agent.agent.bundle import MANIFEST, read_bundle
+from ap_agent.agent.archive import MANIFEST
+from ap_agent.agent.bundle import read_bundle
 from ap_agent.common.errors import BundleError, TrustError
 from ap_agent.common.keys import MAX_KEYS, TrustedKey
 from ap_agent.document.signatures import Keyring, verify

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from bandwidth_config import (
     MAX_BANDWIDTH_KBIT,
+    Limits,
     RuleError,
-    bytes_per_second,
     check_bandwidth,
     default_in_force,
-    enforced_bandwidth,
     format_kbit,
     format_number,
     parse_bandwidth,
@@ -33,11 +32,6 @@ def test_thousands_are_set_apart_without_a_line_break() -> None:
     assert format_number(120_000) == f"120{NB}000"
     assert format_number(MAX_BANDWIDTH_KBIT) == f"100{NB}000{NB}000"
     assert format_kbit(0) == f"0{NB}kbit/s"
-
-
-def test_a_kbit_is_1000_bit() -> None:
-    assert [bytes_per_second(kbit) for kbit in (0, 1, 8, 500)] == [0, 125, 1000, 62_500]
-    assert bytes_per_second(MAX_BANDWIDTH_KBIT) == 12_500_000_000  # more than 32 bits
 
 
 # --- a number that somebody wrote ---------------------------------------------------------------------------------
@@ -166,7 +160,7 @@ def test_an_attachment_points_own_default_counts_even_when_it_is_0(site: int, ap
     [(500, 1000, 500), (1000, 1000, 1000), (2000, 1000, 1000), (0, 1000, 0), (5, 0, 0)],
 )
 def test_the_choice_is_clamped(requested: int, maximum: int, enforced: int) -> None:
-    assert enforced_bandwidth(requested, maximum) == enforced
+    assert Limits.both(requested).clamped(maximum) == Limits.both(enforced)
 
 
 # --- addresses and ports ------------------------------------------------------------------------------------------

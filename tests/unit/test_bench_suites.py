@@ -11,8 +11,8 @@ from bench.rtnl import Message, Recording
 from bench.suites import accuracy, datagrams, fairness, total
 from bench.suites.install import memory_per_link, writes_again
 from bench.world import make_links
+from measuring.arrivals import Arrivals
 from measuring.framing import goodput_bound, wire_bytes
-from measuring.judge import Arrivals
 from measuring.station import Stream
 
 MS = 1_000_000

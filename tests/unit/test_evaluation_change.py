@@ -9,7 +9,9 @@ from evaluation.core import DIRECTIONS
 from evaluation.holding import Change, first_on_the_line, hold_after_s
 from evaluation.limiters import OURS, THESIS
 from evaluation.suites import change
-from measuring.judge import NS, Arrivals, Wire
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire
+from measuring.judge import NS
 
 WIRE = Wire(4)
 PAYLOAD = 1472  # 1514 bytes on the wire: 24.224 ms at 500 kbit/s

@@ -15,10 +15,11 @@ from evaluation.core import EvaluationScale
 from evaluation.figures import GridOutcome
 from evaluation.grid import Cell, paused_s
 from evaluation.limiters import NO_LIMIT, OURS
+from measuring.arrivals import Arrivals
 from measuring.framing import wire_bytes
 from measuring.iperf import IperfResult
-from measuring.judge import NS, Arrivals
-from measuring.netns import LabError
+from measuring.iproute import LabError
+from measuring.judge import NS
 from measuring.traffic import EndpointResult, Results
 
 START_NS = 5 * NS

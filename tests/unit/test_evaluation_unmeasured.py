@@ -10,7 +10,8 @@ from evaluation import together
 from evaluation.core import DIRECTIONS, EvaluationScale
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, WRONG_SHARE
 from evaluation.suites import bystander, heartbeats, latency, protocols, rates, sharing
-from measuring.judge import NS, Arrivals
+from measuring.arrivals import Arrivals
+from measuring.judge import NS
 
 SUITES = (rates, protocols, sharing, heartbeats, bystander, latency)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.witness import HtbClass, parse_classes
-from measuring.netns import LabError
+from measuring.iproute import LabError
 
 CLASSES = """\
 class htb 1:1010 parent 1:10 leaf 1010: prio 1 quantum 1514 rate 500Kbit ceil 10500Kbit linklayer ethernet \

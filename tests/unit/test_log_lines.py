@@ -17,7 +17,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from scionlab.host_api.receipt_format import ReceiptError, parse_receipt
+from scionlab.host_api.document_reader import DocumentError
+from scionlab.host_api.receipt_format import parse_receipt
 from scionlab.platform.request_ids import RequestIdMiddleware, request_id
 
 
@@ -36,7 +37,7 @@ def written() -> Iterator[io.StringIO]:
 
 def test_a_receipt_cannot_write_a_line_of_its_own(written: io.StringIO) -> None:
     forged = {"schema": 1, "writes": 0, "links": {"\nERROR root forged": {}}}
-    with pytest.raises(ReceiptError) as caught:
+    with pytest.raises(DocumentError) as caught:
         parse_receipt(json.dumps(forged).encode())
     logging.getLogger("scionlab.tried").warning("receipt.refused host=%s %s", 7, caught.value.message)
     assert "ERROR root forged" in written.getvalue()

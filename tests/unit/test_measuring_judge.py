@@ -6,10 +6,10 @@ from array import array
 
 import pytest
 
+from measuring.arrivals import Arrivals
+from measuring.framing import Wire, wire_bytes
 from measuring.judge import (
     NS,
-    Arrivals,
-    Wire,
     bin_tolerance,
     bins_kbit,
     bucket_bytes,
@@ -25,7 +25,6 @@ from measuring.judge import (
     judge_rate,
     missing_count,
     steady_rate,
-    wire_bytes,
     zero_samples,
 )
 

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from lab.tunnel import parse_outer, peer_of
-from measuring.judge import Arrivals
+from measuring.arrivals import Arrivals
 from measuring.netns import Lab
 from measuring.station import pack_arrivals, unpack_arrivals
 from measuring.traffic import data, ends, heartbeats

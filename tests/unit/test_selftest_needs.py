@@ -12,7 +12,7 @@ import pytest
 from ap_agent.common.errors import ProgramError
 from ap_agent.selftest import command
 from ap_agent.selftest.needs import FEATURES, State, of_this_process, try_all, try_program, untried
-from measuring.netns import LabError
+from measuring.iproute import LabError
 
 ALL_RIGHTS = "CapEff:\t000001ffffffffff\n"
 

@@ -9,7 +9,8 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from scionlab.admin.notices import notices
-from scionlab.links.attachments import AttachmentSpec, check_attachments
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.user_as import user_as_update
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
 from scionlab.models.selectors import links_of

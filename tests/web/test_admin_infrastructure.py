@@ -13,7 +13,8 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import LINK_INFO_PATH
-from config_tar import build_topology, snapshot
+from config_tar import snapshot
+from scion_files import build_topology
 from scionlab.links.update import link_set_active
 from scionlab.models import AS, AttachmentPoint, BorderRouter, Host, Interface, Link, User, UserAS
 from scionlab.network.host import border_router_create

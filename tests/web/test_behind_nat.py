@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from django.test import Client
 
-from config_tar import build_topology, snapshot
-from scionlab.links.attachments import VM_ADDRESS, AttachmentSpec, check_attachments, spec_of
+from config_tar import snapshot
+from scion_files import build_topology
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.attachments import VM_ADDRESS, AttachmentSpec, spec_of
 from scionlab.links.user_as import user_as_create, user_as_update, values_of_user_as
 from scionlab.models import AttachmentPoint, Interface, Link, User, UserAS
 from scionlab.models.selectors import links_of

@@ -18,13 +18,14 @@ from scionlab import tasks
 from scionlab.configuration.complete import ALL_WITHIN, completing_set, host_complete, hosts_complete_share
 from scionlab.configuration.installed import full_configuration, host_set_limits_only
 from scionlab.configuration.render import config_for
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.update import link_update
-from scionlab.links.user_as import AttachmentSpec, user_as_update
+from scionlab.links.user_as import user_as_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, ServiceState, User, UserAS
 from scionlab.network.host import host_set_addresses
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from tests.admin_pages import CHANGE, page
 from tests.factories import ASFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
@@ -97,7 +98,7 @@ def test_a_host_from_before_gets_what_it_got(user_host: Host) -> None:
 def test_a_rise_of_h_brings_the_rest_to_all_hosts_of_the_as(user_host: Host, host_a: Host) -> None:
     sibling, other = HostFactory(AS=host_a.AS), HostFactory()
     Host.objects.update(configuration_format=TOPOLOGY_ONLY)
-    host_bump(host_ids=[host_a.pk], config=True)
+    hosts_bump(config_ids=[host_a.pk])
     assert formats() == {
         user_host.pk: TOPOLOGY_ONLY,
         host_a.pk: COMPLETE,

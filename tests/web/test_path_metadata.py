@@ -21,7 +21,7 @@ from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
 from scionlab.network.infrastructure import attachment_point_create, attachment_point_delete
 from scionlab.people.stale_pages import StalePageError
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
@@ -130,7 +130,7 @@ def test_a_changed_limit_raises_l_alone_and_is_in_the_next_configuration(
     counters = Counters()
     link_update(link_id=link.pk, actor=None, limits=Limits(400, 300))
     assert counters.risen() == {publishing.host: LIMITS}
-    host_bump(host_ids=[publishing.host_id], config=True)
+    hosts_bump(config_ids=[publishing.host_id])
     assert limit_of(link) == 300
 
 

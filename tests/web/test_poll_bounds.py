@@ -24,7 +24,7 @@ from scionlab.polls import known, threads, worker
 from scionlab.polls.application import RETRY_AFTER_S
 from scionlab.polls.known import HostState, read_states
 from scionlab.polls.threads import Django
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from tests.web.polling import (
     DEADLINE_S,
     LONG_S,
@@ -265,5 +265,5 @@ def test_without_its_database_the_service_answers_from_what_it_knows(
         assert (unknown.status, "retry-after" in unknown.headers) == (503, True)
         again = server.wait(host)
         is_away.clear()
-        host_bump(host_ids=[host.pk], limits=True)
+        hosts_bump(limits_ids=[host.pk])
         assert versions_of(again.result(DEADLINE_S))[1] == host.limits_version + 1

@@ -10,8 +10,9 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from scionlab.links.attachments import check_attachments
-from scionlab.links.user_as import AttachmentSpec, user_as_create, user_as_delete, user_as_update
+from scionlab.links.attachment_rules import check_attachments
+from scionlab.links.attachments import AttachmentSpec
+from scionlab.links.user_as import user_as_create, user_as_delete, user_as_update
 from scionlab.models import AS, AttachmentPoint, Host, Interface, Link, User, UserAS, VPNClient, numbers
 from scionlab.models.selectors import links_of
 from scionlab.network.infrastructure_links import infrastructure_link_create

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.defaults import ap_default_set, ap_update, fan_out, site_default_set
 from scionlab.links.update import link_set_active, link_set_bandwidth, link_update
-from scionlab.links.user_as import AttachmentSpec, user_as_create, user_as_delete, user_as_set_active, user_as_update
+from scionlab.links.user_as import user_as_create, user_as_delete, user_as_set_active, user_as_update
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
 from scionlab.models.selectors import links_of
 from scionlab.network.host import host_rotate_secret, host_set_addresses

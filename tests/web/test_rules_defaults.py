@@ -9,9 +9,10 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, check_bandwidth, generate_link_info, parse_bandwidth
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
 from scionlab.links.update import link_set_active, link_set_bandwidth
-from scionlab.links.user_as import AttachmentSpec, user_as_delete, user_as_update
+from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, User, UserAS, selectors
 from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError

@@ -12,8 +12,9 @@ import pytest
 from django.test import Client
 
 from bandwidth_config import RuleError, parse_bandwidth
+from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.update import link_set_bandwidth
-from scionlab.links.user_as import AttachmentSpec, user_as_create
+from scionlab.links.user_as import user_as_create
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS
 from scionlab.platform.field_errors import FieldRuleError
 from tests.factories import attach, spec

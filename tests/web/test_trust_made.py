@@ -37,7 +37,7 @@ from scionlab.trust.isd import isd_settle
 from scionlab.trust.pki.certificates import Kind, isd_as_of
 from scionlab.trust.pki.keys import key_from_pem
 from scionlab.trust.renewal import keys_renew
-from scionlab.versions.counters import host_bump
+from scionlab.versions.counters import hosts_bump
 from tests.factories import attach, spec
 from tests.trust_world import (
     DAY,
@@ -240,7 +240,7 @@ def test_renewal_tells_a_host_of_before_an_upgrade_only_once_a_change_has_brough
     was = version_of(ap.AS)
     keys_renew(now=now + 60 * DAY)
     assert version_of(ap.AS) == was
-    host_bump(host_ids=[ap.host_id], config=True)
+    hosts_bump(config_ids=[ap.host_id])
     keys_renew(now=now + 120 * DAY)
     assert version_of(ap.AS) == was + 2
 

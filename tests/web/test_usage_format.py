@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from link_rules import MAX_INTERFACE_ID
+from scionlab.host_api.document_reader import DocumentError
 from scionlab.host_api.usage_format import (
     MAX_BRACKETS,
     MAX_BYTES,
@@ -24,7 +25,6 @@ from scionlab.host_api.usage_format import (
     MAX_SENT_BYTES,
     MAX_TIMES,
     TooLargeError,
-    UsageError,
     parse_usage,
     read_body,
 )
@@ -124,7 +124,7 @@ def direction(**values: Any) -> Callable[[dict[str, Any]], None]:
 def test_what_is_wrong_is_told_by_its_place(change: Callable[[dict[str, Any]], None], place: str) -> None:
     document = copy.deepcopy(DOCUMENT)
     change(document)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(DocumentError) as caught:
         parse(document)
     assert (caught.value.code, next(iter(caught.value.fields))) == ("usage_invalid", place)
 
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_told_by_its_place(change: Callable[[dict[str, Any]], N
     ],
 )
 def test_what_is_no_batch_is_refused(content: bytes, code: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(DocumentError) as caught:
         parse_usage(content)
     assert caught.value.code == code
 
@@ -161,7 +161,7 @@ anything = st.recursive(
 @given(anything)
 def test_any_document_is_read_or_refused(values: Any) -> None:
     for document in (values, DOCUMENT | (values if isinstance(values, dict) else {"links": values}) | {"schema": 1}):
-        with contextlib.suppress(UsageError):
+        with contextlib.suppress(DocumentError):
             parse(document)
 
 
@@ -209,7 +209,7 @@ def test_no_more_is_read_than_is_allowed() -> None:
     ids=["plain", "cut off", "followed by more", "twice", "another packing"],  # of bytes that gzip gives the time
 )
 def test_what_is_not_packed_as_it_says_is_refused(content: bytes, encoding: str, code: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(DocumentError) as caught:
         read_body(body(content), encoding)
     assert caught.value.code == code
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from scionlab.links.user_as import user_as_delete
 from scionlab.models import AttachmentPoint, Host, User, UserAS
 from scionlab.network.infrastructure import vpn_create

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from config_tar import build_topology, snapshot, systemd_units
+from config_tar import snapshot
+from scion_files import build_topology, systemd_units
 from scionlab.admin.link import RouterField
 from scionlab.links.attachments import AttachmentSpec, spec_of
 from scionlab.links.update import link_set_bandwidth

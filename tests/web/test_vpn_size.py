@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ap_agent.agent.bundle import DEFAULT_LIMITS, read_bundle
+from ap_agent.agent.archive import DEFAULT_LIMITS
+from ap_agent.agent.bundle import read_bundle
 from bandwidth_config import RuleError
 from scionlab.configuration.render import config_for
 from scionlab.links.attachments import spec_of

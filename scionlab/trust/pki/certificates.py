@@ -125,11 +125,11 @@ def _name(kind: Kind, isd_as: str) -> x509.Name:
     )
 
 
-def _builder(
-    kind: Kind, subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
+def certificate_builder(
+    subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    """Everything but the authority key id, which self-signed certificates do not need."""
-    builder = x509.CertificateBuilder(
+    """What every certificate has."""
+    return x509.CertificateBuilder(
         issuer_name=issuer,
         subject_name=subject,
         public_key=public_key,
@@ -137,10 +137,17 @@ def _builder(
         not_valid_before=validity.not_before,
         not_valid_after=validity.not_after,
     ).add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+
+
+def _builder(
+    kind: Kind, subject: x509.Name, issuer: x509.Name, validity: Validity, public_key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    """Everything but the authority key id, which self-signed certificates do not need."""
+    builder = certificate_builder(subject, issuer, validity, public_key)
     if kind in _PATH_LENGTH:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=_PATH_LENGTH[kind]), critical=True)
     if kind in _PATH_LENGTH or kind is Kind.AS:
-        builder = builder.add_extension(_key_usage(signs_certificates=kind is not Kind.AS), critical=True)
+        builder = builder.add_extension(key_usage(signs_certificates=kind is not Kind.AS), critical=True)
     purposes = _purposes(kind)
     return builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False) if purposes else builder
 
@@ -155,7 +162,7 @@ def _purposes(kind: Kind) -> list[x509.ObjectIdentifier]:
     return [_PURPOSE[kind], ExtendedKeyUsageOID.TIME_STAMPING]
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool, signs_crls: bool = False) -> x509.KeyUsage:
     """digitalSignature means "may sign control-plane messages" in SCION, so no CA has it (certificates.rst)."""
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
@@ -164,7 +171,7 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
         key_encipherment=False,
         data_encipherment=False,
         key_agreement=False,
-        crl_sign=False,
+        crl_sign=signs_crls,
         encipher_only=False,
         decipher_only=False,
     )

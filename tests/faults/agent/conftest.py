@@ -22,7 +22,8 @@ from ap_agent.agent.store import Store
 from ap_agent.common.times import time_text
 from ap_agent.document.state import read_state
 from lab import witness
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from tests.agent_bundles import FAR, HOST_ID, SECRET, SigningKey, bundle_bytes, entry
 from tests.agent_service import Request, Service, like_the_service, service
 

@@ -12,7 +12,7 @@ import pytest
 
 from lab.fault_world import FaultWorld
 from lab.faults import FAULTS, Report, measure
-from measuring.netns import available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwb"
 HEALED_MS = 1_000

@@ -20,7 +20,8 @@ import pytest
 
 from ap_agent.dataplane.program import LAYOUT
 from ap_agent.usage.batch import ms_text
-from measuring.netns import Lab, Namespace, available, cleanup_stale
+from measuring.iproute import available, cleanup_stale
+from measuring.netns import Lab, Namespace
 from tests.agent_service import Answer, Handler, status, stored
 from tests.faults.agent.conftest import World, Zygote, a_world, eventually
 from tests.usage_flood import Ends, Flood, added, backlog, kernel
