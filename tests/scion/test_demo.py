@@ -10,7 +10,7 @@ import pytest
 
 from measuring.netns import REPOSITORY, available
 
-pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
 
 @pytest.mark.usefixtures("scion_programs")
