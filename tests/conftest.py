@@ -1,6 +1,7 @@
 """What every test shares: which ones may run beside others; with SLBW_NO_SKIPS=1 (CI) a skipped one fails the run.
 
-`./dev test` runs everything that is not `alone` in several processes, then the rest one by one.
+`./dev test` runs what is neither `alone` nor `scion` in several processes, then what is `alone` one by one;
+`./dev test -m scion` runs what needs the real SCION programs.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ expect.set_options(timeout=30_000)
 
 _skipped: list[str] = []
 
-# They measure rates and losses, or run a whole lab: other work on the same cores would be measured as well.
-ALONE = ("tests/measured/", "tests/e2e/")
+# Tests of one group run one after the other, in one process.
+GROUPS = {
+    "tests/e2e/": "e2e",  # they share one running service
+    "": "kernel",  # one lock of the kernel guards all of its traffic control: two at once only wait for it
+}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist writes the groups down
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.nodeid.startswith(ALONE):
-            item.add_marker(pytest.mark.alone)
-        elif item.get_closest_marker("kernel") is not None:
-            # One lock of the kernel guards all of its traffic control, so two of them at once only wait for it.
-            item.add_marker(pytest.mark.xdist_group("kernel"))
+        if item.nodeid.startswith("tests/measured/"):
+            item.add_marker(pytest.mark.alone)  # they measure rates and losses: other work would be measured as well
+        if item.nodeid.startswith("tests/scion/"):
+            item.add_marker(pytest.mark.scion)
+        if item.get_closest_marker("kernel") is not None:
+            group = next(name for start, name in GROUPS.items() if item.nodeid.startswith(start))
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -31,16 +31,22 @@ class MailKind(models.TextChoices):
 
 
 @cache
+def _zones() -> frozenset[str]:
+    """All of this machine: `available_timezones` opens each of their 600 files (20 ms)."""
+    return frozenset(available_timezones())
+
+
+@cache
 def time_zone_names() -> tuple[str, ...]:
     """The zones that a person may choose, in their order: those named after places (`Europe/Zurich`), and UTC."""
     legacy = ("Etc/", "SystemV/", "US/", "Brazil/", "Canada/", "Chile/", "Mexico/")
-    places = (name for name in available_timezones() if "/" in name and not name.startswith(legacy))
+    places = (name for name in _zones() if "/" in name and not name.startswith(legacy))
     return ("UTC", *sorted(places))
 
 
 def validate_time_zone(name: str) -> None:
     """Also takes the older names that the list does not offer, e.g. `US/Pacific` sent by a program."""
-    if name not in available_timezones():
+    if name not in _zones():
         text = f'"{name[:64]}" is not a time zone. Choose one from the list, for example Europe/Zurich.'
         raise ValidationError(text, code="time_zone_unknown")
 

@@ -38,6 +38,7 @@ def _left_over() -> list[str]:
 
 @pytest.mark.kernel
 @pytest.mark.measured
+@pytest.mark.alone
 @pytest.mark.timeout(240)
 @needs_root
 def test_demo_confirms_each_limit_and_leaves_nothing_after_one_that_was_killed() -> None:

@@ -31,6 +31,8 @@ COMMAND = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "selftest"]
 INNER = "ap_agent.selftest.inside"
 PATIENCE_S = 60.0
 
+pytestmark = pytest.mark.alone  # it measures
+
 
 @pytest.fixture
 def host() -> Iterator[Namespace]:

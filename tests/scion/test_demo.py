@@ -11,7 +11,7 @@ import pytest
 from measuring.iproute import available
 from measuring.netns import REPOSITORY
 
-pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
 
 @pytest.mark.usefixtures("scion_programs")

@@ -18,7 +18,7 @@ from lab.scion.net import CORE, ScionNet
 from lab.scion.programs import folder
 from scionlab.configuration.download import build_user_download
 
-pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 
 # ExecStart of the units of upstream's packages (dist/systemd of SCION v0.15); they run as the user scion.
 UPSTREAM = {

@@ -23,7 +23,7 @@ from scionlab.trust.pki.certificates import Kind, isd_as_of, kind_of
 from scionlab.trust.pki.files import ca_files, trc_files
 
 # Alone: routers miss heartbeats, and take links down, when the processors are busy.
-pytestmark = [pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from scionlab.trust.renewal import keys_renew
 from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 
-pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 
 def trust_of(isd_as: str) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ from tests.factories import UserFactory, attach, spec
 from tests.scion.conftest import PREFIX
 from tests.web.polling import config_members
 
-pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 METADATA = PATH_METADATA_PATH.removeprefix(f"{FOLDER}/")
 NO_METADATA = "Static info settings disabled"  # what a control service logs of a file that is not there, or not valid

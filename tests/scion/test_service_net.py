@@ -17,7 +17,7 @@ from scionlab.versions.generation import generation_raise
 from tests.scion.conftest import PREFIX
 from tests.scion.service_net import ANNA, AP, BEN, CORE, START_S, ServiceNet, pinging, time_until_answers
 
-pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.django_db, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 GONE_S = 15.0  # three intervals in which control services send beacons
 
