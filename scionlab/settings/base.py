@@ -267,6 +267,7 @@ SECURITY_CONTACT = env.contacts("SECURITY_CONTACT")  # in /.well-known/security.
 # Who may read /metrics: nobody, unless one of these says so.
 METRICS_TOKEN = env.optional_secret("METRICS_TOKEN")
 METRICS_NETWORKS = env.networks("METRICS_NETWORKS")
+METRICS_DIR = str(VAR_DIR / "metrics")  # where the processes of a machine count together
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -287,5 +288,5 @@ LOGGING = {
 }
 
 VAR_DIR.mkdir(parents=True, exist_ok=True)
-for _folder in ("queue", "queue-control", "mail", "static"):
+for _folder in ("queue", "queue-control", "mail", "static", "metrics"):
     (VAR_DIR / _folder).mkdir(exist_ok=True)
