@@ -3,7 +3,6 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
-from scionlab.platform import request_ids
 from scionlab.platform.append_only import guard_audit
 from scionlab.platform.metrics import work
 
@@ -16,4 +15,3 @@ class ScionlabConfig(AppConfig):
     def ready(self) -> None:
         post_migrate.connect(guard_audit, sender=self)
         work.connect()
-        request_ids.connect()

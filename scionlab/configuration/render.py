@@ -61,7 +61,7 @@ def config_for(host: Host) -> Rendered:
         logger.warning("render.cache_unreachable error=%r", exc)
         found = None
     if found is not None:
-        RENDERS.add("cached")
+        RENDERS.labels("cached").inc()
         return found
     return _render(host.pk)
 
@@ -121,7 +121,7 @@ def _render(host_id: int) -> Rendered:
             identity=_identity(host, generation, keys),
         )
         _store(host, rendered)
-    RENDERS.add("rendered")
+    RENDERS.labels("rendered").inc()
     return rendered
 
 

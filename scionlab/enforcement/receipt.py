@@ -130,7 +130,7 @@ def receipt_store(*, host_id: int, receipt: Receipt, now: datetime | None = None
     except IntegrityError:
         # The host's first receipt came twice at once, or a Link was deleted meanwhile: both are settled by now.
         stored = _store(host_id, receipt, content, received_at)
-    RECEIPTS.add("stored" if stored.stored else "older")
+    RECEIPTS.labels("stored" if stored.stored else "older").inc()
     if not stored.stored or content != HostReceipt.Content.FOREIGN:
         return stored
     if receipt.evidence is not None:
@@ -297,4 +297,5 @@ def _note_delays(
     for link in links:
         row, former = rows.get(link.pk), old.get(link.pk)
         if row is not None and shows_wanted(link, row) and (former is None or not is_about(link, former)):
-            SAVE_TO_KERNEL.observe((row.received_at - link.changed_at).total_seconds())
+            took_s = (row.received_at - link.changed_at).total_seconds()
+            SAVE_TO_KERNEL.observe(max(took_s, 0.0))  # clocks step backwards; a sum must not

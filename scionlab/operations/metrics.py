@@ -14,12 +14,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from redis.exceptions import RedisError
 
 from scionlab.operations import figures
 from scionlab.platform.client_address import client_address
-from scionlab.platform.metrics import names
-from scionlab.platform.metrics.ledger import LEDGER
+from scionlab.platform.metrics import shared
+from scionlab.platform.queue import redis_problem
 
 logger = logging.getLogger(__name__)
 
@@ -47,26 +46,13 @@ class _Everything:
     """A collector of what is known; a part that is down is said to be down, and its figures are left out."""
 
     def collect(self) -> Iterator[Metric]:
+        yield from shared.collect()
+        found = _figures()
+        yield from found or ()
         up = GaugeMetricFamily("scionlab_up", "1 while this part is available.", labels=("part",))
-        for part, found in (("redis", _counted()), ("database", _figures())):
-            up.add_metric((part,), 0 if found is None else 1)
-            yield from found or ()
+        up.add_metric(("redis",), 0 if redis_problem(settings.REDIS_URL) else 1)
+        up.add_metric(("database",), 0 if found is None else 1)
         yield up
-
-
-def _counted() -> list[Metric] | None:
-    if not LEDGER.hand_over():
-        return None
-    try:
-        sums, newest, living = LEDGER.totals()
-    except RedisError as exc:
-        logger.warning("metrics.redis_away error=%r", exc)
-        return None
-    return [
-        *(one.family(sums) for one in names.SUMMED),
-        *(one.family(newest) for one in names.LAST),
-        *(one.family(living) for one in names.LIVING),
-    ]
 
 
 def _figures() -> list[Metric] | None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final
 
-from scionlab.platform.request_ids import request_id
+from django_guid import get_guid
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(request_id)s %(message)s"
 
@@ -25,7 +25,7 @@ class Line(logging.Formatter):
     """Only tracebacks have further lines, which are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record.request_id = request_id.get()
+        record.request_id = get_guid() or "-"
         return _LINKS.sub(r"\1...", super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802  the library's

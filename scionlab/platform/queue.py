@@ -61,12 +61,14 @@ def redis_problems() -> list[str]:
         "rate-limited"
     }
     lost[settings.REDIS_URL] = "redis: {}; saves are accepted; the sweep processes them once Redis is back"
-    return [line.format(problem) for url, line in lost.items() if url and (problem := _problem(url))]
+    return [line.format(problem) for url, line in lost.items() if (problem := redis_problem(url))]
 
 
-def _problem(url: str) -> str:
+def redis_problem(url: str) -> str:
+    """Why the server at this address does not answer; "" where it answers, or there is none."""
     try:
-        redis_client.client_of(url).ping()
+        if url:
+            redis_client.client_of(url).ping()
     except RedisError as exc:
         return type(exc).__name__
     return ""

@@ -27,7 +27,6 @@ from scionlab.enforcement.last_contact import HAND_OVER_S, HEARD
 from scionlab.host_api.auth import UID, basic_credentials
 from scionlab.host_api.poll_versions import is_current, is_digest, is_number, is_version
 from scionlab.models.host import secret_fits
-from scionlab.platform.metrics.ledger import LEDGER
 from scionlab.platform.metrics.names import POLLS, WAITING, WAKES
 from scionlab.polls import wakeup
 from scionlab.polls.known import DatabaseAwayError, HostState, Known
@@ -170,7 +169,7 @@ class Application:
             return
         HEARD.note([state.host_id])
         if not poll.wait_s:
-            POLLS.add("not_modified")
+            POLLS.labels("not_modified").inc()
             await not_modified(send)
             return
         if self._is_stopping or (len(self._room) >= self._places and poll.uid not in self._room):
@@ -202,7 +201,7 @@ class Application:
             case Ended.STOPPING:
                 await unavailable(send)
             case Ended.TIME_IS_OVER | Ended.NEWER_POLL:
-                POLLS.add("not_modified")
+                POLLS.labels("not_modified").inc()
                 await not_modified(send)
             case Ended.DISCONNECTED:
                 pass
@@ -218,7 +217,7 @@ class Application:
             return
         finally:
             self._queued -= 1
-        POLLS.add("delivered")
+        POLLS.labels("delivered").inc()
         try:
             await self._django.answer(scope, _nothing_more, send, self._tarballs)
         finally:
@@ -287,7 +286,6 @@ class Application:
         WAITING.set(len(self._room))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._tarballs, lambda: HEARD.hand_over(at_once=at_once))
-        await loop.run_in_executor(self._tarballs, LEDGER.hand_over)
 
 
 async def not_modified(send: Send) -> None:
@@ -303,7 +301,7 @@ _BUSY = (
 
 async def unavailable(send: Send, *, after: int = 0) -> None:
     """503, with a time to return that is spread from 1 s to 5 s, or to `after` if that is later."""
-    POLLS.add("sent_away")
+    POLLS.labels("sent_away").inc()
     soonest, latest = RETRY_AFTER_S
     seconds = random.randint(soonest, min(MOST_RETRY_AFTER_S, max(latest, after)))  # noqa: S311  nobody gains by guessing
     headers = [

@@ -28,12 +28,7 @@ from scionlab.rest.schema import BINARY, describe
 
 logger = logging.getLogger(__name__)
 
-_ATTACHMENT = {
-    "attachment_point_id": 1,
-    "public_ip": "198.51.100.30",
-    "public_port": 50000,
-    "bandwidth_kbit": 250,
-}
+_ATTACHMENT = {"attachment_point_id": 1, "public_ip": "198.51.100.30", "public_port": 50000, "bandwidth_kbit": 250}
 EXAMPLE = {"label": "Lab", "installation_type": "dedicated", "attachments": [_ATTACHMENT]}
 KEEP_AND_ADD = {
     "label": "Lab",

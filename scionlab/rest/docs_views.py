@@ -1,4 +1,4 @@
-"""The description of the APIs, for programs (OpenAPI) and for people (pages made from the same)."""
+"""The description of the APIs: OpenAPI for programs, and Swagger UI for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 from functools import cache
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from csp.decorators import csp_update
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
@@ -18,7 +19,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scionlab.rest.base import ApiView
-from scionlab.rest.describing import Section, sections
 
 SCHEMA_TYPE = "application/vnd.oai.openapi+json"
 
@@ -29,11 +29,6 @@ def description() -> dict[str, Any]:
     generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]  # it has no types
     found: dict[str, Any] = generator.get_schema(request=None, public=True)
     return found
-
-
-@cache
-def _sections() -> list[Section]:
-    return sections(description())
 
 
 @cache
@@ -57,14 +52,12 @@ class SchemaView(ApiView):
 
 @require_safe
 def docs(request: HttpRequest) -> HttpResponse:
-    """What there is: every operation in one line."""
-    return render(request, "api/docs.html", {"nav": "api", "sections": _sections()})
+    """How to begin, and what all operations do alike."""
+    return render(request, "api/docs.html", {"nav": "api"})
 
 
+@csp_update({"img-src": ["data:"]})  # icons in Swagger UI's style sheet
 @require_safe
-def docs_section(request: HttpRequest, slug: str) -> HttpResponse:
-    section = next((one for one in _sections() if one.slug == slug), None)
-    if section is None:
-        raise Http404("The API has no such section.")
-    context = {"nav": "api", "sections": _sections(), "section": section}
-    return render(request, "api/docs_section.html", context)
+def operations(request: HttpRequest) -> HttpResponse:
+    """Every operation, in Swagger UI."""
+    return render(request, "api/operations.html")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, get_args
 
 from django.utils import timezone
@@ -16,6 +15,7 @@ from scionlab.enforcement.words import State
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, TimedLimit, User, UserAS
 from scionlab.models.installed import FILES_WORDS, files_state
 from scionlab.models.user import MailKind
+from scionlab.rest.fields import Present
 
 
 class LimitsDocument(serializers.Serializer[Any]):
@@ -34,12 +34,10 @@ class TimedBriefDocument(serializers.Serializer[Any]):
     ends_at = serializers.DateTimeField()
 
 
-class StepDocument(serializers.Serializer[Any]):
+class StepDocument(LimitsDocument):
     """Limits that hold from `offset_s` after the beginning on, until the next step or the end."""
 
     offset_s = serializers.IntegerField()
-    to_user_kbit = serializers.IntegerField()
-    from_user_kbit = serializers.IntegerField()
 
 
 class TimedLimitDocument(TimedBriefDocument):
@@ -58,15 +56,11 @@ class TimedLimitDocument(TimedBriefDocument):
 
     @extend_schema_field(serializers.ChoiceField(choices=["upcoming", "running", "ended", "cancelled"]))
     def get_state(self, timed: TimedLimit) -> str:
-        return timed_state(timed, now=timezone.now())
-
-
-def timed_state(timed: TimedLimit, *, now: datetime) -> str:
-    if timed.cancelled_at is not None:
-        return "cancelled"
-    if now < timed.begins_at:
-        return "upcoming"
-    return "running" if now < timed.ends_at else "ended"
+        if timed.cancelled_at is not None:
+            return "cancelled"
+        if (now := timezone.now()) < timed.begins_at:
+            return "upcoming"
+        return "running" if now < timed.ends_at else "ended"
 
 
 class RemarkDocument(serializers.Serializer[Any]):
@@ -156,7 +150,9 @@ class LinkDocument(serializers.Serializer[Any]):
     isd_as = serializers.CharField(source="interface_b.AS.isd_as")
     as_label = serializers.CharField(source="interface_b.AS.label")
     interface_id = serializers.IntegerField(source="interface_b.interface_id")
-    attachment_point_id = serializers.SerializerMethodField()
+    attachment_point_id = serializers.IntegerField(
+        source="attachment_point.pk", allow_null=True, read_only=True, default=None
+    )
     attachment_point = serializers.CharField(
         source="interface_a.AS.isd_as", help_text="ISD-AS of the attachment point."
     )
@@ -165,7 +161,7 @@ class LinkDocument(serializers.Serializer[Any]):
     )
     attachment_point_ip = serializers.IPAddressField(source="interface_a.public_ip")
     attachment_point_port = serializers.IntegerField(source="interface_a.public_port")
-    use_vpn = serializers.SerializerMethodField()
+    use_vpn = Present(source="interface_b.vpn_client_id", read_only=True)
     public_ip = serializers.IPAddressField(source="interface_b.public_ip")
     public_port = serializers.IntegerField(source="interface_b.public_port")
     bind_ip = serializers.IPAddressField(source="interface_b.bind_ip", allow_null=True)
@@ -176,13 +172,6 @@ class LinkDocument(serializers.Serializer[Any]):
     from_user_kbit = serializers.IntegerField(source="requested.from_user_kbit")
     changed_at = serializers.DateTimeField()
     status = serializers.SerializerMethodField()
-
-    def get_attachment_point_id(self, link: Link) -> int | None:
-        ap = link.attachment_point
-        return None if ap is None else ap.pk
-
-    def get_use_vpn(self, link: Link) -> bool:
-        return link.interface_b.vpn_client_id is not None
 
     @extend_schema_field(LinkStatusDocument)
     def get_status(self, link: Link) -> dict[str, Any]:
@@ -238,9 +227,9 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
         help_text="The limits of the Links are published as SCION path metadata."
     )
     scion_files = serializers.SerializerMethodField(help_text=_FILES_HELP)
-    has_vpn = serializers.SerializerMethodField()
-    has_ipv4 = serializers.SerializerMethodField()
-    has_ipv6 = serializers.SerializerMethodField()
+    has_vpn = Present(source="host.vpn", read_only=True, default=None)
+    has_ipv4 = Present(source="host.public_ipv4", read_only=True)
+    has_ipv6 = Present(source="host.public_ipv6", read_only=True)
 
     def get_default_bandwidth_kbit(self, ap: AttachmentPoint) -> int:
         policy: BandwidthPolicy = self.context["policy"]
@@ -249,15 +238,6 @@ class AttachmentPointDocument(serializers.Serializer[Any]):
     @extend_schema_field(serializers.ChoiceField(choices=list(FILES_WORDS)))
     def get_scion_files(self, ap: AttachmentPoint) -> str:
         return files_state(ap.host)
-
-    def get_has_vpn(self, ap: AttachmentPoint) -> bool:
-        return hasattr(ap.host, "vpn")
-
-    def get_has_ipv4(self, ap: AttachmentPoint) -> bool:
-        return ap.host.public_ipv4 is not None
-
-    def get_has_ipv6(self, ap: AttachmentPoint) -> bool:
-        return ap.host.public_ipv6 is not None
 
 
 class ChangeDocument(serializers.Serializer[Any]):

@@ -63,6 +63,13 @@ class Whole(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
+class Present(serializers.BooleanField):
+    """Whether there is something at `source`."""
+
+    def get_attribute(self, instance: Any) -> bool:
+        return super().get_attribute(instance) is not None
+
+
 class StrictSerializer(serializers.Serializer[Any]):
     """A body in which every name is known: one that is misspelt would otherwise change nothing in silence."""
 

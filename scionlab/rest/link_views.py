@@ -161,11 +161,7 @@ class LinkTimedLimitsView(LinkView):
     query = TimedLimitQuery
 
     @describe(
-        "timed limits",
-        "Timed limits of a Link",
-        "Sorted by start.",
-        answer=documents.TimedLimitDocument,
-        is_list=True,
+        "timed limits", "Timed limits of a Link", "Sorted by start.", answer=documents.TimedLimitDocument, is_list=True
     )
     def get(self, request: Request, pk: int) -> Response:
         rows = TimedLimit.objects.filter(link=self.link(pk)).select_related("created_by").order_by("begins_at", "pk")

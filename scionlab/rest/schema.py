@@ -12,7 +12,7 @@ from rest_framework import serializers, status
 
 from scionlab.host_api.schema import TAG, host_paths
 from scionlab.models.api_request import MAX_KEY_CHARS
-from scionlab.rest.examples import ANSWERS, ERRORS
+from scionlab.rest.examples import ERRORS
 from scionlab.rest.fields import StrictSerializer
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -33,11 +33,8 @@ def describe(
     is_public: bool = False,
     also_csv: bool = False,
 ) -> Callable[[Handler], Handler]:
-    """Describes one handler. `examples` are of the body; those of the answer stand in `rest.examples`."""
+    """Describes one handler. `examples` are of the body."""
     shown = [OpenApiExample(name, value=value, request_only=True) for name, value in (examples or {}).items()]
-    name = getattr(answer, "__name__", "")
-    if name in ANSWERS:
-        shown.append(OpenApiExample("Answer", value=ANSWERS[name], response_only=True, status_codes=[str(success)]))
     content = answer(many=True) if is_list else answer
     responses: dict[Any, Any] = {success: content}
     if answer is BINARY:
@@ -160,7 +157,6 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
         parameters += [{"$ref": f"#/components/parameters/{name}"} for name in asked]
     for code, response in operation["responses"].items():
         response["description"] = _DESCRIPTIONS[code]
-        _one_page(response)
         names = _answer_headers(method, operation, int(code))
         if names:
             response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
@@ -172,13 +168,6 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
     for code in _possible_errors(path, method, operation, asked):
         operation["responses"].setdefault(str(code), {"$ref": f"#/components/responses/{_error_name(code)}"})
     operation["responses"] = dict(sorted(operation["responses"].items()))
-
-
-def _one_page(response: dict[str, Any]) -> None:
-    """The example of a list: one page with all there is, instead of the generator's own addresses."""
-    for example in response.get("content", {}).get("application/json", {}).get("examples", {}).values():
-        if isinstance(example["value"], dict) and "results" in example["value"]:
-            example["value"] |= {"count": 1, "next": None, "previous": None}
 
 
 def _conditions(path: str, method: str, operation: Operation) -> list[str]:
@@ -246,9 +235,7 @@ def _error_response(code: int) -> dict[str, Any]:
     return {
         "description": text,
         **({"headers": {header: {"$ref": f"#/components/headers/{header}"}}} if header else {}),
-        "content": {
-            "application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}, "example": example},
-        },
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}, "example": example}},
     }
 
 

@@ -65,7 +65,7 @@ rest_patterns: Patterns = [
 
 urlpatterns: Patterns = [
     path("docs/", docs_views.docs, name="api_docs"),
-    path("docs/<slug:slug>/", docs_views.docs_section, name="api_docs_section"),
+    path("docs/operations/", docs_views.operations, name="api_operations"),
     path("v1/", include(rest_patterns)),
     path("v4/host/", include(host_patterns)),
     path("v4/enrol", enrol.enrol, name="host_enrol"),

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from csp.constants import NONE, SELF
+from django_guid.integrations import CeleryIntegration
 
 from scionlab.platform import log_lines, redis_client
 from scionlab.settings import env
@@ -28,12 +29,14 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",  # Swagger UI
     "axes",
     "csp",
+    "django_guid",
     "scionlab",
 ]
 MIDDLEWARE = [
-    "scionlab.platform.request_ids.RequestIdMiddleware",  # first: what the others log has the id
+    "django_guid.middleware.guid_middleware",  # first: what the others log has the id
     "scionlab.platform.metrics.requests.MetricsMiddleware",  # it times all others
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -267,6 +270,7 @@ SECURITY_CONTACT = env.contacts("SECURITY_CONTACT")  # in /.well-known/security.
 # Who may read /metrics: nobody, unless one of these says so.
 METRICS_TOKEN = env.optional_secret("METRICS_TOKEN")
 METRICS_NETWORKS = env.networks("METRICS_NETWORKS")
+METRICS_DIR = str(VAR_DIR / "metrics")  # where the processes of a machine count together
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -283,9 +287,20 @@ LOGGING = {
     "formatters": {"line": {"class": "scionlab.platform.log_lines.Line", "format": log_lines.FORMAT}},
     "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "line"}},
     "root": {"handlers": ["stdout"], "level": LOG_LEVEL},
-    "loggers": {"axes": {"level": "ERROR"}},  # LoginGuard says the same in lines of ours, without accounts
+    "loggers": {
+        "axes": {"level": "ERROR"},  # LoginGuard says the same in lines of ours, without accounts
+        "django_guid": {"level": "ERROR"},  # it says of every request and task which id it has
+    },
+}
+# One id for what a request causes: nginx's log, the lines of the web tier, and those of tasks that it queued. nginx
+# makes it and tells whoever asked; tasks that no request queued have their own.
+DJANGO_GUID = {
+    "GUID_HEADER_NAME": "X-Request-ID",
+    "RETURN_HEADER": False,
+    "EXPOSE_HEADER": False,
+    "INTEGRATIONS": [CeleryIntegration()],
 }
 
 VAR_DIR.mkdir(parents=True, exist_ok=True)
-for _folder in ("queue", "queue-control", "mail", "static"):
+for _folder in ("queue", "queue-control", "mail", "static", "metrics"):
     (VAR_DIR / _folder).mkdir(exist_ok=True)

@@ -12,6 +12,7 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a test u
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 CELERY_BROKER_URL = "memory://"  # tests run tasks themselves; the real worker has its own end-to-end test
 CELERY_BROKER_TRANSPORT_OPTIONS = {}
+METRICS_DIR = ""  # each process counts for itself
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = True
 

@@ -136,7 +136,7 @@ def test_description_has_no_gaps() -> None:
 
 
 def test_every_address_of_the_api_is_described() -> None:
-    undescribed = {"api_schema", "api_docs", "api_docs_section", "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$"}
+    undescribed = {"api_schema", "api_docs", "api_operations", "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$"}
     served = {
         "/" + re.sub(r"<(?:key|str):(\w+)>", lambda name: "{id}" if name[1] == "pk" else f"{{{name[1]}}}", route)
         for route, name in addresses()
@@ -175,30 +175,19 @@ def test_examples_are_what_they_are_examples_of() -> None:
                 count += 1
                 errors = list(Draft202012Validator({**content["schema"], **root}).iter_errors(example))
                 assert not errors, (name, errors[0].message)
-    assert count > 40
+    assert count > 25
 
 
 # --- the pages for people -------------------------------------------------------------------------------------
 
-SECTIONS = ["ases", "links", "timed-limits", "attachment-points", "bulk-changes", "account", "hosts"]
 
-
-@pytest.mark.parametrize("slug", ["", *SECTIONS])
-def test_pages_are_small_and_whole(slug: str, client: Client) -> None:
-    response = client.get(f"/api/docs/{slug}/" if slug else "/api/docs/")
-    page = response.content.decode()
-    assert response.status_code == 200
-    assert len(response.content) < 75_000  # beside the style sheet and the script
-    anchors = set(re.findall(r' id="([^"]+)"', page))
-    assert set(re.findall(r'href="#([^"]+)"', page)) <= anchors
-    assert "style=" not in page
-
-
-def test_pages_have_every_operation(client: Client) -> None:
+def test_pages_show_all_of_it(client: Client) -> None:
     overview = client.get("/api/docs/").content.decode()
-    for name, operation in operations():
-        assert f"#{operation['operationId']}" in overview, name
-    assert client.get("/api/docs/nothing/").status_code == 404
+    assert 'href="/api/docs/operations/"' in overview
+    page = client.get("/api/docs/operations/").content.decode()
+    assert 'data-schema="/api/v1/schema/"' in page
+    assert "swagger-ui-bundle.js" in page
+    assert re.findall(r"<script>|<style|style=", page) == []  # the site's policy would not let them run
 
 
 def test_schema_is_served_and_known_by_its_tag(client: Client) -> None:

@@ -1,89 +1,72 @@
-"""The curl lines of the pages about the API, run as they stand there against the real service."""
+"""The requests of the description of the API, sent as they stand there to the real service."""
 
 from __future__ import annotations
 
-import html
-import os
+import json
 import re
-import subprocess
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.db import transaction
 from django.test import Client
-from rest_framework.throttling import SimpleRateThrottle
 
 from scionlab.links.bulk import bulk_apply, bulk_preview
 from scionlab.links.bulk_defaults import defaults_apply, defaults_preview
 from scionlab.links.bulk_plan import Operation
 from scionlab.links.default_plan import DefaultOperation
-from scionlab.links.profiles import outage
-from scionlab.links.timed_limit import timed_limit_create
-from scionlab.models import AttachmentPoint, BulkChange, Link, TimedLimit, User
+from scionlab.models import AttachmentPoint, Link, User
 from scionlab.people.api_token import api_token_create
 from scionlab.platform.etags import etag_of
 from scionlab.rest.bulk_documents import bulk_document, default_change_document
-from tests.factories import PASSWORD, attach, spec
-from tests.web.polling import WebServer
+from scionlab.rest.docs_views import description
+from tests.factories import PASSWORD
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def lines_of(slug: str) -> list[str]:
-    page = Client().get(f"/api/docs/{slug}/").content.decode()
-    found = [html.unescape(one) for one in re.findall(r"<code>(curl .*?)</code>", page, flags=re.DOTALL)]
-    assert found
-    return found
+pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("slug", ["ases", "links", "timed-limits", "attachment-points", "bulk-changes", "account"])
-def test_curl_lines_work_as_they_stand(
-    slug: str,
-    server: WebServer,
-    link: Link,
-    staff: User,
-    ap_b: AttachmentPoint,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: object,
-) -> None:
+def examples() -> Iterator[tuple[str, str, str, str]]:
+    """Method, path, body and name of each example of a request."""
+    for path, operations in description()["paths"].items():
+        for method, operation in operations.items():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            for name, example in content.get("examples", {}).items():
+                if path.startswith("/api/v1/"):
+                    yield method, path, json.dumps(example["value"]), name
+
+
+def test_requests_work_as_they_stand_in_the_description(link: Link, staff: User, ap_b: AttachmentPoint) -> None:
+    User.objects.create_user("you@example.org", PASSWORD)  # as it stands there
+    found = list(examples())
+    assert len(found) > 20
+    for example in found:
+        with transaction.atomic():
+            answer = send(*example[:3], link, staff, ap_b)
+            assert answer.status_code in {200, 201, 204}, (example, answer.content)
+            transaction.set_rollback(True)
+
+
+def send(method: str, path: str, body: str, link: Link, staff: User, ap_b: AttachmentPoint) -> Any:
     cache.clear()
-    monkeypatch.setitem(SimpleRateThrottle.THROTTLE_RATES, "token", "100/min")
-    you = User.objects.create_user("you@example.org", PASSWORD)
-    assert you.email == "you@example.org", "as it stands there"
     shown = {'"attachment_point_id": 1': _ap(link), '"attachment_point_id": 2': ap_b.pk, '"link_id": 7': link.pk}
     shown['"link_ids": [7, 8, 9]'] = link.pk
-    for number, as_shown in enumerate(lines_of(slug)):
-        line = as_shown.replace("198.51.100.30", f"198.51.100.{100 + number}")  # the first one has it by then
-        line = _with_ids(line, shown)
-        TimedLimit.objects.all().delete()
-        timed = _timed(link) if "$TIMED" in line else 0
-        token_id = api_token_create(user_id=staff.pk, name="another", replaces=True).token.pk
-        mine = api_token_create(user_id=staff.pk, name="mine", replaces=True).text
-        if "-X DELETE" in line and "$AS" in line:
-            doomed = attach(staff, spec(ap_b, public_ip="198.51.100.77")).pk
-        else:
-            doomed = link.interface_b.AS_id
-        variables = {
-            "SITE": f"http://127.0.0.1:{server.port}",
-            "TOKEN": mine,
-            "AS": str(doomed),
-            "LINK": str(link.pk),
-            "TIMED": str(timed),
-            "AP": str(_ap(link)),
-            "TOKEN_ID": str(token_id),
-            **_bulk_change(link, staff, line=line),
-        }
-        command = line.replace("curl -s", "curl -w '%{http_code}' -s", 1)
-        done = subprocess.run(
-            ["sh", "-c", command],
-            env=os.environ | variables,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=str(tmp_path),
-        )
-        assert done.stdout[-3:] in {"200", "201", "204"}, (line, done.stdout[-500:], done.stderr)
-        link = Link.objects.get(pk=link.pk)
+    ids = {
+        "/api/v1/ases/": link.interface_b.AS_id,
+        "/api/v1/links/": link.pk,
+        "/api/v1/attachment-points/": _ap(link),
+    }
+    headers = {"Authorization": f"Token {api_token_create(user_id=staff.pk, name='mine', replaces=True).text}"}
+    key = next((pk for start, pk in ids.items() if path.startswith(start)), 0)
+    if path.endswith(("/apply/", "/put-back/")):
+        key, headers["If-Match"] = _bulk_change(link, staff, path=path)
+    return Client().generic(
+        method.upper(),
+        path.replace("{id}", str(key)),
+        _with_ids(body, shown),
+        content_type="application/json",
+        headers=headers,
+    )
 
 
 def _with_ids(line: str, shown: dict[str, int]) -> str:
@@ -96,23 +79,18 @@ def _with_id(name: str, value: int) -> str:
     return re.sub(r"[0-9].*[0-9]|[0-9]", str(value), name)
 
 
-def _bulk_change(link: Link, staff: User, *, line: str) -> dict[str, str]:
-    if "default-changes" in line:
-        once, twice = DefaultOperation("set", 321), DefaultOperation("site")
-        operation = once if AttachmentPoint.objects.get(pk=_ap(link)).default_bandwidth_kbit is None else twice
-        change = defaults_preview(ap_ids=[_ap(link)], operation=operation, chosen="one", actor=staff)
-    else:
+def _bulk_change(link: Link, staff: User, *, path: str) -> tuple[int, str]:
+    """The id of a change that can be applied, or put back, and its tag."""
+    is_about_links = path.startswith("/api/v1/bulk-changes/")
+    if is_about_links:
         change = bulk_preview(link_ids=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff)
-    is_about_links, is_applied = change.about == BulkChange.About.LINKS, "put-back" in line
-    if is_applied:
+    else:
+        change = defaults_preview(ap_ids=[_ap(link)], operation=DefaultOperation("set", 321), chosen="one", actor=staff)
+    if path.endswith("/put-back/"):
         (bulk_apply if is_about_links else defaults_apply)(bulk_id=change.pk, actor=staff, reason="x")
     document = bulk_document(change) if is_about_links else default_change_document(change)
-    return {"CHANGE": str(change.pk), "ETAG": etag_of(document)}
+    return change.pk, etag_of(document)
 
 
 def _ap(link: Link) -> int:
     return int(link.interface_a.AS.attachment_point.pk)
-
-
-def _timed(link: Link) -> int:
-    return int(timed_limit_create(link_id=link.pk, profile=outage(3600), begins_at=None, actor=None).pk)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import errno
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -18,6 +18,7 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -29,24 +30,23 @@ from scionlab.links.update import link_set_bandwidth
 from scionlab.models import Host, HostReceipt, Link, Mail, User, selectors
 from scionlab.operations import figures
 from scionlab.platform import redis_client
-from scionlab.platform.metrics import names
-from scionlab.platform.metrics.ledger import LEDGER
+from scionlab.platform.metrics import names, shared
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-more-than-thirty-two-characters"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+METRICS = [metric for metric in vars(names).values() if isinstance(metric, MetricWrapperBase)]
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def _nothing_was_counted(settings: Settings) -> Iterator[None]:
+def _nothing_was_counted(settings: Settings) -> None:
     settings.METRICS_TOKEN = TOKEN
     cache.delete("scionlab.metrics.figures")
-    keys = [f"scionlab.metrics.{name}" for name in ("sums", "newest", "processes")]
-    redis_client.client().delete(*keys)
-    LEDGER._begin()
-    yield
-    redis_client.client().delete(*keys)
+    for metric in METRICS:
+        metric.clear()
+        if not metric._labelnames:
+            metric._metric_init()  # type: ignore[no-untyped-call]  # it has no types
 
 
 def scrape(**labels: str) -> dict[str, float]:
@@ -123,13 +123,13 @@ def test_requests_are_counted_by_view_and_never_by_what_strangers_choose() -> No
 
 
 def test_buckets_are_cumulative_and_a_bound_is_inside(settings: Settings) -> None:
-    for seconds in (0.1, 0.2, 0.25, 7000.0, -1.0):
+    for seconds in (0.1, 0.2, 0.25, 7000.0):
         names.SAVE_TO_KERNEL.observe(seconds)
     found = scrape()
     name = "scionlab_save_to_kernel_seconds"
     counts = [found[f"{name}_bucket{{le={bound}}}"] for bound in ("0.1", "0.25", "0.5", "3600.0", "+Inf")]
-    assert counts == [2, 4, 4, 4, 5]
-    assert found[f"{name}_count"] == 5
+    assert counts == [1, 3, 3, 3, 4]
+    assert found[f"{name}_count"] == 4
     assert found[f"{name}_sum"] == pytest.approx(7000.55)
 
 
@@ -232,7 +232,7 @@ def test_a_scrape_is_cheap_and_the_next_one_is_cheaper(link: Link) -> None:
 
 
 def test_without_the_database_it_says_so_and_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    names.POLLS.add("not_modified")
+    names.POLLS.labels("not_modified").inc()
 
     def away(now: object) -> None:
         raise DatabaseError("gone")
@@ -245,52 +245,93 @@ def test_without_the_database_it_says_so_and_still_counts(monkeypatch: pytest.Mo
 
 
 def test_without_redis_it_says_so_and_loses_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    names.POLLS.add("not_modified", by=3)
+    names.POLLS.labels("not_modified").inc(3)
     with monkeypatch.context() as broken:
-        broken.setattr(redis_client, "client", _Gone)
+        broken.setattr(redis_client, "client_of", _Gone)
         found = scrape()
         assert (found["scionlab_up{part=database}"], found["scionlab_up{part=redis}"]) == (1, 0)
         assert found["scionlab_links{stage=enforced}"] == 0
-    names.POLLS.add("not_modified")
+    names.POLLS.labels("not_modified").inc()
     assert scrape()["scionlab_polls_total{answer=not_modified}"] == 4
 
 
 class _Gone:
+    def __init__(self, _url: str) -> None: ...
+
     def __getattr__(self, name: str) -> Any:
         raise RedisConnectionError("gone")
 
 
 COUNT = """
-import django; django.setup()
-import os
+import os, sys
+import django
+from django.conf import settings
+settings.METRICS_DIR = sys.argv[1]
+django.setup()
 from scionlab.platform.metrics import names
-from scionlab.platform.metrics.ledger import LEDGER
-names.POLLS.add("delivered", by=5)
+names.POLLS.labels("delivered").inc(5)
 names.WAITING.set(7)
 if os.fork() == 0:  # as a worker's children: what the parent counted is not theirs
-    names.POLLS.add("delivered", by=1)
-    LEDGER.hand_over()
+    names.POLLS.labels("delivered").inc()
     os._exit(0)
 os.wait()
-LEDGER.hand_over()
+print("counted", flush=True)
+sys.stdin.read()
 """
 
 
-def test_processes_count_together_and_a_fork_counts_nothing_twice(settings: Settings) -> None:
+def test_processes_count_together_whatever_ends_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of them counts 6 polls in two processes, and 7 that wait."""
     environment = {"DJANGO_SETTINGS_MODULE": "scionlab.settings.test", "PATH": "", "PYTHONPATH": str(ROOT)}
     environment |= {"REDIS_URL": settings.REDIS_URL, "SCIONLAB_VAR": str(settings.VAR_DIR)}
-    started = [subprocess.Popen([sys.executable, "-c", COUNT], env=environment) for _ in range(2)]
-    assert [process.wait(timeout=60) for process in started] == [0, 0]
-    names.POLLS.add("delivered")
-    found = scrape()
-    assert found["scionlab_polls_total{answer=delivered}"] == 2 * (5 + 1) + 1
-    assert found["scionlab_polls_waiting"] == 14
-    # Whoever says nothing any more is not counted.
-    processes = redis_client.client().hgetall("scionlab.metrics.processes")
-    for name, said in processes.items():
-        at, values = json.loads(said)
-        redis_client.client().hset("scionlab.metrics.processes", name, json.dumps([at - 61, values]))
-    assert scrape()["scionlab_polls_waiting"] == 0
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(number: int) -> None:
+        command = [sys.executable, "-c", COUNT, str(tmp_path)]
+        pipe = subprocess.PIPE
+        started = [subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) for _ in range(number)]
+        running.extend(started)
+        assert [one.stdout and one.stdout.readline() for one in started] == [b"counted\n"] * number
+
+    def counted() -> tuple[float, float]:
+        found = scrape()
+        return found["scionlab_polls_total{answer=delivered}"], found.get("scionlab_polls_waiting", 0)
+
+    def kill(*processes: subprocess.Popen[bytes]) -> None:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+    try:
+        start(2)
+        assert counted() == (12, 14)
+        kill(running[0])
+        assert counted() == (12, 7)  # what was counted stays; who waited there waits no more
+        start(1)
+        assert counted() == (18, 14)
+        assert len(list(tmp_path.glob("*.lock"))) <= 4  # it took the files of one that has ended
+        kill(*running[1:])
+        assert counted() == (18, 0)
+        start(1)
+        assert counted() == (6, 7)  # the first of a new run
+    finally:
+        kill(*running)
+
+
+def test_without_room_on_the_disk_a_process_counts_for_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    shared.share(str(tmp_path))
+    assert "metrics.alone" in caplog.text
+    names.POLLS.labels("not_modified").inc()
+    assert scrape()["scionlab_polls_total{answer=not_modified}"] == 1
 
 
 # --- what is written about it -----------------------------------------------------------------------------------

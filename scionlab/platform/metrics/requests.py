@@ -24,6 +24,7 @@ class MetricsMiddleware:
         response = self._get_response(request)
         match = request.resolver_match
         view = match.view_name if match is not None and match.view_name else "none"
-        REQUESTS.observe(time.perf_counter() - began, view)
-        ANSWERS.add(view, request.method if request.method in METHODS else "other", str(response.status_code))
+        REQUESTS.labels(view).observe(time.perf_counter() - began)
+        method = request.method if request.method in METHODS else "other"
+        ANSWERS.labels(view, method, response.status_code).inc()
         return response

@@ -1,4 +1,4 @@
-"""Counts the tasks of Celery's workers. Each process of a worker hands its counts over as it ends tasks."""
+"""Counts the tasks of Celery's workers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from celery import signals
 
-from scionlab.platform.metrics.ledger import LEDGER
 from scionlab.platform.metrics.names import TASK_DONE_AT, TASK_TIME, TASKS
 
 _began: dict[str, float] = {}
@@ -17,7 +16,6 @@ def connect() -> None:
     """At the start of every process; the signals come only where tasks run."""
     signals.task_prerun.connect(_begin, dispatch_uid="scionlab.metrics")
     signals.task_postrun.connect(_end, dispatch_uid="scionlab.metrics")
-    signals.worker_process_shutdown.connect(_last, dispatch_uid="scionlab.metrics")
 
 
 def _begin(task_id: str, **_: Any) -> None:
@@ -26,12 +24,7 @@ def _begin(task_id: str, **_: Any) -> None:
 
 def _end(task_id: str, task: Any, state: str | None = None, **_: Any) -> None:
     name = task.name.rpartition(".")[2]
-    TASKS.add(name, (state or "unknown").lower())
-    TASK_TIME.add(name, by=time.perf_counter() - _began.pop(task_id, time.perf_counter()))
+    TASKS.labels(name, (state or "unknown").lower()).inc()
+    TASK_TIME.labels(name).inc(time.perf_counter() - _began.pop(task_id, time.perf_counter()))
     if state == "SUCCESS":
-        TASK_DONE_AT.set(time.time(), name)
-    LEDGER.hand_over_if_due()
-
-
-def _last(**_: Any) -> None:
-    LEDGER.hand_over()
+        TASK_DONE_AT.labels(name).set_to_current_time()

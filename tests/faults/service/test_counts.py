@@ -36,6 +36,7 @@ def test_two_processes_of_a_web_tier_count_together_and_lose_nothing_when_they_e
     port = free_port()
     tier = site.another(port)
     tier.environment["WEB_WORKERS"] = "2"
+    tier.environment["SCIONLAB_VAR"] = str(site.service.var_dir)  # as the web tiers of one machine share it
     (tier.var_dir / "log").mkdir(parents=True)
     web = tier.start_part("web")
     try:
