@@ -217,6 +217,7 @@ ANSWERS: dict[str, Any] = {
         **_BULK,
         "what": "Defaults: set to 10\N{NO-BREAK SPACE}000\N{NO-BREAK SPACE}kbit/s",
         "chosen": "all attachment points",
+        "site_default": None,
         "attachment_points": [
             {
                 "attachment_point_id": 1,
@@ -229,7 +230,7 @@ ANSWERS: dict[str, Any] = {
             }
         ],
         "lines_sha256": "7d1f3c5f6f1b7a9d3b1c8e7d5f4a6b2c1d0e9f8a7b6c5d4e3f2a1b0c9d8e7f6a",
-        "status": {"links": 4, "held": 1, "owners": 3},
+        "status": {"links": 4, "held": 1, "blocked": 0, "released": 3, "owners": 3},
     },
     "NewApiTokenDocument": {**API_TOKEN, "token": "slbwu_..."},
 }

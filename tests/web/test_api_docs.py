@@ -13,15 +13,13 @@ from django.test import Client
 from rest_framework.throttling import SimpleRateThrottle
 
 from scionlab.links.bulk import bulk_apply, bulk_preview
-from scionlab.links.bulk_defaults import defaults_apply, defaults_preview
 from scionlab.links.bulk_plan import Operation
-from scionlab.links.default_plan import DefaultOperation
 from scionlab.links.profiles import outage
 from scionlab.links.timed_limit import timed_limit_create
-from scionlab.models import AttachmentPoint, BulkChange, Link, TimedLimit, User
+from scionlab.models import AttachmentPoint, Link, TimedLimit, User
 from scionlab.people.api_token import api_token_create
 from scionlab.platform.etags import etag_of
-from scionlab.rest.bulk_documents import bulk_document, default_change_document
+from scionlab.rest.bulk_documents import bulk_document
 from tests.factories import PASSWORD, attach, spec
 from tests.web.polling import WebServer
 
@@ -98,16 +96,16 @@ def _with_id(name: str, value: int) -> str:
 
 def _bulk_change(link: Link, staff: User, *, line: str) -> dict[str, str]:
     if "default-changes" in line:
-        once, twice = DefaultOperation("set", 321), DefaultOperation("site")
+        once, twice = Operation("set", 321), Operation("site")
         operation = once if AttachmentPoint.objects.get(pk=_ap(link)).default_bandwidth_kbit is None else twice
-        change = defaults_preview(ap_ids=[_ap(link)], operation=operation, chosen="one", actor=staff)
+        change = bulk_preview(about="defaults", keys=[_ap(link)], operation=operation, chosen="one", actor=staff)
     else:
-        change = bulk_preview(link_ids=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff)
-    is_about_links, is_applied = change.about == BulkChange.About.LINKS, "put-back" in line
-    if is_applied:
-        (bulk_apply if is_about_links else defaults_apply)(bulk_id=change.pk, actor=staff, reason="x")
-    document = bulk_document(change) if is_about_links else default_change_document(change)
-    return {"CHANGE": str(change.pk), "ETAG": etag_of(document)}
+        change = bulk_preview(
+            about="links", keys=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff
+        )
+    if "put-back" in line:
+        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    return {"CHANGE": str(change.pk), "ETAG": etag_of(bulk_document(change))}
 
 
 def _ap(link: Link) -> int:
