@@ -21,7 +21,7 @@ def versions(*hosts: Host) -> list[tuple[int, int]]:
     return [Host.objects.values_list("config_version", "limits_version").get(pk=host.pk) for host in hosts]
 
 
-def confirm(door: Client, saved: Any, *, reason: str = "a test", **options: Any) -> HttpResponseBase:
+def confirm_preview(door: Client, saved: Any, *, reason: str = "a test", **options: Any) -> HttpResponseBase:
     """Press the button of the preview that saving a default led to."""
     answer: HttpResponseBase = door.post(f"{saved['Location']}apply/", {"reason": reason}, **options)
     assert answer.status_code == 302, "applied"

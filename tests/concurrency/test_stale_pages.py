@@ -33,7 +33,7 @@ from scionlab.models import (
 from scionlab.models.selectors import links_of
 from scionlab.network import host, infrastructure
 from scionlab.people import account, stale_pages
-from tests.admin_pages import CHANGE, page
+from tests.admin_pages import CHANGE, confirm_preview, page
 from tests.concurrency.conftest import Meeting
 from tests.factories import ISDFactory, UserFactory, attach, spec
 from tests.web.html import Page
@@ -364,7 +364,7 @@ def saved(window: Client, url: str, typed: dict[str, str]) -> bool:
     """Whether the page was saved, with the preview confirmed that a default leads to."""
     answer = window.post(url, typed)
     if "/cockpit/" in answer.headers.get("Location", ""):
-        confirm(window, answer)
+        confirm_preview(window, answer)
     return answer.status_code == 302
 
 
