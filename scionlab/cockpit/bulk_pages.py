@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.urls import reverse
 
 from bandwidth_config import Limits, format_number
-from scionlab.cockpit.choice import LINK_RELATIONS, ChoiceForm, DefaultsChoice, LinksChoice
+from scionlab.cockpit.choice import LINK_RELATIONS, DefaultsChoice, LinksChoice
 from scionlab.cockpit.forms import DefaultsForm, LimitsForm, OperationForm
 from scionlab.links import bulk_defaults, bulk_limits
 from scionlab.links.bulk_defaults import Affected, affected_by, total_of
 from scionlab.links.bulk_plan import SITE, DefaultLine, LimitsLine
-from scionlab.models import AttachmentPoint, BulkChange, Link, selectors
+from scionlab.models import AttachmentPoint, BulkChange, Link
 
 _MOST_NAMED = 12
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     column: str
     text: str
     url: str = ""
     label: str = ""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line: whose it is, what it was and becomes (`is_site`: because the site's default counts), and a note."""
 
     cells: Sequence[Cell]
@@ -39,8 +36,7 @@ class Row:
     is_site: tuple[bool, bool] = (False, False)
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """Of a preview or, once it was applied, of what was done. `button` is empty where nothing would change."""
 
     facts: Mapping[str, str]
@@ -53,27 +49,17 @@ class Pages(ABC):
 
     about: BulkChange.About
     tab: str
-    heading: str
-    choices: str
-    result: str  # which count of the record says how many were changed
-    reason_for: str
     columns: Sequence[str]
     form: type[OperationForm]
-    choice: type[ChoiceForm]
-
-    @abstractmethod
-    def choosing(self, page: Any) -> dict[str, Any]:
-        """What can be chosen, for the template."""
+    choice: type[LinksChoice | DefaultsChoice]
+    counts: tuple[str, str]  # which count of the record says how many of what were changed
+    done: str  # what they have then
 
     @abstractmethod
     def report(self, change: BulkChange, lines: Any) -> Report: ...
 
     @abstractmethod
     def rows(self, change: BulkChange, lines: Any) -> list[Row]: ...
-
-    @abstractmethod
-    def done(self, result: Mapping[str, int]) -> str:
-        """Said once the change was applied."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -83,16 +69,11 @@ def counted(count: int, noun: str) -> str:
 class LimitsPages(Pages):
     about = BulkChange.About.LINKS
     tab = "limits"
-    heading = "Change limits"
-    choices = bulk_limits.CHOICES
-    result = "links"
-    reason_for = bulk_limits.REASON_FOR
     columns = ("User AS", "Attachment point", "Owner")
     form = LimitsForm
     choice = LinksChoice
-
-    def choosing(self, page: Sequence[Link]) -> dict[str, Any]:
-        return {"rows": page}
+    counts = ("links", "link")
+    done = "new limits. Nothing restarts."
 
     def report(self, change: BulkChange, lines: Sequence[LimitsLine]) -> Report:
         found, result = bulk_limits.summary_of(lines), change.result
@@ -140,25 +121,15 @@ class LimitsPages(Pages):
         cells = [Cell(*one) for one in zip(self.columns, texts, urls, strict=True)]
         return Row(cells, line.old, line.new if line.is_change else None, note)
 
-    def done(self, result: Mapping[str, int]) -> str:
-        count = result["links"]
-        return f"Done: {counted(count, 'link')} {'has' if count == 1 else 'have'} new limits. Nothing restarts."
-
 
 class DefaultsPages(Pages):
     about = BulkChange.About.DEFAULTS
     tab = "defaults"
-    heading = "Change defaults"
-    choices = bulk_defaults.CHOICES
-    result = "attachment_points"
-    reason_for = bulk_defaults.REASON_FOR
     columns = ("Attachment point",)
     form = DefaultsForm
     choice = DefaultsChoice
-
-    def choosing(self, page: Sequence[AttachmentPoint]) -> dict[str, Any]:
-        policy = selectors.policy()
-        return {"rows": [(ap, ap.default_in_force(policy)) for ap in page], "policy": policy}
+    counts = ("attachment_points", "attachment point")
+    done = "a new default. The limits follow within seconds; nothing restarts."
 
     def report(self, change: BulkChange, lines: Sequence[DefaultLine]) -> Report:
         changed = [line for line in lines if line.is_change]
@@ -202,11 +173,6 @@ class DefaultsPages(Pages):
         becomes = Limits.both(line.new_in_force) if line.is_change else None
         is_site = line.old is None, line.new is None
         return Row([cell], Limits.both(line.old_in_force), becomes, note, is_site)
-
-    def done(self, result: Mapping[str, int]) -> str:
-        count = result["attachment_points"]
-        words = f"{counted(count, 'attachment point')} {'has' if count == 1 else 'have'} a new default"
-        return f"Done: {words}. The limits follow within seconds; nothing restarts."
 
 
 def _fate(found: Affected, of_them: str = "") -> str:

@@ -13,10 +13,18 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
-from scionlab.cockpit.bulk_pages import Pages
+from scionlab.cockpit.bulk_pages import Pages, counted
 from scionlab.cockpit.paging import page_of
-from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, bulk_refresh, lines_of
-from scionlab.models import BulkChange
+from scionlab.links.bulk import (
+    SUBJECTS,
+    BulkChangedError,
+    bulk_apply,
+    bulk_preview,
+    bulk_put_back,
+    bulk_refresh,
+    lines_of,
+)
+from scionlab.models import BulkChange, selectors
 from scionlab.pages.common import gone_is_404
 from scionlab.pages.own_pages import PageRequest, taken_back
 
@@ -27,7 +35,7 @@ FORMER_SHOWN = 10
 @require_http_methods(["GET", "HEAD", "POST"])
 def choose(request: PageRequest, pages: Pages) -> HttpResponse:
     """The filter stands in the address, also of the POST that asks for a preview."""
-    choice = pages.choice(request.GET)
+    choice = pages.choice(request.GET, auto_id="choice_%s", label_suffix="")
     typed = request.POST if request.method == "POST" else taken_back(request)
     form = pages.form(typed)
     ticked, scope = (typed.getlist("ticked"), typed.get("scope", "all")) if typed else ([], "all")
@@ -44,13 +52,13 @@ def choose(request: PageRequest, pages: Pages) -> HttpResponse:
     former = BulkChange.objects.filter(about=pages.about).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
     context = {
         **_common(pages),
-        **pages.choosing(page.object_list),
+        "policy": selectors.policy(),
         "choice": choice,
         "form": form,
         "page": page,
         "ticked": set(ticked),
         "scope": scope,
-        "previous": [(change, change.result[pages.result]) for change in former],
+        "previous": [(change, change.result[pages.counts[0]]) for change in former],
         "found": page.paginator.count,
     }
     return render(request, f"cockpit/{pages.tab}.html", context)
@@ -63,7 +71,8 @@ def _keys(ticked: list[str]) -> frozenset[int]:
 
 def _common(pages: Pages) -> dict[str, Any]:
     at = {name: f"cockpit_{pages.tab}_{name}" for name in ("change", "apply", "put_back")}
-    return {"pages": pages, "tab": pages.tab, "nav": "cockpit", "at": {"choose": f"cockpit_{pages.tab}", **at}}
+    at["choose"] = f"cockpit_{pages.tab}"
+    return {"subject": SUBJECTS[pages.about], "pages": pages, "tab": pages.tab, "nav": "cockpit", "at": at}
 
 
 # --- preview, and what was done ---------------------------------------------------------------------------------
@@ -107,7 +116,9 @@ def apply(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
         return _change_page(request, pages, pk, refused=exc.message, marked=marked, reason=reason)
     except RuleError as exc:
         return _change_page(request, pages, pk, problem=exc.message, reason=reason)
-    messages.success(request, pages.done(change.result))
+    name, noun = pages.counts
+    count = change.result[name]
+    messages.success(request, f"Done: {counted(count, noun)} {'has' if count == 1 else 'have'} {pages.done}")
     return redirect(f"cockpit_{pages.tab}_change", pk=pk)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 
 from django import forms
 from django.db.models import QuerySet
+from django.db.models.functions import Coalesce
 
 from scionlab.links.bulk_choice import Choice
 from scionlab.links.bulk_defaults import FOLLOWERS
 from scionlab.links.bulk_plan import SITE
-from scionlab.models import AttachmentPoint, Link
+from scionlab.models import AttachmentPoint, Link, selectors
 from scionlab.notation.bandwidth import parse_bandwidth_text
 from scionlab.pages.forms import RuleField
 
@@ -25,22 +25,9 @@ def optional_bandwidth(text: str) -> int | None:
     return None if text.strip() == "" else parse_bandwidth_text(text)
 
 
-class ChoiceForm(forms.Form):
+class LinksChoice(forms.Form):
     """Everything is optional, and nothing means all."""
 
-    def __init__(self, data: Any) -> None:
-        super().__init__(data, auto_id="choice_%s", label_suffix="")
-
-    def rows(self) -> QuerySet[Link] | Sequence[AttachmentPoint]:
-        """What the filter finds; nothing while a field is wrong."""
-        raise NotImplementedError
-
-    def chosen(self, scope: str, ticked: frozenset[int]) -> Chosen:
-        """Of a form that is valid: all that the filter finds ("all"), or what of it was ticked ("ticked")."""
-        raise NotImplementedError
-
-
-class LinksChoice(ChoiceForm):
     ap: forms.ModelChoiceField[AttachmentPoint] = forms.ModelChoiceField(
         queryset=AttachmentPoint.objects.select_related("AS__isd").order_by("AS__isd__isd_id", "AS__as_id"),
         required=False,
@@ -56,24 +43,29 @@ class LinksChoice(ChoiceForm):
         return Choice(found["ap"], found["q"], found["owner"], found["above"], only)
 
     def rows(self) -> QuerySet[Link]:
+        """What the filter finds; nothing while a field is wrong."""
         links = self._choice().links() if self.is_valid() else Link.objects.none()
         return links.select_related(*LINK_RELATIONS)
 
     def chosen(self, scope: str, ticked: frozenset[int]) -> Chosen:
+        """Of a form that is valid: all that the filter finds ("all"), or what of it was ticked ("ticked")."""
         choice = self._choice(None if scope == "all" else ticked)
         return choice.link_ids(), choice.words
 
 
-class DefaultsChoice(ChoiceForm):
+class DefaultsChoice(forms.Form):
     q = forms.CharField(required=False, max_length=100, label="Attachment point", help_text="ISD-AS or label")
 
     def rows(self) -> list[AttachmentPoint]:
-        aps = AttachmentPoint.objects.select_related("AS__isd").order_by("AS__isd__isd_id", "AS__as_id")
+        """With `in_force_kbit`, the default in force."""
+        in_force = Coalesce("default_bandwidth_kbit", selectors.policy().default_bandwidth_kbit)
+        aps = AttachmentPoint.objects.annotate(in_force_kbit=in_force).select_related("AS__isd")
+        aps = aps.order_by("AS__isd__isd_id", "AS__as_id")
         q = self.cleaned_data["q"].lower() if self.is_valid() else None
         return [ap for ap in aps if q is not None and q in f"{ap.AS.isd_as} {ap.AS.label}".lower()]
 
     def chosen(self, scope: str, ticked: frozenset[int]) -> Chosen:
-        """Also the site's default ("site")."""
+        """As of Links; also the site's default ("site")."""
         if scope == "site":
             return [SITE], FOLLOWERS
         keys = [ap.pk for ap in self.rows() if scope == "all" or ap.pk in ticked]

@@ -39,10 +39,6 @@ class OperationBody(StrictSerializer):
             raise FieldRuleError("bulk_value", text, needed if needed not in values else other)
         return Operation(kind, values[needed], values.get("direction", "both"))
 
-    def chosen(self) -> tuple[list[int], str]:
-        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`)."""
-        raise NotImplementedError
-
 
 class BulkLimitsBody(OperationBody):
     """New limits for the Links of which everything is true that is sent of the last six."""
@@ -60,7 +56,7 @@ class BulkLimitsBody(OperationBody):
     every_link = Flag(default=False, help_text="Required if no filter is given.")
 
     def chosen(self) -> tuple[list[int], str]:
-        """Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
+        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
         values = self.validated_data
         names = {"attachment_point_id", "user_as", "owner", "above_kbit", "link_ids"} & set(values)
         if values["every_link"] == bool(names):
@@ -96,7 +92,7 @@ class DefaultsBody(OperationBody):
     every_attachment_point = Flag(default=False, help_text="Required if nothing else is selected.")
 
     def chosen(self) -> tuple[list[int], str]:
-        """Raises `FieldRuleError` (`bulk_which`)."""
+        """As of Links. Raises `FieldRuleError` (`bulk_which`)."""
         values = self.validated_data
         ways = [values["site_default"], values["every_attachment_point"], {"isd", "attachment_point_ids"} & set(values)]
         if sum(map(bool, ways)) != 1:

@@ -1,10 +1,12 @@
 """Many limits or defaults changed at once, for administrators: a preview is made, looked at, and carried out as it was
-shown. What both kinds do alike is in the first half; the second describes the addresses of each."""
+shown. Both kinds have the same addresses (`_views`)."""
 
 # ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
@@ -53,26 +55,72 @@ class IfMatchMissing(exceptions.APIException):
         )
 
 
+TAG = "bulk changes"
+About = BulkChange.About
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What differs between changes of limits and of defaults."""
+
+    about: BulkChange.About
+    address: str
+    noun: str
+    body: type[bulk_bodies.BulkLimitsBody | bulk_bodies.DefaultsBody]
+    document: type[BulkBriefDocument]
+    preview: str  # said of a preview
+    reason: str  # an example
+    examples: Mapping[str, Any]  # of the body
+
+
+LIMITS: Final = Kind(
+    About.LINKS,
+    "/api/v1/bulk-changes/",
+    "limits",
+    bulk_bodies.BulkLimitsBody,
+    BulkDocument,
+    "Links whose new limit would exceed the maximum are skipped.",
+    "The line to Zurich is full.",
+    {
+        "Cap all Links of one attachment point": {"kind": "cap", "bandwidth_kbit": 500, "attachment_point_id": 1},
+        "Halve three": {"kind": "scale", "percent": 50, "link_ids": [7, 8, 9]},
+    },
+)
+DEFAULTS: Final = Kind(
+    About.DEFAULTS,
+    "/api/v1/default-changes/",
+    "defaults",
+    bulk_bodies.DefaultsBody,
+    DefaultChangeDocument,
+    "Of attachment points, or of the site. Once it is applied, the limits follow within seconds, and owners whose "
+    "limits are clamped get an email.",
+    "New lines everywhere.",
+    {
+        "10 Mbit/s at each attachment point": {"kind": "set", "bandwidth_kbit": 10000, "every_attachment_point": True},
+        "Follow the site default": {"kind": "site", "isd": 17},
+        "The site default": {"kind": "set", "bandwidth_kbit": 2000, "site_default": True},
+    },
+)
+
+
 class BulkView(ApiView):
     permission_classes = (*ApiView.permission_classes, StaffOnly)
-    about = BulkChange.About.LINKS
-    address = "/api/v1/bulk-changes/"
+    kind = LIMITS
 
     def change(self, pk: int) -> BulkChange:
         """Raises `Http404`."""
-        return get_object_or_404(BulkChange, pk=pk, about=self.about)
+        return get_object_or_404(BulkChange, pk=pk, about=self.kind.about)
 
     def made(self, change: BulkChange) -> Response:
-        location = self.request.build_absolute_uri(f"{self.address}{change.pk}/")
+        location = self.request.build_absolute_uri(f"{self.kind.address}{change.pk}/")
         return Response(bulk_document(change), status=status.HTTP_201_CREATED, headers={"Location": location})
 
 
 class ListView(BulkView):
     query = BulkQuery
-    body: type[bulk_bodies.OperationBody]
 
     def get(self, request: Request) -> Response:
-        rows = BulkChange.objects.filter(about=self.about).defer("lines").order_by("-pk")
+        rows = BulkChange.objects.filter(about=self.kind.about).defer("lines").order_by("-pk")
         if "applied" in self.asked:
             rows = rows.filter(applied_at__isnull=not self.asked["applied"])
         return self.page_of(rows, lambda found: BulkBriefDocument(found, many=True).data)
@@ -81,10 +129,10 @@ class ListView(BulkView):
         return self.once(self._create)
 
     def _create(self) -> Response:
-        wanted = bulk_bodies.checked(self.body, self.request.data)
+        wanted = bulk_bodies.checked(self.kind.body, self.request.data)
         operation, (keys, words) = wanted.operation(), wanted.chosen()
         return self.made(
-            bulk_preview(about=self.about, keys=keys, operation=operation, chosen=words, actor=self.person)
+            bulk_preview(about=self.kind.about, keys=keys, operation=operation, chosen=words, actor=self.person)
         )
 
 
@@ -122,34 +170,63 @@ class PutBackView(BulkView):
         return self.once(lambda: self.made(bulk_put_back(bulk_id=pk, actor=self.person)))
 
 
-# --- limits of Links ----------------------------------------------------------------------------------------------
-
-TAG = "bulk changes"
+View = type[BulkView]
 
 
-@extend_schema_view(
-    get=describe(TAG, "Bulk changes of limits", "Newest first.", answer=BulkBriefDocument, is_list=True),
-    post=describe(
-        TAG,
-        "Preview a bulk change of limits",
-        "Changes nothing. Links whose new limit would exceed the maximum are skipped. A preview that is not "
-        "applied is deleted after a day.",
-        body=bulk_bodies.BulkLimitsBody,
-        answer=BulkDocument,
-        success=status.HTTP_201_CREATED,
-        examples={
-            "Cap all Links of one attachment point": {"kind": "cap", "bandwidth_kbit": 500, "attachment_point_id": 1},
-            "Halve three": {"kind": "scale", "percent": 50, "link_ids": [7, 8, 9]},
-        },
-    ),
-)
-class BulkListView(ListView):
-    body = bulk_bodies.BulkLimitsBody
+def _views(of: Kind) -> tuple[View, View, View, View]:
+    """The four addresses of changes of one kind, described: of all, of one, apply and undo."""
+
+    @extend_schema_view(
+        get=describe(TAG, f"Bulk changes of {of.noun}", "Newest first.", answer=BulkBriefDocument, is_list=True),
+        post=describe(
+            TAG,
+            f"Preview a bulk change of {of.noun}",
+            f"Changes nothing. {of.preview} A preview that is not applied is deleted after a day.",
+            body=of.body,
+            answer=of.document,
+            success=status.HTTP_201_CREATED,
+            examples=of.examples,
+        ),
+    )
+    class All(ListView):
+        kind = of
+
+    @extend_schema_view(get=describe(TAG, f"One bulk change of {of.noun}, and what it affects", answer=of.document))
+    class One(DetailView):
+        kind = of
+
+    @extend_schema_view(
+        post=describe(
+            TAG,
+            f"Apply a preview of {of.noun}",
+            "Applies all of it or nothing. If-Match with the ETag of the preview is required (otherwise 428). If what "
+            "it shows was changed since, nothing is applied and the response is 412 with a new preview. "
+            "Applying a change again does nothing and returns it.",
+            body=bulk_bodies.ReasonBody,
+            answer=of.document,
+            examples={"With a reason": {"reason": of.reason}},
+        )
+    )
+    class Apply(ApplyView):
+        kind = of
+
+    @extend_schema_view(
+        post=describe(
+            TAG,
+            f"Preview undoing a change of {of.noun}",
+            "Creates a preview. What has been changed since is skipped.",
+            answer=of.document,
+            success=status.HTTP_201_CREATED,
+        )
+    )
+    class PutBack(PutBackView):
+        kind = of
+
+    return All, One, Apply, PutBack
 
 
-@extend_schema_view(get=describe(TAG, "One bulk change of limits and the affected Links", answer=BulkDocument))
-class BulkDetailView(DetailView):
-    pass
+BulkListView, BulkDetailView, BulkApplyView, BulkPutBackView = _views(LIMITS)
+DefaultChangeListView, DefaultChangeDetailView, DefaultChangeApplyView, DefaultChangePutBackView = _views(DEFAULTS)
 
 
 class BulkLinksView(BulkView):
@@ -166,97 +243,3 @@ class BulkLinksView(BulkView):
 def _documents(lines: list[LimitsLine]) -> list[dict[str, Any]]:
     links = Link.objects.select_related(*_LINK_RELATIONS).in_bulk([line.key for line in lines])
     return bulk_line_documents(lines, links)
-
-
-@extend_schema_view(
-    post=describe(
-        TAG,
-        "Apply a preview",
-        "Applies all of it or nothing. If-Match with the ETag of the preview is required (otherwise 428). If the "
-        "previewed Links were changed since, nothing is applied and the response is 412 with a new preview. "
-        "Applying a change again does nothing and returns it.",
-        body=bulk_bodies.ReasonBody,
-        answer=BulkDocument,
-        examples={"With a reason": {"reason": "The line to Zurich is full."}},
-    )
-)
-class BulkApplyView(ApplyView):
-    pass
-
-
-@extend_schema_view(
-    post=describe(
-        TAG,
-        "Preview undoing a change",
-        "Creates a preview. Links that have been changed since are skipped.",
-        answer=BulkDocument,
-        success=status.HTTP_201_CREATED,
-    )
-)
-class BulkPutBackView(PutBackView):
-    pass
-
-
-# --- defaults -----------------------------------------------------------------------------------------------------
-
-
-class OfDefaults(BulkView):
-    about = BulkChange.About.DEFAULTS
-    address = "/api/v1/default-changes/"
-
-
-@extend_schema_view(
-    get=describe(TAG, "Bulk changes of defaults", "Newest first.", answer=BulkBriefDocument, is_list=True),
-    post=describe(
-        TAG,
-        "Preview a bulk change of defaults",
-        "Of attachment points, or of the site. Changes nothing. A preview that is not applied is deleted after a day.",
-        body=bulk_bodies.DefaultsBody,
-        answer=DefaultChangeDocument,
-        success=status.HTTP_201_CREATED,
-        examples={
-            "10 Mbit/s at each attachment point": {
-                "kind": "set",
-                "bandwidth_kbit": 10000,
-                "every_attachment_point": True,
-            },
-            "Follow the site default": {"kind": "site", "isd": 17},
-            "The site default": {"kind": "set", "bandwidth_kbit": 2000, "site_default": True},
-        },
-    ),
-)
-class DefaultChangeListView(OfDefaults, ListView):
-    body = bulk_bodies.DefaultsBody
-
-
-@extend_schema_view(get=describe(TAG, "One bulk change of defaults", answer=DefaultChangeDocument))
-class DefaultChangeDetailView(OfDefaults, DetailView):
-    pass
-
-
-@extend_schema_view(
-    post=describe(
-        TAG,
-        "Apply a preview of defaults",
-        "As for limits: applies all of it or nothing, If-Match is required, and applying it again does nothing. "
-        "The limits follow within seconds. Owners whose limits are clamped get an email.",
-        body=bulk_bodies.ReasonBody,
-        answer=DefaultChangeDocument,
-        examples={"With a reason": {"reason": "New lines everywhere."}},
-    )
-)
-class DefaultChangeApplyView(OfDefaults, ApplyView):
-    pass
-
-
-@extend_schema_view(
-    post=describe(
-        TAG,
-        "Preview undoing a change of defaults",
-        "Creates a preview. What has been changed since is skipped.",
-        answer=DefaultChangeDocument,
-        success=status.HTTP_201_CREATED,
-    )
-)
-class DefaultChangePutBackView(OfDefaults, PutBackView):
-    pass
