@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.http import HttpResponseBase
+from django.test import Client
 from django.urls import reverse
 
 from scionlab.models import Host
@@ -17,3 +19,10 @@ def page(model: Any, what: str, *args: object) -> str:
 
 def versions(*hosts: Host) -> list[tuple[int, int]]:
     return [Host.objects.values_list("config_version", "limits_version").get(pk=host.pk) for host in hosts]
+
+
+def confirm_preview(door: Client, saved: Any, *, reason: str = "a test", **options: Any) -> HttpResponseBase:
+    """Press the button of the preview that saving a default led to."""
+    answer: HttpResponseBase = door.post(f"{saved['Location']}apply/", {"reason": reason}, **options)
+    assert answer.status_code == 302, "applied"
+    return answer

@@ -124,8 +124,18 @@ class DemoSite:
     # --- administrators ------------------------------------------------------------------------------------------
 
     def set_ap_default(self, attachment_point_id: int, kbit: int) -> float:
-        """The most that each link may get; returns when "Save" was pressed. Raises `PageError`."""
-        return self._administrate(f"attachmentpoint/{attachment_point_id}", "default_bandwidth_kbit", str(kbit))
+        """The most that each link may get; returns when the preview was confirmed. Raises `PageError`."""
+        preview = self._administrate(f"attachmentpoint/{attachment_point_id}", "default_bandwidth_kbit", str(kbit))
+
+        def confirm() -> float:
+            confirmed_at = time.monotonic()
+            browser = self._browser(ADMIN, "/admin/login/")
+            done = browser.send(preview, preview.form("reason"), {"reason": "a demonstration"})
+            if "Done: " not in done.html:
+                raise PageError(f"{preview.url} refused: {'; '.join(done.errors) or done.html[:2000]}")
+            return confirmed_at
+
+        return float(self._inside(confirm))
 
     def set_ap_total(self, attachment_point_id: int, kbit: int) -> None:
         """What all links together may carry in each direction. Raises `PageError`."""
@@ -135,18 +145,18 @@ class DemoSite:
         """Let the user AS's Link be measured only. Raises `PageError`."""
         self._administrate(f"link/{self.link(user_as)['id']}", "observe_only", "on")
 
-    def _administrate(self, what: str, field_name: str, value: str) -> float:
-        """Change one field on a page of Django admin; returns when "Save" was pressed."""
+    def _administrate(self, what: str, field_name: str, value: str) -> Page:
+        """Change one field on a page of Django admin; returns the page that follows."""
 
-        def fill_in() -> float:
+        def fill_in() -> Page:
             browser = self._browser(ADMIN, "/admin/login/")
             page = browser.open(f"/admin/scionlab/{what}/change/")
-            saved_at = time.monotonic()
             answer = browser.send(page, page.form("reason"), {field_name: value}, button="Save")
             _require(answer, leaves=page.url)
-            return saved_at
+            return answer
 
-        return float(self._inside(fill_in))
+        after: Page = self._inside(fill_in)
+        return after
 
     # --- the API --------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Least
 from django.forms import ModelChoiceField
@@ -29,10 +29,14 @@ from scionlab.admin.host import last_seen
 from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.total import TotalStatus, total_status
 from scionlab.links import defaults
+from scionlab.links.bulk import default_preview
+from scionlab.links.bulk_plan import SITE
 from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, selectors
 from scionlab.network import infrastructure
 from scionlab.network.path_metadata import checked_metadata
 from scionlab.pages.forms import RuleField
+
+DEFAULT = "default_bandwidth_kbit"
 
 
 class BandwidthPolicyForm(ReasonForm):
@@ -43,18 +47,42 @@ class BandwidthPolicyForm(ReasonForm):
     )
 
 
+class DefaultAdmin(ServiceAdmin):
+    """A page with a default. Where existing Links get another maximum by a new one, saving the page leads to the
+    preview of that change, and the default is stored once it is confirmed there; everything else is saved at once."""
+
+    rule_field = DEFAULT
+
+    def preview(self, request: HttpRequest, key: int, form: Any) -> bool:
+        """Whether the default waits for the confirmation. The log then does not say that it was changed."""
+        wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
+        made = default_preview(key=key, default_kbit=wanted, actor=actor_of(request), reason=reason)
+        if made is None:
+            return False
+        form.changed_data = [name for name in form.changed_data if name not in {DEFAULT, "reason"}]
+        if form.changed_data:
+            self.message_user(request, "The other changes on the page were saved.", messages.SUCCESS)
+        request._preview = made  # type: ignore[attr-defined]  # read by `response_change`
+        return True
+
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        made = getattr(request, "_preview", None)
+        if made is None:
+            return super().response_change(request, obj)
+        return HttpResponseRedirect(reverse("cockpit_defaults_change", args=[made.pk]))
+
+
 @admin.register(BandwidthPolicy)
-class BandwidthPolicyAdmin(ServiceAdmin):
+class BandwidthPolicyAdmin(DefaultAdmin):
     """The one row; the list page leads straight to it."""
 
     form = BandwidthPolicyForm
     fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
     readonly_fields = ["attachment_points", "changes"]
-    rule_field = "default_bandwidth_kbit"
-    compared = ("default_bandwidth_kbit",)
+    compared = (DEFAULT,)
     note = (
         "Lowering the default clamps Links above it; the requested limits are kept and apply again "
-        "when the default rises again."
+        "when the default rises again. A default that concerns existing Links is previewed before it is set."
     )
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
@@ -82,12 +110,10 @@ class BandwidthPolicyAdmin(ServiceAdmin):
         return link_to_list(BandwidthChange, "history of changes", kind__exact=kind.value)
 
     def save_model(self, request: HttpRequest, obj: BandwidthPolicy, form: Any, change: bool) -> None:
-        defaults.site_default_set(
-            default_bandwidth_kbit=form.cleaned_data["default_bandwidth_kbit"],
-            actor=actor_of(request),
-            reason=form.cleaned_data["reason"],
-            shown=self.shown(request),
-        )
+        wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
+        defaults.refuse_older_page(attachment_point_id=None, values={DEFAULT: wanted}, shown=self.shown(request))
+        if not self.preview(request, SITE, form):
+            defaults.site_default_set(default_bandwidth_kbit=wanted, actor=actor_of(request), reason=reason)
 
 
 class AttachmentPointForm(ReasonForm):
@@ -148,7 +174,7 @@ def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]
 
 
 @admin.register(AttachmentPoint)
-class AttachmentPointAdmin(ServiceAdmin):
+class AttachmentPointAdmin(DefaultAdmin):
     form = AttachmentPointForm
     list_display = [
         "isd_as",
@@ -163,11 +189,11 @@ class AttachmentPointAdmin(ServiceAdmin):
         "agent",
     ]
     search_fields = ["AS__label"]
-    rule_field = "default_bandwidth_kbit"
-    compared = ("default_bandwidth_kbit", "total_kbit", "observe_only", "publishes_limits", "path_metadata")
+    compared = (DEFAULT, "total_kbit", "observe_only", "publishes_limits", "path_metadata")
     note = (
-        "Links above the default are clamped to it; the requested limits are kept. Only the agent of this host "
-        "gets a new configuration. The two fields of path metadata restart SCION, once for each save."
+        "Links above the default are clamped to it; the requested limits are kept. A default that concerns existing "
+        "Links is previewed before it is set. Only the agent of this host gets a new configuration. The two fields of "
+        "path metadata restart SCION, once for each save."
     )
     add_fields = ("AS", "default_bandwidth_kbit")
     change_fields = (
@@ -210,23 +236,21 @@ class AttachmentPointAdmin(ServiceAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: AttachmentPoint, form: Any, change: bool) -> None:
-        default = form.cleaned_data["default_bandwidth_kbit"]
+        actor, reason = actor_of(request), form.cleaned_data["reason"]
         if not change:
             made = infrastructure.attachment_point_create(
                 as_=form.cleaned_data["AS"],
-                default_bandwidth_kbit=default,
-                actor=actor_of(request),
-                reason=form.cleaned_data["reason"],
+                default_bandwidth_kbit=form.cleaned_data[DEFAULT],
+                actor=actor,
+                reason=reason,
             )
             obj.pk, obj.host, obj.maximum_kbit = made.pk, made.host, made.maximum_kbit
             return
-        defaults.ap_update(
-            attachment_point_id=obj.pk,
-            values={name: form.cleaned_data[name] for name in self.compared},
-            actor=actor_of(request),
-            reason=form.cleaned_data["reason"],
-            shown=self.shown(request),
-        )
+        values = {name: form.cleaned_data[name] for name in self.compared}
+        defaults.refuse_older_page(attachment_point_id=obj.pk, values=values, shown=self.shown(request))
+        if self.preview(request, obj.pk, form):
+            del values[DEFAULT]
+        defaults.ap_update(attachment_point_id=obj.pk, values=values, actor=actor, reason=reason)
 
     def delete_model(self, request: HttpRequest, obj: AttachmentPoint) -> None:
         infrastructure.attachment_point_delete(attachment_point_id=obj.pk, actor=actor_of(request))

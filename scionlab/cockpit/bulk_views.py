@@ -1,156 +1,135 @@
-"""Many limits changed at once, in three pages: choose, look at the preview and confirm, see what was done."""
+"""Many limits or defaults changed at once, in three pages: choose, look at the preview and confirm, see what was done.
+
+Each view is told of which kind (`bulk_pages.Pages`) by `cockpit.urls`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Page
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from bandwidth_config import RuleError, format_number
-from scionlab.cockpit.access import staff_page
-from scionlab.cockpit.choice import ChoiceForm
-from scionlab.cockpit.forms import OperationForm
+from bandwidth_config import RuleError
+from scionlab.cockpit.bulk_pages import Pages, counted
 from scionlab.cockpit.paging import page_of
 from scionlab.links.bulk import (
+    SUBJECTS,
     BulkChangedError,
     bulk_apply,
     bulk_preview,
     bulk_put_back,
     bulk_refresh,
-    bulk_summary,
     lines_of,
 )
-from scionlab.links.bulk_plan import Line
-from scionlab.models import BulkChange, Link
+from scionlab.models import BulkChange, selectors
 from scionlab.pages.common import gone_is_404
-from scionlab.pages.own_pages import PageRequest, form_on, taken_back
+from scionlab.pages.own_pages import PageRequest, taken_back
 
 ROWS = 50
 FORMER_SHOWN = 10
-LINKS = BulkChange.About.LINKS
-
-LINE_RELATIONS = [f"interface_{end}__AS__isd" for end in "ab"]
-LINE_RELATIONS += ["interface_b__AS__useras__owner", "interface_a__AS__attachment_point"]
-
-
-# --- choose -----------------------------------------------------------------------------------------------------
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@staff_page
-def choose(request: PageRequest) -> HttpResponse:
+def choose(request: PageRequest, pages: Pages) -> HttpResponse:
     """The filter stands in the address, also of the POST that asks for a preview."""
-    choice = ChoiceForm(request.GET)
-    links = choice.links()
+    choice = pages.choice(request.GET, auto_id="choice_%s", label_suffix="")
     typed = request.POST if request.method == "POST" else taken_back(request)
-    form = OperationForm(typed)
-    ticked, scope = (typed.getlist("link"), typed.get("scope", "all")) if typed else ([], "all")
+    form = pages.form(typed)
+    ticked, scope = (typed.getlist("ticked"), typed.get("scope", "all")) if typed else ([], "all")
     if request.method == "POST" and form.is_valid() and choice.is_valid():
-        chosen = choice.choice(None if scope == "all" else ticked_ids(ticked))
+        keys, words = choice.chosen(scope, _keys(ticked))
+        operation = form.cleaned_data["operation"]
         try:
-            change = bulk_preview(
-                link_ids=chosen.link_ids(),
-                operation=form.cleaned_data["operation"],
-                chosen=chosen.words,
-                actor=request.user,
-            )
+            change = bulk_preview(about=pages.about, keys=keys, operation=operation, chosen=words, actor=request.user)
         except RuleError as exc:
             form.add_error(None, exc.message)
         else:
-            return redirect("cockpit_bulk", pk=change.pk)
-    page = page_of(request, links.select_related(*LINE_RELATIONS), ROWS)
-    previous = BulkChange.objects.filter(about=LINKS).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
+            return redirect(f"cockpit_{pages.tab}_change", pk=change.pk)
+    page = page_of(request, choice.rows(), ROWS)
+    former = BulkChange.objects.filter(about=pages.about).exclude(applied_at=None).defer("lines")[:FORMER_SHOWN]
     context = {
-        "tab": "limits",
-        "nav": "cockpit",
+        **_common(pages),
+        "policy": selectors.policy(),
         "choice": choice,
         "form": form,
         "page": page,
         "ticked": set(ticked),
         "scope": scope,
-        "previous": previous,
+        "previous": [(change, change.result[pages.counts[0]]) for change in former],
         "found": page.paginator.count,
     }
-    return render(request, "cockpit/limits.html", context)
+    return render(request, f"cockpit/{pages.tab}.html", context)
 
 
-def ticked_ids(ticked: list[str]) -> frozenset[int]:
+def _keys(ticked: list[str]) -> frozenset[int]:
     """Of the boxes of a page; what is no key is left out."""
     return frozenset(int(one) for one in ticked if one.isascii() and one.isdigit() and len(one) < 19)
+
+
+def _common(pages: Pages) -> dict[str, Any]:
+    at = {name: f"cockpit_{pages.tab}_{name}" for name in ("change", "apply", "put_back")}
+    at["choose"] = f"cockpit_{pages.tab}"
+    return {"subject": SUBJECTS[pages.about], "pages": pages, "tab": pages.tab, "nav": "cockpit", "at": at}
 
 
 # --- preview, and what was done ---------------------------------------------------------------------------------
 
 
 @require_safe
-@staff_page
 @gone_is_404
-def show(request: PageRequest, pk: int) -> HttpResponse:
-    change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS)
-    return _bulk_page(request, change, reason=(taken_back(request) or QueryDict()).get("reason", ""))
+def show(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
+    return _change_page(request, pages, pk, reason=(taken_back(request) or QueryDict()).get("reason"))
 
 
-def _bulk_page(request: PageRequest, change: BulkChange, **more: Any) -> HttpResponse:
-    lines = lines_of(change)
-    marked = set(more.get("marked", ()))
+def _change_page(request: PageRequest, pages: Pages, pk: int, *, reason: str | None, **more: Any) -> HttpResponse:
+    change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=pages.about)
+    lines, marked = lines_of(change), set(more.get("marked", ()))
     # What is marked comes first, then what changes; what is left out stands at the end.
-    lines.sort(key=lambda line: (line.link_id not in marked, bool(line.skipped), line.link_id))
+    lines.sort(key=lambda line: (line.key not in marked, bool(line.skipped), line.key))
     page = page_of(request, lines, ROWS)
+    rows = pages.rows(change, page.object_list)
     context = {
-        "tab": "limits",
-        "nav": "cockpit",
+        **_common(pages),
         "change": change,
-        "summary": bulk_summary(change),
+        "report": pages.report(change, lines),
         "page": page,
-        "rows": _rows(page, marked),
+        "rows": [(row, line.key in marked) for row, line in zip(rows, page.object_list, strict=True)],
+        "reason": change.reason if reason is None else reason,
         "put_back_by": change.put_back_by.exclude(applied_at=None).defer("lines").first(),
         **more,
     }
     return render(request, "cockpit/bulk.html", context)
 
 
-def _rows(page: Page[Line], marked: set[int]) -> list[dict[str, Any]]:
-    lines = list(page)
-    links = Link.objects.select_related(*LINE_RELATIONS).in_bulk([line.link_id for line in lines])
-    return [{"line": line, "link": links.get(line.link_id), "is_marked": line.link_id in marked} for line in lines]
-
-
 @require_POST
-@staff_page
-@form_on("cockpit_bulk", "pk")
 @gone_is_404
-def apply(request: PageRequest, pk: int) -> HttpResponse:
+def apply(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()[:200]
+    BulkChange.objects.only("pk").get(pk=pk, about=pages.about)
     try:
         change = bulk_apply(bulk_id=pk, actor=request.user, reason=reason)
     except BulkChangedError as exc:
         marked = bulk_refresh(bulk_id=pk)
-        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS)
-        if change.applied_at is not None:  # by somebody else, in this moment
-            return redirect("cockpit_bulk", pk=pk)
-        return _bulk_page(request, change, refused=exc.message, marked=marked, reason=reason)
+        return _change_page(request, pages, pk, refused=exc.message, marked=marked, reason=reason)
     except RuleError as exc:
-        change = BulkChange.objects.select_related("created_by", "puts_back").get(pk=pk, about=LINKS)
-        return _bulk_page(request, change, problem=exc.message, reason=reason)
-    result = change.result
-    words = f"Done: {format_number(result['links'])} links have new limits. Nothing restarts."
-    messages.success(request, words.replace(" 1 links have", " 1 link has"))
-    return redirect("cockpit_bulk", pk=change.pk)
+        return _change_page(request, pages, pk, problem=exc.message, reason=reason)
+    name, noun = pages.counts
+    count = change.result[name]
+    messages.success(request, f"Done: {counted(count, noun)} {'has' if count == 1 else 'have'} {pages.done}")
+    return redirect(f"cockpit_{pages.tab}_change", pk=pk)
 
 
 @require_POST
-@staff_page
-@form_on("cockpit_bulk", "pk")
 @gone_is_404
-def put_back(request: PageRequest, pk: int) -> HttpResponse:
+def put_back(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
     """Leads to a preview like any other."""
+    BulkChange.objects.only("pk").get(pk=pk, about=pages.about)
     try:
-        preview = bulk_put_back(bulk_id=pk, actor=request.user)
+        shown = bulk_put_back(bulk_id=pk, actor=request.user).pk
     except RuleError as exc:
         messages.error(request, exc.message)
-        return redirect("cockpit_bulk", pk=pk)
-    return redirect("cockpit_bulk", pk=preview.pk)
+        shown = pk
+    return redirect(f"cockpit_{pages.tab}_change", pk=shown)

@@ -10,7 +10,6 @@ from django import forms
 
 from bandwidth_config import RuleError, format_kbit
 from scionlab.links.bulk_plan import DIRECTIONS, Operation
-from scionlab.links.default_plan import DefaultOperation
 from scionlab.models import AttachmentPoint, BandwidthPolicy
 from scionlab.models.attachment_point import MAX_UPLINK_KBIT
 from scionlab.notation.bandwidth import parse_bandwidth_text
@@ -19,24 +18,14 @@ from scionlab.pages.forms import RuleField
 _MAX_COST = Decimal(999_999)
 
 
-class OperationForm(forms.Form):
-    """What becomes of the chosen Links' limits."""
+_KINDS = {"cap": "Cap at", "set": "Set to", "scale": "Scale to, in percent", "site": "Follow the site default"}
 
-    kind = forms.ChoiceField(
-        label="Operation",
-        choices=[("cap", "Cap at"), ("set", "Set to"), ("scale", "Scale to, in percent")],
-        widget=forms.RadioSelect,
-        initial="cap",
-        error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
-    )
-    value = forms.CharField(
-        label="Limit, or percent",
-        required=False,
-        max_length=40,
-        help_text="A limit such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves the "
-        "limits.",
-    )
-    direction = forms.ChoiceField(label="Direction", choices=list(DIRECTIONS.items()), initial="both", required=False)
+
+class OperationForm(forms.Form):
+    """What becomes of the chosen limits or defaults."""
+
+    kind: forms.ChoiceField
+    value: forms.CharField
 
     def __init__(self, data: Any = None) -> None:
         super().__init__(data, auto_id="op_%s", label_suffix="")
@@ -46,50 +35,43 @@ class OperationForm(forms.Form):
         kind = cleaned.get("kind")
         if kind is None:
             return cleaned
-        text = cleaned.get("value", "").strip()
         try:
-            cleaned["operation"] = Operation(kind, _value(kind, text), cleaned.get("direction") or "both")
+            value = _value(kind, cleaned.get("value", "").strip())
+            cleaned["operation"] = Operation(kind, value, cleaned.get("direction") or "both")
         except RuleError as exc:
             self.add_error("value", forms.ValidationError(exc.message, code=exc.code))
         return cleaned
 
 
-class DefaultOperationForm(forms.Form):
-    """What becomes of the chosen attachment points' defaults."""
-
-    kind = forms.ChoiceField(
+def _kind(*kinds: str) -> forms.ChoiceField:
+    return forms.ChoiceField(
         label="Operation",
-        choices=[
-            ("set", "Set to"),
-            ("cap", "Cap at"),
-            ("scale", "Scale to, in percent"),
-            ("site", "Follow the site default"),
-        ],
+        choices=[(kind, _KINDS[kind]) for kind in kinds],
         widget=forms.RadioSelect,
-        initial="set",
+        initial=kinds[0],
         error_messages={"required": "Choose an operation.", "invalid_choice": "Choose an operation."},
     )
-    value = forms.CharField(
-        label="Default, or percent",
+
+
+def _number(noun: str) -> forms.CharField:
+    return forms.CharField(
+        label=f"{noun.capitalize()}, or percent",
         required=False,
         max_length=40,
-        help_text="A default such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves "
-        "the defaults.",
+        help_text=f"A {noun} such as 500, 1.5M or 10 Mbit/s; for scaling, a whole number of percent: 50 halves the "
+        f"{noun}s.",
     )
 
-    def __init__(self, data: Any = None) -> None:
-        super().__init__(data, auto_id="op_%s", label_suffix="")
 
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        kind, text = cleaned.get("kind"), cleaned.get("value", "").strip()
-        if kind is None:
-            return cleaned
-        try:
-            cleaned["operation"] = DefaultOperation(kind, _value(kind, text))
-        except RuleError as exc:
-            self.add_error("value", forms.ValidationError(exc.message, code=exc.code))
-        return cleaned
+class LimitsForm(OperationForm):
+    kind = _kind("cap", "set", "scale")
+    value = _number("limit")
+    direction = forms.ChoiceField(label="Direction", choices=list(DIRECTIONS.items()), initial="both", required=False)
+
+
+class DefaultsForm(OperationForm):
+    kind = _kind("set", "cap", "scale", "site")
+    value = _number("default")
 
 
 def _value(kind: str, text: str) -> int:

@@ -1,8 +1,30 @@
 """The addresses of the cockpit."""
 
-from django.urls import path
+from functools import partial, wraps
 
-from scionlab.cockpit import bulk_views, defaults_views, traffic_views, views
+from django.urls import URLPattern, path
+
+from scionlab.cockpit import bulk_views, traffic_views, views
+from scionlab.cockpit.access import staff_page
+from scionlab.cockpit.bulk_pages import DEFAULTS, LIMITS, Pages
+from scionlab.pages.own_pages import View, form_on
+
+
+def _bulk(pages: Pages) -> list[URLPattern]:
+    """Of changes of one kind."""
+    name = f"cockpit_{pages.tab}"
+
+    def of_these(view: View) -> View:
+        return staff_page(wraps(view)(partial(view, pages=pages)))
+
+    on_change = form_on(f"{name}_change", "pk")
+    return [
+        path(f"{pages.tab}/", of_these(bulk_views.choose), name=name),
+        path(f"{pages.tab}/<key:pk>/", of_these(bulk_views.show), name=f"{name}_change"),
+        path(f"{pages.tab}/<key:pk>/apply/", on_change(of_these(bulk_views.apply)), name=f"{name}_apply"),
+        path(f"{pages.tab}/<key:pk>/put-back/", on_change(of_these(bulk_views.put_back)), name=f"{name}_put_back"),
+    ]
+
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
@@ -12,12 +34,6 @@ urlpatterns = [
     path("traffic/", traffic_views.traffic, name="cockpit_traffic"),
     path("traffic/cost/", traffic_views.cost, name="cockpit_cost"),
     path("traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
-    path("limits/", bulk_views.choose, name="cockpit_limits"),
-    path("limits/<key:pk>/", bulk_views.show, name="cockpit_bulk"),
-    path("limits/<key:pk>/apply/", bulk_views.apply, name="cockpit_bulk_apply"),
-    path("limits/<key:pk>/put-back/", bulk_views.put_back, name="cockpit_bulk_put_back"),
-    path("defaults/", defaults_views.choose, name="cockpit_defaults"),
-    path("defaults/<key:pk>/", defaults_views.show, name="cockpit_defaults_change"),
-    path("defaults/<key:pk>/apply/", defaults_views.apply, name="cockpit_defaults_apply"),
-    path("defaults/<key:pk>/put-back/", defaults_views.put_back, name="cockpit_defaults_put_back"),
+    *_bulk(LIMITS),
+    *_bulk(DEFAULTS),
 ]

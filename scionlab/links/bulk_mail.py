@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.urls import reverse
 
-from scionlab.links.bulk_plan import Line
+from scionlab.links.bulk_plan import LimitsLine
 from scionlab.models import BulkChange, Link, Mail, User
 from scionlab.models.user import MailKind
 from scionlab.people.mail import mails_create
@@ -16,12 +16,12 @@ from scionlab.people.mail import mails_create
 _MOST_NAMED = 50
 
 
-def tell_owners(change: BulkChange, lines: Sequence[Line], *, actor: User, reason: str) -> int:
+def tell_owners(change: BulkChange, lines: Sequence[LimitsLine], *, actor: User, reason: str) -> int:
     """Keep the mails with the transaction of the change, after its versions are stored; returns how many.
     Administrators need none of what they do themselves."""
     by_owner: dict[User, list[str]] = defaultdict(list)
     told: list[int] = []
-    new = {line.link_id: line for line in lines}
+    new = {line.key: line for line in lines}
     related = ("interface_a__AS__isd", "interface_b__AS__isd", "interface_b__AS__useras__owner")
     for link in Link.objects.filter(pk__in=new).select_related(*related).order_by("pk"):
         owner, line = link.interface_b.AS.useras.owner, new[link.pk]
@@ -29,17 +29,17 @@ def tell_owners(change: BulkChange, lines: Sequence[Line], *, actor: User, reaso
             continue
         by_owner[owner].append(_sentence(link, line))
         # Where the same is enforced as before, a change of the owner's own may still be on its way, with its own mail.
-        if link.active and line.old_enforced != line.new_enforced:
+        if link.active and line.old_in_force != line.new_in_force:
             told.append(link.pk)
     Link.objects.filter(pk__in=told).update(is_told=True)
     return mails_create(_mail(change, owner, sentences, reason=reason) for owner, sentences in by_owner.items())
 
 
-def _sentence(link: Link, line: Line) -> str:
+def _sentence(link: Link, line: LimitsLine) -> str:
     ends = f"{link.interface_b.AS.isd_as} at {link.interface_a.AS.isd_as}"
     text = f"{ends}: was {line.old}, is now {line.new}"
-    if line.new_enforced != line.new:
-        text += f" (clamped to {line.new_enforced})"
+    if line.new_in_force != line.new:
+        text += f" (clamped to {line.new_in_force})"
     return text if link.active else text + " (the link is inactive)"
 
 

@@ -1,34 +1,43 @@
-"""What a bulk change makes of each Link: pure, so that the preview and the carrying out cannot differ."""
+"""What a bulk change makes of each Link or default: pure, so that the preview and the carrying out cannot differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from bandwidth_config import Limits, RuleError, check_bandwidth, check_change, format_kbit, format_number
+from bandwidth_config import (
+    MAX_BANDWIDTH_KBIT,
+    Limits,
+    RuleError,
+    check_bandwidth,
+    check_change,
+    default_in_force,
+    format_kbit,
+    format_number,
+)
 
 MAX_PERCENT: Final = 10_000
+SITE: Final = 0  # the site's default among the keys of attachment points
 
-Kind = Literal["set", "cap", "scale", "put_back"]
+Kind = Literal["set", "cap", "scale", "site", "put_back"]
 Direction = Literal["both", "to_user", "from_user"]
 DIRECTIONS: Final[dict[str, str]] = {
     "both": "in both directions",
     "to_user": "to the user AS",
     "from_user": "from the user AS",
 }
-
 SAME, TOO_HIGH, CHANGED_SINCE = "same", "too_high", "changed_since"
-SKIPPED: Final = {
-    SAME: "already has this limit",
-    TOO_HIGH: "would exceed the maximum",
-    CHANGED_SINCE: "has been changed since",
-}
+
+Value = TypeVar("Value")
+InForce = TypeVar("InForce")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """How a new limit follows from the old one. `value`: kbit/s, of "scale" per cent; of "put_back" it is not used."""
+    """How a new number follows from the old one. `value`: kbit/s, of "scale" per cent; "put_back" and "site" (the
+    site's default counts again) do not use it. `direction` is of limits."""
 
     kind: Kind
     value: int = 0
@@ -41,20 +50,15 @@ class Operation:
         if self.kind in {"set", "cap"}:
             check_bandwidth(self.value)
 
-    def applied_to(self, old: Limits) -> Limits:
-        """The new limits of a Link; the direction that is not meant keeps its own."""
-        to_user, from_user = (self._one(one) for one in old)
-        return Limits(
-            old.to_user_kbit if self.direction == "from_user" else to_user,
-            old.from_user_kbit if self.direction == "to_user" else from_user,
-        )
-
-    def _one(self, old: int) -> int:
+    def of_kbit(self, old: int) -> int:
+        """What set, cap and scale make of one number: scaled, the nearest kbit/s, a half rounded up; rounding alone
+        blocks nobody."""
         if self.kind == "set":
             return self.value
         if self.kind == "cap":
             return min(old, self.value)
-        return scaled(old, self.value)
+        found = (old * self.value + 50) // 100
+        return max(found, 1) if old and self.value else found
 
     @property
     def text(self) -> str:
@@ -63,74 +67,151 @@ class Operation:
             "set": f"Set to {format_kbit(self.value)}",
             "cap": f"Cap at {format_kbit(self.value)}",
             "scale": f"Scale to {format_number(self.value)} %",
+            "site": "Follow the site default",
             "put_back": "Undo",
         }
         return words[self.kind] + where
 
 
-def scaled(kbit: int, percent: int) -> int:
-    """The nearest kbit/s, a half rounded up; rounding alone blocks nobody."""
-    found = (kbit * percent + 50) // 100
-    return max(found, 1) if kbit and percent else found
-
-
 @dataclass(frozen=True)
-class Line:
-    """One chosen Link: what its owner has asked for and what is enforced, before and after. `skipped`: why not."""
+class Line(Generic[Value, InForce]):
+    """One Link or default before and after. `skipped`: why it stays as it is.
 
-    link_id: int
-    old: Limits
-    new: Limits
-    old_enforced: Limits
-    new_enforced: Limits
+    Of a Link: what its owner asked for, and in force what is enforced. Of an attachment point: its own default (None:
+    the site's counts), and the one in force there. Of the site both are its default.
+    """
+
+    key: int
+    old: Value
+    new: Value
+    old_in_force: InForce
+    new_in_force: InForce
     skipped: str = ""
 
     def stored(self) -> list[Any]:
-        return [self.link_id, *self.old, *self.new, *self.old_enforced, *self.new_enforced, self.skipped]
-
-    @classmethod
-    def read(cls, stored: list[Any]) -> Self:
-        link_id, *kbit, skipped = stored
-        old, new, old_enforced, new_enforced = (Limits(*kbit[at : at + 2]) for at in (0, 2, 4, 6))
-        return cls(link_id, old, new, old_enforced, new_enforced, skipped)
+        values: list[Any] = []
+        for one in (self.old, self.new, self.old_in_force, self.new_in_force):
+            values += one if isinstance(one, Limits) else [one]
+        return [self.key, *values, self.skipped]
 
     @property
     def is_change(self) -> bool:
         return not self.skipped
 
-    @property
-    def why_skipped(self) -> str:
-        return SKIPPED.get(self.skipped, self.skipped)
+
+LimitsLine = Line[Limits, Limits]
+DefaultLine = Line[int | None, int]
+
+
+def read_line(stored: list[Any]) -> Line[Any, Any]:
+    """The inverse of `Line.stored`."""
+    key, *values, skipped = stored
+    if len(values) > 4:  # limits, two numbers each
+        values = [Limits(*values[at : at + 2]) for at in (0, 2, 4, 6)]
+    old, new, old_in_force, new_in_force = values
+    return Line(key, old, new, old_in_force, new_in_force, skipped)
 
 
 @dataclass(frozen=True)
-class Present:
-    """A Link as it is now. `maximum_kbit` is the default in force there; an inactive Link enforces nothing."""
+class Present(ABC, Generic[Value, InForce]):
+    """A Link or a default as it is now."""
 
-    link_id: int
-    requested: Limits
-    maximum_kbit: int
+    key: int
+    value: Value
+
+    @abstractmethod
+    def changed(self, operation: Operation) -> Value:
+        """What set, cap, scale and site make of it."""
+
+    @abstractmethod
+    def in_force(self, value: Value) -> InForce:
+        """What counts where `value` is stored."""
+
+    @abstractmethod
+    def is_too_high(self, new: Value) -> bool: ...
 
 
-def plan(links: Iterable[Present], operation: Operation, targets: Mapping[int, Line]) -> list[Line]:
-    return [_line(link, operation, targets.get(link.link_id)) for link in links]
+@dataclass(frozen=True)
+class PresentLimits(Present[Limits, Limits]):
+    maximum_kbit: int  # the default in force at the Link's attachment point
+
+    def changed(self, operation: Operation) -> Limits:
+        """The direction that is not meant keeps its own."""
+        to_user, from_user = (operation.of_kbit(one) for one in self.value)
+        return Limits(
+            self.value.to_user_kbit if operation.direction == "from_user" else to_user,
+            self.value.from_user_kbit if operation.direction == "to_user" else from_user,
+        )
+
+    def in_force(self, value: Limits) -> Limits:
+        return value.clamped(self.maximum_kbit)
+
+    def is_too_high(self, new: Limits) -> bool:
+        return bool(check_change(self.value, new, self.maximum_kbit))
 
 
-def _line(link: Present, operation: Operation, target: Line | None) -> Line:
-    old, enforced = link.requested, link.requested.clamped(link.maximum_kbit)
-    new = operation.applied_to(old) if target is None else target.old
-    line = Line(link.link_id, old, new, enforced, new.clamped(link.maximum_kbit))
+@dataclass(frozen=True)
+class PresentDefault(Present[int | None, int]):
+    """Of an attachment point, None where the site's counts; or of the site."""
+
+    site_kbit: int
+
+    def changed(self, operation: Operation) -> int | None:
+        if operation.kind == "site":
+            return self.value if self.key == SITE else None
+        old = self.in_force(self.value)
+        new = operation.of_kbit(old)
+        return new if operation.kind == "set" or new != old else self.value
+
+    def in_force(self, value: int | None) -> int:
+        return default_in_force(self.site_kbit, value)
+
+    def is_too_high(self, new: int | None) -> bool:
+        return new is not None and new > MAX_BANDWIDTH_KBIT
+
+
+def plan(
+    present: Iterable[Present[Value, InForce]], operation: Operation, targets: Mapping[int, Line[Value, InForce]]
+) -> list[Line[Value, InForce]]:
+    """A line for each. `targets`: what a change did that is to be put back."""
+    return [_line(one, operation, targets.get(one.key)) for one in present]
+
+
+def _line(
+    present: Present[Value, InForce], operation: Operation, target: Line[Value, InForce] | None
+) -> Line[Value, InForce]:
+    old = present.value
+    new = present.changed(operation) if target is None else target.old
     skipped = ""
     if new == old:
         skipped = SAME
     elif target is not None and target.new != old:
         skipped = CHANGED_SINCE
-    elif target is None and check_change(old, new, link.maximum_kbit):
+    elif target is None and present.is_too_high(new):
         skipped = TOO_HIGH
     # What was clamped may be put back: nobody gets more than the maximum by it.
-    return replace(line, skipped=skipped, new=old, new_enforced=enforced) if skipped else line
+    new = old if skipped else new
+    return Line(present.key, old, new, present.in_force(old), present.in_force(new), skipped)
 
 
-def differing(old: Iterable[Line], new: Iterable[Line]) -> list[int]:
-    was, becomes = ({line.link_id: line for line in lines} for lines in (old, new))
-    return sorted(pk for pk in was.keys() | becomes.keys() if was.get(pk) != becomes.get(pk))
+def plan_defaults(
+    keys: Collection[int],
+    own: Mapping[int, int | None],
+    site_kbit: int,
+    operation: Operation,
+    targets: Mapping[int, DefaultLine],
+) -> list[DefaultLine]:
+    """Of the attachment points `keys`; or of `SITE`, and of all that follow it, which get another default in force by
+    it. `own`: the default of each attachment point's own."""
+    if SITE not in keys:
+        present = [PresentDefault(key, own[key], site_kbit) for key in sorted(keys) if key in own]
+        return plan(present, operation, targets)
+    (site,) = plan([PresentDefault(SITE, site_kbit, site_kbit)], operation, targets)
+    followers = sorted(key for key, kbit in own.items() if kbit is None and site.is_change)
+    return [site, *(DefaultLine(key, None, None, site.old_in_force, site.new_in_force) for key in followers)]
+
+
+def differing(old: Iterable[Line[Any, Any]], new: Iterable[Line[Any, Any]]) -> list[int]:
+    """The keys of which one says something else than the other."""
+    was, becomes = ({line.key: line for line in lines} for lines in (old, new))
+    return sorted(key for key in was.keys() | becomes.keys() if was.get(key) != becomes.get(key))

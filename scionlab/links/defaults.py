@@ -16,10 +16,19 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from bandwidth_config import RuleError, check_bandwidth, check_total
-from scionlab.models import AttachmentPoint, BandwidthChange, Link, TimedLimit, User, locks, selectors
+from scionlab.models import (
+    AttachmentPoint,
+    BandwidthChange,
+    BandwidthPolicy,
+    Link,
+    TimedLimit,
+    User,
+    locks,
+    selectors,
+)
 from scionlab.network.path_metadata import checked_metadata, metadata_store
 from scionlab.people import audit
-from scionlab.people.stale_pages import Value, Values, last_bandwidth_change, refuse_stale
+from scionlab.people.stale_pages import Values, last_bandwidth_change, refuse_stale, values_of
 from scionlab.platform.each import for_each
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.platform.queue import FAN_OUT_DEFAULTS, queue_after_commit
@@ -32,25 +41,34 @@ _Kinds = BandwidthChange.Kind
 _AP_KINDS = [_Kinds.AP_DEFAULT, _Kinds.AP_TOTAL, _Kinds.AP_OBSERVE, _Kinds.AP_METADATA]
 
 
+def refuse_older_page(*, attachment_point_id: int | None, values: Values, shown: Values | None) -> None:
+    """Compare what a page showed of an attachment point (None: of the site) with what is stored. The lock is kept, so
+    that what is stored next in this transaction is what was compared; `shown` as in `people.stale_pages`.
+
+    Raises `StalePageError`, `AttachmentPoint.DoesNotExist`.
+    """
+    row: AttachmentPoint | BandwidthPolicy
+    newest: dict[str, object] = {"kind": _Kinds.SITE_DEFAULT}
+    if attachment_point_id is None:
+        row = locks.lock_policy()
+    else:
+        locks.lock_attachment_points([attachment_point_id])
+        row = AttachmentPoint.objects.get(pk=attachment_point_id)
+        newest = {"kind__in": _AP_KINDS, "attachment_point": attachment_point_id}
+    stored = values_of(row, tuple(values))
+    refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_bandwidth_change(**newest))
+
+
 @transaction.atomic
-def site_default_set(
-    *, default_bandwidth_kbit: int, actor: User | None, reason: str = "", shown: Values | None = None
-) -> None:
+def site_default_set(*, default_bandwidth_kbit: int, actor: User | None, reason: str = "") -> None:
     """Set x of every attachment point that has no default of its own. Nothing happens for the value that is stored.
 
-    `shown`: the default that the page showed, see `people.stale_pages`.
-    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`), `StalePageError`.
+    Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`).
     """
     _check(default_bandwidth_kbit)
     policy = locks.lock_policy()
     locks.lock_attachment_points()  # nobody is in the middle of checking a number against the old default
     old = policy.default_bandwidth_kbit
-    refuse_stale(
-        shown=shown,
-        stored={"default_bandwidth_kbit": old},
-        wanted={"default_bandwidth_kbit": default_bandwidth_kbit},
-        last=lambda: last_bandwidth_change(kind=BandwidthChange.Kind.SITE_DEFAULT),
-    )
     if old == default_bandwidth_kbit:
         return
     policy.default_bandwidth_kbit = default_bandwidth_kbit
@@ -61,38 +79,28 @@ def site_default_set(
 
 
 def ap_default_set(
-    *,
-    attachment_point_id: int,
-    default_bandwidth_kbit: int | None,
-    actor: User | None,
-    reason: str = "",
-    shown: Values | None = None,
+    *, attachment_point_id: int, default_bandwidth_kbit: int | None, actor: User | None, reason: str = ""
 ) -> None:
     """`ap_update` of the default alone."""
     values: Values = {"default_bandwidth_kbit": default_bandwidth_kbit}
-    ap_update(attachment_point_id=attachment_point_id, values=values, actor=actor, reason=reason, shown=shown)
+    ap_update(attachment_point_id=attachment_point_id, values=values, actor=actor, reason=reason)
 
 
 @transaction.atomic
-def ap_update(
-    *, attachment_point_id: int, values: Values, actor: User | None, reason: str = "", shown: Values | None = None
-) -> None:
+def ap_update(*, attachment_point_id: int, values: Values, actor: User | None, reason: str = "") -> None:
     """Store some of what administrators set at an attachment point; what `values` does not name stays.
 
     `default_bandwidth_kbit` is x there (None: the site default counts), `total_kbit` what all Links may carry together
     in each direction (None: no total), `observe_only` whether all Links are only measured. The last two raise L of the
     host, once, in the same transaction, and then a changed default is carried out along with them. `publishes_limits`
-    and `path_metadata` (JSON as text) raise H, where the control service runs. `shown` as above.
+    and `path_metadata` (JSON as text) raise H, where the control service runs.
     Raises `FieldRuleError` (`bandwidth_negative`, `bandwidth_too_high`, `total_range`, those of `checked_metadata`),
-    `StalePageError`, `AttachmentPoint.DoesNotExist`.
+    `AttachmentPoint.DoesNotExist`.
     """
     values = _checked_ap(values)
     locks.lock_attachment_points([attachment_point_id])
     ap = AttachmentPoint.objects.select_related("AS__isd").get(pk=attachment_point_id)
-    stored: dict[str, Value] = {name: getattr(ap, name) for name in values}
-    newest = {"kind__in": _AP_KINDS, "attachment_point": attachment_point_id}
-    refuse_stale(shown=shown, stored=stored, wanted=values, last=lambda: last_bandwidth_change(**newest))
-    new = {name: value for name, value in values.items() if value != stored[name]}
+    new = {name: value for name, value in values.items() if value != getattr(ap, name)}
     if "default_bandwidth_kbit" in new:
         _store(ap, values["default_bandwidth_kbit"], actor=actor, reason=reason)  # type: ignore[arg-type]
     if new.keys() & {"total_kbit", "observe_only"}:

@@ -7,12 +7,11 @@ from django.db import models
 
 
 class BulkChange(models.Model):
-    """New limits for many Links, or new defaults for many attachment points: first a preview and, once confirmed, the
-    record of what was done.
+    """New limits for many Links, or new defaults for attachment points or the site: first a preview and, once
+    confirmed, the record of what was done.
 
-    `lines` has a list for each of them, in the order of their keys (`links.bulk_plan.Line`,
-    `links.default_plan.DefaultLine`): so a preview is carried out exactly as it was shown or not at all, and what
-    was done can be put back.
+    `lines` has a list for each of them, in the order of their keys (`links.bulk_plan.Line`): so a preview is carried
+    out exactly as it was shown or not at all, and what was done can be put back.
     """
 
     class About(models.TextChoices):

@@ -8,8 +8,8 @@ from rest_framework import serializers
 
 from scionlab.links.bulk import MAX_LINKS
 from scionlab.links.bulk_choice import Choice
-from scionlab.links.bulk_plan import DIRECTIONS, MAX_PERCENT, Direction, Kind, Operation
-from scionlab.links.default_plan import DefaultKind, DefaultOperation
+from scionlab.links.bulk_defaults import FOLLOWERS
+from scionlab.links.bulk_plan import DIRECTIONS, MAX_PERCENT, SITE, Operation
 from scionlab.models import AttachmentPoint
 from scionlab.models.locks import storable_ids
 from scionlab.platform.field_errors import FieldRuleError
@@ -25,15 +25,19 @@ class OperationBody(StrictSerializer):
     bandwidth_kbit = BandwidthField(required=False, help_text="For set and cap.")
     percent = Whole(required=False, min_value=0, max_value=MAX_PERCENT, help_text="For scale: 50 halves the limits.")
 
-    def value(self) -> int:
-        """kbit/s, or per cent. Raises `FieldRuleError` (`bulk_value`) where the one that the kind needs is missing,
-        or the other one is there."""
+    def operation(self) -> Operation:
+        """Raises `FieldRuleError` (`bulk_value`) where the number that the kind needs is missing, or one too many."""
         values = self.validated_data
-        needed, other = ("percent", "bandwidth_kbit") if values["kind"] == "scale" else ("bandwidth_kbit", "percent")
-        if needed not in values or other in values:
-            text = f'"{values["kind"]}" requires {needed} and does not accept {other}.'
+        kind, given = values["kind"], {"percent", "bandwidth_kbit"} & set(values)
+        if kind == "site":
+            if given:
+                raise FieldRuleError("bulk_value", '"site" accepts neither bandwidth_kbit nor percent.', "kind")
+            return Operation(kind)
+        needed, other = ("percent", "bandwidth_kbit") if kind == "scale" else ("bandwidth_kbit", "percent")
+        if given != {needed}:
+            text = f'"{kind}" requires {needed} and does not accept {other}.'
             raise FieldRuleError("bulk_value", text, needed if needed not in values else other)
-        return int(values[needed])
+        return Operation(kind, values[needed], values.get("direction", "both"))
 
 
 class BulkLimitsBody(OperationBody):
@@ -51,8 +55,8 @@ class BulkLimitsBody(OperationBody):
     )
     every_link = Flag(default=False, help_text="Required if no filter is given.")
 
-    def choice(self) -> Choice:
-        """Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
+    def chosen(self) -> tuple[list[int], str]:
+        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`, `attachment_point_unknown`)."""
         values = self.validated_data
         names = {"attachment_point_id", "user_as", "owner", "above_kbit", "link_ids"} & set(values)
         if values["every_link"] == bool(names):
@@ -62,13 +66,9 @@ class BulkLimitsBody(OperationBody):
         if "attachment_point_id" in values:
             ap = _attachment_point(values["attachment_point_id"])
         only = frozenset(values["link_ids"]) if "link_ids" in values else None
-        return Choice(ap, values.get("user_as", ""), values.get("owner", ""), values.get("above_kbit"), only)
-
-    def operation(self) -> Operation:
-        """Raises `FieldRuleError` (`bulk_value`)."""
-        kind: Kind = self.validated_data["kind"]
-        direction: Direction = self.validated_data["direction"]
-        return Operation(kind, self.value(), direction)
+        user_as, owner = values.get("user_as", ""), values.get("owner", "")
+        choice = Choice(ap, user_as, owner, values.get("above_kbit"), only)
+        return choice.link_ids(), choice.words
 
 
 def _attachment_point(pk: int) -> AttachmentPoint:
@@ -80,24 +80,29 @@ def _attachment_point(pk: int) -> AttachmentPoint:
 
 
 class DefaultsBody(OperationBody):
-    """New defaults for the attachment points of which everything is true that is sent of the last three."""
+    """New defaults: of the site, or of the attachment points of which everything is true that is sent of the last
+    three."""
 
     kind = serializers.ChoiceField(choices=["set", "cap", "scale", "site"], help_text="site: follow the site default.")
+    site_default = Flag(default=False, help_text="The site default, and so all attachment points that follow it.")
     isd = Whole(required=False, min_value=1, max_value=65535, help_text="Attachment points of this isolation domain.")
     attachment_point_ids = serializers.ListField(
         child=Whole(min_value=1), required=False, allow_empty=False, max_length=MAX_LINKS, help_text="Only these."
     )
-    every_attachment_point = Flag(default=False, help_text="Required if no filter is given.")
+    every_attachment_point = Flag(default=False, help_text="Required if nothing else is selected.")
 
-    def choice(self) -> tuple[list[int], str]:
-        """Keys, and the choice in words. Raises `FieldRuleError` (`bulk_which`)."""
+    def chosen(self) -> tuple[list[int], str]:
+        """As of Links. Raises `FieldRuleError` (`bulk_which`)."""
         values = self.validated_data
-        if values["every_attachment_point"] == bool({"isd", "attachment_point_ids"} & set(values)):
+        ways = [values["site_default"], values["every_attachment_point"], {"isd", "attachment_point_ids"} & set(values)]
+        if sum(map(bool, ways)) != 1:
             text = (
                 "Select attachment points with isd or attachment_point_ids, or send every_attachment_point "
-                "alone for all of them."
+                "alone for all of them, or site_default alone."
             )
             raise FieldRuleError("bulk_which", text, "every_attachment_point")
+        if values["site_default"]:
+            return [SITE], FOLLOWERS
         found, words = AttachmentPoint.objects.all(), "all attachment points"
         if "attachment_point_ids" in values:
             found = found.filter(pk__in=storable_ids(values["attachment_point_ids"]))
@@ -105,15 +110,6 @@ class DefaultsBody(OperationBody):
         if "isd" in values:
             found, words = found.filter(AS__isd__isd_id=values["isd"]), f"{words} of ISD {values['isd']}"
         return list(found.values_list("pk", flat=True)), words
-
-    def operation(self) -> DefaultOperation:
-        """Raises `FieldRuleError` (`bulk_value`)."""
-        kind: DefaultKind = self.validated_data["kind"]
-        if kind == "site":
-            if {"bandwidth_kbit", "percent"} & set(self.validated_data):
-                raise FieldRuleError("bulk_value", '"site" accepts neither bandwidth_kbit nor percent.', "kind")
-            return DefaultOperation(kind)
-        return DefaultOperation(kind, self.value())
 
 
 class ReasonBody(StrictSerializer):

@@ -1,19 +1,19 @@
-"""What the REST API says of changes of many things at once."""
+"""What the REST API says of changes of many limits or defaults at once."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from scionlab.links.bulk import bulk_summary
-from scionlab.links.bulk_defaults import affected_by, default_lines_of
-from scionlab.links.bulk_plan import SKIPPED, Line
-from scionlab.links.default_plan import DefaultLine
+from scionlab.links import bulk_defaults, bulk_limits
+from scionlab.links.bulk import lines_of
+from scionlab.links.bulk_plan import SITE, DefaultLine, LimitsLine
 from scionlab.models import AttachmentPoint, BulkChange, Link
 from scionlab.rest.documents import LimitsDocument
 
@@ -51,10 +51,25 @@ class BulkBriefDocument(serializers.Serializer[Any]):
         return change.result or None
 
 
+def bulk_document(change: BulkChange) -> dict[str, Any]:
+    """Of what it is about: `BulkDocument`, or `DefaultChangeDocument`. At most two statements more than the row."""
+    more = _of_limits if change.about == BulkChange.About.LINKS else _of_defaults
+    digest = hashlib.sha256(json.dumps(change.lines).encode()).hexdigest()
+    return {**BulkBriefDocument(change).data, **more(change), "lines_sha256": digest}
+
+
+def _left_out(skipped: Mapping[str, str]) -> serializers.ChoiceField:
+    choices = list(skipped.items())
+    return serializers.ChoiceField(choices=choices, allow_null=True, help_text="Reason; null: not skipped.")
+
+
+# --- limits of Links ----------------------------------------------------------------------------------------------
+
+
 class LeftOutDocument(serializers.Serializer[Any]):
     """Those that stay as they are, by reason."""
 
-    why = serializers.ChoiceField(choices=list(SKIPPED.items()))
+    why = serializers.ChoiceField(choices=list(bulk_limits.SKIPPED.items()))
     count = serializers.IntegerField()
 
 
@@ -71,23 +86,15 @@ class BulkDocument(BulkBriefDocument):
     lines_sha256 = serializers.CharField(help_text="Digest of the changes per Link, so that the ETag covers them.")
 
 
-def bulk_document(change: BulkChange) -> dict[str, Any]:
-    """Two statements more than the row."""
-    summary = bulk_summary(change)
-    codes = {words: code for code, words in SKIPPED.items()}
-    more = {
+def _of_limits(change: BulkChange) -> dict[str, Any]:
+    summary = bulk_limits.summary_of(lines_of(change))
+    return {
         "links": summary.links,
-        "left_out": [{"why": codes.get(words, words), "count": count} for words, count in summary.skipped.items()],
+        "left_out": [{"why": why, "count": count} for why, count in summary.skipped.items()],
         "blocked": summary.blocked,
         "owners": summary.owners,
         "attachment_points": summary.attachment_points,
-        "lines_sha256": _digest(change),
     }
-    return {**BulkBriefDocument(change).data, **more}
-
-
-def _digest(change: BulkChange) -> str:
-    return hashlib.sha256(json.dumps(change.lines).encode()).hexdigest()
 
 
 class BulkLineDocument(serializers.Serializer[Any]):
@@ -102,40 +109,50 @@ class BulkLineDocument(serializers.Serializer[Any]):
     new = LimitsDocument()
     old_enforced = LimitsDocument(help_text="Clamped to the maximum.")
     new_enforced = LimitsDocument()
-    left_out = serializers.ChoiceField(
-        choices=list(SKIPPED.items()), allow_null=True, help_text="Reason; null: not skipped."
-    )
+    left_out = _left_out(bulk_limits.SKIPPED)
 
 
-def bulk_line_documents(lines: list[Line], links: Mapping[int, Link]) -> list[dict[str, Any]]:
-    return [_line(line, links.get(line.link_id)) for line in lines]
+def bulk_line_documents(lines: list[LimitsLine], links: Mapping[int, Link]) -> list[dict[str, Any]]:
+    return [_line(line, links.get(line.key)) for line in lines]
 
 
-def _line(line: Line, link: Link | None) -> dict[str, Any]:
-    limits = ("old", "new", "old_enforced", "new_enforced")
+def _line(line: LimitsLine, link: Link | None) -> dict[str, Any]:
     return {
-        "link_id": line.link_id,
+        "link_id": line.key,
         "isd_as": "" if link is None else link.interface_b.AS.isd_as,
         "attachment_point": "" if link is None else link.interface_a.AS.isd_as,
         "owner": "" if link is None else link.interface_b.AS.useras.owner.email,
         "active": link is not None and link.active,
-        **{name: getattr(line, name)._asdict() for name in limits},
+        "old": line.old._asdict(),
+        "new": line.new._asdict(),
+        "old_enforced": line.old_in_force._asdict(),
+        "new_enforced": line.new_in_force._asdict(),
         "left_out": line.skipped or None,
     }
 
 
-# --- defaults of attachment points ------------------------------------------------------------------------------
+# --- defaults -----------------------------------------------------------------------------------------------------
 
 
 class AffectedDocument(serializers.Serializer[Any]):
     """Active Links that get another limit."""
 
     links = serializers.IntegerField()
-    held = serializers.IntegerField(help_text="Number of these Links that are clamped.")
+    held = serializers.IntegerField(help_text="Number of these Links that are clamped, or blocked.")
+    blocked = serializers.IntegerField(help_text="Number of these Links that are blocked.")
+    released = serializers.IntegerField(help_text="Number of these Links that are no longer clamped.")
     owners = serializers.IntegerField()
 
 
-class DefaultLineDocument(serializers.Serializer[Any]):
+class SiteLineDocument(serializers.Serializer[Any]):
+    """The site default before and after."""
+
+    old_default_kbit = serializers.IntegerField()
+    new_default_kbit = serializers.IntegerField()
+    left_out = _left_out(bulk_defaults.SKIPPED)
+
+
+class DefaultLineDocument(SiteLineDocument):
     """One attachment point before and after; `own` null: the site's default counts."""
 
     attachment_point_id = serializers.IntegerField()
@@ -143,15 +160,14 @@ class DefaultLineDocument(serializers.Serializer[Any]):
     old_own_kbit = serializers.IntegerField(allow_null=True)
     new_own_kbit = serializers.IntegerField(allow_null=True)
     old_default_kbit = serializers.IntegerField(help_text="Default in force: initial value and maximum of the Links.")
-    new_default_kbit = serializers.IntegerField()
-    left_out = serializers.ChoiceField(
-        choices=list(SKIPPED.items()), allow_null=True, help_text="Reason; null: not skipped."
-    )
 
 
 class DefaultChangeDocument(BulkBriefDocument):
     """With what happens to each attachment point, and who is affected."""
 
+    site_default = SiteLineDocument(
+        allow_null=True, help_text="null: not of the site default. Else attachment_points are those that follow it."
+    )
     attachment_points = DefaultLineDocument(many=True)
     lines_sha256 = serializers.CharField(help_text="Digest of the changes per attachment point.")
     status = AffectedDocument(
@@ -160,31 +176,35 @@ class DefaultChangeDocument(BulkBriefDocument):
     )
 
 
-def default_change_document(change: BulkChange) -> dict[str, Any]:
-    """Three statements more than the row."""
-    lines = default_lines_of(change)
-    names = AttachmentPoint.objects.select_related("AS__isd").in_bulk([line.ap_id for line in lines])
-    more = {
-        "attachment_points": [_default_line(line, names.get(line.ap_id)) for line in lines],
-        "lines_sha256": _digest(change),
+def _of_defaults(change: BulkChange) -> dict[str, Any]:
+    lines = lines_of(change)
+    aps = {line.key: line for line in lines if line.key != SITE}
+    names = AttachmentPoint.objects.select_related("AS__isd").in_bulk(aps)
+    return {
+        "site_default": next((_in_force(line) for line in lines if line.key == SITE), None),
+        "attachment_points": [_default_line(line, names.get(key)) for key, line in aps.items()],
         "status": None if change.applied_at else _affected(lines),
     }
-    return {**BulkBriefDocument(change).data, **more}
 
 
-def _default_line(line: DefaultLine, ap: AttachmentPoint | None) -> dict[str, Any]:
+def _in_force(line: DefaultLine) -> dict[str, Any]:
     return {
-        "attachment_point_id": line.ap_id,
-        "isd_as": "" if ap is None else ap.AS.isd_as,
-        "old_own_kbit": line.old_kbit,
-        "new_own_kbit": line.new_kbit,
-        "old_default_kbit": line.old_maximum_kbit,
-        "new_default_kbit": line.new_maximum_kbit,
+        "old_default_kbit": line.old_in_force,
+        "new_default_kbit": line.new_in_force,
         "left_out": line.skipped or None,
     }
 
 
+def _default_line(line: DefaultLine, ap: AttachmentPoint | None) -> dict[str, Any]:
+    return {
+        "attachment_point_id": line.key,
+        "isd_as": "" if ap is None else ap.AS.isd_as,
+        "old_own_kbit": line.old,
+        "new_own_kbit": line.new,
+        **_in_force(line),
+    }
+
+
 def _affected(lines: list[DefaultLine]) -> dict[str, int]:
-    found = affected_by(lines).values()
-    owners: set[int] = set().union(*(one.owners for one in found))
-    return {"links": sum(one.links for one in found), "held": sum(one.held for one in found), "owners": len(owners)}
+    found = bulk_defaults.total_of(bulk_defaults.affected_by(lines).values())
+    return {**asdict(found), "owners": len(found.owners)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from scionlab.host_api import enrol, usage_upload, views
-from scionlab.rest import account_views, as_views, bulk_views, default_change_views, docs_views, link_views, site_views
+from scionlab.rest import account_views, as_views, bulk_views, docs_views, link_views, site_views
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -38,20 +38,20 @@ rest_patterns: Patterns = [
     path("bulk-changes/<key:pk>/links/", bulk_views.BulkLinksView.as_view(), name="api_bulk_links"),
     path("bulk-changes/<key:pk>/apply/", bulk_views.BulkApplyView.as_view(), name="api_bulk_apply"),
     path("bulk-changes/<key:pk>/put-back/", bulk_views.BulkPutBackView.as_view(), name="api_bulk_put_back"),
-    path("default-changes/", default_change_views.DefaultChangeListView.as_view(), name="api_default_change_list"),
+    path("default-changes/", bulk_views.DefaultChangeListView.as_view(), name="api_default_change_list"),
     path(
         "default-changes/<key:pk>/",
-        default_change_views.DefaultChangeDetailView.as_view(),
+        bulk_views.DefaultChangeDetailView.as_view(),
         name="api_default_change_detail",
     ),
     path(
         "default-changes/<key:pk>/apply/",
-        default_change_views.DefaultChangeApplyView.as_view(),
+        bulk_views.DefaultChangeApplyView.as_view(),
         name="api_default_change_apply",
     ),
     path(
         "default-changes/<key:pk>/put-back/",
-        default_change_views.DefaultChangePutBackView.as_view(),
+        bulk_views.DefaultChangePutBackView.as_view(),
         name="api_default_change_put_back",
     ),
     path("policy/", site_views.PolicyView.as_view(), name="api_policy"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scionlab.links import bulk, update
+from scionlab.links import bulk_limits, update
 from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview
 from scionlab.links.bulk_plan import Operation
 from scionlab.links.update import link_set_bandwidth
@@ -30,7 +30,7 @@ def links(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> list[Link]
 
 def capped(links: list[Link], teammate: User) -> BulkChange:
     ids = [one.pk for one in links]
-    return bulk_preview(link_ids=ids, operation=Operation("cap", 500), chosen="x", actor=teammate)
+    return bulk_preview(about="links", keys=ids, operation=Operation("cap", 500), chosen="x", actor=teammate)
 
 
 def confirm(change: BulkChange, actor: User) -> Callable[[], BulkChange]:
@@ -43,7 +43,7 @@ def meeting(monkeypatch: pytest.MonkeyPatch, patience: Patience) -> Callable[[],
 
     def patch() -> Meeting:
         met = Meeting(2, patience.seconds)
-        for module, name in ((bulk, "plan"), (update, "locked_link")):
+        for module, name in ((bulk_limits, "plan"), (update, "locked_link")):
             monkeypatch.setattr(module, name, _then_wait(getattr(module, name), met))
         return met
 

@@ -18,10 +18,9 @@ import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
 from scionlab.enforcement import notices, receipt, receipt_mails
-from scionlab.links import bulk, bulk_defaults, defaults, profiles, timed_limit, user_as
+from scionlab.links import bulk, defaults, profiles, timed_limit, user_as
 from scionlab.links import update as link
-from scionlab.links.bulk_plan import Operation
-from scionlab.links.default_plan import DefaultOperation
+from scionlab.links.bulk_plan import SITE, Operation
 from scionlab.models import (
     AS,
     TRC,
@@ -150,21 +149,27 @@ def _retire(w: World) -> Work:
 
 def _bulk(w: World) -> Work:
     ids = Link.objects.filter(interface_b__AS__useras__isnull=False).values_list("pk", flat=True)
-    made = bulk.bulk_preview(link_ids=ids, operation=Operation("set", 150), chosen="all", actor=w.boss)
+    made = bulk.bulk_preview(about="links", keys=ids, operation=Operation("set", 150), chosen="all", actor=w.boss)
     defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=900, actor=w.boss)
     bulk.bulk_refresh(bulk_id=made.pk)
     return lambda: bulk.bulk_apply(bulk_id=made.pk, actor=w.boss, reason="a test")
 
 
 def _refresh(w: World) -> Work:
-    made = bulk.bulk_preview(link_ids=[w.link.pk], operation=Operation("set", 150), chosen="one", actor=w.boss)
+    made = bulk.bulk_preview(
+        about="links", keys=[w.link.pk], operation=Operation("set", 150), chosen="one", actor=w.boss
+    )
     return lambda: bulk.bulk_refresh(bulk_id=made.pk)
 
 
-def _defaults(w: World, work: Callable[..., object], **more: object) -> Work:
-    values = {"operation": DefaultOperation("set", 150), "chosen": "both", "actor": w.boss}
-    made = bulk_defaults.defaults_preview(ap_ids=[w.far.pk, w.near.pk], **values)
-    return lambda: work(bulk_id=made.pk, **more)
+def _defaults(*points: str) -> Callable[[World], Work]:
+    def prepared(w: World) -> Work:
+        keys = [getattr(w, name).pk for name in points] or [SITE]
+        values = {"operation": Operation("set", 150), "chosen": "some", "actor": w.boss}
+        made = bulk.bulk_preview(about="defaults", keys=keys, **values)
+        return lambda: bulk.bulk_apply(bulk_id=made.pk, actor=w.boss, reason="a test")
+
+    return prepared
 
 
 def _receipt(w: World) -> Work:
@@ -349,8 +354,8 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "carry_out_default": lambda w: w.lower_all() or defaults.fan_out,
     "bulk_refresh": _refresh,
     "bulk_apply": _bulk,
-    "defaults_refresh": lambda w: _defaults(w, bulk_defaults.defaults_refresh),
-    "defaults_apply": lambda w: _defaults(w, bulk_defaults.defaults_apply, actor=w.boss, reason="a test"),
+    "bulk_apply of defaults": _defaults("far", "near"),
+    "bulk_apply of the site default": _defaults(),
     "uplink_set": lambda w: (
         lambda: uplink.uplink_set(attachment_point_id=w.near.pk, uplink_kbit=1, cost_per_gb=None, actor=w.boss)
     ),

@@ -28,6 +28,7 @@ def set_default(page: Page, ap_id: int, text: str) -> None:
     page.get_by_label("Default here [kbit/s]").fill(text)
     page.get_by_label("Reason").fill("A browser test.")
     page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name="Change 1 default").click()  # links are there: it is previewed
     # A worker carries it out in its own time, and this page is not refreshed without JavaScript.
     shown = page.get_by_text(f"at most {format_kbit(int(text))} each")
     deadline = time.monotonic() + 60

@@ -19,9 +19,7 @@ from django.utils import timezone
 
 from bandwidth_config import Limits, LinkStep
 from scionlab.links.bulk import bulk_preview
-from scionlab.links.bulk_defaults import defaults_preview
 from scionlab.links.bulk_plan import Operation
-from scionlab.links.default_plan import DefaultOperation
 from scionlab.links.profiles import Profile
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth
@@ -133,10 +131,10 @@ def build_world() -> World:
         "vpn": VPNFactory(host=ap_host),
         "attachmentpoint": ap,
         "bulkchange": bulk_preview(
-            link_ids=[link.pk], operation=Operation("set", 320), chosen="one", actor=administrator
+            about="links", keys=[link.pk], operation=Operation("set", 320), chosen="one", actor=administrator
         ),
-        "defaultchange": defaults_preview(
-            ap_ids=[ap.pk], operation=DefaultOperation("set", 320), chosen="one", actor=administrator
+        "defaultchange": bulk_preview(
+            about="defaults", keys=[ap.pk], operation=Operation("set", 320), chosen="one", actor=administrator
         ),
         "user": owner,
         "useras": user_as,

@@ -35,7 +35,7 @@ from scionlab.models import (
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.trust.enrolment import enrolment_token_create
 from scionlab.trust.signing import key_ring
-from tests.admin_pages import ADD, CHANGE, LIST, page, versions
+from tests.admin_pages import ADD, CHANGE, LIST, confirm_preview, page, versions
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -251,7 +251,7 @@ def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(
     response = door.post(
         page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": "500", "reason": "The line is full."}
     )
-    assert response.status_code == 302
+    confirm_preview(door, response, reason="The line is full.")
     assert defaults.fan_out() == [ap.host.pk]
     assert versions(*hosts) == [(config, limits + 1), below, own_default]
     assert defaults.fan_out() == []
@@ -262,10 +262,13 @@ def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(
 
 def test_a_default_of_an_attachment_point_is_set_and_given_up(door: Client, link: Link, ap: AttachmentPoint) -> None:
     ((config, limits),) = versions(ap.host)
-    door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": "0", "reason": "Maintenance."})
+    confirm_preview(
+        door,
+        door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": "0", "reason": "Maintenance."}),
+    )
     defaults.fan_out()
     assert AttachmentPoint.objects.get(pk=ap.pk).maximum_kbit == 0
-    door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": ""})
+    confirm_preview(door, door.post(page(AttachmentPoint, CHANGE, ap.pk), {"default_bandwidth_kbit": ""}))
     defaults.fan_out()
     ap.refresh_from_db()
     assert (ap.default_bandwidth_kbit, ap.maximum_kbit) == (None, 1000)

@@ -13,13 +13,11 @@ from django.db import transaction
 from django.test import Client
 
 from scionlab.links.bulk import bulk_apply, bulk_preview
-from scionlab.links.bulk_defaults import defaults_apply, defaults_preview
 from scionlab.links.bulk_plan import Operation
-from scionlab.links.default_plan import DefaultOperation
 from scionlab.models import AttachmentPoint, Link, User
 from scionlab.people.api_token import api_token_create
 from scionlab.platform.etags import etag_of
-from scionlab.rest.bulk_documents import bulk_document, default_change_document
+from scionlab.rest.bulk_documents import bulk_document
 from scionlab.rest.docs_views import description
 from tests.factories import PASSWORD
 
@@ -81,15 +79,14 @@ def _with_id(name: str, value: int) -> str:
 
 def _bulk_change(link: Link, staff: User, *, path: str) -> tuple[int, str]:
     """The id of a change that can be applied, or put back, and its tag."""
-    is_about_links = path.startswith("/api/v1/bulk-changes/")
-    if is_about_links:
-        change = bulk_preview(link_ids=[link.pk], operation=Operation("scale", 50), chosen="one", actor=staff)
+    if path.startswith("/api/v1/bulk-changes/"):
+        about, key, operation = "links", link.pk, Operation("scale", 50)
     else:
-        change = defaults_preview(ap_ids=[_ap(link)], operation=DefaultOperation("set", 321), chosen="one", actor=staff)
+        about, key, operation = "defaults", _ap(link), Operation("set", 321)
+    change = bulk_preview(about=about, keys=[key], operation=operation, chosen="one", actor=staff)
     if path.endswith("/put-back/"):
-        (bulk_apply if is_about_links else defaults_apply)(bulk_id=change.pk, actor=staff, reason="x")
-    document = bulk_document(change) if is_about_links else default_change_document(change)
-    return change.pk, etag_of(document)
+        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    return change.pk, etag_of(bulk_document(change))
 
 
 def _ap(link: Link) -> int:

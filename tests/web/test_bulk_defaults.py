@@ -1,19 +1,23 @@
-"""Defaults of many attachment points changed at once: on the page and over REST, as shown or not at all."""
+"""Defaults of attachment points and of the site changed at once: in the cockpit, over REST and from Django admin, as
+shown or not at all."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from scionlab.links.bulk import BulkChangedError, bulk_apply
-from scionlab.links.bulk_defaults import affected_by, default_lines_of, defaults_apply, defaults_preview
-from scionlab.links.default_plan import DefaultLine, DefaultOperation
+from scionlab.links.bulk import BulkChangedError, bulk_apply, bulk_preview, bulk_put_back, lines_of
+from scionlab.links.bulk_defaults import affected_by
+from scionlab.links.bulk_plan import SITE, DefaultLine, Operation
 from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
-from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, User
+from scionlab.links.update import link_update
+from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, User, selectors
+from tests.factories import attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
 from tests.web.test_cockpit_bulk import links
@@ -35,10 +39,15 @@ def own_defaults() -> list[int | None]:
     return list(AttachmentPoint.objects.order_by("pk").values_list("default_bandwidth_kbit", flat=True))
 
 
-def preview(staff: User, kind: str, value: int = 0) -> BulkChange:
-    ids = list(AttachmentPoint.objects.values_list("pk", flat=True))
-    operation = DefaultOperation(kind, value)  # type: ignore[arg-type]  # one of the kinds
-    return defaults_preview(ap_ids=ids, operation=operation, chosen="some", actor=staff)
+def site_kbit() -> int:
+    return selectors.policy().default_bandwidth_kbit
+
+
+def preview(staff: User, kind: str, value: int = 0, *keys: int) -> BulkChange:
+    """Of these attachment points, or of all."""
+    ids = keys or list(AttachmentPoint.objects.values_list("pk", flat=True))
+    operation = Operation(kind, value)  # type: ignore[arg-type]  # one of the kinds
+    return bulk_preview(about="defaults", keys=ids, operation=operation, chosen="some", actor=staff)
 
 
 def test_a_preview_is_carried_out_once_and_limits_follow(
@@ -50,7 +59,7 @@ def test_a_preview_is_carried_out_once_and_limits_follow(
     assert own_defaults() == [None, 5000]
     counters, audit = Counters(), BandwidthChange.objects.count()
     for _ in range(2):  # a second click does nothing
-        done = defaults_apply(bulk_id=change.pk, actor=staff, reason="New lines.")
+        done = bulk_apply(bulk_id=change.pk, actor=staff, reason="New lines.")
     assert own_defaults() == [500, 500]
     assert done.result == {"attachment_points": 2, "links": 2}  # at ap 1000 and 600; at ap_b 300, and 800 inactive
     rows = list(BandwidthChange.objects.order_by("pk"))[audit:]
@@ -76,25 +85,88 @@ def test_a_default_that_changed_since_the_preview_refuses_all_of_it(
         ap_other.delete()
     before = own_defaults()
     with pytest.raises(BulkChangedError) as refused:
-        defaults_apply(bulk_id=change.pk, actor=staff, reason="x")
-    assert "attachment point" in refused.value.message
+        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    assert refused.value.code == "changed_meanwhile"
     assert own_defaults() == before
 
 
-def test_who_is_affected_is_counted_as_the_links_are_now(links: list[Link], ap: AttachmentPoint) -> None:
-    found = affected_by([DefaultLine(ap.pk, None, 700, 1000, 700)])[ap.pk]
-    assert (found.links, found.held, len(found.owners)) == (1, 1, 1)
-    found = affected_by([DefaultLine(ap.pk, 500, None, 500, 10_000)])[ap.pk]
-    assert (found.links, found.held) == (2, 0)
-    assert affected_by([DefaultLine(ap.pk, None, 10_000, 10_000, 10_000)]) == {}
+@pytest.mark.parametrize(
+    ("own", "before", "after", "expected"),  # links, held, blocked, released
+    [
+        (None, 1000, 700, (1, 1, 0, 0)),
+        (500, 500, 10_000, (2, 0, 0, 2)),
+        (500, 500, 800, (2, 1, 0, 1)),
+        (None, 1000, 0, (2, 2, 2, 0)),
+    ],
+)
+def test_who_is_affected_is_counted_as_the_links_are_now(
+    links: list[Link], ap: AttachmentPoint, own: int | None, before: int, after: int, expected: tuple[int, ...]
+) -> None:
+    found = affected_by([DefaultLine(ap.pk, own, after, before, after)])[ap.pk]
+    assert (found.links, found.held, found.blocked, found.released, len(found.owners)) == (*expected, 1)
 
 
 def test_a_change_of_defaults_is_none_of_links(links: list[Link], staff: User, program: APIClient) -> None:
     change = preview(staff, "set", 400)
-    with pytest.raises(BulkChange.DoesNotExist):
-        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
     assert program.get(f"/api/v1/bulk-changes/{change.pk}/").status_code == 404
     assert program.get("/api/v1/bulk-changes/").json()["count"] == 0
+
+
+# --- the site's -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def points(links: list[Link], ap_b: AttachmentPoint, ap_other: AttachmentPoint) -> list[AttachmentPoint]:
+    """One with a default of its own, two that follow the site's 1000 kbit/s."""
+    ap_default_set(attachment_point_id=ap_b.pk, default_bandwidth_kbit=5000, actor=None)
+    fan_out()
+    return list(AttachmentPoint.objects.order_by("pk"))
+
+
+def test_the_sites_default_is_previewed_applied_once_and_undone(
+    points: list[AttachmentPoint], links: list[Link], staff: User, ap: AttachmentPoint, ap_other: AttachmentPoint
+) -> None:
+    change, before = preview(staff, "set", 500, SITE), Counters()
+    followers = [DefaultLine(one.pk, None, None, 1000, 500) for one in (ap, ap_other)]
+    assert lines_of(change) == [DefaultLine(SITE, 1000, 500, 1000, 500), *followers]
+    own = own_defaults()
+    link_update(link_id=links[1].pk, bandwidth_kbit=100, actor=staff)  # an owner's save refuses nothing
+    counters, audit = Counters(), BandwidthChange.objects.count()
+    for _ in range(2):
+        done = bulk_apply(bulk_id=change.pk, actor=staff, reason="Full.")
+    assert (site_kbit(), own_defaults(), done.result) == (500, own, {"attachment_points": 2, "links": 1})
+    (row,) = list(BandwidthChange.objects.order_by("pk"))[audit:]
+    assert (row.kind, row.old_kbit, row.new_kbit, row.reason, row.actor) == ("site_default", 1000, 500, "Full.", staff)
+    fan_out()
+    assert counters.risen() == {ap.host: (0, 1)}
+    assert before.risen() == {ap.host: (0, 2)}
+    back = bulk_put_back(bulk_id=change.pk, actor=staff)
+    bulk_apply(bulk_id=back.pk, actor=staff, reason="Room.")
+    assert (site_kbit(), own_defaults()) == (1000, own)
+
+
+@pytest.mark.parametrize("who", ["site", "a follower leaves", "another follows"])
+def test_what_the_sites_default_reaches_is_what_was_shown(
+    points: list[AttachmentPoint], staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint, who: str
+) -> None:
+    change = preview(staff, "set", 500, SITE)
+    if who == "site":
+        site_default_set(default_bandwidth_kbit=900, actor=staff)
+    else:
+        one, kbit = (ap, 700) if who == "a follower leaves" else (ap_b, None)
+        ap_default_set(attachment_point_id=one.pk, default_bandwidth_kbit=kbit, actor=staff)
+    before = site_kbit()
+    with pytest.raises(BulkChangedError):
+        bulk_apply(bulk_id=change.pk, actor=staff, reason="x")
+    assert site_kbit() == before
+
+
+def test_a_sites_default_that_changed_since_is_not_undone(points: list[AttachmentPoint], staff: User) -> None:
+    change = bulk_apply(bulk_id=preview(staff, "set", 500, SITE).pk, actor=staff, reason="x")
+    site_default_set(default_bandwidth_kbit=900, actor=staff)
+    assert [(line.key, line.skipped) for line in lines_of(bulk_put_back(bulk_id=change.pk, actor=staff))] == [
+        (SITE, "changed_since")
+    ]
 
 
 # --- REST -------------------------------------------------------------------------------------------------------
@@ -104,7 +176,10 @@ def test_a_script_previews_confirms_and_puts_back(program: APIClient, links: lis
     body = {"kind": "scale", "percent": 50, "isd": 17}
     made = program.post(URL, body, format="json")
     found = made.json()
-    assert (made.status_code, found["status"]) == (201, {"links": 2, "held": 2, "owners": 1})
+    assert (made.status_code, found["status"]) == (
+        201,
+        {"links": 2, "held": 2, "blocked": 0, "released": 0, "owners": 1},
+    )
     first = found["attachment_points"][0]
     assert (first["isd_as"], first["old_own_kbit"], first["new_own_kbit"]) == ("17-ffaa:0:1107", None, 500)
 
@@ -133,6 +208,7 @@ def test_a_script_previews_confirms_and_puts_back(program: APIClient, links: lis
         ({"kind": "set", "bandwidth_kbit": 5}, "bulk_which"),
         ({"kind": "site", "percent": 5, "isd": 17}, "bulk_value"),
         ({"kind": "set", "isd": 17}, "bulk_value"),
+        ({"kind": "set", "bandwidth_kbit": 5, "isd": 17, "site_default": True}, "bulk_which"),
         ({"kind": "site", "isd": 18}, "bulk_nothing_chosen"),
         ({"kind": "site", "attachment_point_ids": [10**30]}, "bulk_nothing_chosen"),
     ],
@@ -142,6 +218,20 @@ def test_what_cannot_be_meant_is_refused(
 ) -> None:
     assert error_of(program.post(URL, body, format="json")) == (400, code)
     assert not BulkChange.objects.exists()
+
+
+def test_a_script_changes_the_sites_default(
+    program: APIClient, points: list[AttachmentPoint], ap: AttachmentPoint
+) -> None:
+    made = program.post(URL, {"kind": "cap", "bandwidth_kbit": 700, "site_default": True}, format="json")
+    found = made.json()
+    site = {"old_default_kbit": 1000, "new_default_kbit": 700, "left_out": None}
+    assert (found["site_default"], found["what"]) == (site, "Site default: cap at 700\N{NO-BREAK SPACE}kbit/s")
+    assert [one["attachment_point_id"] for one in found["attachment_points"]] == [points[0].pk, points[2].pk]
+    assert found["status"] == {"links": 1, "held": 1, "blocked": 0, "released": 0, "owners": 1}
+    headers = {"If-Match": made["ETag"]}
+    done = program.post(f"{made['Location']}apply/", {"reason": "x"}, format="json", headers=headers)
+    assert (done.status_code, site_kbit()) == (200, 700)
 
 
 # --- pages ------------------------------------------------------------------------------------------------------
@@ -201,5 +291,92 @@ def test_what_cannot_be_meant_is_said_beside_its_field(
 
 def test_ticked_ones_follow_the_site_again(door: Client, links: list[Link], ap: AttachmentPoint) -> None:
     ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=321, actor=None)
-    choose(door, kind="site", value="", scope="ticked", ap=[str(ap.pk), "x", "9" * 30])
-    assert default_lines_of(BulkChange.objects.get()) == [DefaultLine(ap.pk, 321, None, 321, 1000)]
+    choose(door, kind="site", value="", scope="ticked", ticked=[str(ap.pk), "x", "9" * 30])
+    assert lines_of(BulkChange.objects.get()) == [DefaultLine(ap.pk, 321, None, 321, 1000)]
+
+
+# --- Django admin -----------------------------------------------------------------------------------------------
+
+
+def page_of(ap: AttachmentPoint | None) -> str:
+    name, pk = ("bandwidthpolicy", 1) if ap is None else ("attachmentpoint", ap.pk)
+    return reverse(f"admin:scionlab_{name}_change", args=[pk])
+
+
+@pytest.mark.parametrize("of", ["site", "here"])
+def test_a_default_that_links_feel_is_confirmed_in_its_preview(
+    door: Client, points: list[AttachmentPoint], ap: AttachmentPoint, of: str
+) -> None:
+    url = page_of(None if of == "site" else ap)
+    log = LogEntry.objects.count()
+    typed = {"default_bandwidth_kbit": "700", "reason": "Full."} | ({"total_kbit": "9000"} if of == "here" else {})
+    page = Page(door.post(url, typed, follow=True))
+    assert (site_kbit(), own_defaults()) == (1000, [None, 5000, None]), "nothing yet"
+    assert LogEntry.objects.order_by("pk")[log].change_message.find("efault") == -1
+    for words in ("1 link of 1 owner; 1 of them clamped", "has not been applied yet"):
+        assert words in page.text
+    assert page.value("Reason") == "Full."
+    assert ("The other changes on the page were saved." in page.text) == (of == "here")
+    ap.refresh_from_db()
+    assert ap.total_kbit == (9000 if of == "here" else None)
+    change = BulkChange.objects.get()
+    done = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Full."}, follow=True))
+    assert "Done:" in done.text
+    assert (site_kbit(), own_defaults()) == ((700, [None, 5000, None]) if of == "site" else (1000, [700, 5000, None]))
+    assert BandwidthChange.objects.first().reason == "Full."
+    door.post(reverse("cockpit_defaults_put_back", args=[change.pk]))
+    back = BulkChange.objects.first()
+    door.post(reverse("cockpit_defaults_apply", args=[back.pk]), {"reason": "Room."})
+    assert (site_kbit(), own_defaults()) == (1000, [None, 5000, None])
+
+
+@pytest.mark.parametrize("typed", ["1000", "", "2000"])
+def test_a_default_that_no_link_feels_is_saved_at_once(
+    door: Client, points: list[AttachmentPoint], ap: AttachmentPoint, ap_other: AttachmentPoint, typed: str
+) -> None:
+    """The same default in force, or an attachment point without Links."""
+    one = ap_other if typed == "2000" else ap
+    answer = door.post(page_of(one), {"default_bandwidth_kbit": typed, "total_kbit": "9000"})
+    assert answer["Location"] == reverse("admin:scionlab_attachmentpoint_changelist")
+    one.refresh_from_db()
+    assert (one.default_bandwidth_kbit, one.total_kbit) == (int(typed) if typed else None, 9000)
+    assert not BulkChange.objects.exists()
+
+
+def test_an_inactive_link_feels_its_maximum_too(
+    door: Client, points: list[AttachmentPoint], owner: User, ap_other: AttachmentPoint
+) -> None:
+    attach(owner, spec(ap_other, public_ip="198.51.100.9"))
+    Link.objects.filter(interface_a__AS=ap_other.AS_id).update(active=False)
+    door.post(page_of(ap_other), {"default_bandwidth_kbit": "400"})
+    assert (own_defaults()[-1], BulkChange.objects.count()) == (None, 1)
+
+
+@pytest.mark.parametrize("of", ["site", "here"])
+def test_a_page_of_django_admin_that_is_older_makes_no_preview(
+    door: Client, points: list[AttachmentPoint], ap: AttachmentPoint, of: str
+) -> None:
+    url = page_of(None if of == "site" else ap)
+    shown = door.get(url).context["shown"]
+    if of == "site":
+        site_default_set(default_bandwidth_kbit=900, actor=None)
+    else:
+        ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=900, actor=None)
+    answer = door.post(url, {"default_bandwidth_kbit": "700", "_shown": shown})
+    assert "saved other values" in answer.content.decode()
+    assert not BulkChange.objects.exists()
+
+
+def test_the_page_of_defaults_offers_the_sites(door: Client, points: list[AttachmentPoint]) -> None:
+    answer = choose(door, scope="site", value="0")
+    page = Page(door.get(answer["Location"]))
+    for words in (
+        "Preview: Site default: set to 0",
+        "2 links of 1 owner; 2 of them blocked",
+        "A default of 0 blocks all links at 2 attachment points",
+    ):
+        assert words in page.text
+    assert page.root.one("table").all("tr")[1].text == "Site default 1 000 kbit/s 0 kbit/s"
+    change = BulkChange.objects.get()
+    done = Page(door.post(reverse("cockpit_defaults_apply", args=[change.pk]), {"reason": "Cut."}, follow=True))
+    assert "Done: 2 attachment points have a new default." in done.text

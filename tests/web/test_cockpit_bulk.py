@@ -49,7 +49,9 @@ def links(owner: User, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoin
 
 def preview(links: list[Link], staff: User, kind: str, value: int = 0, **more: Any) -> BulkChange:
     operation = Operation(kind, value, **more)  # type: ignore[arg-type]  # one of the kinds
-    return bulk_preview(link_ids=[link.pk for link in links], operation=operation, chosen="some", actor=staff)
+    return bulk_preview(
+        about="links", keys=[link.pk for link in links], operation=operation, chosen="some", actor=staff
+    )
 
 
 def requested() -> list[Limits]:
@@ -205,7 +207,7 @@ def test_what_is_left_out_is_counted_with_its_reason(
 ) -> None:
     ap_default_set(attachment_point_id=ap_b.pk, default_bandwidth_kbit=400, actor=staff)
     change = preview(links, staff, "set", 600)
-    assert {line.link_id: line.skipped for line in lines_of(change)} == {
+    assert {line.key: line.skipped for line in lines_of(change)} == {
         links[0].pk: "",
         links[1].pk: "",
         links[2].pk: TOO_HIGH,
@@ -248,7 +250,7 @@ def test_a_lowered_maximum_or_a_deleted_link_refuses_too(links: list[Link], staf
 def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[Link], staff: User, owner: User) -> None:
     change = preview(links, staff, "cap", 500)
     link_update(link_id=links[0].pk, bandwidth_kbit=700, actor=owner)
-    answer = Page(door.post(reverse("cockpit_bulk_apply", args=[change.pk]), {"reason": "Full."}))
+    answer = Page(door.post(reverse("cockpit_limits_apply", args=[change.pk]), {"reason": "Full."}))
     assert "Changed since the preview" in answer.text
     marked = answer.root.one("tr", class_="marked").text
     assert "700 kbit/s" in marked
@@ -286,7 +288,7 @@ def test_a_preview_is_not_put_back(links: list[Link], staff: User) -> None:
 
 
 def page_of(door: Client, change: BulkChange) -> Page:
-    return Page(door.get(reverse("cockpit_bulk", args=[change.pk])))
+    return Page(door.get(reverse("cockpit_limits_change", args=[change.pk])))
 
 
 def choose(door: Client, query: str, **data: Any) -> Any:
@@ -314,16 +316,16 @@ def test_links_are_chosen_by_what_they_have_in_common(
         assert "No link is selected." in Page(answer).text
         return
     change = BulkChange.objects.get()
-    assert answer["Location"] == reverse("cockpit_bulk", args=[change.pk])
-    assert [line.link_id for line in lines_of(change)] == [links[number].pk for number in expected]
+    assert answer["Location"] == reverse("cockpit_limits_change", args=[change.pk])
+    assert [line.key for line in lines_of(change)] == [links[number].pk for number in expected]
 
 
 def test_only_ticked_links_are_taken_and_only_among_those_that_the_filter_finds(
     door: Client, links: list[Link], ap: AttachmentPoint
 ) -> None:
     ticked = [str(links[0].pk), str(links[2].pk), "x", "9" * 30]
-    choose(door, f"?ap={ap.pk}", scope="ticked", link=ticked)
-    assert [line.link_id for line in lines_of(BulkChange.objects.get())] == [links[0].pk]
+    choose(door, f"?ap={ap.pk}", scope="ticked", ticked=ticked)
+    assert [line.key for line in lines_of(BulkChange.objects.get())] == [links[0].pk]
 
 
 @pytest.mark.parametrize(
@@ -356,13 +358,13 @@ def test_the_preview_names_who_is_affected_and_wants_a_reason(
         assert words in page.text
     assert "ffaa:0:1108" not in page.by_id("affected").text
     change = BulkChange.objects.get()
-    url = reverse("cockpit_bulk_apply", args=[change.pk])
+    url = reverse("cockpit_limits_apply", args=[change.pk])
     assert "A reason is missing." in Page(door.post(url, {"reason": " "})).text
     assert requested()[0] == Limits(1000, 1000)
     done = Page(door.post(url, {"reason": "Full."}, follow=True))
     assert "Done: 3 links have new limits." in done.text
     assert "by staff@example.org: Full." in done.text
-    back = Page(door.post(reverse("cockpit_bulk_put_back", args=[change.pk]), follow=True))
+    back = Page(door.post(reverse("cockpit_limits_put_back", args=[change.pk]), follow=True))
     assert "Preview: Undo" in back.text
     assert "Previous changes" in Page(door.get(reverse("cockpit_limits"))).text
 
@@ -374,7 +376,7 @@ def test_many_links_are_previewed_in_pages_of_bounded_size_and_statements(
     change.lines = change.lines * 2500
     change.save()
     with django_assert_max_num_queries(10):
-        answer = door.get(reverse("cockpit_bulk", args=[change.pk]), {"page": "3"})
+        answer = door.get(reverse("cockpit_limits_change", args=[change.pk]), {"page": "3"})
     assert len(answer.content) < 60_000
     assert "Page 3 of 200" in Page(answer).text
 

@@ -99,7 +99,7 @@ def ap_page(link: Link) -> str:
 
 def preview_page(link: Link) -> str:
     actor = User.objects.get(is_staff=True)
-    change = bulk_preview(link_ids=[link.pk], operation=Operation("set", 123), chosen="one", actor=actor)
+    change = bulk_preview(about="links", keys=[link.pk], operation=Operation("set", 123), chosen="one", actor=actor)
     return f"/cockpit/limits/{change.pk}/"
 
 

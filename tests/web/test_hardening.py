@@ -30,6 +30,7 @@ from scionlab.models import ApiToken, AttachmentPoint, BandwidthChange, Link, Us
 from scionlab.platform import throttles
 from scionlab.platform.client_address import client_address, client_network
 from scionlab.tasks import forget_sessions
+from tests.admin_pages import confirm_preview
 from tests.factories import PASSWORD, HostFactory, UserFactory, api_token
 from tests.web.html import Page
 
@@ -435,7 +436,10 @@ def test_every_door_leaves_who_from_where_and_what(
 
     def sent(who: Client, url: str, data: dict[str, object], **options: Any) -> int:
         options["headers"] = {"X-Forwarded-For": "198.51.100.77"} | options.get("headers", {})
-        return int(who.generic("POST", url, **_form(data), **options).status_code)
+        answer = who.generic("POST", url, **_form(data), **options)
+        if "/cockpit/" in answer.headers.get("Location", ""):
+            confirm_preview(who, answer, **options)
+        return int(answer.status_code)
 
     assert (
         sent(person, f"/ases/{user_as.pk}/links/{link.pk}/bandwidth/", {f"link-{link.pk}-bandwidth_kbit": "600"}) == 302

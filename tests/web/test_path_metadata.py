@@ -14,7 +14,7 @@ from bandwidth_config import Limits
 from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY
 from scionlab.configuration.installed import full_configuration, host_set_limits_only
 from scionlab.configuration.render import config_for
-from scionlab.links.defaults import ap_default_set, ap_update, fan_out
+from scionlab.links.defaults import ap_default_set, ap_update, fan_out, refuse_older_page
 from scionlab.links.profiles import constant
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_update
@@ -249,7 +249,7 @@ def test_a_page_that_somebody_made_old_undoes_nothing(ap: AttachmentPoint) -> No
     shown = {"path_metadata": "", "publishes_limits": False}
     values = {"path_metadata": NOTE, "publishes_limits": False}
     with pytest.raises(StalePageError):
-        ap_update(attachment_point_id=ap.pk, values=values, actor=None, shown=shown)
+        refuse_older_page(attachment_point_id=ap.pk, values=values, shown=shown)
 
 
 def test_the_page_of_the_longest_entries_can_be_saved(door: Client, ap: AttachmentPoint) -> None:

@@ -131,7 +131,7 @@ class Place:
             is_to_user = new.from_user_kbit == old.from_user_kbit
             direction, kbit = ("to_user", new.to_user_kbit) if is_to_user else ("from_user", new.from_user_kbit)
             operation = Operation("set", kbit, direction)  # type: ignore[arg-type]  # one of the two
-        change = bulk_preview(link_ids=[self.link.pk], operation=operation, chosen="", actor=self.staff)
+        change = bulk_preview(about="links", keys=[self.link.pk], operation=operation, chosen="", actor=self.staff)
         (line,) = lines_of(change)
         bulk_apply(bulk_id=change.pk, actor=self.staff, reason="test")
         return {"skipped"} if line.skipped == "too_high" else set()

@@ -188,10 +188,11 @@ class Site:
         )
 
     def save_default(self, kbit: int) -> Answer:
-        """An administrator sets the site's default on its page."""
-        return self.post(
-            "/admin/scionlab/bandwidthpolicy/1/change/", {"default_bandwidth_kbit": str(kbit)}, as_staff=True
-        )
+        """An administrator sets the site's default on its page, and confirms the preview."""
+        fields = {"default_bandwidth_kbit": str(kbit), "reason": "a test"}
+        saved = self.post("/admin/scionlab/bandwidthpolicy/1/change/", fields, as_staff=True)
+        preview = saved.headers.get("Location", "")
+        return self.post(f"{preview}apply/", fields, as_staff=True) if "/cockpit/" in preview else saved
 
     # --- hosts ------------------------------------------------------------------------------------------------
 
