@@ -2,13 +2,14 @@
 
 from django.urls import path
 
-from scionlab.cockpit import bulk_views, defaults_views, traffic_views, views
+from scionlab.cockpit import bulk_views, defaults_views, history, traffic_views, views
 
 urlpatterns = [
     path("", views.overview, name="cockpit"),
     path("aps/<key:pk>/", views.attachment_point, name="cockpit_ap"),
     path("aps/<key:pk>/uplink/", views.uplink, name="cockpit_uplink"),
     path("not-enforced/", views.not_enforced, name="cockpit_not_enforced"),
+    path("history/", history.history, name="cockpit_history"),
     path("traffic/", traffic_views.traffic, name="cockpit_traffic"),
     path("traffic/cost/", traffic_views.cost, name="cockpit_cost"),
     path("traffic.csv", traffic_views.traffic_csv, name="cockpit_traffic_csv"),
