@@ -214,11 +214,14 @@ class AdministratorsOnly(_ModelAdmin):
 
     def own_path(self, route: str, view: Any, name: str) -> URLPattern:
         """The address of a page below that of the list, for administrators, in no cache."""
-        name = f"scionlab_{self.opts.model_name}_{name}"
-        return path(route, self.admin_site.admin_view(never_cache(view)), name=name)
+        page: Any = self.admin_site.admin_view(never_cache(view))
+        found: URLPattern = path(route, page, name=f"scionlab_{self.opts.model_name}_{name}")
+        return found
 
     def own_page(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
-        context = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
+        """`original`: the row that the page is about, where it is about one."""
+        context = {"original": None, **self.admin_site.each_context(request), **context}
+        context |= {"title": title, "opts": self.opts}
         return TemplateResponse(request, f"admin/scionlab/{template}", context)
 
 

@@ -102,7 +102,7 @@ class HostAccess(ServiceAdmin):
     def _agent_page(self, request: HttpRequest, host: Host, **extra: Any) -> HttpResponse:
         until = host.previous_secret_until
         context = {
-            "host": host,
+            "original": host,
             "agent_toml": agent_toml(host),
             "site_url": settings.SITE_URL,
             "last_token": EnrolmentToken.objects.filter(host=host).select_related("created_by").first(),

@@ -99,7 +99,7 @@ class HostFiles(ServiceAdmin):
         except RuleError as exc:  # a secret that cannot be read, for example
             self.message_user(request, exc.message, messages.ERROR)
         context = {
-            "host": host,
+            "original": host,
             "state": state,
             "words": FILES_WORDS[state],
             "known": known if known is not None and known.owner == "other" else None,

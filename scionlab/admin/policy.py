@@ -128,8 +128,8 @@ class AttachmentPointAdmin(ServiceAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
         link = "AS__interfaces__link_as_a"
         mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
-        rows = super().get_queryset(request).select_related("AS__isd", "host__AS__isd", "host__vpn")
-        return rows.annotate(links=Count(link, filter=mine))
+        rows: QuerySet[AttachmentPoint] = super().get_queryset(request)
+        return rows.select_related("AS__isd", "host__AS__isd", "host__vpn").annotate(links=Count(link, filter=mine))
 
     def formfield_for_foreignkey(
         self, db_field: Any, request: HttpRequest, **kwargs: Any

@@ -55,7 +55,7 @@ def _as_range(word: str, path: str) -> Q:
 class FoundByAs:
     """A list that is searched by what people know of an AS; see `search_query`. Put it before the page's class."""
 
-    search_fields = ["pk"]  # makes the search box appear
+    search_fields: Any = ["pk"]  # makes the search box appear
     as_paths: Sequence[str]
     search_text: Sequence[str]
     search_ips: Sequence[str] = ()

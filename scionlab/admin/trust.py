@@ -74,7 +74,7 @@ class KeysPages(ServiceAdmin):
         """Says what will happen, and on POST makes new keys."""
         as_ = get_object_or_404(AS.objects.select_related("isd"), pk=pk)
         if request.method != "POST":
-            return self.own_page(request, "as/keys.html", f"New keys for {as_}?", as_=as_)
+            return self.own_page(request, "as/keys.html", f"New keys for {as_}?", original=as_)
         given = request.POST
         try:
             as_new_keys(

@@ -34,7 +34,7 @@ from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 POINTS_PER_PAGE = 25
 LINKS_PER_PAGE = 40
-PROBLEMS_SHOWN = 100  # a receipt may hold a thousand long ones
+PROBLEMS_SHOWN, MOST_PROBLEMS = 12, 100  # at first, and when asked for: a receipt may hold a thousand long ones
 OWNERS_SHOWN = 12
 TALKERS_SHOWN = 10
 _EARLIEST = datetime.min.replace(tzinfo=timezone.get_fixed_timezone(0))
@@ -189,6 +189,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
     page.object_list = [rows[key] for key in shown if key in rows]
     top = [rows[key] for key in talkers if key in rows]
     owners = _owners(pk)
+    problems = state.problems[: MOST_PROBLEMS if "problems" in request.GET else PROBLEMS_SHOWN]
     context = {
         "tab": "overview",
         "nav": "cockpit",
@@ -197,8 +198,8 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
         "page": page,
         "talkers": top,
         "plot": uplink_plot(state.ap, now=now),
-        "problems": state.problems[:PROBLEMS_SHOWN],
-        "hidden_problems": len(state.problems) - PROBLEMS_SHOWN,
+        "problems": problems,
+        "hidden_problems": len(state.problems) - len(problems),
         "form": form or UplinkForm(ap=state.ap),
         "currency": state.currency,
         "owners": owners[:OWNERS_SHOWN],

@@ -143,6 +143,7 @@ RULES: dict[str, Rule] = {
     "cockpit_ap": Staff(READ),
     "cockpit_uplink": Staff({"POST": DONE}),
     "cockpit_not_enforced": Staff(READ),
+    "cockpit_history": Staff(READ),
     "cockpit_traffic": Staff(READ),
     "cockpit_traffic_csv": Staff(READ),
     "cockpit_cost": Staff({"POST": DONE}),

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.admin.notices import notices
+from scionlab.cockpit.notices import notices
 from scionlab.links.attachments import AttachmentSpec, check_attachments
 from scionlab.links.user_as import user_as_update
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
@@ -100,7 +100,7 @@ def test_an_address_to_which_a_host_moves_later_stays_and_administrators_are_tol
     assert shared_addresses() == [SharedAddress(OWN, ["owner@example.org"], isd_as)]
     save(user_as, replace(kept(user_as), public_port=50009))
     assert codes(None, kept(user_as)) == ["link_unknown", "address_of_host"]
-    page = door.get("/admin/").content.decode()
+    page = door.get("/cockpit/").content.decode()
     assert f"198.51.100.7</a> (owner@example.org, a host of {isd_as})" in page
 
 
