@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
@@ -42,24 +41,31 @@ def badge(tone: Tone, text: str, title: str = "") -> SafeString:
     return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', tone, title, text)
 
 
-def linked(name: str, description: str = "", *, ordering: str | None = None) -> Callable[[Any], str]:
-    """A column of a list: a link to the page of the object at `name`, which may have dots."""
+Column = Callable[[Any], str]
 
-    @admin.display(description=description or name, ordering=ordering)
+
+def _column(name: str, description: str, show: Callable[[Any], str], *, ordering: str | None) -> Column:
+    @admin.display(description=description, ordering=ordering)
     def cell(obj: Any) -> str:
-        return link_to(attrgetter(name)(obj))
+        return show(getattr(obj, name))
 
+    cell.__name__ = name  # the class of its cells
     return cell
 
 
-def aged(name: str, description: str) -> Callable[[Any], str]:
+def linked(name: str, *, ordering: str | None = None) -> Column:
+    """A column of a list: a link to the page of the row at `name`."""
+    return _column(name, name, link_to, ordering=ordering)
+
+
+def aged(name: str, description: str) -> Column:
     """A column of a list: how long ago the time in the column `name` was; the exact time in the title."""
+    return _column(name, description, age, ordering=name)
 
-    @admin.display(description=description, ordering=name)
-    def cell(obj: Any) -> str:
-        return age(getattr(obj, name))
 
-    return cell
+def marked(name: str, description: str) -> Column:
+    """A column of a list: "yes", or a dash that draws no eye (Django's icon for False is red)."""
+    return _column(name, description, lambda value: "yes" if value else NOTHING, ordering=name)
 
 
 class ChoiceFilter(admin.SimpleListFilter):

@@ -118,12 +118,12 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
     def delete_model(self, request: HttpRequest, obj: Link) -> None:
         infrastructure_links.infrastructure_link_delete(link_id=obj.pk)
 
-    @admin.display(description="attachment point", ordering="interface_a__AS__as_id")
+    @admin.display(description="end A (provider)", ordering="interface_a__AS__as_id")
     def provider(self, obj: Link) -> str:
         as_ = obj.interface_a.AS
         return link_to(getattr(as_, "attachment_point", None) or as_, _two_lines(as_))
 
-    @admin.display(description="user AS", ordering="interface_b__AS__as_id")
+    @admin.display(description="end B (user AS)", ordering="interface_b__AS__as_id")
     def customer(self, obj: Link) -> str:
         return _two_lines(obj.interface_b.AS)
 
@@ -132,7 +132,7 @@ class LinkAdmin(FoundByAs, ServiceAdmin):
         user_as = getattr(obj.interface_b.AS, "useras", None)
         return NOTHING if user_as is None else link_to(user_as.owner)
 
-    @admin.display(description="remote address", ordering="interface_b__public_ip")
+    @admin.display(description="address of B", ordering="interface_b__public_ip")
     def underlay(self, obj: Link) -> str:
         end = obj.interface_b
         shown = f"[{end.public_ip}]:{end.public_port}" if ":" in end.public_ip else f"{end.public_ip}:{end.public_port}"

@@ -18,7 +18,7 @@ from scionlab.admin.base import (
     actor_of,
     apply_to_each,
 )
-from scionlab.admin.columns import NOTHING, ChoiceFilter, link_to, link_to_list, linked
+from scionlab.admin.columns import NOTHING, ChoiceFilter, link_to, link_to_list, linked, marked
 from scionlab.admin.search import FoundByAs
 from scionlab.admin.trust import KeysPages, certificate_table, trc_table
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
@@ -102,7 +102,7 @@ class ASAdmin(FoundByAs, KeysPages):
     form = ASForm
     add_form = NewASForm
     change_form_template = "admin/scionlab/as/change_form.html"
-    list_display = ["isd_as", "label", "kind", "is_core", "hosts", "links"]
+    list_display = ["isd_as", "label", "kind", marked("is_core", "core"), "hosts", "links"]
     list_filter = [KindFilter, "isd", "is_core"]
     as_paths = [""]
     search_text = ["label", "useras__owner__email"]

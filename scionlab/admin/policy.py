@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
-from scionlab.admin.columns import NOTHING, link_to, link_to_list, linked
+from scionlab.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 from scionlab.links import defaults
 from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, selectors
 from scionlab.network import infrastructure
@@ -114,7 +114,8 @@ class AttachmentPointForm(ReasonForm):
 @admin.register(AttachmentPoint)
 class AttachmentPointAdmin(ServiceAdmin):
     form = AttachmentPointForm
-    list_display = ["isd_as", "label", linked("host"), "default_here", "total", "observe_only", "user_links", "vpn"]
+    list_display = ["isd_as", "label", linked("host"), "default_here", "total"]
+    list_display += [marked("observe_only", "observe only"), "user_links", "vpn"]
     search_fields = ["AS__label"]
     rule_field = "default_bandwidth_kbit"
     compared = ("default_bandwidth_kbit", "total_kbit", "observe_only", "publishes_limits", "path_metadata")
