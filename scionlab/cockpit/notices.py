@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from scionlab.enforcement.words import Tone
 from scionlab.models import Host, selectors
 from scionlab.network.address_owners import SharedAddress, shared_addresses
 from scionlab.trust.ends import endings
@@ -19,9 +20,17 @@ from scionlab.trust.signing import near_end_of_last_key, unreadable_keys
 _MOST_NAMED = 5
 
 
-def notices() -> list[SafeString]:
-    """Sentences, each with its remedy; twelve SQL statements at most."""
-    return [*_hosts_ahead(), *_hosts_of_others(), *_keys(), *_trust(), *_shared_addresses()]
+class Notice(NamedTuple):
+    """A sentence with its remedy."""
+
+    tone: Tone
+    text: SafeString
+
+
+def notices() -> list[Notice]:
+    """What to do at once, then what to know; twelve SQL statements at most."""
+    urgent = [*_hosts_ahead(), *_hosts_of_others(), *_keys(), *_trust()]
+    return [*(Notice("bad", text) for text in urgent), *(Notice("info", text) for text in _shared_addresses())]
 
 
 def _hosts_ahead() -> Iterator[SafeString]:

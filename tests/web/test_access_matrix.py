@@ -181,10 +181,8 @@ RULES: dict[str, Rule] = {
 # What an administrator may do with the rows of each model; looking at them always.
 MAY: dict[str, set[str]] = {
     "link": {"add", "change", "delete"},
-    "bandwidthchange": set(),
     "mail": set(),
     "hostreceipt": set(),
-    "linkenforcement": set(),
     "host": {"add", "change"},
     "isd": {"add", "change", "delete"},
     "as": {"add", "change", "delete"},

@@ -116,8 +116,9 @@ def test_owners_who_share_an_address_are_told_to_administrators(
         SharedAddress(OWN, ["owner@example.org", "teammate@example.org"], ""),
         SharedAddress("198.51.100.99", ["stranger@example.org", "teammate@example.org"], ""),
     ]
-    (text,) = notices()
-    assert text == (
+    (notice,) = notices()
+    assert notice.tone == "info"
+    assert notice.text == (
         "User ASes of different owners share an address with each other or with a host of the testbed: "
         '<a href="/admin/scionlab/link/?q=198.51.100.7">198.51.100.7</a> (owner@example.org, teammate@example.org), '
         '<a href="/admin/scionlab/link/?q=198.51.100.99">198.51.100.99</a> (stranger@example.org, '
