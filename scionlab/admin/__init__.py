@@ -1,4 +1,4 @@
-"""The administrators' pages: what is requested, what is enforced, and which attachment point is silent.
+"""Django admin: the tables of the service. States, problems, bulk changes and the history are in the cockpit.
 
 A module per group of pages. Every change goes through a service, as the users' pages do; see `base.ServiceAdmin`.
 There is one kind of administrator, an account with `is_staff`: Django's groups and permissions are not used.
@@ -14,4 +14,5 @@ __all__ = ["host", "link", "network", "policy", "records", "signing", "user", "u
 admin.site.site_header = "SCIONLab Bandwidth Service"
 admin.site.site_title = "SCIONLab Bandwidth Service"
 admin.site.index_title = "Administration of the testbed"
+admin.site.disable_action("delete_selected")  # it asks no service
 admin.site.unregister(Group)

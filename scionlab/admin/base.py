@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import models, transaction
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
-from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
-from django.utils.timesince import timesince
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.views.decorators.cache import never_cache
 
-from bandwidth_config import MBIT_FROM_KBIT, RuleError, format_exact_kbit, format_kbit, parse_bandwidth
-from scionlab.enforcement.words import Tone
+from bandwidth_config import RuleError, parse_bandwidth
 from scionlab.models import User
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.forms import RuleField
 from scionlab.people.stale_pages import (
     StalePageError,
     Value,
-    last_admin_change,
-    refuse_stale,
     shown_from_text,
     shown_to_text,
     values_of,
@@ -40,61 +35,6 @@ if TYPE_CHECKING:  # generic for the type checker only
 else:
     _ModelAdmin = admin.ModelAdmin
     _ModelForm = forms.ModelForm
-
-NOTHING = "\N{EN DASH}"
-
-
-# --- values -----------------------------------------------------------------------------------------------
-
-
-def link_to(obj: models.Model | None, text: object = None) -> str:
-    """A link to the administrators' page of `obj`."""
-    if obj is None:
-        return NOTHING
-    opts = obj._meta
-    url = reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[obj.pk])
-    return format_html('<a href="{}">{}</a>', url, text if text is not None else obj)
-
-
-def link_to_list(model: type[models.Model], text: object, **filters: object) -> SafeString:
-    """A link to the list page of `model` with `filters` set."""
-    opts = model._meta
-    query = {name: str(value) for name, value in filters.items()}
-    url = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", query=query)
-    return format_html('<a href="{}">{}</a>', url, text)
-
-
-def kbit(value: int | None) -> str:
-    """`500 kbit/s`; in Mbit/s with the kbit/s in the title."""
-    if value is None or value < MBIT_FROM_KBIT:
-        return NOTHING if value is None else format_kbit(value)
-    return format_html('<span title="{}">{}</span>', format_exact_kbit(value), format_kbit(value))
-
-
-def badge(tone: Tone, text: str, title: str = "") -> SafeString:
-    """The colours are in static/scionlab/admin.css; the words say the same."""
-    return format_html('<span class="slb-badge slb-{}" title="{}">{}</span>', tone, title, text)
-
-
-def ago(at: datetime | None, *, now: datetime | None = None) -> str:
-    """`3 minutes ago`, with the exact time on hover."""
-    if at is None:
-        return "never"
-    now = now or timezone.now()
-    seconds = (now - at).total_seconds()
-    text = f"{max(0, int(seconds))} s ago" if seconds < 120 else f"{timesince(at, now, depth=1)} ago"
-    return format_html('<time datetime="{0}" title="{0}">{1}</time>', at.isoformat(timespec="seconds"), text)
-
-
-def table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """A small table for a page of one object; "none" without rows."""
-    cells = (format_html_join("", "<td>{}</td>", ((cell,) for cell in row)) for row in rows)
-    body = format_html_join("", "<tr>{}</tr>", ((row,) for row in cells))
-    if not body:
-        return "none"
-    top = format_html_join("", "<th>{}</th>", ((cell,) for cell in head))
-    return format_html('<table class="slb-links"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>', top, body)
-
 
 # --- forms ------------------------------------------------------------------------------------------------
 
@@ -147,15 +87,17 @@ class AdministratorsOnly(_ModelAdmin):
     """Every administrator may do everything that the page offers, and undoes nobody's work without seeing it.
 
     `compared` are the columns that the page lets people type into: what it showed of them travels along in `_shown`,
-    and a save of an older page is refused with what changed meanwhile (`people.stale_pages`).
+    and a save of an older page is refused with what changed meanwhile (`people.stale_pages`). All others are shown.
     """
 
+    offers: tuple[str, ...] = ("add", "change", "delete")
     compared: tuple[str, ...] = ()
     rule_field: str | None = None  # where a refusal stands that names no field
+    note = ""
+    add_note = ""  # on the page that adds a row, in place of `note`; so are form and fieldsets
+    add_form: type[_ModelForm] | None = None
+    add_fieldsets: Any = ()
     change_form_template = "admin/scionlab/noted_change_form.html"
-
-    class Media:
-        css = {"all": ["scionlab/admin.css"]}
 
     def changeform_view(
         self,
@@ -164,15 +106,22 @@ class AdministratorsOnly(_ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
+        """A service may refuse (`RuleError`) after the form was found valid, because it looks again while it holds the
+        locks. Then the transaction is undone and the form shown once more with the service's sentence beside
+        `rule_field`, or beside the field that the error names."""
+        note = self.note if object_id else self.add_note or self.note
+        context = {"note": note, **(extra_context or {})}
         try:
-            return retried(super().changeform_view)(request, object_id, form_url, extra_context)
+            return retried(super().changeform_view)(request, object_id, form_url, context)
         except StalePageError as exc:
             conflict = conflict_of(exc, reader=actor_of(request), labels=self._labels())
             if exc.is_untouched:
                 words = f"You had changed nothing, so nothing was saved. {conflict.sentence}"
                 self.message_user(request, words, messages.WARNING)
                 return HttpResponseRedirect(request.path)
-            return self._shown_again(request, exc, object_id, form_url, {**(extra_context or {}), "conflict": conflict})
+            return self._shown_again(request, exc, object_id, form_url, {**context, "conflict": conflict})
+        except RuleError as exc:
+            return self._shown_again(request, exc, object_id, form_url, context)
         except ObjectDoesNotExist:  # deleted between Django's look and our lock
             return self._gone(request)
 
@@ -190,7 +139,18 @@ class AdministratorsOnly(_ModelAdmin):
         request._refused = error  # type: ignore[attr-defined]  # read by `get_form` and `render_change_form` below
         return super().changeform_view(request, object_id, form_url, context)
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.add_fieldsets if obj is None and self.add_fieldsets else super().get_fieldsets(request, obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """All that the page of a row shows and nobody types."""
+        typed = {*self.compared, "reason"}
+        shown = [] if obj is None else flatten_fieldsets(self.get_fieldsets(request, obj))
+        return [name for name in shown if name not in typed]
+
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        if self.add_form is not None and not change:
+            kwargs = {"form": self.add_form, **kwargs}
         form = super().get_form(request, obj, change=change, **kwargs)
         refused = getattr(request, "_refused", None)
         where = None if isinstance(refused, StalePageError) else self.rule_field
@@ -230,18 +190,10 @@ class AdministratorsOnly(_ModelAdmin):
         """The names of the columns as the page has them."""
         return {name: str(self.model._meta.get_field(name).verbose_name).capitalize() for name in self.compared}
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """For rows that no service writes: with the row locked, and no column but those that were typed into."""
-        if not change:
-            super().save_model(request, obj, form, change)
-            return
-        names = tuple(name for name in self.compared if name in form.fields)
-        stored = values_of(self.model._base_manager.select_for_update(no_key=True).get(pk=obj.pk), names)
-        wanted = values_of(obj, names)
+    def known(self, request: HttpRequest, names: Iterable[str]) -> dict[str, Value] | None:
+        """What the page had shown of these columns."""
         shown = self.shown(request)
-        known = None if shown is None else {name: shown.get(name) for name in names}
-        refuse_stale(shown=known, stored=stored, wanted=wanted, last=lambda: last_admin_change(obj))
-        obj.save(update_fields=[name for name in names if wanted[name] != stored[name]])
+        return None if shown is None else {name: shown.get(name) for name in names}
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_active and getattr(request.user, "is_staff", False))
@@ -250,69 +202,37 @@ class AdministratorsOnly(_ModelAdmin):
         return self.has_module_permission(request)
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        return self.has_module_permission(request)
+        return "add" in self.offers and self.has_module_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_module_permission(request)
+        return "change" in self.offers and self.has_module_permission(request)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.has_module_permission(request)
+        return "delete" in self.offers and self.has_module_permission(request)
+
+    # --- pages of our own -----------------------------------------------------------------------------------
+
+    def own_path(self, route: str, view: Any, name: str) -> URLPattern:
+        """The address of a page below that of the list, for administrators, in no cache."""
+        page: Any = self.admin_site.admin_view(never_cache(view))
+        found: URLPattern = path(route, page, name=f"scionlab_{self.opts.model_name}_{name}")
+        return found
+
+    def own_page(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
+        """`original`: the row that the page is about, where it is about one."""
+        context = {"original": None, **self.admin_site.each_context(request), **context}
+        context |= {"title": title, "opts": self.opts}
+        return TemplateResponse(request, f"admin/scionlab/{template}", context)
 
 
 class ReadOnlyAdmin(AdministratorsOnly):
-    """Pages to look at. `why_read_only` tells where a change is made instead."""
+    """Pages to look at. `note` tells where a change is made instead."""
 
-    why_read_only = ""
-
-    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        context = {"note": self.why_read_only, **(extra_context or {})}
-        return super().changeform_view(request, object_id, form_url, context)
+    offers = ()
 
 
 class ServiceAdmin(AdministratorsOnly):
-    """A page whose changes are made by services: `save_model` and `delete_model` call one and never `obj.save()`.
-
-    A service may refuse (`RuleError`) after the form was found valid, because it looks again while it holds the locks.
-    Then the transaction is undone and the form shown once more with the service's sentence beside `rule_field`, or
-    beside the field that the error names.
-    """
-
-    note = ""
-    actions: Sequence[Any] = ()
-
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without Django's "delete selected", which asks no service."""
-        actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        context = {"note": self.note, **(extra_context or {})}
-        try:
-            return super().changeform_view(request, object_id, form_url, context)
-        except RuleError as exc:
-            return self._shown_again(request, exc, object_id, form_url, context)
+    """A page whose changes are made by services: `save_model` and `delete_model` call one and never `obj.save()`."""
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -12,10 +12,8 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_POST
 
@@ -76,16 +74,8 @@ class HostAccess(ServiceAdmin):
         hosts = queryset.order_by("pk")
         rotation = ROTATIONS.get(request.POST.get("how", ""))
         if rotation is None:
-            context = {
-                **self.admin_site.each_context(request),
-                "title": "Rotate secrets",
-                "opts": self.opts,
-                "hosts": hosts,
-                "rotations": rotations(),
-                "checkbox": ACTION_CHECKBOX_NAME,
-                "media": self.media,
-            }
-            return TemplateResponse(request, "admin/scionlab/host/rotate.html", context)
+            context = {"hosts": hosts, "rotations": rotations(), "checkbox": ACTION_CHECKBOX_NAME}
+            return self.own_page(request, "host/rotate.html", "Rotate secrets", **context)
         self._rotate(request, hosts, rotation)
         return None
 
@@ -97,14 +87,11 @@ class HostAccess(ServiceAdmin):
         apply_to_each(self, request, hosts, service, "{count} hosts " + in_hours(rotation.done))
 
     def get_urls(self) -> list[URLPattern]:
-        def page(view: Any) -> Any:
-            return self.admin_site.admin_view(never_cache(view))
-
         return [
-            path("<int:pk>/agent/", page(require_GET(self.agent_view)), name="scionlab_host_agent"),
-            path("<int:pk>/config/", page(require_GET(self.config_view)), name="scionlab_host_config"),
-            path("<int:pk>/enrol/", page(require_POST(self.enrol_view)), name="scionlab_host_enrol"),
-            path("<int:pk>/rotate/", page(require_POST(self.rotate_view)), name="scionlab_host_rotate"),
+            self.own_path("<int:pk>/agent/", require_GET(self.agent_view), "agent"),
+            self.own_path("<int:pk>/config/", require_GET(self.config_view), "config"),
+            self.own_path("<int:pk>/enrol/", require_POST(self.enrol_view), "enrol"),
+            self.own_path("<int:pk>/rotate/", require_POST(self.rotate_view), "rotate"),
             *super().get_urls(),
         ]
 
@@ -113,22 +100,16 @@ class HostAccess(ServiceAdmin):
         return self._agent_page(request, get_object_or_404(self.get_queryset(request), pk=pk))
 
     def _agent_page(self, request: HttpRequest, host: Host, **extra: Any) -> HttpResponse:
+        until = host.previous_secret_until
         context = {
-            **self.admin_site.each_context(request),
-            "title": f"Agent of {host}",
-            "opts": self.opts,
-            "host": host,
+            "original": host,
             "agent_toml": agent_toml(host),
             "site_url": settings.SITE_URL,
             "last_token": EnrolmentToken.objects.filter(host=host).select_related("created_by").first(),
-            "in_grace": host.previous_secret_until
-            if host.previous_secret_until and host.previous_secret_until > timezone.now()
-            else None,
+            "in_grace": until if until and until > timezone.now() else None,
             "rotations": rotations(),
-            "media": self.media,
-            **extra,
         }
-        return TemplateResponse(request, "admin/scionlab/host/agent.html", context)
+        return self.own_page(request, "host/agent.html", f"Agent of {host}", **context, **extra)
 
     @sensitive_variables("issued")
     def enrol_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -145,10 +126,9 @@ class HostAccess(ServiceAdmin):
     def config_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """The tarball that the host gets now."""
         host = get_object_or_404(self.get_queryset(request), pk=pk)
-        if host.AS is None:
-            self.message_user(request, f"{host} belongs to no AS: it has no configuration.", messages.ERROR)
-            return HttpResponseRedirect(reverse("admin:scionlab_host_change", args=[pk]))
         try:
+            if host.AS is None:
+                raise RuleError("host_without_as", f"{host} belongs to no AS: it has no configuration.")
             rendered = config_for(host)
         except RuleError as exc:
             self.message_user(request, exc.message, messages.ERROR)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.safestring import SafeString
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from bandwidth_config import RuleError
 from scion_files import COMPLETE
-from scionlab.admin.base import ServiceAdmin, actor_of, badge
+from scionlab.admin.base import ServiceAdmin, actor_of
+from scionlab.admin.columns import badge
 from scionlab.configuration.complete import (
     ALL_WITHIN,
     completing_set,
@@ -36,17 +34,10 @@ from scionlab.configuration.installed import (
     host_take_over_undo,
 )
 from scionlab.enforcement.words import Tone
-from scionlab.models import BandwidthChange, Host, User
+from scionlab.models import Host, User
 from scionlab.models.installed import FILES_WORDS, files_state
-from scionlab.people.audit import ALL_HOSTS, host_subject
+from scionlab.people.audit import host_subject
 
-LAST_CHANGES = 10
-COMPLETE_URL = "scionlab_host_complete"
-KINDS = [
-    BandwidthChange.Kind.HOST_LIMITS_ONLY,
-    BandwidthChange.Kind.HOST_TAKE_OVER,
-    BandwidthChange.Kind.HOST_COMPLETE,
-]
 _BADGES: dict[str, tuple[Tone, str]] = {
     "limits_only": ("quiet", "limits only"),
     "other": ("bad", "refused: files of another service"),
@@ -85,13 +76,11 @@ class HostFiles(ServiceAdmin):
     """The part of the host's administration that decides who coordinates its SCION files."""
 
     def get_urls(self) -> list[URLPattern]:
-        def page(view: Any) -> Any:
-            return self.admin_site.admin_view(never_cache(view))
-
+        both = require_http_methods(["GET", "POST"])
         return [
-            path("<int:pk>/files/", page(require_GET(self.files_view)), name="scionlab_host_files"),
-            path("<int:pk>/files/change/", page(require_POST(self.files_change)), name="scionlab_host_files_change"),
-            path("complete/", page(require_http_methods(["GET", "POST"])(self.complete_view)), name=COMPLETE_URL),
+            self.own_path("<int:pk>/files/", require_GET(self.files_view), "files"),
+            self.own_path("<int:pk>/files/change/", require_POST(self.files_change), "files_change"),
+            self.own_path("complete/", both(self.complete_view), "complete"),
             *super().get_urls(),
         ]
 
@@ -110,10 +99,7 @@ class HostFiles(ServiceAdmin):
         except RuleError as exc:  # a secret that cannot be read, for example
             self.message_user(request, exc.message, messages.ERROR)
         context = {
-            **self.admin_site.each_context(request),
-            "title": f"SCION files of {host}",
-            "opts": self.opts,
-            "host": host,
+            "original": host,
             "state": state,
             "words": FILES_WORDS[state],
             "known": known if known is not None and known.owner == "other" else None,
@@ -123,10 +109,9 @@ class HostFiles(ServiceAdmin):
             "paths": sorted(paths),
             "units": units,
             "commands": install_commands(uid=host.uid, secret=host.secret, site_url=settings.SITE_URL),
-            "changes": BandwidthChange.objects.filter(kind__in=KINDS, subject=host_subject(host))[:LAST_CHANGES],
-            "media": self.media,
+            "subject": host_subject(host),
         }
-        return TemplateResponse(request, "admin/scionlab/host/files.html", context)
+        return self.own_page(request, "host/files.html", f"SCION files of {host}", **context)
 
     def files_change(self, request: HttpRequest, pk: int) -> HttpResponse:
         host = get_object_or_404(Host, pk=pk)
@@ -149,17 +134,8 @@ class HostFiles(ServiceAdmin):
             completing_set(wanted=wanted, actor=actor_of(request))
             done = f"All hosts will be completed within {ALL_WITHIN.days} days." if wanted else "Stopped."
             self.message_user(request, done, messages.SUCCESS)
-            return HttpResponseRedirect(reverse(f"admin:{COMPLETE_URL}"))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Complete configurations",
-            "opts": self.opts,
-            "left": hosts_to_complete().count(),
-            "since": completing_since(),
-            "days": ALL_WITHIN.days,
-            "changes": BandwidthChange.objects.filter(kind=BandwidthChange.Kind.HOST_COMPLETE, subject=ALL_HOSTS)[
-                :LAST_CHANGES
-            ],
-            "media": self.media,
-        }
-        return TemplateResponse(request, "admin/scionlab/host/complete.html", context)
+            return HttpResponseRedirect(reverse("admin:scionlab_host_complete"))
+        left, since = hosts_to_complete().count(), completing_since()
+        return self.own_page(
+            request, "host/complete.html", "Complete configurations", left=left, since=since, days=ALL_WITHIN.days
+        )

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Count, F, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html_join
 
 from scionlab.admin.base import (
-    NOTHING,
     AdministratorsOnly,
     ReadOnlyAdmin,
     ServiceAdmin,
     ServiceForm,
     actor_of,
-    ago,
     apply_to_each,
-    link_to,
-    link_to_list,
 )
-from scionlab.admin.search import search_query
+from scionlab.admin.columns import NOTHING, ChoiceFilter, link_to, link_to_list, linked, marked
+from scionlab.admin.search import FoundByAs
 from scionlab.admin.trust import KeysPages, certificate_table, trc_table
 from scionlab.models import AS, ISD, VPN, BorderRouter, Host, Interface, Link
 from scionlab.network import infrastructure
 from scionlab.network.host import border_router_create
 from scionlab.notation.isd_as import format_as_id, parse_as_id
+from scionlab.notation.shown import age
 from scionlab.pages.forms import RuleField
+from scionlab.people.stale_pages import last_admin_change, refuse_stale, values_of
 from scionlab.trust.vpn import MAX_CLIENTS, vpn_keys_renew
 
 
@@ -38,22 +36,22 @@ class ISDAdmin(AdministratorsOnly):
     list_display = ["isd_id", "label", "ases"]
     search_fields = ["label", "isd_id"]
     compared = ("label",)
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return ("isd_id", "label") if obj is None else ("isd_id", "label", "trcs")
+    add_fieldsets = [(None, {"fields": ["isd_id", "label"]})]
+    fields = ["isd_id", "label", "trcs"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ISD]:
         rows: QuerySet[ISD] = super().get_queryset(request)
         return rows.annotate(as_count=Count("ases"))
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Every configuration of its ASes has the number in it."""
-        return () if obj is None else ("isd_id", "trcs")
-
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
+    def save_model(self, request: HttpRequest, obj: ISD, form: Any, change: bool) -> None:
+        """No service writes it: with the row locked, and no column but those that were typed into."""
+        if not change:
+            obj.save()
+            return
+        stored = values_of(ISD.objects.select_for_update(no_key=True).get(pk=obj.pk), self.compared)
+        wanted, known = values_of(obj, self.compared), self.known(request, self.compared)
+        refuse_stale(shown=known, stored=stored, wanted=wanted, last=lambda: last_admin_change(obj))
+        obj.save(update_fields=[name for name in self.compared if wanted[name] != stored[name]])
 
     @admin.display(description="TRCs")
     def trcs(self, obj: ISD) -> str:
@@ -89,33 +87,30 @@ class NewASForm(ServiceForm):
     )
 
 
-class KindFilter(admin.SimpleListFilter):
+class KindFilter(ChoiceFilter):
     title = "kind"
     parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterable[tuple[str, str]]:
-        return [("ap", "attachment points"), ("infrastructure", "other infrastructure"), ("user", "user ASes")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AS]) -> QuerySet[AS]:
-        if self.value() == "ap":
-            return queryset.filter(attachment_point__isnull=False)
-        if self.value() == "infrastructure":
-            return queryset.filter(attachment_point=None, useras=None)
-        return queryset.filter(useras__isnull=False) if self.value() == "user" else queryset
+    found = {
+        "ap": ("attachment points", Q(attachment_point__isnull=False)),
+        "infrastructure": ("other infrastructure", Q(attachment_point=None, useras=None)),
+        "user": ("user ASes", Q(useras__isnull=False)),
+    }
 
 
 @admin.register(AS)
-class ASAdmin(KeysPages):
+class ASAdmin(FoundByAs, KeysPages):
     form = ASForm
+    add_form = NewASForm
     change_form_template = "admin/scionlab/as/change_form.html"
-    list_display = ["isd_as", "label", "kind", "core", "hosts", "links"]
+    list_display = ["isd_as", "label", "kind", marked("is_core", "core"), "hosts", "links"]
     list_filter = [KindFilter, "isd", "is_core"]
-    search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
+    as_paths = [""]
+    search_text = ["label", "useras__owner__email"]
     search_help_text = "ISD-AS (17-ffaa:0:1107, ffaa:0:1107 or ffaa:0:), label"
     rule_field = "as_id"
     compared = ("label", "is_core")
-    add_fields = ("isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip")
-    change_fields = ("isd_as", "label", "is_core", "kind", "hosts", "links", "certificates", "created_at")
+    add_fieldsets = [(None, {"fields": ["isd", "as_id", "label", "is_core", "public_ipv4", "public_ipv6", "bind_ip"]})]
+    fields = ["isd_as", "label", "is_core", "kind", "hosts", "links", "certificates", "created_at"]
     note = "An AS is created with one host and one border router. Addresses and routers are edited on the host's page."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AS]:
@@ -123,23 +118,6 @@ class ASAdmin(KeysPages):
         count = Count("interfaces", distinct=True)
         rows: QuerySet[AS] = super().get_queryset(request)
         return rows.select_related(*related).prefetch_related("hosts").annotate(link_count=count)
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[AS], search_term: str
-    ) -> tuple[QuerySet[AS], bool]:
-        text = ["label", "useras__owner__email"]
-        return queryset.filter(search_query(search_term, as_paths=[""], text=text)), False
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.add_fields if obj is None else self.change_fields
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        if obj is None:
-            return ()
-        return [name for name in self.change_fields if name not in {"label", "is_core"}]
-
-    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        return super().get_form(request, obj, change=change, **{"form": ASForm if change else NewASForm, **kwargs})
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """User ASes are only looked at here; they have pages of their own."""
@@ -186,10 +164,6 @@ class ASAdmin(KeysPages):
         ap = getattr(obj, "attachment_point", None)
         return "infrastructure" if ap is None else link_to(ap, "attachment point")
 
-    @admin.display(description="core", ordering="is_core")
-    def core(self, obj: AS) -> str:
-        return "core" if obj.is_core else NOTHING
-
     @admin.display(description="hosts")
     def hosts(self, obj: AS) -> str:
         return format_html_join("", "{}<br>", ((link_to(host),) for host in obj.hosts.all())) or NOTHING
@@ -200,28 +174,19 @@ class ASAdmin(KeysPages):
 
     @admin.display(description="Links", ordering="link_count")
     def links(self, obj: Any) -> str:
-        return link_to_list(Link, obj.link_count, kind="all", q=obj.isd_as) if obj.link_count else "0"
+        return link_to_list(Link, obj.link_count, q=obj.isd_as) if obj.link_count else "0"
 
 
 @admin.register(Interface)
-class InterfaceAdmin(ReadOnlyAdmin):
-    list_display = ["name", "as_link", "host_link", "public_ip", "public_port", "bind_ip", "bind_port", "link_link"]
-    search_fields = ["pk"]  # makes the search box appear; get_search_results does the work
+class InterfaceAdmin(FoundByAs, ReadOnlyAdmin):
+    list_display = ["name", "as_link", linked("host"), "public_ip", "public_port", "bind_ip", "bind_port", "link"]
+    as_paths = ["AS__"]
+    search_text = ["AS__label"]
+    search_ips = ["public_ip", "bind_ip"]
     search_help_text = "ISD-AS (17-ffaa:1:b6, ffaa:1:b6 or b6), IP address"
-    fields = [
-        "name",
-        "as_link",
-        "host_link",
-        "border_router",
-        "public_ip",
-        "public_port",
-        "bind_ip",
-        "bind_port",
-        "vpn_client",
-        "link_link",
-    ]
-    readonly_fields = ["name", "as_link", "host_link", "link_link"]
-    why_read_only = (
+    fields = ["name", "as_link", "host", "border_router", "public_ip", "public_port", "bind_ip", "bind_port"]
+    fields += ["vpn_client", "link"]
+    note = (
         "The service assigns ids and ports. Edit the addresses of a user AS on its own page, others on the page "
         "of the host."
     )
@@ -231,12 +196,6 @@ class InterfaceAdmin(ReadOnlyAdmin):
         related = ("AS__isd", "AS__useras", "host__AS__isd", "border_router__host", "vpn_client__vpn", *links)
         return super().get_queryset(request).select_related(*related)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Interface], search_term: str
-    ) -> tuple[QuerySet[Interface], bool]:
-        query = search_query(search_term, as_paths=["AS__"], text=["AS__label"], ips=["public_ip", "bind_ip"])
-        return queryset.filter(query), False
-
     @admin.display(description="interface", ordering="interface_id")
     def name(self, obj: Interface) -> str:
         return str(obj)
@@ -245,12 +204,8 @@ class InterfaceAdmin(ReadOnlyAdmin):
     def as_link(self, obj: Interface) -> str:
         return link_to(getattr(obj.AS, "useras", None) or obj.AS, obj.AS.isd_as)
 
-    @admin.display(description="host")
-    def host_link(self, obj: Interface) -> str:
-        return link_to(obj.host)
-
     @admin.display(description="Link")
-    def link_link(self, obj: Interface) -> str:
+    def link(self, obj: Interface) -> str:
         return link_to(getattr(obj, "link_as_a", None) or getattr(obj, "link_as_b", None))
 
 
@@ -261,27 +216,16 @@ class BorderRouterForm(ServiceForm):
 @admin.register(BorderRouter)
 class BorderRouterAdmin(ServiceAdmin):
     form = BorderRouterForm
-    list_display = ["name", "host_link", "internal_port", "interface_count"]
+    list_display = ["name", linked("host"), "internal_port", "interfaces"]
     search_fields = ["host__label"]
+    offers = ("add",)
     rule_field = "host"
-    add_fields = ("host",)
-    change_fields = ("name", "host_link", "internal_port", "interface_count")
+    add_fieldsets = [(None, {"fields": ["host"]})]
+    fields = ["name", "host", "internal_port", "interfaces"]
     note = (
         "A host is created with its first border router; further ones are added here. The service assigns numbers and "
         "ports. A router is in the configuration of its AS once it has a Link."
     )
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.add_fields if obj is None else self.change_fields
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return () if obj is None else self.change_fields
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "host":
@@ -297,12 +241,8 @@ class BorderRouterAdmin(ServiceAdmin):
         rows: QuerySet[BorderRouter] = super().get_queryset(request)
         return rows.select_related("host__AS__isd").annotate(interfaces_here=Count("interfaces"))
 
-    @admin.display(description="host")
-    def host_link(self, obj: BorderRouter) -> str:
-        return link_to(obj.host)
-
     @admin.display(description="interfaces", ordering="interfaces_here")
-    def interface_count(self, obj: Any) -> int:
+    def interfaces(self, obj: Any) -> int:
         return int(obj.interfaces_here)
 
 
@@ -313,11 +253,10 @@ class VPNForm(ServiceForm):
 @admin.register(VPN)
 class VPNAdmin(ServiceAdmin):
     form = VPNForm
-    list_display = ["subnet", "host_link", "server_ip", "server_port", "client_count", "keys_made"]
-    list_display_links = ["subnet"]
+    list_display = ["subnet", linked("host"), "server_ip", "server_port", "clients", "keys_made"]
     rule_field = "subnet"
-    add_fields = ("host", "subnet", "server_port")
-    change_fields = ("host_link", "subnet", "server_ip", "server_port", "client_count", "keys_made")
+    add_fieldsets = [(None, {"fields": ["host", "subnet", "server_port"]})]
+    fields = ["host", "subnet", "server_ip", "server_port", "clients", "keys_made"]
     actions = ["make_keys"]
     note = (
         "This service creates the keys of the server and its clients and sends them with the configurations. A VPN "
@@ -338,12 +277,6 @@ class VPNAdmin(ServiceAdmin):
         rows: QuerySet[VPN] = super().get_queryset(request)
         return rows.select_related("host__AS__isd").annotate(clients_here=Count("clients"), made_at=F("keys__made_at"))
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.add_fields if obj is None else self.change_fields
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return () if obj is None else self.change_fields
-
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "host":
             kwargs["queryset"] = Host.objects.filter(attachment_point__isnull=False, vpn=None).select_related("AS__isd")
@@ -360,14 +293,10 @@ class VPNAdmin(ServiceAdmin):
     def delete_model(self, request: HttpRequest, obj: VPN) -> None:
         infrastructure.vpn_delete(vpn_id=obj.pk)
 
-    @admin.display(description="host")
-    def host_link(self, obj: VPN) -> str:
-        return link_to(obj.host)
-
     @admin.display(description="clients", ordering="clients_here")
-    def client_count(self, obj: Any) -> int:
+    def clients(self, obj: Any) -> int:
         return int(obj.clients_here)
 
     @admin.display(description="keys created", ordering="made_at")
     def keys_made(self, obj: Any) -> str:
-        return "none" if obj.made_at is None else ago(obj.made_at)
+        return "none" if obj.made_at is None else age(obj.made_at)

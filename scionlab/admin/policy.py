@@ -6,34 +6,21 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
-from django.db.models.functions import Coalesce, Least
+from django.db.models import Count, Q, QuerySet
 from django.forms import ModelChoiceField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils import timezone
+from django.utils.html import format_html
 
-from bandwidth_config import format_kbit
-from scionlab.admin.base import (
-    NOTHING,
-    KbitField,
-    ReasonForm,
-    ServiceAdmin,
-    actor_of,
-    badge,
-    kbit,
-    link_to,
-    link_to_list,
-)
-from scionlab.admin.host import last_seen
-from scionlab.enforcement.agents import agent_of
-from scionlab.enforcement.total import TotalStatus, total_status
+from scionlab.admin.base import KbitField, ReasonForm, ServiceAdmin, actor_of
+from scionlab.admin.columns import NOTHING, link_to, link_to_list, linked, marked
 from scionlab.links import defaults
 from scionlab.links.bulk import default_preview
 from scionlab.links.bulk_plan import SITE
-from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, selectors
+from scionlab.models import AS, VPN, AttachmentPoint, BandwidthChange, BandwidthPolicy, Link, selectors
 from scionlab.network import infrastructure
 from scionlab.network.path_metadata import checked_metadata
+from scionlab.notation.shown import kbit
 from scionlab.pages.forms import RuleField
 
 DEFAULT = "default_bandwidth_kbit"
@@ -78,18 +65,12 @@ class BandwidthPolicyAdmin(DefaultAdmin):
 
     form = BandwidthPolicyForm
     fields = ["default_bandwidth_kbit", "reason", "attachment_points", "changes"]
-    readonly_fields = ["attachment_points", "changes"]
+    offers = ("change",)
     compared = (DEFAULT,)
     note = (
         "Lowering the default clamps Links above it; the requested limits are kept and apply again "
         "when the default rises again. A default that concerns existing Links is previewed before it is set."
     )
-
-    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         row = selectors.policy()
@@ -107,7 +88,8 @@ class BandwidthPolicyAdmin(DefaultAdmin):
     @admin.display(description="Changes")
     def changes(self, obj: BandwidthPolicy) -> str:
         kind = BandwidthChange.Kind.SITE_DEFAULT
-        return link_to_list(BandwidthChange, "history of changes", kind__exact=kind.value)
+        history = reverse("cockpit_history", query={"kind": kind.value})
+        return format_html('<a href="{}">history of changes</a>', history)
 
     def save_model(self, request: HttpRequest, obj: BandwidthPolicy, form: Any, change: bool) -> None:
         wanted, reason = form.cleaned_data[DEFAULT], form.cleaned_data["reason"]
@@ -155,39 +137,11 @@ class AttachmentPointForm(ReasonForm):
     )
 
 
-def with_usage(queryset: QuerySet[AttachmentPoint]) -> QuerySet[AttachmentPoint]:
-    """Adds what its Links to user ASes come to: `links`, `active_links`, `clamped_links`, `sum_kbit` (of what is
-    enforced); and `wanted_kbit`, the default in force, which `maximum_kbit` follows."""
-    link = "AS__interfaces__link_as_a"
-    mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
-    active = mine & Q(**{f"{link}__active": True})
-    above = Q(**{f"{link}__bandwidth_kbit__gt": F("maximum_kbit")})
-    site_kbit = Value(selectors.policy().default_bandwidth_kbit)
-    above |= Q(**{f"{link}__from_user_kbit__gt": F("maximum_kbit")})
-    return queryset.annotate(
-        links=Count(link, filter=mine),
-        active_links=Count(link, filter=active),
-        clamped_links=Count(link, filter=active & above),
-        wanted_kbit=Coalesce("default_bandwidth_kbit", site_kbit, output_field=BigIntegerField()),
-        sum_kbit=Sum(Least(F(f"{link}__bandwidth_kbit"), F("maximum_kbit")), filter=active, default=0),
-    )
-
-
 @admin.register(AttachmentPoint)
 class AttachmentPointAdmin(DefaultAdmin):
     form = AttachmentPointForm
-    list_display = [
-        "isd_as",
-        "label",
-        "default_here",
-        "in_force",
-        "user_links",
-        "clamped",
-        "sum_of_limits",
-        "total",
-        "has_vpn",
-        "agent",
-    ]
+    list_display = ["isd_as", "label", linked("host"), "default_here", "total"]
+    list_display += [marked("observe_only", "observe only"), "user_links", "vpn"]
     search_fields = ["AS__label"]
     compared = (DEFAULT, "total_kbit", "observe_only", "publishes_limits", "path_metadata")
     note = (
@@ -195,36 +149,14 @@ class AttachmentPointAdmin(DefaultAdmin):
         "Links is previewed before it is set. Only the agent of this host gets a new configuration. The two fields of "
         "path metadata restart SCION, once for each save."
     )
-    add_fields = ("AS", "default_bandwidth_kbit")
-    change_fields = (
-        "AS_link",
-        "host_link",
-        "default_bandwidth_kbit",
-        "total_kbit",
-        "observe_only",
-        "publishes_limits",
-        "path_metadata",
-        "reason",
-        "in_force",
-        "total_in_force",
-        "user_links",
-        "clamped",
-        "sum_of_limits",
-        "agent",
-        "vpn",
-        "changes",
-    )
+    add_fieldsets = [(None, {"fields": ["AS", "default_bandwidth_kbit"]})]
+    fields = ["AS", "host", *compared, "reason", "user_links", "vpn", "cockpit"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AttachmentPoint]:
-        related = ("AS__isd", "host__vpn", "host__receipt")
-        return with_usage(super().get_queryset(request).select_related(*related).annotate(**selectors.GENERATION))
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return self.add_fields if obj is None else self.change_fields
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        editable = {"AS", "reason", *self.compared}
-        return [name for name in self.change_fields if name not in editable]
+        link = "AS__interfaces__link_as_a"
+        mine = Q(**{f"{link}__type": Link.Type.PROVIDER, f"{link}__interface_b__AS__useras__isnull": False})
+        rows: QuerySet[AttachmentPoint] = super().get_queryset(request)
+        return rows.select_related("AS__isd", "host__AS__isd", "host__vpn").annotate(links=Count(link, filter=mine))
 
     def formfield_for_foreignkey(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
@@ -263,71 +195,24 @@ class AttachmentPointAdmin(DefaultAdmin):
     def label(self, obj: AttachmentPoint) -> str:
         return obj.AS.label
 
-    @admin.display(description="AS")
-    def AS_link(self, obj: AttachmentPoint) -> str:  # noqa: N802  the field's word
-        return link_to(obj.AS)
-
-    @admin.display(description="host")
-    def host_link(self, obj: AttachmentPoint) -> str:
-        return link_to(obj.host)
-
     @admin.display(description="default here", ordering="default_bandwidth_kbit")
     def default_here(self, obj: AttachmentPoint) -> str:
         return "(site default)" if obj.default_bandwidth_kbit is None else kbit(obj.default_bandwidth_kbit)
 
-    @admin.display(description="maximum in force", ordering="maximum_kbit")
-    def in_force(self, obj: Any) -> str:
-        wanted = obj.wanted_kbit
-        if wanted == obj.maximum_kbit:
-            return kbit(wanted)
-        return badge("info", f"{format_kbit(wanted)} (being applied; {format_kbit(obj.maximum_kbit)} until then)")
-
     @admin.display(description="Links to user ASes", ordering="links")
     def user_links(self, obj: Any) -> str:
-        inactive = obj.links - obj.active_links
-        text = f"{obj.active_links}" + (f" and {inactive} inactive" if inactive else "")
-        return link_to_list(Link, text, ap=obj.pk) if obj.links else "0"
-
-    @admin.display(description="clamped", ordering="clamped_links")
-    def clamped(self, obj: Any) -> str:
-        return link_to_list(Link, obj.clamped_links, ap=obj.pk, clamped="yes") if obj.clamped_links else "0"
-
-    @admin.display(description="sum of limits", ordering="sum_kbit")
-    def sum_of_limits(self, obj: Any) -> str:
-        return kbit(obj.sum_kbit)
+        return link_to_list(Link, obj.links, q=obj.AS.isd_as, kind="user")
 
     @admin.display(description="total", ordering="total_kbit")
-    def total(self, obj: Any) -> str:
-        found = self._total(obj)
-        if found is None:
-            return NOTHING
-        shown = kbit(obj.total_kbit)
-        return shown if found.is_in_force else badge(found.tone, shown, found.text)
-
-    @admin.display(description="total enforced")
-    def total_in_force(self, obj: Any) -> str:
-        found = self._total(obj)
-        return "not set" if found is None else found.text
-
-    def _total(self, obj: Any) -> TotalStatus | None:
-        agent = agent_of(obj.host, obj.AS.isd_as, now=timezone.now())
-        return total_status(obj, agent, generation=obj.service_generation or 0)
-
-    @admin.display(description="VPN")
-    def has_vpn(self, obj: AttachmentPoint) -> str:
-        vpn: VPN | None = getattr(obj.host, "vpn", None)
-        return link_to(vpn, vpn.subnet) if vpn else NOTHING
+    def total(self, obj: AttachmentPoint) -> str:
+        return NOTHING if obj.total_kbit is None else kbit(obj.total_kbit)
 
     @admin.display(description="VPN")
     def vpn(self, obj: AttachmentPoint) -> str:
         vpn: VPN | None = getattr(obj.host, "vpn", None)
-        return link_to(vpn)
+        return link_to(vpn, vpn.subnet) if vpn else NOTHING
 
-    @admin.display(description="agent", ordering="host__last_seen_at")
-    def agent(self, obj: AttachmentPoint) -> str:
-        host: Host = obj.host
-        return last_seen(host, obj.AS, now=timezone.now())
-
-    @admin.display(description="Changes")
-    def changes(self, obj: AttachmentPoint) -> str:
-        return link_to_list(BandwidthChange, "history of changes", attachment_point__id__exact=obj.pk)
+    @admin.display(description="cockpit")
+    def cockpit(self, obj: AttachmentPoint) -> str:
+        page, history = reverse("cockpit_ap", args=[obj.pk]), reverse("cockpit_history", query={"ap": obj.pk})
+        return format_html('<a href="{}">State, problems and Links</a>, <a href="{}">history</a>', page, history)

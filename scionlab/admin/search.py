@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 
 from bandwidth_config import RuleError
 from link_rules import parse_ip
@@ -48,6 +50,22 @@ def _as_range(word: str, path: str) -> Q:
     size = 1 << 16 if middle else 1 << 32
     query = Q(**{f"{path}as_id__gte": low, f"{path}as_id__lt": low + size})
     return query & Q(**{f"{path}isd__isd_id": int(isd)}) if isd and int(isd) <= MAX_ISD else query
+
+
+class FoundByAs:
+    """A list that is searched by what people know of an AS; see `search_query`. Put it before the page's class."""
+
+    search_fields: Any = ["pk"]  # makes the search box appear
+    as_paths: Sequence[str]
+    search_text: Sequence[str]
+    search_ips: Sequence[str] = ()
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        query = search_query(search_term, as_paths=self.as_paths, text=self.search_text, ips=self.search_ips)
+        # Apart from the counts of the list, which a join would multiply.
+        return queryset.filter(pk__in=queryset.model._base_manager.filter(query).values("pk")), False
 
 
 def search_query(term: str, *, as_paths: Sequence[str], text: Sequence[str], ips: Sequence[str] = ()) -> Q:

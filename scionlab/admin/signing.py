@@ -7,15 +7,14 @@ from typing import Any
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.views.decorators.cache import never_cache
 
 from bandwidth_config import RuleError
-from scionlab.admin.base import NOTHING, ReadOnlyAdmin, actor_of, ago, badge, link_to
+from scionlab.admin.base import ReadOnlyAdmin, actor_of
+from scionlab.admin.columns import aged, badge, linked
 from scionlab.models import EnrolmentToken, SigningKey
 from scionlab.trust.signing import service_key_line, signing_key_revoke, signing_key_rotate
 
@@ -39,13 +38,12 @@ def key_state(key: SigningKey) -> SafeString:
 
 @admin.register(SigningKey)
 class SigningKeyAdmin(ReadOnlyAdmin):
-    list_display = ["key_id", "state", "made", "until", "revoked"]
+    list_display = ["key_id", "state", aged("created_at", "created"), "until", aged("revoked_at", "revoked")]
     ordering = ["-created_at", "-pk"]
     fields = ["key_id", "state", "for_agents", "created_at", "not_after", "revoked_at"]
-    readonly_fields = ["state", "for_agents"]
     change_list_template = "admin/scionlab/signingkey/change_list.html"
     change_form_template = "admin/scionlab/signingkey/change_form.html"
-    why_read_only = (
+    note = (
         "Every valid key signs every configuration. Before a key expires, or if it leaked, create a new one, wait "
         "until all agents have fetched it, then revoke the old key."
     )
@@ -54,17 +52,9 @@ class SigningKeyAdmin(ReadOnlyAdmin):
     def state(self, obj: SigningKey) -> SafeString:
         return key_state(obj)
 
-    @admin.display(description="created", ordering="created_at")
-    def made(self, obj: SigningKey) -> str:
-        return ago(obj.created_at)
-
     @admin.display(description="valid until", ordering="not_after")
     def until(self, obj: SigningKey) -> str:
         return f"{obj.not_after:%Y-%m-%d}"
-
-    @admin.display(description="revoked", ordering="revoked_at")
-    def revoked(self, obj: SigningKey) -> str:
-        return NOTHING if obj.revoked_at is None else ago(obj.revoked_at)
 
     @admin.display(description="in service_keys of agent.toml")
     def for_agents(self, obj: SigningKey) -> str:
@@ -73,12 +63,9 @@ class SigningKeyAdmin(ReadOnlyAdmin):
     # --- making and revoking --------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        def page(view: Any) -> Any:
-            return self.admin_site.admin_view(never_cache(view))
-
         return [
-            path("rotate/", page(self.rotate_view), name="scionlab_signingkey_rotate"),
-            path("<int:pk>/revoke/", page(self.revoke_view), name="scionlab_signingkey_revoke"),
+            self.own_path("rotate/", self.rotate_view, "rotate"),
+            self.own_path("<int:pk>/revoke/", self.revoke_view, "revoke"),
             *super().get_urls(),
         ]
 
@@ -108,15 +95,7 @@ class SigningKeyAdmin(ReadOnlyAdmin):
         return self._done(request, revoke)
 
     def _ask(self, request: HttpRequest, title: str, effect: str, button: str) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "effect": effect,
-            "button": button,
-            "opts": self.opts,
-            "media": self.media,
-        }
-        return TemplateResponse(request, "admin/scionlab/signingkey/confirm.html", context)
+        return self.own_page(request, "signingkey/confirm.html", title, effect=effect, button=button)
 
     def _done(self, request: HttpRequest, change: Any) -> HttpResponse:
         try:
@@ -128,21 +107,18 @@ class SigningKeyAdmin(ReadOnlyAdmin):
 
 @admin.register(EnrolmentToken)
 class EnrolmentTokenAdmin(ReadOnlyAdmin):
-    list_display = ["made", "host_link", "created_by", "state", "used", "used_from"]
-    list_display_links = ["made"]
+    list_display = [
+        aged("created_at", "created"),
+        linked("host"),
+        "created_by",
+        "state",
+        aged("used_at", "used"),
+        "used_from",
+    ]
     list_select_related = ["host__AS__isd", "created_by"]
     search_fields = ["host__label", "host__uid", "used_from"]
-    fields = ["host_link", "created_at", "created_by", "state", "expires_at", "used_at", "used_from", "voided_at"]
-    readonly_fields = ["host_link", "state"]
-    why_read_only = "Tokens are created on the page of the host and are not stored. This is the record of their use."
-
-    @admin.display(description="created", ordering="created_at")
-    def made(self, obj: EnrolmentToken) -> str:
-        return ago(obj.created_at)
-
-    @admin.display(description="host")
-    def host_link(self, obj: EnrolmentToken) -> str:
-        return link_to(obj.host)
+    fields = ["host", "created_at", "created_by", "state", "expires_at", "used_at", "used_from", "voided_at"]
+    note = "Tokens are created on the page of the host and are not stored. This is the record of their use."
 
     @admin.display(description="state")
     def state(self, obj: EnrolmentToken) -> SafeString:
@@ -151,7 +127,3 @@ class EnrolmentTokenAdmin(ReadOnlyAdmin):
         if obj.voided_at is not None:
             return badge("quiet", "revoked")
         return badge("warn", "not used yet") if obj.expires_at > timezone.now() else badge("quiet", "expired")
-
-    @admin.display(description="used", ordering="used_at")
-    def used(self, obj: EnrolmentToken) -> str:
-        return NOTHING if obj.used_at is None else ago(obj.used_at)

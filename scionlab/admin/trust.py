@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.views.decorators.cache import never_cache
 
 from bandwidth_config import RuleError
-from scionlab.admin.base import NOTHING, ServiceAdmin, actor_of, badge, table
+from scionlab.admin.base import ServiceAdmin, actor_of
+from scionlab.admin.columns import NOTHING, badge
 from scionlab.models import AS, ISD
 from scionlab.trust.chain import as_new_keys
 from scionlab.trust.credentials import in_use
 from scionlab.trust.pki import trc as trcs
 from scionlab.trust.pki.certificates import Kind, isd_as_of
+
+
+def table(head: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
+    """A small table for a page of one object; "none" without rows."""
+    cells = (format_html_join("", "<td>{}</td>", ((cell,) for cell in row)) for row in rows)
+    body = format_html_join("", "<tr>{}</tr>", ((row,) for row in cells))
+    if not body:
+        return "none"
+    top = format_html_join("", "<th>{}</th>", ((cell,) for cell in head))
+    return format_html('<table class="slb-links"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>', top, body)
 
 
 def trc_table(isd: ISD) -> str:
@@ -58,21 +68,13 @@ class KeysPages(ServiceAdmin):
     """The part of an AS's administration that gives it new keys."""
 
     def get_urls(self) -> list[URLPattern]:
-        view: Any = self.admin_site.admin_view(never_cache(self.keys_view))
-        return [path("<int:pk>/keys/", view, name="scionlab_as_keys"), *super().get_urls()]
+        return [self.own_path("<int:pk>/keys/", self.keys_view, "keys"), *super().get_urls()]
 
     def keys_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Says what will happen, and on POST makes new keys."""
         as_ = get_object_or_404(AS.objects.select_related("isd"), pk=pk)
         if request.method != "POST":
-            context = {
-                **self.admin_site.each_context(request),
-                "title": f"New keys for {as_}?",
-                "opts": self.opts,
-                "as_": as_,
-                "media": self.media,
-            }
-            return TemplateResponse(request, "admin/scionlab/as/keys.html", context)
+            return self.own_page(request, "as/keys.html", f"New keys for {as_}?", original=as_)
         given = request.POST
         try:
             as_new_keys(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import BaseUserCreationForm, UserChangeForm
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest
 
-from scionlab.admin.base import ServiceAdmin, badge, link_to_list
+from scionlab.admin.base import ServiceAdmin
+from scionlab.admin.columns import badge, link_to_list
 from scionlab.models import User, UserAS
 from scionlab.people.account import account_delete, account_update
 from scionlab.people.stale_pages import values_of
@@ -47,7 +47,7 @@ class UserEditForm(_ChangeForm):
 class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # generic in the stubs only
     form = UserEditForm
     add_form = UserAddForm
-    list_display = ["email", "full_name", "quota", "administrator", "is_active", "last_login"]
+    list_display = ["email", "full_name", "quota", "is_staff", "is_active", "last_login"]
     list_filter = ["is_staff", "is_active"]
     search_fields = ["email", "full_name"]
     compared = ("email", "full_name", "as_quota", "is_staff", "is_active")
@@ -59,11 +59,11 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
         ("Dates", {"fields": ["last_login", "date_joined"]}),
     ]
     add_fieldsets = [(None, {"fields": ["email", "full_name", "as_quota", "is_staff", "password1", "password2"]})]
-    readonly_fields = ["quota", "last_login", "date_joined"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Nobody locks themselves out."""
-        return [*self.readonly_fields, "is_staff", "is_active"] if obj == request.user else self.readonly_fields
+        own = ["is_staff", "is_active"] if obj == request.user else []
+        return ["quota", "last_login", "date_joined", *own]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_delete_permission(request, obj) and obj != request.user
@@ -77,25 +77,13 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
             obj.save()
             return
         names = tuple(name for name in self.compared if name in form.fields)
-        shown = self.shown(request)
-        known = None if shown is None else {name: shown.get(name) for name in names}
-        account_update(user_id=obj.pk, values=values_of(obj, names), shown=known)
+        account_update(user_id=obj.pk, values=values_of(obj, names), shown=self.known(request, names))
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         account_delete(user_id=obj.pk)
-
-    def get_form(
-        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
-    ) -> type[forms.ModelForm[User]]:
-        form: type[forms.ModelForm[User]] = super().get_form(request, obj, change=change, **kwargs)
-        return form
 
     @admin.display(description="user ASes", ordering="ases")
     def quota(self, obj: Any) -> str:
         text = f"{obj.ases} of {obj.as_quota}"
         shown = badge("warn", text, "The quota is used.") if obj.ases >= obj.as_quota else text
         return link_to_list(UserAS, shown, owner__id__exact=obj.pk) if obj.ases else shown
-
-    @admin.display(description="administrator", boolean=True, ordering="is_staff")
-    def administrator(self, obj: User) -> bool:
-        return obj.is_staff

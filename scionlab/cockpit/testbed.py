@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 
-from bandwidth_config import Limits
+from bandwidth_config import Limits, default_in_force
 from scionlab.enforcement.agents import SILENT_AFTER, Agent, no_report_since
 from scionlab.enforcement.census import Census, Group, attachment_points, take_census
 from scionlab.enforcement.problems import in_short
@@ -83,6 +83,15 @@ class ApState:
     def currency(self) -> str:
         found: str | None = getattr(self.ap, "site_currency", None)
         return BandwidthPolicy().currency if found is None else found
+
+    @property
+    def coming_maximum_kbit(self) -> int | None:
+        """The default that the worker has not made the maximum yet; None where there is none."""
+        site_kbit = getattr(self.ap, "site_default_kbit", None)
+        if site_kbit is None:
+            site_kbit = BandwidthPolicy().default_bandwidth_kbit
+        default_kbit = default_in_force(site_kbit, self.ap.default_bandwidth_kbit)
+        return None if default_kbit == self.ap.maximum_kbit else default_kbit
 
     @property
     def active_links(self) -> int:
@@ -247,8 +256,12 @@ class Testbed:
 
 def read_testbed(*, now: datetime, attachment_point_id: int | None = None) -> Testbed:
     """Two SQL statements; two more where Links have timed limits."""
-    currency = Subquery(BandwidthPolicy.objects.filter(pk=1).values("currency"))
-    aps = attachment_points().annotate(site_currency=currency).order_by("AS__isd__isd_id", "AS__as_id")
+    policy = BandwidthPolicy.objects.filter(pk=1)
+    aps = attachment_points().order_by("AS__isd__isd_id", "AS__as_id")
+    aps = aps.annotate(
+        site_currency=Subquery(policy.values("currency")),
+        site_default_kbit=Subquery(policy.values("default_bandwidth_kbit")),
+    )
     of = None
     if attachment_point_id is not None:
         aps, of = aps.filter(pk=attachment_point_id), Q(interface_a__AS__attachment_point=attachment_point_id)

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.forms import UplinkForm
+from scionlab.cockpit.notices import notices
 from scionlab.cockpit.paging import Order, page_of
 from scionlab.cockpit.testbed import ApState, Rate, counts_of, load_talkers, load_use, read_testbed
 from scionlab.cockpit.uplink_plot import uplink_plot
@@ -33,7 +34,7 @@ from scionlab.pages.own_pages import PageRequest, form_on, taken_back
 
 POINTS_PER_PAGE = 25
 LINKS_PER_PAGE = 40
-PROBLEMS_SHOWN = 12
+PROBLEMS_SHOWN, MOST_PROBLEMS = 12, 100  # at first, and when asked for: a receipt may hold a thousand long ones
 OWNERS_SHOWN = 12
 TALKERS_SHOWN = 10
 _EARLIEST = datetime.min.replace(tzinfo=timezone.get_fixed_timezone(0))
@@ -85,8 +86,8 @@ def overview(request: PageRequest) -> HttpResponse:
         "nav": "cockpit",
         "order": order,
         "page": page_of(request, order.sorted(found), POINTS_PER_PAGE),
+        "notices": notices(),
         "totals": _totals(states),
-        "not_in_force": NOT_IN_FORCE,
         "policy": selectors.policy(),
         "q": q,
         "show": show,
@@ -188,6 +189,7 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
     page.object_list = [rows[key] for key in shown if key in rows]
     top = [rows[key] for key in talkers if key in rows]
     owners = _owners(pk)
+    problems = state.problems[: MOST_PROBLEMS if "problems" in request.GET else PROBLEMS_SHOWN]
     context = {
         "tab": "overview",
         "nav": "cockpit",
@@ -196,8 +198,8 @@ def _ap_page(request: PageRequest, pk: int, form: UplinkForm | None = None) -> H
         "page": page,
         "talkers": top,
         "plot": uplink_plot(state.ap, now=now),
-        "problems": state.problems[:PROBLEMS_SHOWN],
-        "hidden_problems": len(state.problems) - PROBLEMS_SHOWN,
+        "problems": problems,
+        "hidden_problems": len(state.problems) - len(problems),
         "form": form or UplinkForm(ap=state.ap),
         "currency": state.currency,
         "owners": owners[:OWNERS_SHOWN],
@@ -228,27 +230,22 @@ def uplink(request: PageRequest, pk: int) -> HttpResponse:
     return redirect("cockpit_ap", pk=pk)
 
 
-# --- requested, but not enforced ------------------------------------------------------------------------------
-
-
-REASONS = (*NOT_IN_FORCE, "clamped")
+# --- Links by state -------------------------------------------------------------------------------------------
 
 
 @require_safe
 @staff_page
 def not_enforced(request: PageRequest) -> HttpResponse:
-    """Links whose owners asked for something that is not enforced: because of the state, of the maximum, or of both."""
+    """Links whose owners asked for something that is not enforced: because of the state, of the maximum, or of both.
+    `why`: those of one state, whichever it is, or "above" for those whose maximum is lower than what is asked for."""
     now = timezone.now()
     testbed = read_testbed(now=now)
     asked, why = request.GET.get("ap", ""), request.GET.get("why", "")
     ap = next((state for state in testbed.states if str(state.ap.pk) == asked), None)
-    counts = Counter[str]()
-    for state in testbed.states if ap is None else [ap]:
-        counts.update({one: state.states[one] for one in NOT_IN_FORCE})
-        counts["clamped"] += state.clamped
-    why = why if why in REASONS else ""
+    totals = _totals(testbed.states if ap is None else [ap])
+    why = why if why in {*WORDS, "above"} else ""
     links = testbed.census.judged(Link.objects.filter(USER_LINKS), lambda verdict: verdict.state, "state")
-    links = _with_since(_missing(links, why))
+    links = _with_since(_chosen(links, why))
     if ap is not None:
         links = links.filter(interface_a__AS__attachment_point=ap.ap)
     order = Order[LinkRow](
@@ -270,25 +267,24 @@ def not_enforced(request: PageRequest) -> HttpResponse:
         "page": page,
         "ap": ap,
         "why": why,
-        "reasons": [(state, counts[state]) for state in NOT_IN_FORCE if counts[state]],
-        "clamped": counts["clamped"],
+        "totals": totals,
     }
     return render(request, "cockpit/not_enforced.html", context)
 
 
-def _missing(links: QuerySet[Link], why: str) -> QuerySet[Link]:
-    """`links` with the column `state`; for one reason, or for any."""
-    clamped = Q(active=True, fact_is_clamped=True)
+def _chosen(links: QuerySet[Link], why: str) -> QuerySet[Link]:
+    """`links` with the column `state`; of one state or above the maximum, or all that are not enforced as requested."""
+    above = Q(active=True, fact_is_clamped=True)
     if why:
-        return links.filter(clamped if why == "clamped" else Q(state=why))
-    return links.filter(Q(state__in=NOT_IN_FORCE) | clamped)
+        return links.filter(above if why == "above" else Q(state=why))
+    return links.filter(Q(state__in=NOT_IN_FORCE) | above)
 
 
 def _with_since(links: QuerySet[Link]) -> QuerySet[Link]:
     """Since when it is so, as a column."""
     reported = F("interface_a__host__receipt__received_at")
     since = Case(
-        When(state__in=["waiting", "delivered"], then=F("changed_at")),
+        When(state__in=["waiting", "delivered", "inactive"], then=F("changed_at")),
         When(state="no_report", then=reported),
         default=Coalesce(F("enforcement__since"), reported, F("changed_at")),
     )

@@ -1,6 +1,6 @@
 """The words for the states of a Link: one table with the word, the colour and the explanation of each.
 
-Site, cockpit, admin, mails and the sentences of the REST API read it. The command line client is a package of its own
+Site, cockpit, mails and the sentences of the REST API read it. The command line client is a package of its own
 and has no table: it prints the code that the REST API sends, which is the word in lower case.
 """
 

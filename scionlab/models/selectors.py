@@ -117,10 +117,13 @@ def isds_of_others() -> set[int]:
     return set(hosts.exclude(AS__isd__in=ours).values_list("AS__isd", flat=True))
 
 
+# Hosts that showed SCION files of another coordination service, which an administrator has to decide about.
+HAS_FILES_OF_OTHERS = Q(installed_files__owner="other", installed_files__taken_over_at=None, limits_only=False)
+
+
 def hosts_of_others() -> QuerySet[Host]:
-    """Hosts that showed SCION files of another coordination service, which an administrator has to decide about."""
-    shown = {"installed_files__owner": "other", "installed_files__taken_over_at": None, "limits_only": False}
-    return Host.objects.filter(**shown).order_by("pk")
+    """The hosts about which an administrator has to decide."""
+    return Host.objects.filter(HAS_FILES_OF_OTHERS).order_by("pk")
 
 
 def hosts_ahead() -> QuerySet[Host]:

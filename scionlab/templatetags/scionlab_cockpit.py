@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from django import template
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scionlab.cockpit.paging import Order
 from scionlab.enforcement.words import WORDS, State, Word
+from scionlab.notation.shown import SPACE, age
 
 register = template.Library()
+register.filter("age", age)
 
 NOTHING = "\N{EN DASH}"
-SPACE = "\N{NO-BREAK SPACE}"
-
-
-@register.filter
-def age(at: datetime | None) -> str | SafeString:
-    """`3 min ago`, with the time itself for whoever asks."""
-    if at is None:
-        return "never"
-    seconds = max(0, int((timezone.now() - at).total_seconds()))
-    amount = next(
-        (
-            f"{seconds // size}{SPACE}{unit}"
-            for size, unit in ((86400, "d"), (3600, "h"), (60, "min"))
-            if seconds >= size
-        ),
-        f"{seconds}{SPACE}s",
-    )
-    exact = at.isoformat(timespec="seconds")
-    return format_html('<time datetime="{0}" title="{0}">{1} ago</time>', exact, amount)
 
 
 @register.filter

@@ -10,26 +10,20 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from bandwidth_config import MBIT_FROM_KBIT, Limits, format_exact_kbit, format_kbit, format_number
+from bandwidth_config import MBIT_FROM_KBIT, Limits, format_kbit, format_number
 from scionlab.enforcement.status import LinkStatus
 from scionlab.notation.local_time import said_locally
+from scionlab.notation.shown import SPACE, kbit, titled
 from scionlab.pages.consequences import duration, in_words
 
 register = template.Library()
-
-SPACE = "\N{NO-BREAK SPACE}"
+register.filter("kbit", kbit)
 
 
 @register.inclusion_tag("parts/stage.html")
 def stage(status: LinkStatus) -> dict[str, object]:
     """The state: a word, a colour and a shape, none of which is needed to understand the others."""
     return {"status": status}
-
-
-@register.filter
-def kbit(value: int) -> SafeString:
-    """`500` -> `500 kbit/s`; from 10 000 kbit/s on in Mbit/s, with the kbit/s in the title."""
-    return _titled(format_kbit(value), value)
 
 
 @register.filter
@@ -87,7 +81,7 @@ def rate(value: float | None) -> SafeString:
         return format_html("{}", f"{value:.1f}{SPACE}kbit/s" if 0 < value < 10 else format_kbit(round(value)))
     mbit = value / 1000
     shown = f"{mbit:.1f}" if mbit < 100 else format_number(round(mbit))
-    return _titled(f"{shown}{SPACE}Mbit/s", round(value))
+    return titled(f"{shown}{SPACE}Mbit/s", round(value))
 
 
 @register.filter
@@ -124,13 +118,6 @@ def day(at: datetime) -> SafeString:
 def locally(text: str) -> str:
     """What the audit keeps in UTC, in the zone of whoever reads the page."""
     return said_locally(text)
-
-
-def _titled(text: str, kbit: int) -> SafeString:
-    """With the exact number in the title, where `text` is in Mbit/s."""
-    if kbit < MBIT_FROM_KBIT:
-        return format_html("{}", text)
-    return format_html('<span title="{}">{}</span>', format_exact_kbit(kbit), text)
 
 
 def _time(at: datetime, form: str) -> SafeString:

@@ -143,6 +143,7 @@ RULES: dict[str, Rule] = {
     "cockpit_ap": Staff(READ),
     "cockpit_uplink": Staff({"POST": DONE}),
     "cockpit_not_enforced": Staff(READ),
+    "cockpit_history": Staff(READ),
     "cockpit_traffic": Staff(READ),
     "cockpit_traffic_csv": Staff(READ),
     "cockpit_cost": Staff({"POST": DONE}),
@@ -180,10 +181,8 @@ RULES: dict[str, Rule] = {
 # What an administrator may do with the rows of each model; looking at them always.
 MAY: dict[str, set[str]] = {
     "link": {"add", "change", "delete"},
-    "bandwidthchange": set(),
     "mail": set(),
     "hostreceipt": set(),
-    "linkenforcement": set(),
     "host": {"add", "change"},
     "isd": {"add", "change", "delete"},
     "as": {"add", "change", "delete"},

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from scionlab.admin.notices import notices
+from scionlab.cockpit.notices import notices
 from scionlab.links.attachment_rules import check_attachments
 from scionlab.links.attachments import AttachmentSpec
 from scionlab.links.user_as import user_as_update
@@ -101,7 +101,7 @@ def test_an_address_to_which_a_host_moves_later_stays_and_administrators_are_tol
     assert shared_addresses() == [SharedAddress(OWN, ["owner@example.org"], isd_as)]
     save(user_as, replace(kept(user_as), public_port=50009))
     assert codes(None, kept(user_as)) == ["link_unknown", "address_of_host"]
-    page = door.get("/admin/").content.decode()
+    page = door.get("/cockpit/").content.decode()
     assert f"198.51.100.7</a> (owner@example.org, a host of {isd_as})" in page
 
 
@@ -117,8 +117,9 @@ def test_owners_who_share_an_address_are_told_to_administrators(
         SharedAddress(OWN, ["owner@example.org", "teammate@example.org"], ""),
         SharedAddress("198.51.100.99", ["stranger@example.org", "teammate@example.org"], ""),
     ]
-    (text,) = notices()
-    assert text == (
+    (notice,) = notices()
+    assert notice.tone == "info"
+    assert notice.text == (
         "User ASes of different owners share an address with each other or with a host of the testbed: "
         '<a href="/admin/scionlab/link/?q=198.51.100.7">198.51.100.7</a> (owner@example.org, teammate@example.org), '
         '<a href="/admin/scionlab/link/?q=198.51.100.99">198.51.100.99</a> (stranger@example.org, '

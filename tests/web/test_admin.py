@@ -26,7 +26,6 @@ from scionlab.models import (
     HostReceipt,
     Interface,
     Link,
-    LinkEnforcement,
     Mail,
     SigningKey,
     User,
@@ -85,7 +84,7 @@ def every_page() -> list[str]:
 def test_what_administrators_need_is_registered_and_nothing_that_shows_tokens() -> None:
     names = {model.__name__ for model in registered()}
     wanted = {"BandwidthPolicy", "AttachmentPoint", "Link", "Host", "AS", "UserAS", "User", "VPN", "BorderRouter"}
-    wanted |= {"ISD", "Interface", "BandwidthChange", "Mail", "HostReceipt", "LinkEnforcement"}
+    wanted |= {"ISD", "Interface", "Mail", "HostReceipt"}
     assert names == wanted | {"SigningKey", "EnrolmentToken"}
     assert {model.__name__ for model in admin.site._registry} == names
 
@@ -121,7 +120,7 @@ def test_a_user_who_is_no_administrator_changes_nothing(client: Client, owner: U
     assert Host.objects.get(pk=host_a.pk).secret == secret
 
 
-READ_ONLY = [BandwidthChange, Mail, HostReceipt, LinkEnforcement, Interface, SigningKey, EnrolmentToken]
+READ_ONLY = [Mail, HostReceipt, Interface, SigningKey, EnrolmentToken]
 
 
 @pytest.mark.parametrize("model", READ_ONLY, ids=lambda model: model.__name__)
@@ -227,15 +226,6 @@ def test_deactivating_a_link_raises_the_configuration_of_both_ends_once(door: Cl
     assert door.post(page(Link, CHANGE, link.pk), {"bandwidth_kbit": "1000"}).status_code == 302
     assert not Link.objects.get(pk=link.pk).active
     assert versions(*hosts) == [(config + 1, limits) for config, limits in before]
-
-
-def test_links_are_deactivated_and_activated_from_the_list(door: Client, link: Link, host_a: Host) -> None:
-    before = versions(host_a)
-    for action, active in (("deactivate", False), ("activate", True)):
-        response = door.post(page(Link, LIST), {"action": action, "_selected_action": [link.pk]}, follow=True)
-        assert f"1 Links are {'active' if active else 'inactive'}." in response.content.decode()
-        assert Link.objects.get(pk=link.pk).active is active
-    assert versions(host_a) == [(config + 2, limits) for config, limits in before]
 
 
 def test_a_lowered_site_default_reaches_exactly_the_hosts_with_links_above_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -517,14 +518,14 @@ def page(client: Client, path: str) -> str:
 
 def test_administrators_take_over_after_they_read_what_is_lost(door: Client, staff: User, user_host: Host) -> None:
     say(user_host, other_manifest())
-    assert "1 host has SCION files of another coordination service" in page(door, "/admin/")
+    assert "1 host has SCION files of another coordination service" in page(door, "/cockpit/")
     shown = page(door, f"/admin/scionlab/host/{user_host.pk}/files/")
     for path in OTHER_FILES:
         assert f"<code>/{path}</code>" in shown
     assert OTHER_URL in shown
     assert "Undo takeover" not in shown
     assert "Undo takeover" in change(door, user_host, "take_over")
-    assert "another coordination service" not in page(door, "/admin/")
+    assert "another coordination service" not in page(door, "/cockpit/")
     assert "Take over</button>" in change(door, user_host, "undo")
     change(door, user_host, "take_over")
     ask(user_host)
@@ -535,7 +536,8 @@ def test_administrators_take_over_after_they_read_what_is_lost(door: Client, sta
 def test_administrators_set_limits_only_and_the_page_prints_our_agent_alone(door: Client, host: Host) -> None:
     assert "sudo scionlab-config --host-id" in page(door, f"/admin/scionlab/host/{host.pk}/files/")
     shown = change(door, host, "limits_only", reason="SCIONLab has it")
-    assert "SCIONLab has it" in shown
+    (history,) = re.findall(r"/cockpit/history/[^\"]+", shown)
+    assert "SCIONLab has it" in page(door, history)
     assert "sudo scionlab-config --host-id" not in shown
     assert "scionlab-config" not in page(door, f"/admin/scionlab/host/{host.pk}/agent/")
     assert Host.objects.get(pk=host.pk).limits_only

@@ -44,8 +44,9 @@ def show_other(host: Host) -> None:
 def test_a_host_is_taken_over_on_its_page(admin_page: Page, user_as: UserAS) -> None:
     host = Host.objects.get(AS=user_as.pk)
     show_other(host)
-    admin_page.goto("/admin/")
-    picture(admin_page, "admin-notice", is_ours=False)
+    admin_page.goto("/cockpit/")
+    picture(admin_page, "cockpit-notice")
+    judge(admin_page, "cockpit-notice")
     admin_page.get_by_role("alert").get_by_role("link", name="Owner's AS").click()
     expect(admin_page.get_by_text("/etc/scion/crypto/as/cp-as.key")).to_be_visible()
     picture(admin_page, "files-other")

@@ -21,6 +21,7 @@ from scionlab.enforcement.census import take_census
 from scionlab.enforcement.judgement import Verdict
 from scionlab.enforcement.status import link_status
 from scionlab.links.defaults import ap_default_set, fan_out
+from scionlab.links.update import link_set_active, link_set_bandwidth
 from scionlab.models import (
     AttachmentPoint,
     BandwidthPolicy,
@@ -42,6 +43,7 @@ from tests.web.test_pages_link import MAX_BYTES, weight
 pytestmark = pytest.mark.django_db
 
 OVERVIEW = "/cockpit/"
+WITH_NOTICES = 20  # statements: the notices look at keys, certificates, hosts and addresses
 
 
 def state_of(ap: AttachmentPoint) -> ApState:
@@ -228,7 +230,7 @@ def test_a_link_that_is_not_enforced_is_listed_with_why_and_since(
         "Failed: no_route: nothing leads to 198.51.100.7",
     ):
         assert words in text
-    assert "All requested limits are enforced." in get(door, url, why="no_report").text
+    assert "No link is in this state." in get(door, url, why="no_report").text
     assert "17-ffaa:1:1" in get(door, url, why="failed", ap=str(ap.pk)).text
 
 
@@ -246,6 +248,64 @@ def test_what_a_maximum_holds_back_is_listed_as_such(
     HostReceipt.objects.update(received_at=now, **versions)
     text = get(door, reverse("cockpit_not_enforced"), why="clamped").text
     assert "Clamped: enforced at the maximum of 600 kbit/s since" in text
+
+
+def test_links_of_every_state_are_listed(door: Client, owner: User, ap: AttachmentPoint, receipt: HostReceipt) -> None:
+    attach(owner, spec(ap, public_port=50_010))
+    Link.objects.filter(enforcement=None).update(active=False)
+    chips = [
+        one.attrs["href"] for one in get(door, OVERVIEW).root.one("ul", **{"aria-label": "Links by state"}).all("a")
+    ]
+    assert chips == [f"{reverse('cockpit_not_enforced')}?why={state}" for state in ("enforced", "inactive")]
+    for url, words in zip(chips, ("Enforced in both directions", "Inactive:"), strict=True):
+        (row,) = get(door, url).root.one("tbody").all("tr")
+        assert words in row.text
+    assert "17-ffaa:1:1" not in get(door, f"{chips[0]}&why=above").root.one("tbody").text
+
+
+def test_a_default_that_the_worker_has_not_applied_yet_is_told(
+    door: Client, staff: User, ap: AttachmentPoint, link: Link
+) -> None:
+    url = reverse("cockpit_ap", args=[ap.pk])
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=0, actor=staff)
+    assert "at most 1 000 kbit/s each (the new default of 0 kbit/s is being applied)." in get(door, url).text
+    fan_out()
+    page = get(door, url)
+    assert "at most 0 kbit/s each" in page.text
+    (above,) = page.root.all("a", href=f"{reverse('cockpit_not_enforced')}?ap={ap.pk}&why=above")
+    assert "17-ffaa:1:1" in get(door, above.attrs["href"]).root.one("tbody").text
+
+
+def test_the_history_says_who_changed_what_and_is_searched(
+    door: Client, staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint, link: Link
+) -> None:
+    ap_default_set(attachment_point_id=ap.pk, default_bandwidth_kbit=600, actor=staff, reason="The line is full.")
+    link_set_active(link_id=link.pk, actor=staff, active=False)
+    link_set_bandwidth(link_id=link.pk, bandwidth_kbit=300, actor=staff)
+
+    def found(**query: object) -> list[str]:
+        page = get(door, reverse("cockpit_history"), **{name: str(value) for name, value in query.items()})
+        return [row.all("td")[1].text for row in page.root.one("tbody").all("tr") if row.all("th")]
+
+    lowered, shaped, made = "none → 600 kbit/s", "1 000 kbit/s → 300 kbit/s", "none → 1 000 kbit/s"
+    assert found() == [shaped, lowered, made]
+    for query, expected in (
+        ({"kind": "ap_default"}, [lowered]),
+        ({"q": "line is"}, [lowered]),
+        ({"q": staff.email}, [shaped, lowered]),
+        ({"ap": ap.pk}, [shaped, lowered, made]),
+        ({"ap": ap_b.pk}, []),
+        ({"link": link.pk, "kind": "link"}, [shaped, made]),
+        ({"until": f"{timezone.now() + timedelta(days=1):%Y-%m-%d}"}, [shaped, lowered, made]),
+        ({"until": f"{timezone.now() - timedelta(days=2):%Y-%m-%d}"}, []),
+        ({"until": "yesterday"}, []),
+    ):
+        assert found(**query) == expected, query
+    page = get(door, reverse("cockpit_history"))
+    for url in (reverse("cockpit_ap", args=[ap.pk]), reverse("link_detail", args=[link.interface_b.AS_id, link.pk])):
+        assert page.root.all("a", href=url), url
+    assert "The line is full." in page.text
+    assert staff.email in page.text
 
 
 def test_uplink_and_cost_are_entered_with_units(door: Client, ap: AttachmentPoint) -> None:
@@ -285,6 +345,7 @@ def every_page(ap: AttachmentPoint, link: Link) -> list[str]:
         OVERVIEW,
         reverse("cockpit_ap", args=[ap.pk]),
         reverse("cockpit_not_enforced"),
+        reverse("cockpit_history"),
         reverse("cockpit_traffic"),
         reverse("cockpit_traffic_csv"),
         reverse("cockpit_limits"),
@@ -324,6 +385,7 @@ def test_more_links_take_no_more_statements(
         attach(owner, spec(ap, public_port=50_020 + number))
     assert UserAS.objects.count() == 5
     assert {url: statements(door, url) for url in every_page} == before
+    assert before.pop(OVERVIEW) <= WITH_NOTICES
     assert max(before.values()) <= 10
 
 
@@ -373,4 +435,4 @@ def test_full_pages_weigh_less_than_100_kb(
         with CaptureQueriesContext(connection) as captured:
             size = weight(door, url)
         assert size <= MAX_BYTES, f"{url}: {size} bytes"
-        assert len(captured) <= 10, url
+        assert len(captured) <= (WITH_NOTICES if url == OVERVIEW else 10), url

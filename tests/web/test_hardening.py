@@ -416,7 +416,7 @@ def test_the_record_outlives_link_as_and_account(change: BandwidthChange, user_a
     staff = UserFactory(email="auditor@example.org", is_staff=True)
     auditor = Client()
     auditor.force_login(staff)
-    assert "owner@example.org (deleted)" in Page(auditor.get("/admin/scionlab/bandwidthchange/")).text
+    assert "owner@example.org (deleted)" in Page(auditor.get("/cockpit/history/")).text
     removed = BandwidthChange.objects.first()
     assert removed is not None
     assert (removed.new_kbit, removed.actor_email) == (None, "owner@example.org")

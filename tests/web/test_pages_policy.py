@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from scionlab.models import AttachmentPoint, BandwidthChange, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
+from lab.seed import seed_demo
+from scionlab.models import AttachmentPoint, EnrolmentToken, HostReceipt, Link, Mail, User, UserAS
+from scionlab.trust.signing import signing_key_rotate
 from tests.factories import PASSWORD
 from tests.web.test_access_matrix import MAY
 from tests.web.test_pages_browser import CHROMIUM, browser
@@ -96,17 +99,38 @@ def test_no_page_of_an_administrator_breaks_the_policy(
         "bandwidthpolicy": 1,
         "user": staff.pk,
         "useras": user_as.pk,
-        "bandwidthchange": BandwidthChange.objects.values_list("pk", flat=True)[0],
-        "linkenforcement": LinkEnforcement.objects.get().pk,
     }
     witness.visit(*(f"/admin/scionlab/{model}/{pk}/change/" for model, pk in things.items()))
     witness.visit(f"/admin/scionlab/host/{receipt.host_id}/agent/", f"/admin/scionlab/link/{link.pk}/delete/")
     witness.visit(f"/admin/scionlab/link/{link.pk}/history/", f"/admin/scionlab/user/{staff.pk}/password/")
 
 
+# By how much the page, and the table of a list, are wider than what has room for them.
+TOO_WIDE = """() => [document.documentElement, ...document.querySelectorAll(".results")]
+    .map(one => Math.max(0, one.scrollWidth - one.clientWidth))"""
+
+
+def test_every_list_of_django_admin_fits_1280_px(witness: Witness, staff: User) -> None:
+    """With the demo's data, which has no keys, tokens, mails and receipts."""
+    seed_demo()
+    signing_key_rotate(actor=None)
+    owner = User.objects.get(email="owner@example.org")
+    User.objects.filter(pk=owner.pk).update(email="a.rather.long.name.of.a.person@students.example.org")
+    host, now = AttachmentPoint.objects.order_by("pk")[0].host, timezone.now()
+    HostReceipt.objects.create(host=host, observed_at=now, received_at=now, agent_version="1.12.0")
+    EnrolmentToken.objects.create(host=host, expires_at=now, token_sha256="x", created_by=owner)
+    Mail.objects.create(key="x", recipient=owner.email, subject="Enforced: a limit", body="now", last_error="x" * 200)
+    log_in(witness.page, staff)
+    found = {}
+    for model in MAY:
+        witness.visit(f"/admin/scionlab/{model}/")
+        found[model] = witness.page.evaluate(TOO_WIDE)
+    assert found == {model: [0] if model == "bandwidthpolicy" else [0, 0] for model in MAY}
+
+
 def test_the_scripts_of_the_administrators_pages_run_under_it(witness: Witness, staff: User, link: Link) -> None:
     log_in(witness.page, staff)
-    witness.visit("/admin/scionlab/link/")
+    witness.visit("/admin/scionlab/useras/")
     witness.page.locator("#action-toggle").check()
     expect(witness.page.locator(".action-counter")).to_have_text("1 of 1 selected")
     witness.page.locator("#toggle-nav-sidebar").click()

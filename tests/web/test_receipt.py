@@ -411,7 +411,8 @@ def test_large_receipt_of_a_host_that_limits_nothing_is_413(host: Host, user_as:
 def test_a_thousand_long_problems_do_not_fill_the_administrators_pages(host: Host, door: Client) -> None:
     problem = {"code": "x" * 64, "subject": "y" * 200, "message": "z" * 2000}
     assert post(host, document(host, {}, problems=[problem] * 1000)).status_code == 200
-    pages = {"/admin/scionlab/host/": 100_000, f"/admin/scionlab/host/{host.pk}/change/": 300_000}
+    ap = f"/cockpit/aps/{host.attachment_point.pk}/"
+    pages = {"/cockpit/": 100_000, ap: 100_000, f"{ap}?problems=all": 100_000, "/admin/scionlab/hostreceipt/": 100_000}
     assert {page for page, most in pages.items() if len(door.get(page).content) > most} == set()
 
 

@@ -274,18 +274,6 @@ def test_the_cockpit_shows_it_beside_the_uplink(door: Client, wanted: Attachment
         assert "not enforced" not in Page(door.get(url)).text, url
 
 
-def test_django_admin_says_whether_it_is_in_force(door: Client, wanted: AttachmentPoint) -> None:
-    list_page, page = (
-        reverse("admin:scionlab_attachmentpoint_changelist"),
-        reverse("admin:scionlab_attachmentpoint_change", args=[wanted.pk]),
-    )
-    HostReceipt.objects.update(says_total=False)
-    for url in (list_page, page):
-        assert "(not enforced: agent too old)" in door.get(url).content.decode(), url
-    confirm(wanted.host)
-    assert "All links together carry at most 5 000 kbit/s in each direction." in Page(door.get(page)).text
-
-
 def test_users_of_links_there_see_what_they_share(
     client: Client, owner: User, link: Link, wanted: AttachmentPoint
 ) -> None:

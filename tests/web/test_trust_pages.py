@@ -114,7 +114,7 @@ def test_refusal_is_told_and_changes_nothing(door: Client, user_as: UserAS) -> N
 def test_administrators_are_told_what_was_not_renewed(door: Client, core: AS, user_as: UserAS) -> None:
     now = timezone.now()
     assert endings(now) == []
-    assert "SCION will stop working" not in text_of(door, reverse("admin:index"))
+    assert "SCION will stop working" not in text_of(door, reverse("cockpit"))
     ASKeys.objects.filter(AS=user_as).update(not_after=now + 19 * DAY)
     TRC.objects.update(not_after=now + 79 * DAY)
     Certificate.objects.filter(kind="cp-ca").update(not_after=now + 79 * DAY)
@@ -124,7 +124,7 @@ def test_administrators_are_told_what_was_not_renewed(door: Client, core: AS, us
         f"the certificate of the CA of 17-ffaa:0:1101 expires on {day}",
         f"the certificate of 1 AS expires on {now + 19 * DAY:%Y-%m-%d}",
     ]
-    assert f"SCION will stop working: the TRC ISD17-B1-S1 expires on {day}" in text_of(door, reverse("admin:index"))
+    assert f"SCION will stop working: the TRC ISD17-B1-S1 expires on {day}" in text_of(door, reverse("cockpit"))
 
 
 def test_what_the_task_renews_in_time_is_no_news(core: AS, user_as: UserAS) -> None:

@@ -88,20 +88,20 @@ def test_a_document_that_only_the_host_knows_is_never_shown_as_enforced(site: Si
     assert STAGE_ENFORCED not in site.get(page).text
     assert answer == {"stored": True, "evidence_wanted": True}
     assert site.postgres.ask("SELECT 1 FROM scionlab_linkenforcement WHERE link_id = %s", link) == []
-    assert "raise_generation" not in site.get("/admin/", as_staff=True).text
+    assert "raise_generation" not in site.get("/cockpit/", as_staff=True).text
     offered = manifest_in(site.poll(**have, digest=digest))
     ours = offered["sha256"]["etc/scion/link_info.json"]
     assert ours != digest
     assert site.report(**have, **kernel, evidence=evidence).json == {"stored": True}
-    assert "1 host has a configuration signed by this service" in site.get("/admin/", as_staff=True).text
+    assert "1 host has a configuration signed by this service" in site.get("/cockpit/", as_staff=True).text
 
     # The agent takes what is not older: the page tells the truth again, and the notice is still there.
     assert site.poll(**have, digest=ours).status == 304
     assert site.report(**have, links=kernel["links"], limits_digest=ours).json == {"stored": True}
     assert STAGE_ENFORCED in site.get(page).text
-    assert "1 host has a configuration signed by this service" in site.get("/admin/", as_staff=True).text
+    assert "1 host has a configuration signed by this service" in site.get("/cockpit/", as_staff=True).text
     site.service.manage("raise_generation")
-    assert "raise_generation" not in site.get("/admin/", as_staff=True).text
+    assert "raise_generation" not in site.get("/cockpit/", as_staff=True).text
     assert site.versions()[0].split(".")[0] == str(int(have["version"].split(".")[0]) + 1)
 
 

@@ -1,0 +1,63 @@
+"""The history of changes: who changed which limit, default or host, and why. Nothing of it is ever altered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.db.models import Q, QuerySet
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from scionlab.cockpit.access import staff_page
+from scionlab.cockpit.paging import page_of
+from scionlab.models import AttachmentPoint, BandwidthChange, Link
+from scionlab.pages.own_pages import PageRequest
+
+CHANGES_PER_PAGE = 50
+
+
+class HistoryForm(forms.Form):
+    """Everything is optional, and nothing means all changes. `ap` and `link` come with links of other pages."""
+
+    q = forms.CharField(
+        required=False, max_length=100, label="Search", help_text="In what changed, the reason, who, and their address"
+    )
+    kind = forms.ChoiceField(required=False, choices=[("", "all"), *BandwidthChange.Kind.choices])
+    until = forms.DateField(
+        required=False,
+        label="Until",
+        widget=forms.DateInput(attrs={"type": "date"}),
+        help_text="This day and earlier",
+    )
+    ap = forms.ModelChoiceField(AttachmentPoint.objects, required=False, widget=forms.HiddenInput)
+    link = forms.ModelChoiceField(Link.objects, required=False, widget=forms.HiddenInput)
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data, auto_id="history_%s", label_suffix="")
+
+    def changes(self) -> QuerySet[BandwidthChange]:
+        """What the filter finds, the newest first; nothing while a field is wrong."""
+        if not self.is_valid():
+            return BandwidthChange.objects.none()
+        asked = self.cleaned_data
+        texts = ("subject", "detail", "reason", "actor_email", "address")
+        found = Q.create([Q(**{f"{text}__icontains": asked["q"]}) for text in texts], Q.OR) if asked["q"] else Q()
+        conditions = {"kind": asked["kind"], "attachment_point": asked["ap"], "link": asked["link"]}
+        conditions["at__date__lte"] = asked["until"]
+        return BandwidthChange.objects.filter(found, **{name: value for name, value in conditions.items() if value})
+
+
+@require_safe
+@staff_page
+def history(request: PageRequest) -> HttpResponse:
+    form = HistoryForm(request.GET)
+    changes = form.changes().select_related("actor", "link__interface_b__AS__useras")
+    context = {
+        "tab": "history",
+        "nav": "cockpit",
+        "form": form,
+        "page": page_of(request, changes, CHANGES_PER_PAGE),
+    }
+    return render(request, "cockpit/history.html", context)

@@ -1,0 +1,114 @@
+"""What administrators must know now and no attachment point's row says: keys, hosts, addresses. The overview has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from scionlab.enforcement.words import Tone
+from scionlab.models import Host, selectors
+from scionlab.network.address_owners import SharedAddress, shared_addresses
+from scionlab.trust.ends import endings
+from scionlab.trust.signing import near_end_of_last_key, unreadable_keys
+
+_MOST_NAMED = 5
+
+
+class Notice(NamedTuple):
+    """A sentence with its remedy."""
+
+    tone: Tone
+    text: SafeString
+
+
+def notices() -> list[Notice]:
+    """What to do at once, then what to know; twelve SQL statements at most."""
+    urgent = [*_hosts_ahead(), *_hosts_of_others(), *_keys(), *_trust()]
+    return [*(Notice("bad", text) for text in urgent), *(Notice("info", text) for text in _shared_addresses())]
+
+
+def _hosts_ahead() -> Iterator[SafeString]:
+    count, named = _hosts(selectors.hosts_ahead(), "change")
+    if count:
+        yield format_html(
+            "{} signed by this service but unknown to this database: {}. Was a backup restored? Their agents accept "
+            "nothing older. Run <code>manage.py raise_generation</code>.",
+            "1 host has a configuration" if count == 1 else f"{count} hosts have configurations",
+            named,
+        )
+
+
+def _hosts_of_others() -> Iterator[SafeString]:
+    count, named = _hosts(selectors.hosts_of_others(), "files")
+    if count:
+        yield format_html(
+            "{} SCION files of another coordination service, so this service sends no configuration: {}. Set limits "
+            "only, or take over the host.",
+            "1 host has" if count == 1 else f"{count} hosts have",
+            named,
+        )
+
+
+def _keys() -> Iterator[SafeString]:
+    for key in unreadable_keys():
+        yield format_html(
+            "The signing key {} cannot be decrypted, so no configuration is sent: it was encrypted with another "
+            "SIGNING_SECRET.",
+            _link("scionlab_signingkey_change", key.pk, key),
+        )
+    end = near_end_of_last_key()
+    if end is not None:
+        yield format_html(
+            'The last signing key expires on {}. After that agents accept no configuration: <a href="{}">create a '
+            "new key</a> now.",
+            f"{end:%Y-%m-%d}",
+            reverse("admin:scionlab_signingkey_rotate"),
+        )
+
+
+def _trust() -> Iterator[SafeString]:
+    found = endings(timezone.now())
+    if found:
+        yield format_html(
+            "SCION will stop working: {}. The worker renews certificates every hour and failed. Search its log for "
+            "<code>trust.</code>.",
+            _named(found, lambda one: one.text),
+        )
+
+
+def _shared_addresses() -> Iterator[SafeString]:
+    shared = shared_addresses()
+    if shared:
+        yield format_html(
+            "User ASes of different owners share an address with each other or with a host of the testbed: {}. This is "
+            "normal behind a NAT; otherwise ask the owners.",
+            _named(shared, _users_of),
+        )
+
+
+def _users_of(shared: SharedAddress) -> SafeString:
+    links = reverse("admin:scionlab_link_changelist", query={"q": shared.address})
+    host = f", a host of {shared.host_of}" if shared.host_of else ""
+    return format_html('<a href="{}">{}</a> ({}{})', links, shared.address, _named(shared.emails, str), host)
+
+
+def _hosts(found: QuerySet[Host], page: str) -> tuple[int, SafeString]:
+    """How many they are, and the first of them, each with a link to a page of Django admin."""
+    hosts = list(found.select_related("AS__isd")[: _MOST_NAMED + 1])
+    count = len(hosts) if len(hosts) <= _MOST_NAMED else found.count()
+    return count, _named(hosts, lambda host: _link(f"scionlab_host_{page}", host.pk, host))
+
+
+def _named(rows: Sequence[Any], words: Callable[[Any], str]) -> SafeString:
+    named = format_html_join(", ", "{}", ((words(one),) for one in rows[:_MOST_NAMED]))
+    return format_html("{} and others", named) if len(rows) > _MOST_NAMED else named
+
+
+def _link(page: str, key: int, text: object) -> SafeString:
+    return format_html('<a href="{}">{}</a>', reverse(f"admin:{page}", args=[key]), text)
