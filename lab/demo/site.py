@@ -140,7 +140,7 @@ class DemoSite:
         """Change one field on a page of Django admin; returns when "Save" was pressed."""
 
         def fill_in() -> float:
-            browser = self._browser(ADMIN, "/admin/login/")
+            browser = self._browser(ADMIN, "/login/")
             page = browser.open(f"/admin/scionlab/{what}/change/")
             saved_at = time.monotonic()
             answer = browser.send(page, page.form("reason"), {field_name: value}, button="Save")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from allauth.account.utils import perform_login
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse
@@ -12,21 +13,22 @@ from django.urls import reverse_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from scionlab.pages.forms import LoginForm
-from scionlab.pages.own_pages import View, keep_typed, own_page
+from scionlab.pages.own_pages import View, own_page
+from scionlab.pages.second_factor import TYPED
 
 
 class SiteLoginView(LoginView):
-    """Django's, which carries what was typed before the session expired, and hands it to the page that it came from."""
+    """Django's form; after the right password allauth's steps. Carries what was typed before the session expired."""
 
     authentication_form = LoginForm
     redirect_authenticated_user = True
     http_method_names = ["get", "head", "post"]
 
     def form_valid(self, form: Any) -> HttpResponse:
-        answer = super().form_valid(form)
         typed, page = self.request.POST.get("typed", ""), self.get_redirect_url()
         if typed and page:
-            keep_typed(self.request, page, typed)
+            self.request.session[TYPED] = typed
+        answer: HttpResponse = perform_login(self.request, form.get_user(), redirect_url=page)
         return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
