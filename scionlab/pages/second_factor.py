@@ -159,7 +159,7 @@ def factor_page(view: Callable[..., Any]) -> View:
                     answer.render()
         except RuleError as exc:
             messages.error(request, exc.message)
-            return redirect("mfa_index")
+            return redirect("profile")
         return answer  # type: ignore[no-any-return]
 
     return own_page(sensitive_post_parameters()(shown))
