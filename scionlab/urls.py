@@ -1,6 +1,5 @@
 """Every address of the service. Each part's own addresses stand in its own module."""
 
-from allauth.account.decorators import secure_admin_login
 from allauth.mfa.base.views import authenticate
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
@@ -61,6 +60,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
-    path("admin/login/", secure_admin_login(admin.site.login)),  # leads to ours: one log-in with one second factor
+    path("admin/login/", site.admin_login),
     path("admin/", admin.site.urls),
 ]

@@ -1,7 +1,7 @@
 """The pages of the second factor: allauth's views and forms, in our words, with our counter and our outbox.
 
-    password ──▶ right ──▶ has a second factor? ──no──▶ logged in
-                                   └──yes──▶ code or security key ──▶ logged in
+password ──▶ right ──▶ has a second factor? ──no──▶ logged in
+                               └──yes──▶ code or security key ──▶ logged in
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         code.add_data(url)
         return str(code.make_image().to_string(encoding="unicode"))
 
-    def generate_authenticator_name(self, user: User, type: Any) -> str:  # noqa: A002  allauth's name
+    def generate_authenticator_name(self, *_args: Any) -> str:
         return "Security key"
 
 

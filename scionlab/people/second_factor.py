@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 def has_second_factor(user: User) -> bool:
     """Recovery codes alone are none: allauth deletes them with the last app or key."""
-    return Authenticator.objects.filter(user_id=user.pk).exists()
+    return bool(Authenticator.objects.filter(user_id=user.pk).exists())
 
 
 def lacks_required_factor(user: User) -> bool:
@@ -37,10 +37,11 @@ def change_told(user: User) -> Iterator[None]:
         after = _rows(user)
         if after != before:
             now = timezone.now()
-            context = {"types": [kind for _pk, kind in after], "now": now, "address": from_address.get()}
+            types = [kind for _pk, kind in after]
+            context = {"types": types, "now": now, "address": from_address.get()}
             key = f"second_factor:{user.pk}:{now:%Y%m%d%H%M%S%f}"
             mails_create([mail_of("second_factor", context, key=key, recipient=user.email)])
-            logger.info("account.second_factor user=%s types=%s", user.pk, ",".join(context["types"]) or "none")
+            logger.info("account.second_factor user=%s types=%s", user.pk, ",".join(types) or "none")
 
 
 def second_factor_remove(*, user_id: int) -> bool:
@@ -51,7 +52,7 @@ def second_factor_remove(*, user_id: int) -> bool:
     with transaction.atomic():
         user = locks.lock_user(user_id)
         with change_told(user):
-            deleted, _ = Authenticator.objects.filter(user=user).delete()
+            deleted: int = Authenticator.objects.filter(user=user).delete()[0]
     return deleted > 0
 
 

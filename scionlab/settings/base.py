@@ -157,7 +157,7 @@ ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, l
 # allauth: the steps of a log-in, and the second factor (docs/adr/0022).
 ACCOUNT_ADAPTER = "scionlab.pages.second_factor.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
-ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # must name the log-in method; its sign-up has no address
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not in use
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # an account is made by the confirmation itself (people.account)
 ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # axes counts
@@ -192,7 +192,8 @@ AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "scionlab.platform.client_address.client_network"
 AXES_USERNAME_CALLABLE = "scionlab.platform.login_guard.username_of"
 AXES_LOCKOUT_CALLABLE = "scionlab.platform.login_guard.locked_out"
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "code"]  # never stored or logged, nor passwords
+# Never stored or logged, nor passwords.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "code"]
 AXES_DISABLE_ACCESS_LOG = True  # who logged in from where is kept by nobody
 AXES_ENABLE_ADMIN = False  # `manage.py axes_reset_username`, `axes_reset_ip` (docs/operations.md)
 AXES_VERBOSE = False

@@ -1,6 +1,7 @@
 """Secrets at rest: private keys are stored encrypted with SIGNING_SECRET, so a backup of the database gives nobody one.
 
-Which columns hold them stands in `COLUMNS`, beside them the JSON of second factors: a change of SIGNING_SECRET encrypts all of them anew.
+Which columns hold them stands in `COLUMNS`; the JSON of second factors holds more. A change of SIGNING_SECRET encrypts
+all of them anew.
 """
 
 from __future__ import annotations

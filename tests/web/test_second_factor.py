@@ -104,9 +104,9 @@ def test_wrong_codes_close_the_account_to_all_addresses_and_a_new_password_opens
 
 def _reset(user: User) -> None:
     """By the link of the mail; the same password again, so that the other helpers know it."""
-    from scionlab.people.mail_links import link_of  # noqa: PLC0415
     from scionlab.models import AccountRequest  # noqa: PLC0415
     from scionlab.people.account import account_request_answer  # noqa: PLC0415
+    from scionlab.people.mail_links import link_of  # noqa: PLC0415
 
     asked = AccountRequest.objects.get()
     account_request_answer(request_id=asked.pk)
@@ -242,11 +242,15 @@ def test_who_closes_an_account_takes_its_second_factor_along(owner: User) -> Non
 def test_log_in_of_django_admin_is_the_one_log_in(staff: User, owner: User) -> None:
     for client in (Client(), Client(REMOTE_ADDR="203.0.113.6")):
         answer = client.get("/admin/login/?next=/admin/scionlab/link/")
-        assert answer["Location"] == "/login/?next=%2Fadmin%2Fscionlab%2Flink%2F"
+        assert answer["Location"] == "/login/?next=/admin/scionlab/link/"
         posted = client.post("/admin/login/", {"username": staff.email, "password": PASSWORD})
         assert posted["Location"].startswith("/login/")
         assert not Session.objects.exists()
     browser = Client()
+    browser.force_login(staff)
+    assert browser.get("/admin/login/", follow=True).redirect_chain[-1] == ("/admin/", 302)
+    browser.post("/admin/login/", {"username": owner.email, "password": PASSWORD})
+    assert browser.session["_auth_user_id"] == str(staff.pk), "no way round the second factor of somebody else"
     browser.force_login(owner)
     assert browser.get("/admin/", follow=True).status_code == 403
 
