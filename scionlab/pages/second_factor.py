@@ -18,6 +18,7 @@ from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from django import forms
 from django.contrib import messages
+from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.deprecation import MiddlewareMixin
@@ -36,6 +37,7 @@ from scionlab.trust import secrets_box
 
 TYPED: Final = "typed_at_login"  # in the session, from the right password until the person is logged in
 REQUIRED: Final = "Administrators of this site must have a second factor. Set one up first."
+USED_CODES_KEPT_S: Final = 120
 _SAID: Final = {
     "mfa/messages/totp_activated.txt": "The authenticator app was set up.",
     "mfa/messages/totp_deactivated.txt": "The authenticator app was removed.",
@@ -69,9 +71,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """Secrets are sealed in the database like the private keys of the testbed."""
 
-    error_messages = DefaultMFAAdapter.error_messages | {
-        "incorrect_code": "The code is wrong, or it was used before. Enter the code that the app shows now."
-    }
+    error_messages = DefaultMFAAdapter.error_messages | {"incorrect_code": "The code is wrong, or it was used before."}
 
     def encrypt(self, text: str) -> str:
         secrets_box.check_secret()
@@ -104,12 +104,17 @@ class _Counted(forms.Form):
     """A form whose wrong codes are counted, and which looks at none while there were too many."""
 
     user: User
+    authenticator: Any
 
     def clean_code(self) -> str:
         if code_refused(context.request, self.user.email):
             raise forms.ValidationError("Too many wrong codes.")  # the answer is `login_guard.locked_out`
         try:
             code: str = super().clean_code()  # type: ignore[misc]  # the form beside
+            # allauth remembers it for one step, and takes those beside it too (MFA_TOTP_TOLERANCE).
+            key = f"code:{self.user.pk}:{''.join(filter(str.isdigit, code))}"  # it also takes 123-456
+            if self.authenticator.type == "totp" and not cache.add(key, 1, USED_CODES_KEPT_S):
+                raise forms.ValidationError(SecondFactorAdapter.error_messages["incorrect_code"])
         except RuleError as exc:
             raise forms.ValidationError(exc.message, code=exc.code) from exc
         except RedisError as exc:  # it remembers which codes of the app were used

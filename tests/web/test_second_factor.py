@@ -81,7 +81,9 @@ def test_password_alone_logs_nobody_in_who_has_a_second_factor(owner: User) -> N
         assert browser.post("/login/code/", {"code": right})["Location"] == "/ases/"
         assert logged_in(browser)
         browser, _ = first_half(owner.email)
-        assert browser.post("/login/code/", {"code": right}).status_code == 200, "each works once"
+        cache.delete(f"allauth.mfa.totp.used?user={owner.pk}&code={right}")  # as after half a minute
+        again = f"{right[:3]}-{right[3:]}"
+        assert browser.post("/login/code/", {"code": again}).status_code == 200, "each works once"
     assert Client().get("/login/code/")["Location"] == "/login/", "nobody gets there without a password"
 
 
