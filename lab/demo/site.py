@@ -77,7 +77,7 @@ class DemoSite:
         """Fill in the form "new AS" as its owner. Raises `PageError`."""
 
         def fill_in() -> None:
-            browser = self._browser(user_as.owner, "/login/")
+            browser = self._browser(user_as.owner)
             page = browser.open("/ases/new/")
             form = _form_with(page, "bandwidth_kbit")
             values: dict[str, str | None] = {
@@ -99,7 +99,7 @@ class DemoSite:
         link = self.link(user_as)
 
         def fill_in() -> float:
-            browser = self._browser(user_as.owner, "/login/")
+            browser = self._browser(user_as.owner)
             page = browser.open(f"/ases/{link['as_id']}/edit/")
             form = _form_with(page, "bandwidth_kbit")
             values: dict[str, str | None] = {_name(form, "bandwidth_kbit"): str(kbit)}
@@ -112,7 +112,7 @@ class DemoSite:
     def page_says(self, user_as: UserAs) -> str:
         """The HTML of the AS's own page, as its owner sees it."""
         link = self.link(user_as)
-        page: Page = self._inside(lambda: self._browser(user_as.owner, "/login/").open(f"/ases/{link['as_id']}/"))
+        page: Page = self._inside(lambda: self._browser(user_as.owner).open(f"/ases/{link['as_id']}/"))
         return page.html
 
     def words(self, user_as: UserAs) -> str:
@@ -140,7 +140,7 @@ class DemoSite:
         """Change one field on a page of Django admin; returns when "Save" was pressed."""
 
         def fill_in() -> float:
-            browser = self._browser(ADMIN, "/login/")
+            browser = self._browser(ADMIN)
             page = browser.open(f"/admin/scionlab/{what}/change/")
             saved_at = time.monotonic()
             answer = browser.send(page, page.form("reason"), {field_name: value}, button="Save")
@@ -196,10 +196,10 @@ class DemoSite:
         answer: requests.Response = self._inside(ask)
         return answer
 
-    def _browser(self, email: str, login_path: str) -> Browser:
+    def _browser(self, email: str) -> Browser:
         if email not in self._browsers:
             browser = Browser(self._service.site_url)
-            page = browser.open(login_path)
+            page = browser.open("/login/")
             after = browser.send(page, page.form("username", "password"), {"username": email, "password": PASSWORD})
             _require(after, leaves=page.url)
             self._browsers[email] = browser

@@ -19,8 +19,9 @@ from django.test import Client
 from pytest_django import Settings
 from redis.exceptions import ConnectionError as RedisAway
 
-from scionlab.models import Mail, User
-from scionlab.people.account import account_delete
+from scionlab.models import AccountRequest, Mail, User
+from scionlab.people.account import account_delete, account_request_answer
+from scionlab.people.mail_links import link_of
 from scionlab.trust.signing import signing_key_rotate, signing_keys_rewrap
 from tests.factories import PASSWORD
 from tests.web.html import Page
@@ -106,10 +107,6 @@ def test_wrong_codes_close_the_account_to_all_addresses_and_a_new_password_opens
 
 def _reset(user: User) -> None:
     """By the link of the mail; the same password again, so that the other helpers know it."""
-    from scionlab.models import AccountRequest  # noqa: PLC0415
-    from scionlab.people.account import account_request_answer  # noqa: PLC0415
-    from scionlab.people.mail_links import link_of  # noqa: PLC0415
-
     asked = AccountRequest.objects.get()
     account_request_answer(request_id=asked.pk)
     asked.refresh_from_db()
