@@ -1,9 +1,12 @@
 """Every address of the service. Each part's own addresses stand in its own module."""
 
+from allauth.mfa.base.views import authenticate
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path, register_converter
 from django.urls.converters import IntConverter
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
@@ -24,6 +27,8 @@ handler400 = "scionlab.platform.api_handlers.bad_request"
 handler404 = "scionlab.platform.api_handlers.not_found"
 handler500 = "scionlab.platform.outage.server_error"  # 503 while the database is away
 
+second_factor_step = require_http_methods(["GET", "HEAD", "POST"])(sensitive_post_parameters()(authenticate))
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", site.front, name="front"),
     path("healthz", health.healthz, name="healthz"),
@@ -32,6 +37,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
     path(".well-known/security.txt", security_txt, name="security_txt"),
     path("login/", site.login, name="login"),
+    path("login/", site.login, name="account_login"),  # the name by which allauth finds it
+    path("login/code/", second_factor_step, name="mfa_authenticate"),
     path("password/", site.password, name="password"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("account/", include("scionlab.pages.account_urls")),
@@ -53,5 +60,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
+    path("admin/login/", site.admin_login),
     path("admin/", admin.site.urls),
 ]

@@ -76,7 +76,7 @@ class DemoSite:
         """Fill in the form "new AS" as its owner. Raises `PageError`."""
 
         def fill_in() -> None:
-            browser = self._browser(user_as.owner, "/login/")
+            browser = self._browser(user_as.owner)
             page = browser.open("/ases/new/")
             form = _form_with(page, "bandwidth_kbit")
             values: dict[str, str | None] = {
@@ -98,7 +98,7 @@ class DemoSite:
         link = self.link(user_as)
 
         def fill_in() -> float:
-            browser = self._browser(user_as.owner, "/login/")
+            browser = self._browser(user_as.owner)
             page = browser.open(f"/ases/{link['as_id']}/edit/")
             form = _form_with(page, "bandwidth_kbit")
             values: dict[str, str | None] = {_name(form, "bandwidth_kbit"): str(kbit)}
@@ -111,7 +111,7 @@ class DemoSite:
     def page_says(self, user_as: UserAs) -> str:
         """The HTML of the AS's own page, as its owner sees it."""
         link = self.link(user_as)
-        page: Page = self._inside(lambda: self._browser(user_as.owner, "/login/").open(f"/ases/{link['as_id']}/"))
+        page: Page = self._inside(lambda: self._browser(user_as.owner).open(f"/ases/{link['as_id']}/"))
         return page.html
 
     def words(self, user_as: UserAs) -> str:
@@ -129,7 +129,7 @@ class DemoSite:
 
         def confirm() -> float:
             confirmed_at = time.monotonic()
-            browser = self._browser(ADMIN, "/admin/login/")
+            browser = self._browser(ADMIN)
             done = browser.send(preview, preview.form("reason"), {"reason": "a demonstration"})
             if "Done: " not in done.html:
                 raise PageError(f"{preview.url} refused: {'; '.join(done.errors) or done.html[:2000]}")
@@ -149,7 +149,7 @@ class DemoSite:
         """Change one field on a page of Django admin; returns the page that follows."""
 
         def fill_in() -> Page:
-            browser = self._browser(ADMIN, "/admin/login/")
+            browser = self._browser(ADMIN)
             page = browser.open(f"/admin/scionlab/{what}/change/")
             answer = browser.send(page, page.form("reason"), {field_name: value}, button="Save")
             _require(answer, leaves=page.url)
@@ -205,10 +205,10 @@ class DemoSite:
         answer: requests.Response = self._inside(ask)
         return answer
 
-    def _browser(self, email: str, login_path: str) -> Browser:
+    def _browser(self, email: str) -> Browser:
         if email not in self._browsers:
             browser = Browser(self._service.site_url)
-            page = browser.open(login_path)
+            page = browser.open("/login/")
             after = browser.send(page, page.form("username", "password"), {"username": email, "password": PASSWORD})
             _require(after, leaves=page.url)
             self._browsers[email] = browser

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import BaseUserCreationForm, UserChangeForm
 from django.db.models import Count, QuerySet
@@ -14,6 +16,7 @@ from scionlab.admin.base import ServiceAdmin
 from scionlab.admin.columns import badge, link_to_list
 from scionlab.models import User, UserAS
 from scionlab.people.account import account_delete, account_update
+from scionlab.people.second_factor import has_second_factor, second_factor_remove
 from scionlab.people.stale_pages import values_of
 
 if TYPE_CHECKING:  # generic for the type checker only
@@ -22,6 +25,10 @@ if TYPE_CHECKING:  # generic for the type checker only
 else:
     _CreationForm = BaseUserCreationForm
     _ChangeForm = UserChangeForm
+
+
+# allauth's own pages would show sealed secrets, and addresses that nobody uses.
+admin.site.unregister([EmailAddress, Authenticator])
 
 
 class UserAddForm(_CreationForm):
@@ -55,15 +62,16 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
     filter_horizontal = ()
     fieldsets = [
         (None, {"fields": ["email", "full_name", "password"]}),
-        ("Permissions", {"fields": ["as_quota", "quota", "is_staff", "is_active"]}),
+        ("Permissions", {"fields": ["as_quota", "quota", "is_staff", "is_active", "second_factor"]}),
         ("Dates", {"fields": ["last_login", "date_joined"]}),
     ]
     add_fieldsets = [(None, {"fields": ["email", "full_name", "as_quota", "is_staff", "password1", "password2"]})]
+    actions = ("remove_second_factor",)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Nobody locks themselves out."""
         own = ["is_staff", "is_active"] if obj == request.user else []
-        return ["quota", "last_login", "date_joined", *own]
+        return ["quota", "second_factor", "last_login", "date_joined", *own]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_delete_permission(request, obj) and obj != request.user
@@ -87,3 +95,14 @@ class UserAdmin(ServiceAdmin, DjangoUserAdmin):  # type: ignore[type-arg]  # gen
         text = f"{obj.ases} of {obj.as_quota}"
         shown = badge("warn", text, "The quota is used.") if obj.ases >= obj.as_quota else text
         return link_to_list(UserAS, shown, owner__id__exact=obj.pk) if obj.ases else shown
+
+    @admin.display(description="second factor", boolean=True)
+    def second_factor(self, obj: User) -> bool:
+        return has_second_factor(obj)
+
+    @admin.action(description="Remove the second factor (lost phone or key)")
+    def remove_second_factor(self, request: HttpRequest, users: QuerySet[User]) -> None:
+        """Not one's own, which its page removes after asking for the password."""
+        removed = [user.email for user in users if user != request.user and second_factor_remove(user_id=user.pk)]
+        text = f"Removed, and told by email: {', '.join(removed)}." if removed else "There was none to remove."
+        messages.success(request, text)

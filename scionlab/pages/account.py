@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from axes.utils import reset as forget_failures
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, logout
@@ -39,6 +38,7 @@ from scionlab.people.account import (
 from scionlab.people.api_token import MAX_TOKENS, api_token_create, api_token_revoke
 from scionlab.people.mail_links import read_unsubscribe, request_of
 from scionlab.platform.client_address import client_network
+from scionlab.platform.login_guard import failures_forget
 
 Purpose = AccountRequest.Purpose
 
@@ -117,7 +117,7 @@ class NewPasswordView(PasswordResetConfirmView):
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
         if self.user is not None:
-            forget_failures(username=self.user.email)  # whoever reads the mail was not the one who guessed
+            failures_forget(self.user.email)  # whoever reads the mail was not the one who guessed
         logout(self.request)
         messages.success(self.request, "Your password was changed. Log in with it.")
         return answer

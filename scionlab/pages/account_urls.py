@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from scionlab.pages import account
 
@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("reset/sent/", account.password_reset_sent, name="password_reset_sent"),
     path("reset/<str:uidb64>/<str:token>/", account.password_reset_confirm, name="password_reset_confirm"),
     path("mails/<str:token>/", account.mail_unsubscribe, name="mail_unsubscribe"),
+    path("second-factor/", include("scionlab.pages.second_factor_urls")),
     path("email/", account.email_change_page, name="email_change"),
     path("tokens/", account.api_tokens, name="api_tokens"),
     path("tokens/<key:pk>/revoke/", account.api_token_revoke_page, name="api_token_revoke"),

@@ -32,6 +32,7 @@ View = Callable[..., HttpResponse]
 
 MAX_TYPED_BYTES: Final = 65_536  # as a form sends it; the longest one of ours, 200 ticked boxes, has 4 kB
 _IN_SESSION: Final = "typed"
+_SECRET: Final = {"csrfmiddlewaretoken", "code", "credential"}
 
 
 class PageRequest(HttpRequest):
@@ -130,7 +131,7 @@ def _safe(request: HttpRequest, page: str) -> str:
 def _typed(request: HttpRequest) -> str:
     """What the form sent but for secrets; "" for what is too long to be carried."""
     written = request.POST.copy()
-    for name in [name for name in written if "password" in name or name == "csrfmiddlewaretoken"]:
+    for name in [name for name in written if "password" in name or name in _SECRET]:
         del written[name]
     text = written.urlencode()
     return text if len(text) <= MAX_TYPED_BYTES else ""

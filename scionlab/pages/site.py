@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from allauth.account.utils import perform_login
 from django.contrib import messages
-from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.contrib.auth.views import LoginView, PasswordChangeView, redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from scionlab.pages.forms import LoginForm
-from scionlab.pages.own_pages import View, keep_typed, own_page
+from scionlab.pages.own_pages import View, own_page
+from scionlab.pages.second_factor import TYPED
 
 
 class SiteLoginView(LoginView):
-    """Django's, which carries what was typed before the session expired, and hands it to the page that it came from."""
+    """Django's form; after the right password allauth's steps. Carries what was typed before the session expired."""
 
     authentication_form = LoginForm
     redirect_authenticated_user = True
     http_method_names = ["get", "head", "post"]
 
     def form_valid(self, form: Any) -> HttpResponse:
-        answer = super().form_valid(form)
         typed, page = self.request.POST.get("typed", ""), self.get_redirect_url()
         if typed and page:
-            keep_typed(self.request, page, typed)
+            self.request.session[TYPED] = typed
+        answer: HttpResponse = perform_login(self.request, form.get_user(), redirect_url=page)
         return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -49,6 +52,13 @@ class PasswordView(PasswordChangeView):
 
 
 password = require_http_methods(["GET", "HEAD", "POST"])(own_page(cast("View", PasswordView.as_view())))
+
+
+def admin_login(request: HttpRequest) -> HttpResponse:
+    """In place of Django admin's own, which asks for no second factor."""
+    if request.user.is_authenticated and not request.user.is_staff:
+        raise PermissionDenied("Django admin is for administrators.")
+    return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
 
 
 @require_safe

@@ -6,8 +6,11 @@ got around or turned against others:
     LOGIN_FAILURES              per account *and* address: nobody can lock somebody else out from elsewhere
     LOGIN_FAILURES_PER_ADDRESS  per address, whatever accounts it tries; high, because people share addresses
 
-The page of the site, the administrators' log-in and `POST /api/v1/token/` count together. Accounts that do not exist
-are counted and refused like others, so the answer does not tell which exist.
+The log-in page and `POST /api/v1/token/` count together. Accounts that do not exist are counted and refused like
+others, so the answer does not tell which exist.
+
+Codes of a second factor are counted under a name of their own, from all addresses together: only somebody who knows the
+password can try one, so the limit locks nobody out whose password is secret.
 """
 
 from __future__ import annotations
@@ -15,10 +18,14 @@ from __future__ import annotations
 import logging
 import math
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from axes.handlers.database import AxesDatabaseHandler
+from axes.handlers.proxy import AxesProxyHandler
+from axes.models import AccessAttempt
+from axes.utils import reset
 from django.conf import settings
+from django.contrib.auth.signals import user_login_failed
 from django.db.models import Max, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -29,6 +36,7 @@ from scionlab.platform.api_errors import error_response
 logger = logging.getLogger(__name__)
 
 MAX_USERNAME = 255  # the column of axes; lower() can make a text longer
+_CODES: Final = "code of "  # no email address begins so
 
 
 def username_of(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
@@ -40,6 +48,11 @@ def username_of(request: HttpRequest, credentials: dict[str, Any] | None) -> str
 
 class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no type information
     """axes has one limit for all that it counts by; here the address has its own."""
+
+    def filter_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> list[QuerySet[Any]]:
+        of_account, of_address = super().filter_user_attempts(request, credentials)
+        name = username_of(request, credentials)
+        return [AccessAttempt.objects.filter(username=name) if name.startswith(_CODES) else of_account, of_address]
 
     def get_failures(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
         """Failures of the account from this address; at least the limit where the address has used up its own."""
@@ -70,6 +83,30 @@ class LoginGuard(AxesDatabaseHandler):  # type: ignore[misc]  # axes ships no ty
         cool_off: timedelta = settings.AXES_COOLOFF_TIME
         ends = [at + cool_off for at in newest if at is not None]
         return max(1, math.ceil((max(ends) - timezone.now()).total_seconds())) if ends else 1
+
+
+def code_refused(request: HttpRequest, email: str) -> bool:
+    """True while no code of this account is looked at; the answer becomes `locked_out`."""
+    credentials = _codes_of(email)
+    if AxesProxyHandler.is_allowed(request, credentials):
+        return False
+    request.axes_locked_out = True  # type: ignore[attr-defined]  # read by axes' middleware
+    request.axes_credentials = credentials  # type: ignore[attr-defined]
+    return True
+
+
+def code_failed(request: HttpRequest, email: str) -> None:
+    user_login_failed.send(sender=__name__, credentials=_codes_of(email), request=request)
+
+
+def failures_forget(email: str, *, codes_only: bool = False) -> None:
+    """For somebody who gave a right code, or read the mail of a new password."""
+    for name in [_codes_of(email)["username"], *([] if codes_only else [email])]:
+        reset(username=name)
+
+
+def _codes_of(email: str) -> dict[str, str]:
+    return {"username": (_CODES + email)[:MAX_USERNAME]}
 
 
 def _sum(rows: QuerySet[Any]) -> int:

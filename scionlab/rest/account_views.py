@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from scionlab.models import ApiToken, User, locks
 from scionlab.people.account import profile_update
 from scionlab.people.api_token import api_token_create, api_token_revoke
+from scionlab.people.second_factor import has_second_factor, lacks_required_factor
 from scionlab.platform.throttles import TokenThrottle
 from scionlab.rest import bodies, documents
 from scionlab.rest.base import ApiView
@@ -34,7 +35,8 @@ class TokenView(ApiView):
     @describe(
         "account",
         "Exchange email address and password for a token",
-        "The new token replaces an older one of the same name.",
+        "The new token replaces an older one of the same name. Accounts with a second factor get none for a password "
+        "(403 `second_factor_required`): create one on the site.",
         body=bodies.CredentialsBody,
         answer=documents.TokenDocument,
         examples={"Log in": {"email": "you@example.org", "password": "correct horse battery", "name": "night job"}},
@@ -48,6 +50,9 @@ class TokenView(ApiView):
         user = authenticate(request._request, username=given["email"], password=given["password"])
         if user is None:
             raise exceptions.AuthenticationFailed("The email address or the password is wrong.")
+        if has_second_factor(user) or lacks_required_factor(user):
+            text = "A password alone gets no token of this account. Create one on the site, at /account/tokens/."
+            raise exceptions.PermissionDenied(text, "second_factor_required")
         issued = api_token_create(user_id=user.pk, name=given["name"], replaces=True)
         return Response({"token": issued.text})
 

@@ -33,6 +33,8 @@ INSTALLED_APPS = [
     "axes",
     "csp",
     "django_guid",
+    "allauth.account",
+    "allauth.mfa",
     "scionlab",
 ]
 MIDDLEWARE = [
@@ -50,6 +52,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "scionlab.pages.second_factor.RequiredMiddleware",
     "scionlab.platform.middleware.OnlySentMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",  # last: it replaces what a log-in answered
@@ -153,6 +157,25 @@ REGISTRATION_OPEN = env.boolean("REGISTRATION_OPEN", True)
 REGISTRATION_DOMAINS = [word.lower() for word in env.words("REGISTRATION_DOMAINS")]  # of email addresses; none: all
 ACCOUNT_REQUESTS_PER_ADDRESS = env.integer("ACCOUNT_REQUESTS_PER_ADDRESS", 20, low=1)  # an hour, for mails with links
 
+# allauth: the steps of a log-in, and the second factor (docs/adr/0022).
+ACCOUNT_ADAPTER = "scionlab.pages.second_factor.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*", "password2*"]  # allauth checks it; its sign-up is not in use
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_EMAIL_VERIFICATION = "none"  # an account is made by the confirmation itself (people.account)
+ACCOUNT_RATE_LIMITS = MFA_RATE_LIMITS = False  # axes counts
+ACCOUNT_FORMS = {"reauthenticate": "scionlab.pages.second_factor.OwnPasswordForm"}
+MFA_ADAPTER = "scionlab.pages.second_factor.SecondFactorAdapter"
+MFA_FORMS = {
+    "authenticate": "scionlab.pages.second_factor.CodeForm",
+    "reauthenticate": "scionlab.pages.second_factor.OwnCodeForm",
+    "activate_totp": "scionlab.pages.second_factor.AppForm",
+}
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+MFA_TOTP_ISSUER = "SCIONLab Bandwidth Service"
+MFA_TOTP_TOLERANCE = 1  # steps of 30 s that a clock may be off
+REQUIRE_SECOND_FACTOR_OF_STAFF = env.boolean("REQUIRE_SECOND_FACTOR_OF_STAFF", False)
+
 LOGIN_URL = "login"
 CSRF_FAILURE_VIEW = "scionlab.pages.own_pages.csrf_failure"
 LOGIN_REDIRECT_URL = "user_as_list"
@@ -172,7 +195,8 @@ AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "scionlab.platform.client_address.client_network"
 AXES_USERNAME_CALLABLE = "scionlab.platform.login_guard.username_of"
 AXES_LOCKOUT_CALLABLE = "scionlab.platform.login_guard.locked_out"
-AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken"]  # never stored or logged, nor passwords
+# Never stored or logged, nor passwords.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "csrfmiddlewaretoken", "code"]
 AXES_DISABLE_ACCESS_LOG = True  # who logged in from where is kept by nobody
 AXES_ENABLE_ADMIN = False  # `manage.py axes_reset_username`, `axes_reset_ip` (docs/operations.md)
 AXES_VERBOSE = False

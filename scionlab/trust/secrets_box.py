@@ -1,6 +1,7 @@
 """Secrets at rest: private keys are stored encrypted with SIGNING_SECRET, so a backup of the database gives nobody one.
 
-Which columns hold them stands in `COLUMNS`: a change of SIGNING_SECRET encrypts all of them anew.
+Which columns hold them stands in `COLUMNS`; the JSON of second factors holds more. A change of SIGNING_SECRET encrypts
+all of them anew.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import base64
 import functools
 from typing import Any, Final
 
+from allauth.mfa.models import Authenticator
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -56,7 +58,7 @@ def check_secret() -> None:
 def rewrap() -> int:
     """Encrypt everything in `COLUMNS` with the newest SIGNING_SECRET; to be called in a transaction. Returns how many
     secrets. Raises `RuleError` (`secret_unreadable`)."""
-    return sum(_rewrap(model, columns) for model, columns in COLUMNS.items())
+    return sum(_rewrap(model, columns) for model, columns in COLUMNS.items()) + _rewrap_second_factors()
 
 
 def _rewrap(model: type[models.Model], columns: tuple[str, ...]) -> int:
@@ -71,6 +73,15 @@ def _rewrap(model: type[models.Model], columns: tuple[str, ...]) -> int:
                 count += 1
     model._default_manager.bulk_update(rows, columns, batch_size=ROWS_AT_ONCE)
     return count
+
+
+def _rewrap_second_factors() -> int:
+    rows = list(Authenticator.objects.select_for_update(no_key=True).exclude(type="webauthn").order_by("pk"))
+    for row in rows:
+        name = "secret" if row.type == "totp" else "seed"
+        row.data[name] = sealed(opened(row.data[name], f"The second factor {row.pk}"))
+    Authenticator.objects.bulk_update(rows, ["data"], batch_size=ROWS_AT_ONCE)
+    return len(rows)
 
 
 def _box() -> MultiFernet:

@@ -61,6 +61,8 @@ FROM_ANYWHERE = RequestFactory()
 READ = {"GET": 200, "HEAD": 200}
 ENTER = READ | {"POST": 200}
 LOOK = {"OPTIONS": 200}
+TO_OURS = {method: {302, 403} for method in METHODS}  # 403: who is logged in and no administrator
+ENTER_IF_ASKED = dict.fromkeys(ENTER, 302)  # the password is asked for first
 DONE = {200, 302}  # a form with its errors, or what was wanted was done
 SECRET, TOKEN = frozenset({"secret"}), frozenset({"token"})
 
@@ -84,6 +86,19 @@ RULES: dict[str, Rule] = {
     "mail_unsubscribe": Rule({"GET": 410, "HEAD": 410, "POST": 410}),  # the link is the proof, not the session
     "profile": Page(ENTER),
     "email_change": Page(ENTER),
+    "account_login": LogIn(ENTER),
+    "mfa_authenticate": Form({"GET": 302, "HEAD": 302, "POST": 302}),  # without the right password
+    "mfa_index": Page(READ),
+    "mfa_list_webauthn": Page(READ),
+    "account_reauthenticate": Page(ENTER),
+    "mfa_reauthenticate": Page(ENTER_IF_ASKED),
+    "mfa_reauthenticate_webauthn": Page(ENTER_IF_ASKED),
+    "mfa_activate_totp": Page(ENTER_IF_ASKED),
+    "mfa_deactivate_totp": Page(dict.fromkeys(ENTER, 404)),  # there is none
+    "mfa_view_recovery_codes": Page(dict.fromkeys(READ, 404)),
+    "mfa_generate_recovery_codes": Page(ENTER_IF_ASKED),
+    "mfa_add_webauthn": Page(ENTER_IF_ASKED),
+    "mfa_remove_webauthn": Page(ENTER_IF_ASKED),
     "api_tokens": Page(ENTER),
     "api_token_revoke": PageOwner({"POST": 302}),
     "account_delete": Page(ENTER),
@@ -155,7 +170,8 @@ RULES: dict[str, Rule] = {
     "cockpit_defaults_change": Staff(READ),
     "cockpit_defaults_apply": Staff({"POST": DONE}),
     "cockpit_defaults_put_back": Staff({"POST": DONE}),
-    "admin:login": Form({"GET": DONE, "HEAD": DONE, "POST": DONE}),
+    "admin/login/": Form(TO_OURS),
+    "admin:login": Form(TO_OURS),
     "admin:index": Admin(ENTER),
     "admin:logout": Admin({"POST": DONE}),
     "admin:password_change": Admin(READ | {"POST": DONE}),
