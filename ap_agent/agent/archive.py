@@ -41,9 +41,8 @@ DEFAULT_LIMITS = Limits()
 def unpack(data: bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, bytes]:
     """Name -> content. Raises `BundleError` only."""
     if len(data) > limits.compressed_bytes:
-        raise BundleError(
-            f"The bundle has {len(data)} bytes, more than {limits.compressed_bytes}.", code="bundle_too_large"
-        )
+        text = f"The bundle has {len(data)} bytes, more than {limits.compressed_bytes}."
+        raise BundleError(text, code="bundle_too_large")
     return _members(_unzip(data, limits), limits)
 
 
@@ -117,10 +116,7 @@ _KINDS = {
     b"4": "a block device",
     b"5": "a directory",
     b"6": "a named pipe",
-    b"x": "an extension header",
-    b"g": "an extension header",
-    b"L": "an extension header",
-    b"K": "an extension header",
+    **dict.fromkeys((b"x", b"g", b"L", b"K"), "an extension header"),
     b"S": "a sparse file",
 }
 

@@ -51,7 +51,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
         settings, choice = limiter_settings(given.config, environment)
-        used = engine if engine is not None else limiter.real_engine(settings)
+        used = engine if engine is not None else Engine(settings.maps_dir)
         if given.reset:
             return limiter.reset_locked(settings, used)
         return limiter.enforce_locked(settings, used, _source(settings, choice))
@@ -135,7 +135,7 @@ def _without_lock(
     source: limiter.Source | None = None
     with contextlib.suppress(AgentError):  # it limits without that file as well, and has no names for its links then
         source = _source(settings, choice)
-    return limiter.show_kernel(settings, engine if engine is not None else limiter.real_engine(settings), source)
+    return limiter.show_kernel(settings, engine if engine is not None else Engine(settings.maps_dir), source)
 
 
 def _source(settings: Settings, choice: OperatorChoice) -> limiter.Source:

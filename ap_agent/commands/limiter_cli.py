@@ -100,15 +100,11 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     if given.command == "run":
         return _run(given.config, settings, environment, engine)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
-    used = engine if engine is not None else real_engine(settings)
+    used = engine if engine is not None else Engine(settings.maps_dir)
     if given.command == "show":
         return show_kernel(settings, used, _known(settings), as_json=given.json, verbose=given.verbose)
     does = {"plan": _plan, "once": _once, "reset": _reset}
     return does[given.command](settings, used, given)
-
-
-def real_engine(settings: Settings) -> Engine:
-    return Engine(settings.maps_dir)
 
 
 def require_rights(*wanted: str) -> None:
@@ -285,7 +281,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
         logger.info("limiter.start", limiter=__version__, unmatched=settings.unmatched, observe=settings.observe_only)
         for key in settings.removed_keys:
             logger.warning("settings.removed_key", key=key, message=REMOVED[key])
-        used = engine if engine is not None else real_engine(settings)
+        used = engine if engine is not None else Engine(settings.maps_dir)
         threads.start("enrolment", lambda: _follow_enrolment(settings, environment))
         process.run(settings, reload, used, lock, logger=logger, notifier=Notifier(environment))
     return OK

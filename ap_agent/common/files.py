@@ -37,8 +37,7 @@ def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
 
 
 def read_own(path: Path, max_bytes: int) -> bytes | None:
-    """The content of a file that one of our programs wrote; None where there is none. Raises `StoreError`,
-    `NotPermittedError`."""
+    """Of a file that our programs write; None where there is none. Raises `StoreError`, `NotPermittedError`."""
     try:
         return read_plain(path, max_bytes)[0]
     except FileNotFoundError:
