@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from bandwidth_config import RuleError
+from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.bulk_pages import Pages, counted
 from scionlab.cockpit.paging import page_of
 from scionlab.links.bulk import (
@@ -33,6 +34,7 @@ FORMER_SHOWN = 10
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@staff_page
 def choose(request: PageRequest, pages: Pages) -> HttpResponse:
     """The filter stands in the address, also of the POST that asks for a preview."""
     choice = pages.choice(request.GET, auto_id="choice_%s", label_suffix="")
@@ -79,6 +81,7 @@ def _common(pages: Pages) -> dict[str, Any]:
 
 
 @require_safe
+@staff_page
 @gone_is_404
 def show(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
     return _change_page(request, pages, pk, reason=(taken_back(request) or QueryDict()).get("reason"))
@@ -105,6 +108,7 @@ def _change_page(request: PageRequest, pages: Pages, pk: int, *, reason: str | N
 
 
 @require_POST
+@staff_page
 @gone_is_404
 def apply(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
     reason = request.POST.get("reason", "").strip()[:200]
@@ -123,6 +127,7 @@ def apply(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
 
 
 @require_POST
+@staff_page
 @gone_is_404
 def put_back(request: PageRequest, pages: Pages, pk: int) -> HttpResponse:
     """Leads to a preview like any other."""

@@ -5,7 +5,6 @@ from functools import partial, wraps
 from django.urls import URLPattern, path
 
 from scionlab.cockpit import bulk_views, history, traffic_views, views
-from scionlab.cockpit.access import staff_page
 from scionlab.cockpit.bulk_pages import DEFAULTS, LIMITS, Pages
 from scionlab.pages.own_pages import View, form_on
 
@@ -15,7 +14,7 @@ def _bulk(pages: Pages) -> list[URLPattern]:
     name = f"cockpit_{pages.tab}"
 
     def of_these(view: View) -> View:
-        return staff_page(wraps(view)(partial(view, pages=pages)))
+        return wraps(view)(partial(view, pages=pages))
 
     on_change = form_on(f"{name}_change", "pk")
     return [
