@@ -32,25 +32,17 @@ class AddIndexBeside(postgres.AddIndexConcurrently):
     migrate again.
     """
 
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        kind = postgres.AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else operations.AddIndex
-        kind.database_forwards(self, app_label, schema_editor, from_state, to_state)
+    def database_forwards(self, *arguments: Any, **named: Any) -> None:
+        _index_operation(*arguments).database_forwards(self, *arguments, **named)
 
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        kind = postgres.AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else operations.AddIndex
-        kind.database_backwards(self, app_label, schema_editor, from_state, to_state)
+    def database_backwards(self, *arguments: Any, **named: Any) -> None:
+        _index_operation(*arguments).database_backwards(self, *arguments, **named)
+
+
+def _index_operation(
+    _app_label: str, schema_editor: BaseDatabaseSchemaEditor, *_states: ProjectState
+) -> type[operations.AddIndex]:
+    return postgres.AddIndexConcurrently if schema_editor.connection.vendor == "postgresql" else operations.AddIndex
 
 
 _REMOVES: Final = (

@@ -144,7 +144,7 @@ def two_first_ases(at_once: AtOnce, *as_texts: str) -> list[Any]:
 
 
 def test_two_administrators_make_the_first_ases_of_an_isd(at_once: AtOnce, meet_in: MeetIn) -> None:
-    meeting = meet_in(infrastructure, "_isd")
+    meeting = meet_in(infrastructure, "check_isd_id")
     made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1202")
     assert not meeting.met
     assert sorted(as_.isd_as for as_ in made) == ["18-ffaa:0:1201", "18-ffaa:0:1202"]
@@ -152,7 +152,7 @@ def test_two_administrators_make_the_first_ases_of_an_isd(at_once: AtOnce, meet_
 
 
 def test_of_two_administrators_who_choose_one_id_the_second_is_told(at_once: AtOnce, meet_in: MeetIn) -> None:
-    meet_in(infrastructure, "_isd")
+    meet_in(infrastructure, "check_isd_id")
     made = two_first_ases(at_once, "ffaa:0:1201", "ffaa:0:1201")
     assert [as_.isd_as for as_ in made if isinstance(as_, AS)] == ["18-ffaa:0:1201"]
     assert [exc.code for exc in made if isinstance(exc, RuleError)] == ["as_id_taken"]

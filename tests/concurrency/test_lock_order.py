@@ -41,7 +41,7 @@ from scionlab.models import (
 from scionlab.models import locks as guards
 from scionlab.models import locks as order_of_locks
 from scionlab.network import host, infrastructure, infrastructure_links, uplink
-from scionlab.people import account, api_token, mail_links
+from scionlab.people import account, api_token, mail_links, second_factor
 from scionlab.rest import idempotency
 from scionlab.trust import chain, enrolment, isd, renewal, signing, vpn
 from scionlab.upstream import importer
@@ -460,10 +460,11 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "mail_opt_out": lambda w: lambda: account.mail_opt_out(user_id=w.owner.pk, kind=MailKind.AWAY),
     "account_update": lambda w: _quota(w, is_staff=False),
     "account_delete": lambda w: lambda: account.account_delete(user_id=w.boss.pk),
+    "second_factor_remove": lambda w: lambda: second_factor.second_factor_remove(user_id=w.boss.pk),
 }
 ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement", "links", "upstream", "usage"}
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
-ELSEWHERE = {"ap_defaults_set", "isd_create", "infrastructure_as_create"}
+ELSEWHERE = {"ap_defaults_set", "change_told", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute"}
 ADDED_ONLY = {"account_request_create", "account_create", "deployment_note", "signing_key_ensure", "vpn_delete"}
 

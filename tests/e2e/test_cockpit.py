@@ -24,7 +24,7 @@ OWNER = "david@example.org"
 def set_default(page: Page, ap_id: int, text: str) -> None:
     """By the way that the cockpit shows."""
     page.goto(f"/cockpit/aps/{ap_id}/")
-    page.get_by_role("link", name="Default, total and history").click()
+    page.get_by_role("link", name="Default and total").click()
     page.get_by_label("Default here [kbit/s]").fill(text)
     page.get_by_label("Reason").fill("A browser test.")
     page.get_by_role("button", name="Save", exact=True).click()

@@ -108,13 +108,13 @@ class EngineBed:
         here, there = (self.ap, (ours, AP_PORT)), (host, (user, port))
         found = 0.0
         for _ in range(3):
-            found, lost_s = _flow(*here, *there, kbit, seconds) if to_user else _flow(*there, *here, kbit, seconds)
+            found, lost_s = flow(*here, *there, kbit, seconds) if to_user else flow(*there, *here, kbit, seconds)
             if lost_s < 0.1 * seconds:
                 break
         return found
 
 
-def _flow(
+def flow(
     sender: Namespace, source: tuple[str, int], receiver: Namespace, sink: tuple[str, int], kbit: int, seconds: float
 ) -> tuple[float, float]:
     """kbit/s that arrived, and how long the machine did not let us work [s]."""

@@ -23,7 +23,6 @@ from scionlab.enforcement.agents import agent_of
 from scionlab.enforcement.total import TotalStatus, total_status
 from scionlab.links.defaults import ap_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, User
-from scionlab.people.stale_pages import StalePageError
 from scionlab.platform.field_errors import FieldRuleError
 from tests.admin_pages import confirm_preview
 from tests.factories import attach, spec
@@ -93,13 +92,6 @@ def test_it_is_a_number_from_1_to_100_000_000(ap: AttachmentPoint, kbit: int) ->
     for edge in (1, 100_000_000):
         set_total(ap, edge)
         assert fresh(ap).total_kbit == edge
-
-
-def test_a_page_that_somebody_made_old_undoes_nothing(ap: AttachmentPoint, staff: User) -> None:
-    set_total(ap, 5000)
-    with pytest.raises(StalePageError):
-        set_total(ap, 7000, shown={"total_kbit": None})
-    assert fresh(ap).total_kbit == 5000
 
 
 def signed_text(host: Host) -> dict[str, Any]:
