@@ -435,8 +435,13 @@ def rest_says_it_and_filters_by_it(case: Case, link: Link, door: Client, status:
     said = document["status"]
     assert (said["stage"], said["state"], said["text"]) == (case.stage, case.state, status.text)
     assert (said["remark"] or {}).get("code") == case.remark
-    other = "failed" if case.stage != "failed" else "enforced"
-    for query, count in (({"stage": case.stage, "state": case.state}, 1), ({"stage": other}, 0)):
+    others = [stage for stage in ("waiting", "enforced", "failed", "silent") if stage != case.stage]
+    for query, count in (
+        ({"stage": case.stage}, 1),
+        ({"state": case.state}, 1),
+        ({"stage": case.stage, "state": case.state}, 1),
+        *(({"stage": other}, 0) for other in others),
+    ):
         assert door.get("/api/v1/links/", query).json()["count"] == count, query
     shown = plain(tables.described(document))
     assert f"State       {case.state.replace('_', ' ')} since" in shown
@@ -460,8 +465,9 @@ def the_cockpit_says_it(case: Case, ap: AttachmentPoint, door: Client, status: L
     assert f'class="stage tone-{word.tone}" title="{word.explanation}"' in overview
     assert f">1 {word.word}</a>" in overview
     assert states_on(Page(door.get(reverse("cockpit_ap", args=[ap.pk])))) == {case.state}
-    listed = Page(door.get(reverse("cockpit_not_enforced"), {"why": case.state}))
-    assert states_on(listed) == {case.state}
+    for state in ("failed", "enforced", case.state):
+        listed = Page(door.get(reverse("cockpit_not_enforced"), {"why": state}))
+        assert states_on(listed) == ({case.state} if state == case.state else set()), state
     missing = Page(door.get(reverse("cockpit_not_enforced")))
     is_missing = case.state in {"failed", "no_report", "waiting", "delivered", "observed", "clamped"}
     assert states_on(missing) == ({case.state} if is_missing else set())
