@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 POSTGRES_BIN = "/usr/lib/postgresql"
 # docker-compose.yml starts the servers with the same options; tests/unit/test_compose.py compares them.
-POSTGRES_OPTIONS = ("max_connections=300", "default_transaction_isolation=read committed", "timezone=UTC")
+POSTGRES_OPTIONS = ("max_connections=300", "default_transaction_isolation=read committed", "timezone=UTC", "jit=off")
 REDIS_OPTIONS = ("--save", "", "--appendonly", "no")
 DEADLINE_S = 30.0
 
@@ -46,8 +46,8 @@ def as_postgres(command: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """Yields the DATABASE_URL of a fresh server in `folder`. Raises `ServerError`."""
+def postgres(folder: Path, *more: str) -> Iterator[str]:
+    """Yields the DATABASE_URL of a fresh server in `folder`, with `more` options. Raises `ServerError`."""
     bin_dir, data, log = newest_postgres(), folder / "data", folder / "postgres.log"
     folder.mkdir()
     if os.geteuid() == 0:
@@ -57,7 +57,7 @@ def postgres(folder: Path) -> Iterator[str]:
     done = subprocess.run(as_postgres(init), capture_output=True, text=True, check=False, cwd="/")
     if done.returncode != 0:
         raise ServerError(f"initdb failed: {done.stderr[-500:]}")
-    options = [part for option in POSTGRES_OPTIONS for part in ("-c", option)]
+    options = [part for option in (*POSTGRES_OPTIONS, *more) for part in ("-c", option)]
     # Durability off: the folder is thrown away. It changes no answer that a client gets.
     volatile = ["-c", "fsync=off", "-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}"]
     with log.open("wb") as out:
@@ -117,13 +117,13 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def both() -> Iterator[dict[str, str]]:
+def both(*postgres_options: str) -> Iterator[dict[str, str]]:
     """Yields DATABASE_URL and REDIS_URL of fresh servers, which are gone afterwards. Raises `ServerError`."""
     # /tmp: a Unix socket's path has at most 107 bytes, and user postgres must be able to reach it.
     folder = Path(tempfile.mkdtemp(prefix="slbw-servers-", dir="/tmp"))
     folder.chmod(0o755)
     try:
-        with postgres(folder / "pg") as database_url, redis(folder / "redis") as redis_url:
+        with postgres(folder / "pg", *postgres_options) as database_url, redis(folder / "redis") as redis_url:
             yield {"DATABASE_URL": database_url, "REDIS_URL": redis_url}
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -37,7 +37,7 @@ def years(link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint) -> None:
     asked = {"purpose": "register", "email": "o@example.org", "expires_at": now + timedelta(hours=1)}
     AccountRequest.objects.bulk_create(AccountRequest(**asked, answered_at=now) for _ in range(ROWS))
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
+        cursor.execute(f"ANALYZE {AUDIT}, {MAILS}, {REQUESTS}")  # no other table: tests/servers.py has why
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
