@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ap_agent.document.state import LimiterState, read_state
+from lab.service import on_this_host
 from measuring.iproute import LabError, run_command
 from measuring.netns import Namespace
 
@@ -65,7 +66,7 @@ def folders_of(folder: Path) -> dict[str, str]:
 
 
 class Processes:
-    """Context manager. `settings` are keys of agent.toml beside the folders. Without `host` only `run` works, here."""
+    """Context manager. `settings` are keys of agent.toml beside the folders. Without `host` they run here."""
 
     def __init__(self, host: Namespace | None, folder: Path, settings: Mapping[str, object]) -> None:
         self.host = host
@@ -106,15 +107,16 @@ class Processes:
 
     def start(self, name: Program, *, first: str = "") -> int:
         """`run`; returns its pid. `first` is Python that its process runs before. The lab ends it at the latest."""
-        if self.host is None:
-            raise LabError("programs run in a namespace")
         argv = self.command(name, "run")
         if first:
             code = f"import sys\nfrom {MODULES[name]} import __main__ as program\n" if name == "agent" else ""
             code = code or f"import sys\nimport {MODULES[name]} as program\n"
             argv[3:5] = ["-c", f"{code}{first}\nsys.exit(program.main(sys.argv[1:]))\n"]
         with self.log_file(name).open("a", encoding="utf-8") as log:
-            self._running[name] = self.host.popen(argv, stdout=log, stderr=subprocess.STDOUT)
+            if self.host is not None:
+                self._running[name] = self.host.popen(argv, stdout=log, stderr=subprocess.STDOUT)
+            else:
+                self._running[name] = on_this_host(argv, cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT)
         return self._running[name].pid
 
     def start_both(self) -> None:

@@ -199,10 +199,10 @@ def seed_demo(*, password_of: Callable[[DemoUser], str] | None = None) -> Seeded
         if not ISD.objects.filter(isd_id=isd).exists():
             isd_create(isd_id=isd, label=label)
             made.append(f"ISD {isd} ({label})")
-    new_aps = [demo for demo in INFRASTRUCTURE if _infrastructure(demo, made) and demo.is_attachment_point]
+    new_aps = [demo for demo in INFRASTRUCTURE if make_infrastructure(demo, made) and demo.is_attachment_point]
     for a, b, link_type in INFRASTRUCTURE_LINKS:
-        _infrastructure_link(_as(a), _as(b), link_type, made)
-    user_as_ids = [pk for demo in USER_ASES if (pk := _user_as(demo, users[demo.owner][0], made)) is not None]
+        make_infrastructure_link(a, b, link_type, made)
+    user_as_ids = [pk for demo in USER_ASES if (pk := make_user_as(demo, users[demo.owner][0], made)) is not None]
     for demo in new_aps:
         if demo.lowered_default_kbit is not None:
             ap = AttachmentPoint.objects.get(AS=_as(demo.as_text))
@@ -241,7 +241,7 @@ def _as(as_text: str) -> AS:
     return AS.objects.get(as_id=parse_as_id(as_text))
 
 
-def _infrastructure(demo: DemoAS, made: list[str]) -> bool:
+def make_infrastructure(demo: DemoAS, made: list[str]) -> bool:
     """True where the AS is new."""
     if AS.objects.filter(as_id=parse_as_id(demo.as_text)).exists():
         return False
@@ -259,13 +259,14 @@ def _infrastructure(demo: DemoAS, made: list[str]) -> bool:
     return True
 
 
-def _infrastructure_link(a: AS, b: AS, link_type: Link.Type, made: list[str]) -> None:
+def make_infrastructure_link(a_text: str, b_text: str, link_type: Link.Type, made: list[str]) -> None:
+    a, b = _as(a_text), _as(b_text)
     if not Link.objects.filter(Q(interface_a__AS=a, interface_b__AS=b) | Q(interface_a__AS=b, interface_b__AS=a)):
         link = infrastructure_link_create(a=a, b=b, type=link_type)
         made.append(f"{link.get_type_display()} Link {link}")
 
 
-def _user_as(demo: DemoUserAS, owner: User, made: list[str]) -> int | None:
+def make_user_as(demo: DemoUserAS, owner: User, made: list[str]) -> int | None:
     """The key of the AS where it is new."""
     if UserAS.objects.filter(owner=owner, label=demo.label).exists():
         return None

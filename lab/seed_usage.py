@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from lab.sample_traffic import HEARTBEATS_BYTES, PACKET_BYTES, TEN_MINUTES_MS, share
 from scionlab.models import Host, Link, selectors
 from scionlab.usage.batch import DIRECTIONS, Batch, DirectionName, DirectionSamples, Sample
 from scionlab.usage.ingest import usage_store
@@ -18,10 +18,7 @@ from scionlab.usage.totals import TEN_SECONDS_MS, to_ms
 
 HOURS = 6
 HOUR_MS = 3_600_000
-TEN_MINUTES_MS = 600_000
 SILENT = (14, 15)  # of the ten minutes: an agent was away for twenty
-PACKET_BYTES = 1100
-HEARTBEATS_BYTES = 5 * 10 * 80  # of 10 s: five a second
 
 
 def seed_usage(user_as_ids: Collection[int], *, now: datetime) -> int:
@@ -51,9 +48,9 @@ class _Kernel:
     counters: tuple[int, int, int] = (0, 0, 0)
     samples: list[Sample] = field(default_factory=list)
 
-    def carry(self, at_ms: int, share: float) -> None:
-        """`share` of the limit is wanted for 10 s; above 1 it is dropped."""
-        wanted = int(self.limit_kbit * 1000 / 8 * 10 * share * self.dice.uniform(0.8, 1.2))
+    def carry(self, at_ms: int, wanted_share: float) -> None:
+        """`wanted_share` of the limit is wanted for 10 s; above 1 it is dropped."""
+        wanted = int(self.limit_kbit * 1000 / 8 * 10 * wanted_share * self.dice.uniform(0.8, 1.2))
         most = self.limit_kbit * 1000 // 8 * 10
         carried = min(wanted + min(HEARTBEATS_BYTES, most), most)
         dropped = max(0, wanted - most) // PACKET_BYTES
@@ -82,14 +79,7 @@ def _batch(host: Host, links: Mapping[int, Link], now: datetime) -> Batch:
     said: dict[int, dict[DirectionName, DirectionSamples]] = {}
     for (interface_id, name), kernel in kernels.items():
         for at_ms in times_ms:
-            kernel.carry(at_ms, _share(interface_id, name, (at_ms - begins_ms) // TEN_MINUTES_MS))
+            kernel.carry(at_ms, share(interface_id, name, (at_ms - begins_ms) // TEN_MINUTES_MS))
         said.setdefault(interface_id, {})[name] = DirectionSamples("demo", kernel.samples)
     key = hashlib.sha256(f"{host.uid} {begins_ms}".encode()).hexdigest()[:32]
     return Batch(key, "demo", (selectors.generation(), host.config_version), times_ms, said)
-
-
-def _share(interface_id: int, name: DirectionName, number: int) -> float:
-    """Somebody works for an hour or two and copies something in between, on each link at another time."""
-    phase = interface_id + (0.5 if name == "from_user" else 0)
-    work = max(0.0, math.sin(number / 5 + phase)) * (0.6 if name == "to_user" else 0.2)
-    return work + (1.5 if (number + interface_id) % 9 == 0 else 0.0)

@@ -1,4 +1,4 @@
-"""`./dev run`: the site with seeded data on this machine, until Ctrl-C. State is kept in `var/` between runs."""
+"""`./dev run`: the site with sample data on this machine, until Ctrl-C. State is kept in `var/` between runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab import folders
+from lab.points import PAUSE_S, Points
 from lab.service import REPOSITORY, CoordinationService, ServiceError
+from measuring.iproute import LabError
 
 MAX_PORT = 65_535
+TRY_FIRST = """
+Serving {site}. Try first:
+  1. Log in as owner@example.org, open "Laptop over VPN" and change its limit: it is enforced within seconds.
+  2. Log in as admin@example.org and look at the cockpit: one attachment point is silent, one link fails.
+  3. In the cockpit, lower the default of Magdeburg AP: a preview tells who is affected, and the change can be undone.
+The agents are real; what their kernels have is made up, so no traffic is limited (./dev demo limits real traffic).
+Mails: {var}/mail. Logs: {var}/log and {var}/aps. Ctrl-C stops.
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     site_url = f"http://{options.bind}"
     service = CoordinationService(options.var.resolve(), bind=options.bind, site_url=site_url)
+    points = Points(service)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         with _folder_of_our_own(service.var_dir):
@@ -36,20 +47,21 @@ def main(arguments: list[str] | None = None) -> int:
             print(service.seed(), flush=True)
             print("Starting web, worker and beat ...", flush=True)
             service.start(lambda: is_healthy(site_url))
-            print(
-                f"Serving {site_url}, administration at {site_url}/admin/. Logs: {service.var_dir}/log. Ctrl-C stops.",
-                flush=True,
-            )
+            print("Starting the agents of the attachment points ...", flush=True)
+            points.start()
+            print(TRY_FIRST.format(site=site_url, var=service.var_dir), flush=True)
             while True:
                 service.check()
-                time.sleep(1)
+                points.play()
+                time.sleep(PAUSE_S)
     except KeyboardInterrupt:
         print("Stopped.")
         return 0
-    except ServiceError as exc:
+    except (ServiceError, LabError) as exc:
         print(f"./dev run: {exc}", file=sys.stderr)
         return 1
     finally:
+        points.close()
         service.stop()
 
 

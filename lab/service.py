@@ -31,8 +31,10 @@ class Starter(Protocol):
     def __call__(self, argv: list[str], *, env: dict[str, str], cwd: Path, **options: Any) -> subprocess.Popen[str]: ...
 
 
-def on_this_host(argv: list[str], *, env: dict[str, str], cwd: Path, **options: Any) -> subprocess.Popen[str]:
-    """Start a part in this machine's own network.
+def on_this_host(
+    argv: list[str], *, env: dict[str, str] | None = None, cwd: Path, **options: Any
+) -> subprocess.Popen[str]:
+    """Start a program in this machine's own network.
 
     A session of its own: Ctrl-C reaches us alone, and we end the parts in order. Where we are killed outright, the
     kernel ends them (prctl(2), PR_SET_PDEATHSIG: when the *thread* that started them is gone); otherwise they would
@@ -72,7 +74,7 @@ class CoordinationService:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; returns what it printed. Raises `ServiceError`."""
-        return self._output_of("manage.py", *arguments)
+        return self.output_of("manage.py", *arguments)
 
     def shell(self, script: str) -> Any:
         """Run Python in the service; returns what it printed last, which is JSON. Raises `ServiceError`."""
@@ -80,9 +82,10 @@ class CoordinationService:
 
     def seed(self) -> str:
         """Make the network of the demo (`lab.seed`); returns what it says of it. Raises `ServiceError`."""
-        return self._output_of("-m", "lab.seed_demo")
+        return self.output_of("-m", "lab.seed_demo")
 
-    def _output_of(self, *arguments: str) -> str:
+    def output_of(self, *arguments: str) -> str:
+        """Run Python with these arguments in the service's environment. Raises `ServiceError`."""
         done = subprocess.run(
             [sys.executable, *arguments],
             env=self.environment | {"LOG_LEVEL": "ERROR"},  # what it prints is for people

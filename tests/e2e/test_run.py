@@ -1,0 +1,73 @@
+"""`./dev run`: what somebody sees who starts it for the first time, without root."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+ENOUGH_S = 110
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """Its address, once it says what to try first."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        bind = f"127.0.0.1:{free.getsockname()[1]}"
+    said = tmp_path / "said"
+    with said.open("w") as out:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "lab.serve", "--bind", bind, "--var", str(tmp_path / "var")],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    deadline = time.monotonic() + ENOUGH_S
+    while "Try first" not in said.read_text():
+        assert program.poll() is None, said.read_text()
+        assert time.monotonic() < deadline, said.read_text()
+        time.sleep(0.2)
+    yield f"http://{bind}"
+    program.send_signal(signal.SIGTERM)
+    assert program.wait(30) == 0
+
+
+class Person:
+    """Of the REST API."""
+
+    def __init__(self, site: str, email: str, password: str) -> None:
+        self._links = f"{site}/api/v1/links/"
+        answer = requests.post(f"{site}/api/v1/token/", json={"email": email, "password": password}, timeout=20)
+        self._headers = {"Authorization": f"Token {answer.json()['token']}"}
+
+    def links(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = requests.get(self._links, headers=self._headers, timeout=20).json()["results"]
+        return found
+
+    def set_limit(self, link: int, kbit: int) -> None:
+        answer = requests.patch(
+            f"{self._links}{link}/", json={"bandwidth_kbit": kbit}, headers=self._headers, timeout=20
+        )
+        assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.timeout(180)
+def test_each_state_is_there_and_a_saved_limit_is_enforced(site: str) -> None:
+    admin = Person(site, "admin@example.org", "demo-admin-1107")
+    states = Counter(link["status"]["state"] for link in admin.links())
+    assert states == {"enforced": 5, "failed": 1, "no_report": 1, "clamped": 1, "blocked": 1}
+    owner = Person(site, "owner@example.org", "demo-owner-17")
+    link = next(one for one in owner.links() if one["as_label"] == "Laptop over VPN")
+    owner.set_limit(link["id"], 640)
+    deadline = time.monotonic() + 30
+    while next(one for one in owner.links() if one["id"] == link["id"])["status"]["enforced_kbit"] != 640:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
