@@ -1,4 +1,4 @@
-"""`scionlab-bw-agent`: its command line, and what each command does. None touches a kernel."""
+"""`scionlab-bw-agent`: its command line, and what each command does. Only `routes` touches the kernel."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.agent.run import check_places, run
 from ap_agent.agent.settings import load_settings
 from ap_agent.agent.store import Store
+from ap_agent.commands import routes_parser
 from ap_agent.commands.show import show
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
@@ -45,6 +46,7 @@ COMMANDS = {
     "enrol": "fetch the credentials of this host with a one-time token (prompted for, or read from stdin)",
     "accept": "accept the configuration that is held back because links vanished; also while the agent runs",
     "accept-older": "accept the given version once, although a newer one is installed; also while the agent runs",
+    "routes": "policy routing of a host with several uplinks, so that answers leave where questions came in",
 }
 _MAX_TOKEN_CHARS = 1024
 _LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too
@@ -75,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
         "--credentials", type=Path, metavar="FILE", help=f"where to write them (default {DEFAULT_CREDENTIALS})"
     )
     each["accept-older"].add_argument("version", metavar="G.H", help="the version named in the problem, like 1.18")
+    routes_parser.add(each["routes"])
     return whole
 
 
@@ -84,6 +87,10 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
     if given.command == "run":
         return _run(given.config, environment)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
+    if given.command == "routes":
+        from ap_agent.commands.routes_cli import routes  # noqa: PLC0415  # nothing of it is loaded in the daemon
+
+        return routes(given, environment)
     settings = load_settings(given.config, environment)
     does = {
         "accept": _accept,

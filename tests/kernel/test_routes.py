@@ -1,0 +1,398 @@
+"""`scionlab-bw-agent routes` on a real kernel: an attachment point with three uplinks, judged by bytes.
+
+     ┌─ eth0  192.0.2.0/24     2001:db8:1::/64 ─┐
+ap ──┼─ eth1  198.51.100.0/24  2001:db8:2::/64 ─┼── core ── user  10.99.0.11, 2001:db8:99::11
+     └─ eth2  203.0.113.0/24   2001:db8:3::/64 ─┘              (the default route of ap: eth0)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from measuring.netns import REPOSITORY, Lab
+from tests import agent_service as svc
+from tests.agent_bundles import bundle_bytes
+from tests.agent_service import like_the_service
+from tests.kernel.conftest import MISSING, PREFIX, Host, entry
+from tests.kernel.test_agent_cli import AGENT, Operator, until
+
+pytestmark = pytest.mark.kernel
+
+DEVICES = ("eth0", "eth1", "eth2")
+NETS4 = ("192.0.2.", "198.51.100.", "203.0.113.")
+NETS6 = ("2001:db8:1::", "2001:db8:2::", "2001:db8:3::")
+OURS = {4: [f"{net}1" for net in NETS4], 6: [f"{net}1" for net in NETS6]}
+BYTES = 1_000_000
+WITHIN = "5"  # the shortest time for a confirmation
+
+
+def uplinks(gateway: str = "254", table: int = 1000, dev: str = "eth1") -> str:
+    """`gateway`: the last number of that of eth1; any but 254 is nobody's."""
+    texts = []
+    for number, device in enumerate(DEVICES):
+        last = gateway if number == 1 else "254"
+        texts.append(
+            f'[[uplink]]\nname = "net{number}"\ndev = "{dev if number == 1 else device}"\ntable = {table + number}\n'
+            f'addresses = ["{NETS4[number]}1", "{NETS6[number]}1"]\n'
+            f'gateway4 = "{NETS4[number]}{last}"\ngateway6 = "{NETS6[number]}{last}"\n'
+        )
+    return "\n".join(texts)
+
+
+class Rig(Operator):
+    """Whoever operates that attachment point."""
+
+    def configure(self, text: str = "") -> None:
+        self.file = self.folder / "uplinks.toml"
+        super().configure(f'uplinks_file = "{self.file}"\nroutes_dir = "{self.folder}/routes"\n{text}')
+
+    def write(self, text: str) -> None:
+        self.file.write_text(text)
+
+    def routes(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.agent("routes", *arguments)
+
+    def kernel(self) -> str:
+        """Every rule and route as iproute2 prints them."""
+        asked = (("rule",), ("-6", "rule"), ("route", "show", "table", "all"), ("-6", "route", "show", "table", "all"))
+        return "\n".join(self.host.ap.ip("-j", *one) for one in asked)
+
+    def bytes(self) -> dict[str, tuple[int, int]]:
+        """(received, sent) at each uplink."""
+        found = {one["ifname"]: one["stats64"] for one in json.loads(self.host.ap.ip("-s", "-j", "link"))}
+        return {name: (found[name]["rx"]["bytes"], found[name]["tx"]["bytes"]) for name in DEVICES}
+
+    def guard_pid(self) -> int:
+        text = next((self.folder / "routes").glob("routes-guard-*.lock")).read_text()
+        return int(json.loads(text)["pid"])
+
+    def trial(self) -> str:
+        return str(json.loads(next((self.folder / "routes").glob("trial-*.json")).read_text())["state"])
+
+    def exchange(self, address: str, count: int = BYTES, timeout_s: float = 20) -> None:
+        """The user sends bytes to an address of the attachment point by TCP, and gets as many back."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = self.host.ap.call(lambda: socket.create_server((address, 50000), family=family))
+        listener.settimeout(timeout_s)
+
+        def answer() -> None:
+            with closing(listener), listener.accept()[0] as end:
+                end.settimeout(timeout_s)
+                received = 0
+                while received < count and (data := end.recv(65536)):
+                    received += len(data)
+                end.sendall(b"a" * count)
+
+        thread = threading.Thread(target=lambda: ignoring_timeouts(answer))
+        thread.start()
+        try:
+            with self.host.u2.call(lambda: socket.create_connection((address, 50000), timeout_s)) as end:
+                end.sendall(b"q" * count)
+                received = 0
+                while received < count and (data := end.recv(65536)):
+                    received += len(data)
+                assert received == count
+        finally:
+            thread.join()
+
+    def shares(self, dev: str, address: str) -> tuple[float, float]:
+        """Which part of the bytes of an exchange with this address passed this interface, received and sent."""
+        before = self.bytes()
+        self.exchange(address)
+        after = self.bytes()
+        grown = {name: [one - other for one, other in zip(after[name], before[name], strict=True)] for name in DEVICES}
+        received, sent = (grown[dev][way] / sum(one[way] for one in grown.values()) for way in (0, 1))
+        return received, sent
+
+
+def ignoring_timeouts(do: object) -> None:
+    try:
+        do()  # type: ignore[operator]
+    except OSError:
+        return
+
+
+@pytest.fixture
+def rig(_no_leftovers: None, tmp_path: Path) -> Iterator[Rig]:
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    with Lab(PREFIX) as lab:
+        ap, core, user = lab.namespace("ap"), lab.namespace("core", forwards=True), lab.namespace("user")
+        for one in (ap, core):
+            one.sysctl({"net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.default.rp_filter": 0})
+        for number, dev in enumerate(DEVICES):
+            lab.veth(
+                ap.nic(dev, f"{NETS4[number]}1/24", f"{NETS6[number]}1/64"),
+                core.nic(dev, f"{NETS4[number]}254/24", f"{NETS6[number]}254/64"),
+            )
+        lab.veth(
+            core.nic("eth9", "10.99.0.254/24", "2001:db8:99::254/64"),
+            user.nic("eth0", "10.99.0.11/24", "2001:db8:99::11/64"),
+        )
+        for host, via4, via6 in ((ap, "192.0.2.254", "2001:db8:1::254"), (user, "10.99.0.254", "2001:db8:99::254")):
+            host.ip_batch([f"route add default via {via4}", f"route add default via {via6}"])
+        made = Rig(Host(lab, ap, core, user), tmp_path)
+        made.write(uplinks())
+        yield made
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_n9_policy_routing_keeps_both_directions_on_the_uplink_of_the_address(rig: Rig, version: int) -> None:
+    """And the same measure without rules fails, at every uplink but that of the default route."""
+    addresses = dict(zip(DEVICES, OURS[version], strict=True))
+    without = {dev: rig.shares(dev, address) for dev, address in addresses.items()}
+    assert without["eth0"] > (0.999, 0.999)
+    assert all(without[dev][0] > 0.999 and without[dev][1] < 0.01 for dev in ("eth1", "eth2")), without
+
+    done = rig.routes("apply")
+    assert done.returncode == 0, done.stderr
+    for dev, address in addresses.items():
+        received, sent = rig.shares(dev, address)
+        assert received >= 0.999, (dev, received)
+        assert sent >= 0.999, (dev, sent)
+
+
+def test_verify_tells_right_from_wrong_and_from_nothing(rig: Rig) -> None:
+    def verified() -> dict[str, tuple[str, str | None, bool]]:
+        process = rig.host.ap.popen([*AGENT, "routes", "verify", "--for", "3s", "--json", "--config", str(rig.config)])
+        time.sleep(1.5)  # within the three seconds, though Python is slow to start
+        for address in OURS[4][:2]:
+            rig.exchange(address, 300_000)
+        said, error = process.communicate(timeout=30)
+        assert error == ""
+        found = json.loads(said)["uplinks"]
+        assert process.returncode == 1  # net2 has no traffic, so not all is right
+        return {one["name"]: (one["answers"], one["left_by"], bool(one["detours"])) for one in found}
+
+    assert verified() == {
+        "net0": ("right", None, False),
+        "net1": ("elsewhere", "eth0", True),
+        "net2": ("no traffic", None, True),
+    }
+    assert rig.routes("apply").returncode == 0
+    assert verified() == {
+        "net0": ("right", None, False),
+        "net1": ("right", None, False),
+        "net2": ("no traffic", None, False),
+    }
+
+
+def test_apply_twice_writes_once_and_disturbs_nobody_and_removal_leaves_what_was_there(rig: Rig) -> None:
+    ap = rig.host.ap
+    ap.ip("rule", "add", "from", "10.1.0.0/16", "lookup", "77", "priority", "9999", "protocol", "201")  # near, not ours
+    ap.ip("rule", "add", "fwmark", "5", "lookup", "main", "priority", "10192")
+    ap.ip("route", "add", "10.2.0.0/16", "via", "192.0.2.7", "table", "77", "proto", "201")
+    ap.ip("-6", "route", "add", "2001:db8:77::/48", "via", "2001:db8:1::7", "table", "999", "proto", "201")
+    before = rig.kernel()
+    planned = rig.routes("plan")
+    assert planned.returncode == 0, planned.stderr
+    assert rig.kernel() == before
+    assert rig.routes("apply").returncode == 0
+    built = rig.kernel()
+
+    monitor = ap.popen(["ip", "monitor", "route", "rule"])
+    with (
+        ap.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as end,
+        rig.host.u2.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as far,
+    ):
+        end.bind(("198.51.100.1", 50000))
+        far.bind(("10.99.0.11", 50000))
+        far.settimeout(5)
+        again = ap.popen([*AGENT, "routes", "apply", "--json", "--config", str(rig.config)])
+        count = 0
+        while again.poll() is None:
+            end.sendto(b"x" * 100, ("10.99.0.11", 50000))
+            assert len(far.recv(200)) == 100  # else a timeout
+            count += 1
+            time.sleep(0.001)
+    assert count > 100
+    assert json.loads(again.communicate()[0])["operations"] == []
+    ap.ip("rule", "add", "priority", "20000", "lookup", "main")  # so that it is certain that the monitor sees
+    time.sleep(0.2)
+    monitor.terminate()
+    assert [line for line in monitor.communicate()[0].splitlines() if line] == ["20000:\tfrom all lookup main"]
+    ap.ip("rule", "del", "priority", "20000")
+    assert rig.kernel() == built
+    assert rig.routes("remove").returncode == 0
+    assert rig.kernel() == before
+
+
+def test_a_changed_file_changes_what_differs(rig: Rig) -> None:
+    rig.routes("apply")
+    rig.write(uplinks("253"))
+    changed = rig.routes("apply")
+    assert sorted(line.split()[0] for line in changed.stdout.splitlines()[:-1]) == ["replace"] * 6
+    assert "default via 198.51.100.253 dev eth1" in rig.host.ap.ip("route", "show", "table", "1001")
+    rig.write(uplinks(table=1003))
+    assert rig.routes("apply").returncode == 0
+    assert rig.host.ap.ip("route", "show", "table", "1001") == ""
+    rig.write(uplinks())
+    rig.routes("apply")
+    assert rig.routes("show").returncode == 0
+    rig.host.ap.ip("rule", "del", "priority", "10003")
+    shown = rig.routes("show")
+    assert (shown.returncode, "routes_differ (kernel): 1 operations" in shown.stderr) == (1, True)
+
+
+def test_what_others_have_in_our_place_is_a_named_refusal(rig: Rig) -> None:
+    ap = rig.host.ap
+    for command, undo, code in (
+        ("rule add from 10.1.2.3 lookup main priority 10000", "rule del priority 10000", "priority_taken"),
+        ("rule add from 10.1.2.3 lookup main priority 10191", "rule del priority 10191", "priority_taken"),
+        ("route add 10.2.0.0/16 dev eth0 table 1002", "route flush table 1002", "table_taken"),
+        ("addr del 198.51.100.1/24 dev eth1", "addr add 198.51.100.1/24 dev eth1", "address_missing"),
+        ("link set eth1 down", "link set eth1 up", "device_down"),
+        ("link set eth1 name other", "link set other name eth1", "unknown_device"),
+    ):
+        if code == "unknown_device":
+            ap.ip("link", "set", "eth1", "down")
+        ap.ip(*command.split())
+        before = rig.kernel()
+        for action in ("plan", "apply"):
+            refused = rig.routes(action)
+            assert (refused.returncode, refused.stdout) == (1, ""), (command, refused.stdout)
+            assert f"{code} (" in refused.stderr, refused.stderr
+            assert refused.stderr.endswith("Nothing was changed.\n")
+        assert rig.kernel() == before
+        ap.ip(*undo.split())
+    rig.write(uplinks().replace("198.51.100.254", "198.51.101.1"))
+    assert "gateway_off_link (uplink net1): Gateway 198.51.101.1 is not" in rig.routes("apply").stderr
+
+
+def test_a_right_is_needed_to_change_and_none_to_look(rig: Rig) -> None:
+    without = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
+    assert rig.run(*without, *AGENT, "routes", "plan", "--config", rig.config).returncode == 0
+    refused = rig.run(*without, *AGENT, "routes", "apply", "--config", rig.config)
+    assert (refused.returncode, refused.stderr) == (
+        3,
+        "scionlab-bw-agent routes: Changing routes needs root (CAP_NET_ADMIN); use sudo.\n",
+    )
+
+
+# --- roll back --------------------------------------------------------------------------------------------------------
+
+
+def begin(rig: Rig, *options: str) -> subprocess.Popen[str]:
+    """A shell that runs `apply` with a gateway that is nobody's; returns when the change is made."""
+    command = " ".join([*AGENT, "routes", "apply", "--confirm-within", WITHIN, *options, "--config", str(rig.config)])
+    rig.write(uplinks("253"))
+    shell = subprocess.Popen(
+        ["nsenter", f"--net=/run/netns/{rig.host.ap.name}", "sh", "-c", f"{command}; echo ended $?"],
+        cwd=REPOSITORY,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: any((rig.folder / "routes").glob("trial-*.json")) and rig.trial() == "pending", "the change")
+    return shell
+
+
+@pytest.mark.parametrize(
+    "how", ["waits", "SIGHUP", "SIGTERM", "SIGKILL", "guard SIGTERM", "guard SIGHUP", "guard SIGKILL"]
+)
+def test_without_a_confirmation_everything_is_as_before(rig: Rig, how: str) -> None:
+    """Whoever is killed: the shell with all that it started, or the guard. The change cuts the user off meanwhile."""
+    assert rig.routes("apply").returncode == 0
+    rig.exchange("198.51.100.1", 1000)
+    before, began = rig.kernel(), time.monotonic()
+    shell = begin(rig)
+    assert rig.kernel() != before
+    with pytest.raises(OSError, match="timed out"):
+        rig.exchange("198.51.100.1", 1000, timeout_s=1)
+    if how.startswith("guard"):
+        os.kill(rig.guard_pid(), signal.Signals[how.split()[1]])
+    elif how != "waits":
+        os.killpg(shell.pid, signal.Signals[how])
+    until(lambda: rig.trial() == "rolled_back", "the roll-back", 15)
+    assert rig.kernel() == before
+    assert (time.monotonic() - began > 5) == (how != "guard SIGTERM")
+    rig.exchange("198.51.100.1", 1000)
+    said, error = shell.communicate(timeout=10)
+    if how == "waits":
+        assert said.endswith("ended 1\n")
+        assert "The change was rolled back at " in error
+        assert "(no confirmation within 5 s)" in error
+    assert rig.routes("confirm").returncode == 1
+    rig.write(uplinks())
+    assert rig.routes("show").returncode == 0
+
+
+def test_without_anybody_left_to_roll_back_show_says_so_and_a_person_can(rig: Rig) -> None:
+    before = rig.kernel()
+    shell = begin(rig)
+    os.killpg(shell.pid, signal.SIGKILL)
+    os.kill(rig.guard_pid(), signal.SIGKILL)
+    shell.communicate(timeout=10)
+    time.sleep(6)
+    assert rig.kernel() != before  # the truth about kill -9 without systemd
+    words = "the process that would roll it back was killed"
+    assert words in rig.routes("show").stderr
+    refused = rig.routes("apply")
+    assert (refused.returncode, words in refused.stderr) == (1, True)
+    assert rig.routes("rollback").returncode == 0
+    assert rig.kernel() == before
+
+
+def test_a_confirmed_change_stays_and_is_what_counts_at_boot(rig: Rig) -> None:
+    shell = begin(rig, "--by-hand")
+    assert rig.routes("remove").returncode == 1  # one change at a time
+    confirmed = rig.routes("confirm")
+    assert (confirmed.returncode, confirmed.stdout.partition(" at ")[0]) == (0, "The change was confirmed")
+    assert "ended 0" in shell.communicate(timeout=10)[0]
+    built = rig.kernel()
+    time.sleep(5)
+    assert rig.kernel() == built
+    rig.write(uplinks("200"))  # not confirmed: a reboot must not set it
+    rig.host.ap.ip("rule", "flush", "protocol", "201")
+    assert rig.routes("apply", "--boot").returncode == 0
+    assert sorted(rig.kernel()) == sorted(built)
+    rig.host.ap.ip("link", "set", "eth1", "down")
+    late = rig.routes("apply", "--boot")
+    assert (late.returncode, late.stderr.partition(":")[0]) == (1, "device_down (uplink net1)")
+    assert "10006:" in rig.host.ap.ip("rule")  # of net2
+    assert rig.routes("remove").returncode == 0
+    assert "does not exist" in rig.routes("apply", "--boot").stderr
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_service_that_is_reached_confirms(rig: Rig, answers: bool) -> None:
+    manager = svc.service()
+    service = rig.host.ap.call(manager.__enter__)
+    rig.use(service)
+    if answers:
+        service.answers["/config"] = like_the_service(bundle_bytes({"1": entry("192.0.2.11", 5)}), "1.18", "7")
+    else:
+        service.answers["/config"] = svc.status(401)
+    try:
+        shell = begin(rig)
+        said, error = shell.communicate(timeout=20)
+        if answers:
+            assert "(the Coordination Service was reached)" in said, error
+        assert rig.trial() == ("confirmed" if answers else "rolled_back")
+    finally:
+        manager.__exit__(None, None, None)
+
+
+def test_show_has_the_links_of_each_uplink_and_the_parameters(rig: Rig) -> None:
+    rig.host.ap.sysctl({"net.ipv4.conf.eth1.rp_filter": 1})
+    rig.routes("apply")
+    shown = rig.routes("show")
+    assert shown.returncode == 0, shown.stderr
+    assert "eth1: rp_filter = 1, arp_ignore = 0; rp_filter drops" in shown.stdout
+    assert "rule 10000: from 192.0.2.1 lookup 1000 suppress_prefixlength 0" in shown.stdout
+    document = json.loads(rig.routes("show", "--json").stdout)
+    assert [one["name"] for one in document["uplinks"]] == ["net0", "net1", "net2"]
+    assert (len(document["rules"]), document["problems"]) == (18, [])
