@@ -18,8 +18,8 @@ from link_rules import IPAddress
 
 ENOUGH_PACKETS: Final = 20  # below that neighbour discovery alone may be what was counted
 _UNANSWERED: Final = 0.1  # of the packets received: TCP acknowledges at least every second segment of MTU size
-# Of networks for documentation (RFC 5737, RFC 3849), to which no host has a route of its own.
-_FAR: Final = {4: ip_address("203.0.113.1"), 6: ip_address("2001:db8:ffff::1")}
+# Of networks for benchmarks (RFC 2544, RFC 5180), to which no attachment point has a route of its own.
+_FAR: Final = {4: ip_address("198.18.0.1"), 6: ip_address("2001:2::1")}
 
 Word = Literal["right", "elsewhere", "unanswered", "no traffic"]
 
