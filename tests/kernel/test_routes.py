@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -371,6 +372,24 @@ def test_a_confirmed_change_stays_and_is_what_counts_at_boot(rig: Rig) -> None:
     assert "10006:" in rig.host.ap.ip("rule")  # of net2
     assert rig.routes("remove").returncode == 0
     assert "does not exist" in rig.routes("apply", "--boot").stderr
+
+
+def test_the_unit_of_the_boot_may_do_its_work_and_no_other(rig: Rig) -> None:
+    unit = REPOSITORY / "packaging/systemd/scionlab-bw-routes.service"
+    rig.routes("apply")
+    built = rig.kernel()
+    rig.host.ap.ip("rule", "flush", "protocol", "201")
+    confined = (
+        "import os, sys; from pathlib import Path; from tests.kernel.sandbox import directives, load_filters; "
+        f"load_filters(directives(Path({str(unit)!r}))); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    rights = ("setpriv", "--no-new-privs", "--bounding-set=-all,+net_admin", "--inh-caps=-all", sys.executable, "-c")
+    done = rig.run(*rights, confined, *AGENT, "routes", "apply", "--boot", "--config", rig.config)
+    assert done.returncode == 0, done.stderr
+    assert sorted(rig.kernel()) == sorted(built)
+    asked = "import socket; socket.create_connection(('192.0.2.254', 80))"
+    refused = rig.run(*rights, confined, sys.executable, "-c", asked)
+    assert "Address family not supported" in refused.stderr
 
 
 @pytest.mark.parametrize("answers", [True, False])
