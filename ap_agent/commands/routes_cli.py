@@ -114,7 +114,7 @@ def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present
         after = kernel.read()
         left = plan(after, goal)
         if left:
-            raise AgentError(f"After the change the kernel differs from what is wanted: {left[0]} is missing.")
+            raise AgentError(f"The kernel does not have what was set; it still takes: {left[0]}.")
     except AgentError as exc:
         now = kernel.read()
         refused = kernel.carry_out(plan(now, Goal(present.rules, present.routes)), now, until_refused=False)

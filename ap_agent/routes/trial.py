@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ap_agent.common import threads
-from ap_agent.common.errors import AgentError, LockHeldError, StoreError
+from ap_agent.common.errors import AgentError, StoreError
 from ap_agent.common.files import read_own, sealed, unsealed, write_atomically
 from ap_agent.common.lock import Lock, holder, lock_path
+from ap_agent.common.log import get_logger
+from ap_agent.common.settings import ENVIRONMENT_PREFIX
 from ap_agent.common.times import time_text
 from ap_agent.routes import kernel
 from ap_agent.routes.plan import Goal, Route, Rule, plan
@@ -130,13 +132,12 @@ def guard(folder: Path, is_service_reached: Callable[[], bool]) -> None:
             confirms = reached.is_set()
             if confirms or terminated.is_set() or not trial.left_s:
                 why = "SIGTERM" if terminated.is_set() else f"no confirmation within {trial.within_s} s"
+                by = "the Coordination Service was reached" if confirms else why
                 try:
                     with Lock(folder, "routes", "guard"):
-                        settle(
-                            folder, by="the Coordination Service was reached" if confirms else why, confirms=confirms
-                        )
-                except LockHeldError:  # `confirm`, or `apply` in the middle of its change
-                    pass
+                        settle(folder, by=by, confirms=confirms)
+                except AgentError as exc:  # `confirm` is at work, or what stood in the way may pass: try again
+                    get_logger().error("routes.guard", message=exc.message)
             time.sleep(_PAUSE_S)
 
 
@@ -152,7 +153,8 @@ def _ask(folder: Path, is_service_reached: Callable[[], bool], reached: threadin
 def start_guard(folder: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     """`arguments` are those of the agent's command line. Returns when it is on its post. Raises `AgentError`."""
     command = [sys.executable, "-P", "-m", "ap_agent", *arguments]
-    kept = {name: value for name, value in environment.items() if name == "PATH" or name.startswith("SCIONLAB_BW_")}
+    kept = {name: value for name, value in environment.items() if name == "PATH" or name.startswith(ENVIRONMENT_PREFIX)}
+    kept.pop(f"{ENVIRONMENT_PREFIX}HOST_SECRET", None)  # everybody may read what systemd-run is given
     kept["PYTHONPATH"] = str(_ROOT)
     if not (_is_systemd_here() and _started_by_systemd(command, kept)):
         subprocess.Popen(
@@ -188,7 +190,10 @@ def under_systemd(command: Sequence[str], environment: Mapping[str, str]) -> lis
 
 
 def _started_by_systemd(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    done = subprocess.run(under_systemd(command, environment), capture_output=True, timeout=30, check=False)
+    try:
+        done = subprocess.run(under_systemd(command, environment), capture_output=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return False
     return done.returncode == 0
 
 

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from ap_agent.agent.bundle import read_bundle
+from ap_agent.agent.store import Store
 from measuring.netns import REPOSITORY, Lab
 from tests import agent_service as svc
 from tests.agent_bundles import bundle_bytes
@@ -321,6 +323,8 @@ def test_without_a_confirmation_everything_is_as_before(rig: Rig, how: str) -> N
         rig.exchange("198.51.100.1", 1000, timeout_s=1)
     if how.startswith("guard"):
         os.kill(rig.guard_pid(), signal.Signals[how.split()[1]])
+        if how != "guard SIGKILL":  # then the waiting `apply` starts another one
+            os.killpg(shell.pid, signal.SIGKILL)
     elif how != "waits":
         os.killpg(shell.pid, signal.Signals[how])
     until(lambda: rig.trial() == "rolled_back", "the roll-back", 15)
@@ -411,7 +415,30 @@ def test_a_service_that_is_reached_confirms(rig: Rig, answers: bool) -> None:
         manager.__exit__(None, None, None)
 
 
+def test_networks_of_other_uplinks_are_reached_by_the_gateway_and_all_others_as_before(rig: Rig) -> None:
+    host = rig.host
+    host.lab.veth(host.ap.nic("eth3", "10.50.0.1/24"), host.u1.nic("eth3", "10.50.0.2/24"))  # an internal network
+
+    def leaves_by(destination: str, source: str) -> str:
+        found = json.loads(host.ap.ip("-j", "route", "get", destination, "from", source))[0]
+        return f"{found['dev']} {found.get('gateway', '-')}"
+
+    asked = {
+        ("198.51.100.7", "192.0.2.1"): ("eth1 -", "eth0 192.0.2.254"),
+        ("2001:db8:2::7", "2001:db8:1::1"): ("eth1 -", "eth0 2001:db8:1::254"),
+        ("198.51.100.7", "198.51.100.1"): ("eth1 -", "eth1 -"),
+        ("10.50.0.2", "198.51.100.1"): ("eth3 -", "eth3 -"),
+        ("10.99.0.11", "198.51.100.1"): ("eth0 192.0.2.254", "eth1 198.51.100.254"),
+        ("10.99.0.11", "10.50.0.1"): ("eth0 192.0.2.254", "eth0 192.0.2.254"),
+    }
+    assert {pair: leaves_by(*pair) for pair in asked} == {pair: before for pair, (before, _) in asked.items()}
+    rig.routes("apply")
+    assert {pair: leaves_by(*pair) for pair in asked} == {pair: after for pair, (_, after) in asked.items()}
+
+
 def test_show_has_the_links_of_each_uplink_and_the_parameters(rig: Rig) -> None:
+    links = {"1": entry("10.99.0.11", 5, **{"Local-IP": "198.51.100.1"}), "2": entry("10.99.0.12", 5)}
+    Store(rig.folder / "state").save(read_bundle(bundle_bytes(links), host_id=None))
     rig.host.ap.sysctl({"net.ipv4.conf.eth1.rp_filter": 1})
     rig.routes("apply")
     shown = rig.routes("show")
@@ -420,4 +447,5 @@ def test_show_has_the_links_of_each_uplink_and_the_parameters(rig: Rig) -> None:
     assert "rule 10000: from 192.0.2.1 lookup 1000 suppress_prefixlength 0" in shown.stdout
     document = json.loads(rig.routes("show", "--json").stdout)
     assert [one["name"] for one in document["uplinks"]] == ["net0", "net1", "net2"]
-    assert (len(document["rules"]), document["problems"]) == (18, [])
+    assert [list(one["links"]) for one in document["uplinks"]] == [[], ["1"], []]
+    assert (document["links_of_unknown_uplink"], len(document["rules"]), document["problems"]) == ([2], 18, [])
