@@ -15,7 +15,7 @@ from ap_agent.agent.settings import load_settings
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError, StoreError
 from ap_agent.common.lock import Lock
-from ap_agent.common.outcome import NOT_DONE, OK, Outcome
+from ap_agent.common.outcome import NOT_DONE, OK, Outcome, print_outcome
 from ap_agent.common.problem import Problem
 from ap_agent.common.rights import require_rights
 from ap_agent.common.settings import Settings, settings_without_enrolment
@@ -38,10 +38,6 @@ _LOOK_AGAIN_S = 0.2
 _PROBE_S = 5.0  # of a question to the service while a change waits: many fit into the time
 _UNCHANGED = "The kernel is up to date."
 _COMMAND = "`scionlab-bw-agent routes confirm`"
-
-
-class WaitingError(AgentError):
-    """A change waits for its confirmation; nothing else is changed meanwhile."""
 
 
 def routes(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome:
@@ -104,7 +100,7 @@ def _change(settings: Settings, given: argparse.Namespace, environment: Mapping[
 def _require_no_trial(folder: Path) -> None:
     waiting = trial.load(folder)
     if waiting is not None and waiting.is_waiting:
-        raise WaitingError(f"{_waiting_words(folder, waiting)} Nothing was changed.")
+        raise AgentError(f"{_waiting_words(folder, waiting)} Nothing was changed.")
 
 
 def _carry_out(folder: Path, operations: tuple[Operation, ...], present: Present, goal: Goal) -> None:
@@ -160,7 +156,8 @@ def _wait(settings: Settings, given: argparse.Namespace, environment: Mapping[st
     found = trial.load(folder)
     if found is not None and found.is_waiting:
         unless = "" if given.by_hand else ", unless the Coordination Service is reached"
-        print(said.out, f"\nRolled back in {found.left_s:.0f} s{unless}. To keep it: {_COMMAND}", flush=True)
+        words = f"Rolled back in {found.left_s:.0f} s{unless}. To keep it: {_COMMAND}"
+        print_outcome(Outcome(OK, "" if given.json else said.out, words))
     try:
         while (found := trial.load(folder)) is not None and found.is_waiting:
             if not trial.is_guarded(folder):  # somebody killed it
@@ -170,7 +167,11 @@ def _wait(settings: Settings, given: argparse.Namespace, environment: Mapping[st
         return Outcome(NOT_DONE, err=f"The change still waits for {_COMMAND}, and is rolled back without it.")
     if found is None:
         raise StoreError(f"The file of the change in {folder} was deleted; see `routes show`.")
-    return _ended(found, is_wanted=found.state == "confirmed")
+    ended = _ended(found, is_wanted=found.state == "confirmed")
+    if not given.json:
+        return ended
+    document = {**json.loads(said.out), "state": found.state, "ended_by": found.ended_by, "refused": found.refused}
+    return Outcome(ended.exit_code, json.dumps(document, indent=1))
 
 
 def _ended(found: trial.Trial, *, is_wanted: bool) -> Outcome:

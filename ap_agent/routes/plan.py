@@ -158,14 +158,26 @@ def _problem_of(uplink: Uplink, present: Present) -> Problem | None:
             message = f"{uplink.dev} does not have the address {address} ({where}); add it, or correct addresses."
             return Problem("address_missing", subject, message)
     networks = networks_of(uplink, present)
+    everywhere = {one.ip for found in present.addresses.values() for one in found}
     for gateway in uplink.gateways:
-        if not any(gateway in one for one in networks) and gateway not in _LINK_LOCAL:
+        if gateway in everywhere:
+            message = f"Gateway {gateway} is an address of this host; write that of the router."
+            return Problem("gateway_off_link", subject, message)
+        if gateway not in _LINK_LOCAL and not any(_has_host(one, gateway) for one in networks):
             shown = ", ".join(sorted(str(one) for one in networks if one.version == gateway.version))
             message = (
-                f"Gateway {gateway} is not on the link of {uplink.dev} ({shown}); correct it, or the prefix length."
+                f"Gateway {gateway} is no host on the link of {uplink.dev} ({shown}); correct it, or the prefix length."
             )
             return Problem("gateway_off_link", subject, message)
     return None
+
+
+def _has_host(network: Network, address: IPAddress) -> bool:
+    """Not the address of an IPv4 network itself, nor its broadcast address; in a /31 both are hosts (RFC 3021)."""
+    if address not in network:
+        return False
+    is_edge = address in (network.network_address, network.broadcast_address)
+    return network.version == 6 or network.prefixlen > 30 or not is_edge
 
 
 def conflicts_of(uplinks: Iterable[Uplink], present: Present) -> tuple[Problem, ...]:

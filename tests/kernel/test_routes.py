@@ -256,7 +256,7 @@ def test_a_changed_file_changes_what_differs(rig: Rig) -> None:
 def test_what_others_have_in_our_place_is_a_named_refusal(rig: Rig) -> None:
     ap = rig.host.ap
     rig.write(uplinks().replace("198.51.100.254", "198.51.101.1"))
-    assert "gateway_off_link (uplink net1): Gateway 198.51.101.1 is not" in rig.routes("apply").stderr
+    assert "gateway_off_link (uplink net1): Gateway 198.51.101.1 is no host" in rig.routes("apply").stderr
     rig.write(uplinks())
     for command, undo, code in (
         ("rule add from 10.1.2.3 lookup main priority 10000", "rule del priority 10000", "priority_taken"),
@@ -277,6 +277,31 @@ def test_what_others_have_in_our_place_is_a_named_refusal(rig: Rig) -> None:
             assert refused.stderr.endswith("Nothing was changed.\n")
         assert rig.kernel() == before
         ap.ip(*undo.split())
+
+
+OUT_OF_MEMORY = """
+import errno, sys
+from pyroute2.netlink.exceptions import NetlinkError
+from ap_agent.commands import agent_cli
+from ap_agent.routes import kernel
+do = kernel._do_rule
+def refusing(socket, verb, rule):
+    if verb == "add" and rule.priority == 10_004:
+        raise NetlinkError(errno.ENOMEM)
+    do(socket, verb, rule)
+kernel._do_rule = refusing
+sys.exit(agent_cli.main())
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--confirm-within", WITHIN)])
+def test_what_the_kernel_refuses_half_way_is_undone(rig: Rig, options: tuple[str, ...]) -> None:
+    before = rig.kernel()
+    refused = rig.run(sys.executable, "-c", OUT_OF_MEMORY, "routes", "apply", *options, "--config", rig.config)
+    words = "refused to add rule 10004: from 198.51.100.1 lookup main suppress_prefixlength 0: Cannot allocate memory"
+    assert (refused.returncode, f"{words} (ENOMEM). It was undone." in refused.stderr) == (1, True), refused.stderr
+    assert rig.kernel() == before
+    assert not options or rig.trial() == "rolled_back"
 
 
 def test_a_right_is_needed_to_change_and_none_to_look(rig: Rig) -> None:
@@ -358,11 +383,14 @@ def test_without_anybody_left_to_roll_back_show_says_so_and_a_person_can(rig: Ri
 
 
 def test_a_confirmed_change_stays_and_is_what_counts_at_boot(rig: Rig) -> None:
-    shell = begin(rig, "--by-hand")
+    shell = begin(rig, "--by-hand", "--json")
     assert rig.routes("remove").returncode == 1  # one change at a time
     confirmed = rig.routes("confirm")
     assert (confirmed.returncode, confirmed.stdout.partition(" at ")[0]) == (0, "The change was confirmed")
-    assert "ended 0" in shell.communicate(timeout=10)[0]
+    document, _, end = shell.communicate(timeout=10)[0].rpartition("ended ")
+    found = json.loads(document)
+    assert (end, found["state"], found["ended_by"]) == ("0\n", "confirmed", "the operator")
+    assert len(found["operations"]) == 27 + 18
     built = rig.kernel()
     time.sleep(5)
     assert rig.kernel() == built

@@ -233,7 +233,10 @@ def test_a_stale_route_beside_the_wanted_one_goes() -> None:
         ({**A, "dev": "eth9"}, "unknown_device", "There is no device eth9. This host has eth0, eth1; create it"),
         ({**A, "dev": "eth1"}, "address_missing", "eth1 does not have the address 192.0.2.1 (it is on eth0); add it"),
         ({**A, "addresses": ["192.0.2.2", "2001:db8:1::1"]}, "address_missing", "(no device has it)"),
-        ({**A, "gateway4": "192.0.3.0"}, "gateway_off_link", "192.0.3.0 is not on the link of eth0 (192.0.2.0/24)"),
+        ({**A, "gateway4": "192.0.3.0"}, "gateway_off_link", "192.0.3.0 is no host on the link of eth0 (192.0.2.0/24)"),
+        ({**A, "gateway4": "192.0.2.0"}, "gateway_off_link", "192.0.2.0 is no host"),
+        ({**A, "gateway4": "192.0.2.255"}, "gateway_off_link", "192.0.2.255 is no host"),
+        ({**A, "gateway4": "198.51.100.1"}, "gateway_off_link", "198.51.100.1 is an address of this host; write"),
         ({**A, "gateway6": "2001:db8:1:1::1"}, "gateway_off_link", "(2001:db8:1::/64); correct it"),
     ],
 )  # fmt: skip
@@ -241,7 +244,7 @@ def test_what_this_host_does_not_have_is_named(uplink: dict[str, Any], code: str
     found = problems_of(parsed(uplink), HOST)["a"]
     assert (found.code, found.subject) == (code, "uplink a")
     assert words in found.message
-    assert problems_of(parsed({**A, "gateway4": "192.0.2.255", "gateway6": "2001:db8:1::ffff"}), HOST) == {}
+    assert problems_of(parsed({**A, "gateway4": "192.0.2.254", "gateway6": "2001:db8:1::ffff"}), HOST) == {}
 
 
 def test_foreign_rules_count_at_our_priorities_alone() -> None:
