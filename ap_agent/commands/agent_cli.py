@@ -19,11 +19,11 @@ from ap_agent.agent.health import describe, is_running, read_health
 from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.agent.run import check_places, run
 from ap_agent.agent.settings import load_settings
-from ap_agent.agent.store import Store
+from ap_agent.agent.store import Store, stored_links
 from ap_agent.commands import routes_parser
 from ap_agent.commands.show import show
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
-from ap_agent.common.errors import AgentError, SettingsError, StoreError
+from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome, ended, parser_of
@@ -34,7 +34,6 @@ from ap_agent.common.text import ago, problem_lines
 from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
 from ap_agent.usage.table import read_report, table
-from link_info import LinkInfo
 
 COMMANDS = {
     "run": "run as a daemon: follow the service, hand its configuration to the limiter, report the result",
@@ -214,7 +213,7 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
             "handed over."
         )
         return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), said]))
-    shown = show(settings, _stored_links(settings))
+    shown = show(settings, stored_links(settings.state_dir, host_id=settings.host_id))
     code = shown.exit_code
     if code == OK and any(one.code in DELIVERY_CODES for one in problems):
         code = NOTHING_NEW
@@ -237,16 +236,9 @@ def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
 
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
     """What the limiter says of the kernel."""
-    return show(settings, _stored_links(settings), as_json=given.json, verbose=given.verbose)
-
-
-def _stored_links(settings: Settings) -> Mapping[int, LinkInfo]:
-    """Names and addresses for the table; nothing of them where the bundle is not for our eyes."""
-    try:
-        bundle = Store(settings.state_dir).load(host_id=settings.host_id)
-    except AgentError:
-        return {}
-    return bundle.links if bundle is not None else {}
+    return show(
+        settings, stored_links(settings.state_dir, host_id=settings.host_id), as_json=given.json, verbose=given.verbose
+    )
 
 
 def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:

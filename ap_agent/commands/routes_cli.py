@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ap_agent.agent.fetch import Have, make_client
 from ap_agent.agent.settings import load_settings
-from ap_agent.agent.store import Store
+from ap_agent.agent.store import Store, stored_links
 from ap_agent.common.errors import AgentError, StoreError
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import NOT_DONE, OK, Outcome, print_outcome
@@ -32,7 +32,6 @@ from ap_agent.routes.plan import (
 )
 from ap_agent.routes.uplinks import Uplink, UplinksError, read_uplinks
 from ap_agent.routes.verify import watch
-from link_info import LinkInfo
 
 _LOOK_AGAIN_S = 0.2
 _PROBE_S = 5.0  # of a question to the service while a change waits: many fit into the time
@@ -240,15 +239,6 @@ def _said(
     return Outcome(code, "\n".join([*lines, end]), "\n".join(problem_lines(problems)))
 
 
-def _links(settings: Settings) -> Mapping[int, LinkInfo]:
-    """Of the configuration that the agent installed last; none where it is not for our eyes."""
-    try:
-        bundle = Store(settings.state_dir).load(host_id=settings.host_id)
-    except AgentError:
-        return {}
-    return bundle.links if bundle is not None else {}
-
-
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
     """What is set, whether that is what the file says, and who uses it."""
     present = kernel.read()
@@ -268,7 +258,9 @@ def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
     if waiting is not None and waiting.is_waiting:
         problems.append(Problem("routes_waiting", "kernel", _waiting_words(settings.routes_dir, waiting)))
     sysctls = {one.dev: kernel.sysctls(one.dev) for one in uplinks if one.dev in present.devices}
-    document = report.show_document(uplinks, present, _links(settings), sysctls, problems)
+    document = report.show_document(
+        uplinks, present, stored_links(settings.state_dir, host_id=settings.host_id), sysctls, problems
+    )
     code = NOT_DONE if problems else OK
     if given.json:
         return Outcome(code, json.dumps(document, indent=1))
@@ -277,7 +269,7 @@ def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
 
 def _verify(settings: Settings, given: argparse.Namespace) -> Outcome:
     uplinks, _ = read_uplinks(settings.uplinks_file)
-    links = _links(settings)
+    links = stored_links(settings.state_dir, host_id=settings.host_id)
     remotes = {one.name: [link.remote_ip for link in report.links_of(one, links).values()] for one in uplinks}
     verdicts = watch(uplinks, given.for_s, remotes)
     document = report.verify_document(verdicts, given.for_s)

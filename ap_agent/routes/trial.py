@@ -157,14 +157,9 @@ def start_guard(folder: Path, arguments: Sequence[str], environment: Mapping[str
     kept.pop(f"{ENVIRONMENT_PREFIX}HOST_SECRET", None)  # everybody may read what systemd-run is given
     kept["PYTHONPATH"] = str(_ROOT)
     if not (_is_systemd_here() and _started_by_systemd(command, kept)):
+        nowhere = subprocess.DEVNULL
         subprocess.Popen(
-            command,
-            env=kept,
-            cwd="/",
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            command, env=kept, cwd="/", start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere
         )
     until = time.monotonic() + _GUARD_STARTS_S
     while not is_guarded(folder):
@@ -180,13 +175,9 @@ def is_guarded(folder: Path) -> bool:
 def under_systemd(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
     """As a unit of its own it is no part of the operator's session, which logind may kill as a whole; and it is
     started again after `kill -9`."""
-    options = [
-        "--quiet",
-        "--collect",
-        f"--unit=scionlab-bw-routes-guard-{os.getpid()}",
-        "--property=Restart=on-failure",
-    ]
-    return ["systemd-run", *options, *(f"--setenv={name}={one}" for name, one in environment.items()), "--", *command]
+    unit = f"--unit=scionlab-bw-routes-guard-{os.getpid()}"
+    variables = [f"--setenv={name}={one}" for name, one in environment.items()]
+    return ["systemd-run", "--quiet", "--collect", unit, "--property=Restart=on-failure", *variables, "--", *command]
 
 
 def _started_by_systemd(command: Sequence[str], environment: Mapping[str, str]) -> bool:
