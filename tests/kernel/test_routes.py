@@ -366,6 +366,39 @@ def test_without_a_confirmation_everything_is_as_before(rig: Rig, how: str) -> N
     assert rig.routes("show").returncode == 0
 
 
+# What systemd-run does with a unit, as far as a guard can tell: nothing of the caller's environment, another session.
+SYSTEMD_RUN = """#!/bin/sh
+unset PYTHONPATH
+while [ "$1" != -- ]; do
+    case $1 in --setenv=*) export "${1#--setenv=}" ;; esac
+    shift
+done
+shift
+setsid "$@" </dev/null >/dev/null 2>&1 &
+echo "$*" >"$0.started"
+"""
+WITH_SYSTEMD = """
+import sys
+from ap_agent.commands import agent_cli
+from ap_agent.routes import trial
+trial._is_systemd_here = lambda: True
+sys.exit(agent_cli.main())
+"""
+
+
+def test_a_guard_that_systemd_starts_rolls_back_too(rig: Rig) -> None:
+    program = rig.folder / "systemd-run"
+    program.write_text(SYSTEMD_RUN)
+    program.chmod(0o755)
+    before = rig.kernel()
+    path = f"PATH={rig.folder}:{os.environ['PATH']}"
+    arguments = ("routes", "apply", "--confirm-within", WITHIN, "--config", rig.config)
+    done = rig.run("env", path, sys.executable, "-c", WITH_SYSTEMD, *arguments)
+    assert (done.returncode, "(no confirmation within 5 s)" in done.stderr) == (1, True), done.stderr
+    assert "-m ap_agent routes guard --config" in program.with_name("systemd-run.started").read_text()
+    assert rig.kernel() == before
+
+
 def test_without_anybody_left_to_roll_back_show_says_so_and_a_person_can(rig: Rig) -> None:
     before = rig.kernel()
     shell = begin(rig)
