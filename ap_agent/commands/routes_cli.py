@@ -89,7 +89,7 @@ def _change(settings: Settings, given: argparse.Namespace, environment: Mapping[
             _begin(folder, begun, given, environment)
         _carry_out(folder, operations, present, goal)
         if begun is not None:
-            trial.save(folder, replace(begun, state="pending"))
+            trial.made(folder, begun)
         elif not is_boot:
             trial.keep_for_boot(folder, text)
     said = _said(operations, tuple(not_ready.values()), file, given, is_done=True)

@@ -34,7 +34,7 @@ from ap_agent.routes.plan import Goal, Route, Rule, plan
 
 _CONFIRMED: Final = "uplinks.toml"  # in `routes_dir`: what is set at boot
 _MAX_BYTES = 16 * 1024 * 1024
-_GUARD_STARTS_S = 15.0
+_GUARD_STARTS_S = 30.0  # Python on a busy machine
 _PAUSE_S = 0.1
 _ASK_AGAIN_S = 1.0
 _ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +67,11 @@ class Trial:
 
 def new_trial(before: Goal, text: str | None, within_s: int, *, is_by_hand: bool) -> Trial:
     return Trial(before, text, within_s, is_by_hand, _now_s() + within_s, _boot())
+
+
+def made(folder: Path, trial: Trial) -> None:
+    """The change is made: the time for its confirmation begins."""
+    save(folder, replace(trial, state="pending", deadline_s=_now_s() + trial.within_s))
 
 
 def load(folder: Path) -> Trial | None:
@@ -129,16 +134,24 @@ def guard(folder: Path, is_service_reached: Callable[[], bool]) -> None:
     with Lock(folder, "routes-guard", "guard"):
         threads.start("service", lambda: _ask(folder, is_service_reached, reached))
         while (trial := load(folder)) is not None and trial.is_waiting:
-            confirms = reached.is_set()
-            if confirms or terminated.is_set() or not trial.left_s:
-                why = "SIGTERM" if terminated.is_set() else f"no confirmation within {trial.within_s} s"
-                by = "the Coordination Service was reached" if confirms else why
+            if reached.is_set() or terminated.is_set() or not trial.left_s:
                 try:
                     with Lock(folder, "routes", "guard"):
-                        settle(folder, by=by, confirms=confirms)
+                        _end(folder, is_reached=reached.is_set(), is_terminated=terminated.is_set())
                 except AgentError as exc:  # `confirm` is at work, or what stood in the way may pass: try again
                     get_logger().error("routes.guard", message=exc.message)
             time.sleep(_PAUSE_S)
+
+
+def _end(folder: Path, *, is_reached: bool, is_terminated: bool) -> None:
+    """The caller has the lock now, so the change is made, and its time has begun."""
+    trial = load(folder)
+    if is_reached:
+        settle(folder, by="the Coordination Service was reached", confirms=True)
+    elif is_terminated:
+        settle(folder, by="SIGTERM", confirms=False)
+    elif trial is not None and not trial.left_s:
+        settle(folder, by=f"no confirmation within {trial.within_s} s", confirms=False)
 
 
 def _ask(folder: Path, is_service_reached: Callable[[], bool], reached: threading.Event) -> None:
