@@ -24,7 +24,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from ap_agent.common.errors import AgentError, BundleError, NotPermittedError, S
 from ap_agent.common.files import read_plain, sealed, sync_folder, unsealed, write_atomically
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.document.trust import Acceptance, Trust, load_acceptance, load_trust
+from link_info import LinkInfo
 
 KEPT_VERSIONS = 3
 _MAX_JSON_BYTES = 8 * 1024 * 1024
@@ -243,6 +244,15 @@ class Store:
     def _write_json(self, path: Path, document: dict[str, Any]) -> None:
         _set_aside(path)
         write_atomically(path, sealed(document), mode=0o600)
+
+
+def stored_links(folder: Path, *, host_id: str | None) -> Mapping[int, LinkInfo]:
+    """Names and addresses for tables; nothing of them where the bundle is not for our eyes."""
+    try:
+        bundle = Store(folder).load(host_id=host_id)
+    except AgentError:
+        return {}
+    return bundle.links if bundle is not None else {}
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

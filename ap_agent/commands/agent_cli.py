@@ -1,4 +1,4 @@
-"""`scionlab-bw-agent`: its command line, and what each command does. None touches a kernel."""
+"""`scionlab-bw-agent`: its command line, and what each command does. Only `routes` touches the kernel."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from ap_agent.agent.health import describe, is_running, read_health
 from ap_agent.agent.problems import DELIVERY_CODES, NOT_ENROLLED
 from ap_agent.agent.run import check_places, run
 from ap_agent.agent.settings import load_settings
-from ap_agent.agent.store import Store
+from ap_agent.agent.store import Store, stored_links
+from ap_agent.commands import routes_parser
 from ap_agent.commands.show import show
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
-from ap_agent.common.errors import AgentError, SettingsError, StoreError
+from ap_agent.common.errors import SettingsError, StoreError
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
 from ap_agent.common.outcome import NOT_DONE, NOTHING_NEW, OK, Outcome, ended, parser_of
@@ -33,7 +34,6 @@ from ap_agent.common.text import ago, problem_lines
 from ap_agent.document.trust import Acceptance, Trust, load_trust, save_acceptance, trust_now
 from ap_agent.usage.spool import FILE_NAME as SPOOL
 from ap_agent.usage.table import read_report, table
-from link_info import LinkInfo
 
 COMMANDS = {
     "run": "run as a daemon: follow the service, hand its configuration to the limiter, report the result",
@@ -45,6 +45,7 @@ COMMANDS = {
     "enrol": "fetch the credentials of this host with a one-time token (prompted for, or read from stdin)",
     "accept": "accept the configuration that is held back because links vanished; also while the agent runs",
     "accept-older": "accept the given version once, although a newer one is installed; also while the agent runs",
+    "routes": "policy routing of a host with several uplinks, so that answers leave where questions came in",
 }
 _MAX_TOKEN_CHARS = 1024
 _LIMITER_ANSWERS_S = 30.0  # the first limits of 4000 links take 3 s, on a machine that is ten times slower too
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
         "--credentials", type=Path, metavar="FILE", help=f"where to write them (default {DEFAULT_CREDENTIALS})"
     )
     each["accept-older"].add_argument("version", metavar="G.H", help="the version named in the problem, like 1.18")
+    routes_parser.add(each["routes"])
     return whole
 
 
@@ -84,6 +86,10 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str]) -> Outcome | 
     if given.command == "run":
         return _run(given.config, environment)
     configure("error", under_systemd=False)  # the commands by hand say everything themselves
+    if given.command == "routes":
+        from ap_agent.commands.routes_cli import routes  # noqa: PLC0415  # nothing of it is loaded in the daemon
+
+        return routes(given, environment)
     settings = load_settings(given.config, environment)
     does = {
         "accept": _accept,
@@ -207,7 +213,7 @@ def _once(settings: Settings, _given: argparse.Namespace) -> Outcome:
             "handed over."
         )
         return Outcome(NOT_DONE, err="\n".join([*problem_lines(problems), said]))
-    shown = show(settings, _stored_links(settings))
+    shown = show(settings, stored_links(settings.state_dir, host_id=settings.host_id))
     code = shown.exit_code
     if code == OK and any(one.code in DELIVERY_CODES for one in problems):
         code = NOTHING_NEW
@@ -230,16 +236,9 @@ def _tell(settings: Settings, _given: argparse.Namespace) -> Outcome:
 
 def _show(settings: Settings, given: argparse.Namespace) -> Outcome:
     """What the limiter says of the kernel."""
-    return show(settings, _stored_links(settings), as_json=given.json, verbose=given.verbose)
-
-
-def _stored_links(settings: Settings) -> Mapping[int, LinkInfo]:
-    """Names and addresses for the table; nothing of them where the bundle is not for our eyes."""
-    try:
-        bundle = Store(settings.state_dir).load(host_id=settings.host_id)
-    except AgentError:
-        return {}
-    return bundle.links if bundle is not None else {}
+    return show(
+        settings, stored_links(settings.state_dir, host_id=settings.host_id), as_json=given.json, verbose=given.verbose
+    )
 
 
 def _usage(settings: Settings, given: argparse.Namespace) -> Outcome:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ap_agent.commands import limiter_cli as limiter
 from ap_agent.commands.operator_choice import FILE_NAME, OperatorChoice, limiter_settings, load_choice, save_choice
+from ap_agent.common import rights
 from ap_agent.common.errors import AgentError, SettingsError
 from ap_agent.common.lock import Lock, unit_of
 from ap_agent.common.log import configure
@@ -47,7 +48,7 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
     settings, choice = limiter_settings(given.config, environment)
     if not (given.enforce or given.reset):
         return _without_lock(given, settings, choice, default_kbit, engine)
-    limiter.require_rights()
+    rights.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", f"{_COMMAND} {'-l' if given.enforce else '-r'}"):
         _store(given, settings, default_kbit)
         settings, choice = limiter_settings(given.config, environment)

@@ -20,9 +20,9 @@ from ap_agent import __version__
 from ap_agent.commands import tables
 from ap_agent.commands.operator_choice import limiter_settings
 from ap_agent.commands.show import show
-from ap_agent.common import threads
+from ap_agent.common import rights, threads
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
-from ap_agent.common.errors import AgentError, NotPermittedError
+from ap_agent.common.errors import AgentError
 from ap_agent.common.files import identity_of, read_plain
 from ap_agent.common.lock import Lock
 from ap_agent.common.log import configure, get_logger
@@ -55,8 +55,6 @@ NOTHING_TO_ENFORCE = (
     "--link-info FILE to read the links from a file."
 )
 _MAX_LINK_INFO_BYTES = 16 * 1024 * 1024
-_STATUS = Path("/proc/self/status")
-_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_BPF": 39}  # <linux/capability.h>
 
 
 def main(
@@ -105,18 +103,6 @@ def _do(given: argparse.Namespace, environment: Mapping[str, str], engine: Engin
         return show_kernel(settings, used, _known(settings), as_json=given.json, verbose=given.verbose)
     does = {"plan": _plan, "once": _once, "reset": _reset}
     return does[given.command](settings, used, given)
-
-
-def require_rights(*wanted: str) -> None:
-    """Say at once what the kernel would refuse later; without names both rights. Raises `NotPermittedError`."""
-    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
-        name, _, value = line.partition(":")
-        if name != "CapEff":
-            continue
-        missing = [one for one in wanted or _CAPABILITIES if not int(value, 16) >> _CAPABILITIES[one] & 1]
-        if missing:
-            code = "not_permitted" if missing[0] == "CAP_NET_ADMIN" else "no_bpf_right"
-            raise NotPermittedError(f"Changing limits needs root ({' and '.join(missing)}); use sudo.", code=code)
 
 
 # --- what is to be enforced -----------------------------------------------------------------------------------------
@@ -191,7 +177,7 @@ def _plan(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outc
 
 def _once(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
     """Enforce what was handed over, or a file alone, and write the state file."""
-    require_rights()
+    rights.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", "once"):
         source, problems = _source(settings, given.link_info)
         if source is None:
@@ -248,7 +234,7 @@ def show_kernel(
 
 
 def _reset(settings: Settings, engine: Engine, given: argparse.Namespace) -> Outcome:
-    require_rights()
+    rights.require_rights()
     with Lock(settings.limiter_run_dir, "limiter", "reset"):
         return reset_locked(settings, engine, reason=given.reason or OPERATOR, verbose=given.verbose)
 
@@ -270,7 +256,7 @@ def _run(config: Path | None, settings: Settings, environment: Mapping[str, str]
     under_systemd = is_under_systemd(environment)
     configure(settings.log_level, under_systemd=under_systemd)
     logger = get_logger()
-    require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file says so
+    rights.require_rights("CAP_NET_ADMIN")  # without CAP_BPF the state file says so
 
     def reload() -> Settings:
         fresh, _ = limiter_settings(config, environment)

@@ -22,7 +22,7 @@ from typing import Literal
 from ap_agent.common.errors import AgentError, LockHeldError, NotPermittedError
 from ap_agent.common.files import parse_json, read_plain
 
-Program = Literal["agent", "limiter"]
+Program = Literal["agent", "limiter", "routes", "routes-guard"]
 _MAX_LOCK_BYTES = 4096
 _NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 _OF_ANOTHER_USER = {errno.EACCES, errno.EPERM, errno.ELOOP}  # ELOOP: a symbolic link that somebody laid there
@@ -75,7 +75,7 @@ class Lock:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             return self._open()
         except OSError as exc:
-            key = "run_dir" if self._program == "agent" else "limiter_run_dir"
+            key = {"agent": "run_dir", "limiter": "limiter_run_dir"}.get(self._program, "routes_dir")
             text = f"The lock {self._path} cannot be taken: {exc.strerror}."
             if exc.errno in _OF_ANOTHER_USER:
                 raise NotPermittedError(f"{text} Run as root, or choose {key}.") from exc

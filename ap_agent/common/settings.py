@@ -86,6 +86,8 @@ class Settings:
     limiter_state_dir: _Folder = Path("/var/lib/scionlab-bw-limiter")
     limiter_run_dir: _Folder = Path("/run/scionlab-bw-limiter")
     maps_dir: _Folder = Path("/sys/fs/bpf/scionlab-bw")
+    uplinks_file: _Folder = Path("/etc/scionlab-bw/uplinks.toml")
+    routes_dir: _Folder = Path("/var/lib/scionlab-bw-routes")
     interfaces: Annotated[tuple[str, ...], _Names] = ()
     unmatched: Annotated[
         Literal["unlimited", "default"], Key('"unlimited" or "default"', one_of("unlimited", "default"))

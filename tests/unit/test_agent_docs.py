@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
 
 
-OURS = ("agent", "commands", "common", "dataplane", "document", "limiter", "usage")
+OURS = ("agent", "commands", "common", "dataplane", "document", "limiter", "routes", "usage")
 
 
 def codes_in_the_source() -> set[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.commands import limiter_cli
+from ap_agent.common import rights
 from ap_agent.common.files import parse_json, read_plain
 from ap_agent.common.outcome import NOT_DONE, USAGE
 from tests.agent_bundles import HOST_ID, PINNED
@@ -20,7 +20,7 @@ DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(limiter_cli, "require_rights", lambda *_: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(rights, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.commands import legacy_cli, limiter_cli
+from ap_agent.commands import legacy_cli
 from ap_agent.commands.operator_choice import OperatorChoice, load_choice
+from ap_agent.common import rights
 from ap_agent.common.errors import AgentError
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, OK, USAGE
@@ -20,7 +21,7 @@ from tests.agent_host import ROOT, Host
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(limiter_cli, "require_rights", lambda *_: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(rights, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 

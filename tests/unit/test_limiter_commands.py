@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ap_agent.commands import limiter_cli
+from ap_agent.common import rights
 from ap_agent.common.errors import NotPermittedError, ProgramError
 from ap_agent.common.lock import Lock
 from ap_agent.common.outcome import LOCKED, NOT_DONE, NOT_PERMITTED, OK, USAGE
@@ -20,7 +20,7 @@ from tests.agent_host import LINKS, Host
 
 @pytest.fixture
 def host(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(limiter_cli, "require_rights", lambda *_: None)  # the fake kernel lets everybody
+    monkeypatch.setattr(rights, "require_rights", lambda *_: None)  # the fake kernel lets everybody
     return Host(tmp_path, capsys)
 
 

@@ -97,6 +97,16 @@ def test_the_package_has_every_unit_and_starts_its_own_command(name: str) -> Non
     assert "/opt/" not in started
 
 
+def test_the_unit_of_the_routes_starts_the_packages_command_and_is_left_off() -> None:
+    unit = (ROOT / "packaging/systemd/scionlab-bw-routes.service").read_text(encoding="utf-8")
+    replaced = re.search(
+        r"'s,(/opt/\S+ -P -m ap_agent),(/usr/bin/\S+),' \\\n\s+packaging/systemd/scionlab-bw-routes", RULES
+    )
+    assert replaced is not None
+    assert "ExecStart=/usr/bin/scionlab-bw-agent routes apply --boot\n" in unit.replace(replaced[1], replaced[2])
+    assert "packaging/uplinks.toml.example" in RULES
+
+
 def test_an_upgrade_from_one_process_stops_it_before_the_limiter_starts_and_keeps_what_it_knew() -> None:
     script = (ROOT / "packaging/debian/scionlab-bw-agent.postinst").read_text(encoding="utf-8")
     stop, starts = script.index("deb-systemd-invoke stop scionlab-bw-agent"), script.index("#DEBHELPER#")

@@ -12,10 +12,12 @@ import pytest
 
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS, SYSTEMD_NAME
 from ap_agent.common.settings import Settings
+from ap_agent.routes.trial import confirmed_path
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "packaging" / "systemd"
 AGENT, LIMITER = UNITS / "scionlab-bw-agent.service", UNITS / "scionlab-bw-limiter.service"
+ROUTES = UNITS / "scionlab-bw-routes.service"
 DOCUMENTATION = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -41,6 +43,14 @@ STAYS = {
         "SystemCallFilter_privileged": "bpf(2) counts as privileged",
         "RestrictAddressFamilies_AF_NETLINK": "tc is netlink",
         "PrivateUsers": "in a user namespace of its own its capabilities are none over the host's network",
+    },
+    ROUTES: BOTH
+    | {
+        "UserOrDynamicUser": "uplinks.toml, and who may write what is set at boot, are root's",
+        "CapabilityBoundingSet_CAP_NET_ADMIN": "changing routes is the work",
+        "RestrictAddressFamilies_AF_NETLINK": "routes are netlink",
+        "PrivateUsers": "as of the limiter",
+        "ProcSubset": "it reads the id of this boot",
     },
 }
 
@@ -75,7 +85,7 @@ def units(tmp_path: Path) -> Path:
 
 
 @needs_systemd
-@pytest.mark.parametrize("unit", [AGENT.name, LIMITER.name, "scion-border-router@br-1.service"])
+@pytest.mark.parametrize("unit", [AGENT.name, LIMITER.name, ROUTES.name, "scion-border-router@br-1.service"])
 def test_unit_is_accepted_by_systemd_without_a_word(units: Path, unit: str) -> None:
     done = analyze(units, "verify", "--man=no", f"./{unit}")
 
@@ -91,10 +101,9 @@ def test_verification_would_notice_a_misspelt_key(units: Path) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("unit", [AGENT, LIMITER])
-def test_exposure_is_the_lowest_that_works(units: Path, unit: Path) -> None:
-    """At most 1.3: --threshold counts in tenths."""
-    done = analyze(units, "security", "--offline=true", "--threshold=13", "--json=short", f"./{unit.name}")
+@pytest.mark.parametrize(("unit", "tenths"), [(AGENT, 13), (LIMITER, 13), (ROUTES, 14)])
+def test_exposure_is_the_lowest_that_works(units: Path, unit: Path, tenths: int) -> None:
+    done = analyze(units, "security", "--offline=true", f"--threshold={tenths}", "--json=short", f"./{unit.name}")
 
     assert done.returncode == 0, done.stdout
     exposed = {row["json_field"] for row in json.loads(done.stdout) if row["exposure"]}
@@ -154,6 +163,17 @@ def test_limits_stand_before_the_router_and_wait_neither_for_the_network_nor_for
     assert (unit["Before"], unit["Type"]) == ("scionlab.target", "notify")
     drop_in = (UNITS / "scion-border-router@.service.d" / "50-scionlab-bw.conf").read_text()
     assert "After=scionlab-bw-limiter.service\n" in drop_in
+
+
+def test_routes_at_boot_are_the_operators_choice_and_those_that_were_confirmed() -> None:
+    unit = found(ROUTES)
+    confirmed = confirmed_path(Settings().routes_dir)
+    assert unit["ConditionPathExists"] == str(confirmed)
+    assert confirmed.parent == Path("/var/lib") / unit["StateDirectory"]
+    assert unit["ExecStart"].endswith(" -m ap_agent routes apply --boot")
+    assert (unit["CapabilityBoundingSet"], "ExecStop" in unit) == ("CAP_NET_ADMIN", False)
+    rules = (ROOT / "packaging/debian/rules").read_text(encoding="utf-8")
+    assert "--name=scionlab-bw-routes --no-enable --no-start" in rules
 
 
 def test_the_agent_follows_the_limiter_without_requiring_it() -> None:

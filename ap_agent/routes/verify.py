@@ -1,0 +1,89 @@
+"""Do answers leave where questions came in? By the counters of interfaces over a time, and by the kernel's own choice.
+
+Counters alone cannot tell one flow from another, and the kernel's choice says nothing of packets that do not pass: an
+uplink is right when both agree. Pure, but for `watch`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import Final, Literal, NamedTuple
+
+from ap_agent.routes import kernel
+from ap_agent.routes.plan import Device
+from ap_agent.routes.uplinks import Uplink
+from link_rules import IPAddress
+
+ENOUGH_PACKETS: Final = 20  # below that neighbour discovery alone may be what was counted
+_UNANSWERED: Final = 0.1  # of the packets received: TCP acknowledges at least every second segment of MTU size
+# Of networks for benchmarks (RFC 2544, RFC 5180), to which no attachment point has a route of its own.
+_FAR: Final = {4: ip_address("198.18.0.1"), 6: ip_address("2001:2::1")}
+
+Word = Literal["right", "elsewhere", "unanswered", "no traffic"]
+
+
+class Verdict(NamedTuple):
+    """`detours`: (source, destination, device): packets that would leave by another device, None: by none."""
+
+    name: str
+    dev: str
+    word: Word
+    counted: Device
+    detours: tuple[tuple[IPAddress, IPAddress, str | None], ...] = ()
+    left_by: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        return self.word == "right" and not self.detours
+
+
+def watch(uplinks: Iterable[Uplink], seconds: float, remotes: Mapping[str, Iterable[IPAddress]]) -> list[Verdict]:
+    """`remotes`: uplink -> the far ends of its links. Raises `AgentError`."""
+    uplinks = list(uplinks)
+    before = kernel.read().devices
+    time.sleep(seconds)
+    after = kernel.read().devices
+    counted = {name: _difference(after[name], before[name]) for name in after.keys() & before.keys()}
+    return [_verdict(one, counted, _detours(one, remotes.get(one.name, ()))) for one in uplinks]
+
+
+def _detours(uplink: Uplink, remotes: Iterable[IPAddress]) -> tuple[tuple[IPAddress, IPAddress, str | None], ...]:
+    found = []
+    for source in uplink.addresses:
+        for destination in dict.fromkeys([*remotes, _FAR[source.version]]):
+            if destination.version == source.version:
+                dev = kernel.device_towards(destination, source)
+                if dev != uplink.dev:
+                    found.append((source, destination, dev))
+    return tuple(found)
+
+
+def _difference(after: Device, before: Device) -> Device:
+    return Device(after.ifindex, after.is_up, *(one - other for one, other in zip(after[2:], before[2:], strict=True)))
+
+
+def _verdict(
+    uplink: Uplink, counted: Mapping[str, Device], detours: tuple[tuple[IPAddress, IPAddress, str | None], ...]
+) -> Verdict:
+    own = counted.get(uplink.dev, Device(0, False))
+    word, left_by = judge(uplink.dev, counted)
+    return Verdict(uplink.name, uplink.dev, word, own, detours, left_by)
+
+
+def judge(dev: str, counted: Mapping[str, Device]) -> tuple[Word, str]:
+    """What the counters say, and by which other device the answers left: one that sent more than it received, while
+    this one received more than it sent."""
+    own = counted.get(dev, Device(0, False))
+    if own.received_packets < ENOUGH_PACKETS:
+        return "no traffic", ""
+    if own.sent_packets >= _UNANSWERED * own.received_packets:
+        return "right", ""
+    surplus = {
+        name: one.sent_packets - one.received_packets for name, one in counted.items() if name not in (dev, "lo")
+    }
+    first = max(surplus, key=lambda name: surplus[name], default="")
+    if first and surplus[first] >= _UNANSWERED * own.received_packets:
+        return "elsewhere", first
+    return "unanswered", ""

@@ -1,0 +1,316 @@
+"""Uplinks, the plan for them and the verdict, without a kernel."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tomllib
+from dataclasses import replace
+from ipaddress import ip_interface, ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ap_agent.commands import agent_cli
+from ap_agent.common.outcome import USAGE
+from ap_agent.routes import report, trial
+from ap_agent.routes.plan import Device, Goal, Operation, Present, Route, Rule, conflicts_of, goal_of, plan, problems_of
+from ap_agent.routes.uplinks import Uplink, UplinksError, parse_uplinks, read_uplinks
+from ap_agent.routes.verify import Verdict, judge
+from bandwidth_config import RuleError
+from link_info import parse_link_info
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "packaging/uplinks.toml.example"
+A: dict[str, Any] = {
+    "name": "a",
+    "dev": "eth0",
+    "table": 1000,
+    "addresses": ["192.0.2.1", "2001:db8:1::1"],
+    "gateway4": "192.0.2.254",
+    "gateway6": "fe80::1",
+}
+B: dict[str, Any] = {
+    "name": "b",
+    "dev": "eth1",
+    "table": 1001,
+    "addresses": ["198.51.100.1"],
+    "gateway4": "198.51.100.9",
+}
+NETWORKS = {
+    "eth0": (ip_interface("192.0.2.1/24"), ip_interface("2001:db8:1::1/64")),
+    "eth1": (ip_interface("198.51.100.1/24"),),
+}
+HOST = Present({"eth0": Device(2, True), "eth1": Device(3, True)}, NETWORKS)
+
+
+def parsed(*uplinks: dict[str, Any]) -> tuple[Uplink, ...]:
+    return parse_uplinks({"uplink": list(uplinks)})
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"u{n}",
+            "dev": f"eth{n}",
+            "table": 1000 + n % 64,
+            "addresses": [f"10.{n}.0.1"],
+            "gateway4": f"10.{n}.0.2",
+        }
+        for n in range(count)
+    ]
+
+
+# --- uplinks.toml -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "uplinks",
+    [
+        [A, B],
+        many(64),
+        [{**B, "table": 1063}],
+        [{**B, "name": "x" * 32}],
+        [{**B, "addresses": [f"198.51.100.{n}" for n in range(10, 26)]}],
+        [{**B, "prefixes": [f"10.0.{n}.0/24" for n in range(16)]}],
+        [{**B, "prefixes": []}],
+    ],
+)
+def test_what_is_within_the_bounds_is_taken(uplinks: list[dict[str, Any]]) -> None:
+    assert len(parsed(*uplinks)) == len(uplinks)
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "code", "words"),
+    [
+        ([], "no_uplink", "write a table [[uplink]]"),
+        (many(65), "too_many_uplinks", "65 uplinks are more than 64; remove"),
+        ([{**B, "table": 999}], "value_invalid", "table = 999 is not a routing table: write a whole number"),
+        ([{**B, "table": 1064}], "value_invalid", "table = 1064 is not"),
+        ([{**B, "table": True}], "value_invalid", "table = True is not"),
+        ([A, {**B, "table": 1000}], "table_overlap", 'uplinks "a" and "b" have the same table 1000; give each its own'),
+        ([A, {**B, "name": "a"}], "name_taken", "the same name a"),
+        ([{**B, "name": "x" * 33}], "value_invalid", "1 to 32 lower-case"),
+        ([{**B, "name": "A b"}], "value_invalid", "1 to 32 lower-case"),
+        ([{**B, "dev": "x" * 16}], "value_invalid", "is not an interface"),
+        ([{**B, "addresses": []}], "value_invalid", "write a list of 1 to 16 (0 are given)"),
+        ([{**B, "addresses": [f"198.51.100.{n}" for n in range(10, 27)]}], "value_invalid", "(17 are given)"),
+        ([{**B, "prefixes": [f"10.0.{n}.0/24" for n in range(17)]}], "value_invalid", "(17 are given)"),
+        ([{**B, "prefixes": ["10.0.0.1/24"]}], "value_invalid", "has host bits set"),
+        ([{**B, "prefixes": ["0.0.0.0/0"]}], "value_invalid", "no network of other hosts"),
+        ([{**B, "prefixes": ["2001:db8::/48"]}], "family_mismatch", "prefix 2001:db8::/48 needs gateway6"),
+        ([{**B, "addresses": ["127.0.0.1"]}], "address_refused", "127.0.0.1 is a loopback address"),
+        ([{**B, "addresses": ["198.51.100.1/24"]}], "address_invalid", '"198.51.100.1/24" is not an IP address'),
+        ([{**A, "addresses": ["192.0.2.1", "fe80::7"]}], "address_refused", "fe80::7 is link-local"),
+        ([A, {**B, "addresses": ["192.0.2.1"]}], "address_claimed", '192.0.2.1 is claimed by "a" and "b"'),
+        ([A, {**B, "prefixes": ["192.0.2.0/31"]}], "address_claimed", '192.0.2.1 is claimed by "a" and "b"'),
+        ([{**B, "addresses": ["198.51.100.1"] * 2}], "address_claimed", '198.51.100.1 is claimed by "b" twice'),
+        ([{**B, "gateway4": "fe80::1"}], "family_mismatch", "gateway4 = fe80::1 is an IPv6 address; write it as"),
+        ([{**B, "gateway6": "fe80::1"}], "family_mismatch", 'uplink "b" has the IPv6 gateway6, but no such address'),
+        ([{**B, "addresses": ["198.51.100.1", "2001:db8::2"]}], "family_mismatch", "2001:db8::2, but no gateway6"),
+        ([{**B, "gateway4": "198.51.100.1"}], "gateway_own", "gateway 198.51.100.1 is an address of this host"),
+        ([{**B, "gatewy4": "198.51.100.1"}], "unknown_key", 'unknown key "gatewy4". The keys are: name, dev, table'),
+        ([{key: one for key, one in B.items() if key != "dev"}], "missing_key", "dev is missing; write an interface"),
+    ],
+)  # fmt: skip
+def test_what_is_beyond_is_refused_with_value_limit_and_remedy(
+    uplinks: list[dict[str, Any]], code: str, words: str
+) -> None:
+    with pytest.raises(RuleError) as refused:
+        parsed(*uplinks)
+    assert refused.value.code == code
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"[[uplink]", "not_toml"),
+        (b"\xff", "not_toml"),
+        (b"#" * (256 * 1024 + 1), "too_large"),
+        (b"x = 1", "unknown_key"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes, code: str) -> None:
+    path = tmp_path / "uplinks.toml"
+    with pytest.raises(UplinksError, match="does not exist"):
+        read_uplinks(path)
+    path.write_bytes(content)
+    with pytest.raises(UplinksError, match=str(path)) as refused:
+        read_uplinks(path)
+    assert refused.value.code == code
+
+
+def test_the_example_is_accepted_as_it_is() -> None:
+    assert [one.name for one in parse_uplinks(tomllib.loads(EXAMPLE.read_text()))] == ["transit", "campus"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["apply", "--confirm-within", "4"], '"4" is outside 5 to 3600 seconds'),
+        (["apply", "--confirm-within", "3601s"], "is outside"),
+        (["verify", "--for", "0s"], '"0s" is outside 1 to 3600 seconds'),
+        (["verify", "--for", "1m"], "is outside"),
+        ([], "ACTION"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        agent_cli.main(["routes", *arguments])
+    assert ended.value.code == USAGE
+    assert words in capsys.readouterr().err
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_rules_and_routes_of_two_uplinks() -> None:
+    goal = goal_of(parsed(A, {**B, "prefixes": ["10.7.0.0/16"]}), HOST)
+    assert sorted(map(str, goal.routes)) == [
+        "route 192.0.2.0/24 dev eth0 table 1000",
+        "route 192.0.2.0/24 via 198.51.100.9 dev eth1 table 1001",  # the network at the other uplink
+        "route 198.51.100.0/24 dev eth1 table 1001",
+        "route 198.51.100.0/24 via 192.0.2.254 dev eth0 table 1000",
+        "route 2001:db8:1::/64 dev eth0 table 1000",
+        "route default via 192.0.2.254 dev eth0 table 1000",
+        "route default via 198.51.100.9 dev eth1 table 1001",
+        "route default via fe80::1 dev eth0 table 1000",
+        "route fe80::/64 dev eth0 table 1000",
+    ]
+    assert [str(one) for one in sorted(goal.rules, key=lambda one: one.priority) if "10.7" in str(one)] == [
+        "rule 10003: from 10.7.0.0/16 lookup 1001 suppress_prefixlength 0",
+        "rule 10004: from 10.7.0.0/16 lookup main suppress_prefixlength 0",
+        "rule 10005: from 10.7.0.0/16 lookup 1001",
+    ]
+    assert {one.priority for one in goal_of(parsed(*many(64)), Present()).rules} == set(range(10_000, 10_192))
+
+
+def carried_out(present: Present, operations: tuple[Operation, ...]) -> Present:
+    """As a kernel does it: a new route of one destination takes the place of the former."""
+    rules, routes = set(present.rules), {one.key: one for one in present.routes}
+    for one in operations:
+        if isinstance(one.what, Rule):
+            (rules.discard if one.verb == "remove" else rules.add)(one.what)
+        elif one.verb == "remove":
+            del routes[one.what.key]
+        else:
+            assert (one.what.key in routes) == (one.verb == "replace")
+            routes[one.what.key] = one.what
+    return Present(present.devices, present.addresses, frozenset(rules), frozenset(routes.values()))
+
+
+@pytest.mark.parametrize("first", [[A], [B], [A, B]])
+@pytest.mark.parametrize("then", [[], [B], [A, B], [{**A, "gateway4": "192.0.2.7"}, {**B, "table": 1002}]])
+def test_a_plan_leads_to_the_goal_and_a_second_one_is_empty(first: list[Any], then: list[Any]) -> None:
+    begun = carried_out(HOST, plan(HOST, goal_of(parsed(*first), HOST)))
+    goal = goal_of(parsed(*then), HOST) if then else Goal()
+    operations = plan(begun, goal)
+    ended = carried_out(begun, operations)
+    assert (ended.rules, ended.routes) == goal
+    assert plan(ended, goal) == ()
+    # No rule leads to a table that is half there.
+    kinds = [
+        f"{'-' if one.verb == 'remove' else '+'}{'rule' if isinstance(one.what, Rule) else 'route'}"
+        for one in operations
+    ]
+    order = ["+route", "+rule", "-rule", "-route"]
+    assert kinds == sorted(kinds, key=order.index)
+
+
+def test_a_stale_route_beside_the_wanted_one_goes() -> None:
+    wanted, stale = (Route(1000, ip_network("10.0.0.0/8"), dev) for dev in ("eth0", "eth1"))
+    assert plan(Present(routes=frozenset({wanted, stale})), Goal(frozenset(), frozenset({wanted}))) == (
+        Operation("remove", stale),
+    )
+
+
+@pytest.mark.parametrize(
+    ("uplink", "code", "words"),
+    [
+        ({**A, "dev": "eth9"}, "unknown_device", "There is no device eth9. This host has eth0, eth1; create it"),
+        ({**A, "dev": "eth1"}, "address_missing", "eth1 does not have the address 192.0.2.1 (it is on eth0); add it"),
+        ({**A, "addresses": ["192.0.2.2", "2001:db8:1::1"]}, "address_missing", "(no device has it)"),
+        ({**A, "gateway4": "192.0.3.0"}, "gateway_off_link", "192.0.3.0 is no host on the link of eth0 (192.0.2.0/24)"),
+        ({**A, "gateway4": "192.0.2.0"}, "gateway_off_link", "192.0.2.0 is no host"),
+        ({**A, "gateway4": "192.0.2.255"}, "gateway_off_link", "192.0.2.255 is no host"),
+        ({**A, "gateway4": "198.51.100.1"}, "gateway_off_link", "198.51.100.1 is an address of this host; write"),
+        ({**A, "gateway6": "2001:db8:1:1::1"}, "gateway_off_link", "(2001:db8:1::/64); correct it"),
+    ],
+)  # fmt: skip
+def test_what_this_host_does_not_have_is_named(uplink: dict[str, Any], code: str, words: str) -> None:
+    found = problems_of(parsed(uplink), HOST)["a"]
+    assert (found.code, found.subject) == (code, "uplink a")
+    assert words in found.message
+    assert problems_of(parsed({**A, "gateway4": "192.0.2.254", "gateway6": "2001:db8:1::ffff"}), HOST) == {}
+
+
+def test_foreign_rules_count_at_our_priorities_alone() -> None:
+    at = tuple((priority, f"rule {priority}") for priority in (0, 9999, 10_000, 10_191, 10_192, 32_766))
+    found = conflicts_of(parsed(A), Present(foreign_rules=at, foreign_routes=((1000, "x"), (1001, "y"))))
+    assert [(one.code, one.subject) for one in found] == [
+        ("priority_taken", "rule 10000"),
+        ("priority_taken", "rule 10191"),
+        ("table_taken", "table 1000"),
+    ]
+
+
+# --- roll back, verdict, words ----------------------------------------------------------------------------------------
+
+
+def test_what_a_trial_keeps_is_read_as_it_was(tmp_path: Path) -> None:
+    goal = goal_of(parsed(A, B), HOST)
+    made = trial.new_trial(goal, "text", 30, is_by_hand=True)
+    trial.save(tmp_path, made)
+    assert trial.load(tmp_path) == made
+    assert 29 < made.left_s <= 30
+    trial.save(tmp_path, replace(made, boot="another"))
+    assert trial.load(tmp_path) is None  # a reboot took all rules and routes
+
+
+def test_systemd_run_knows_the_options() -> None:
+    command = trial.under_systemd(["x"], {"PYTHONPATH": "/y"})
+    assert command[-3:] == ["--setenv=PYTHONPATH=/y", "--", "x"]
+    if shutil.which("systemd-run") is None:
+        pytest.skip("systemd is not installed")
+    shown = subprocess.run(["systemd-run", "--help"], capture_output=True, text=True, check=True).stdout
+    options = {one.partition("=")[0] for one in command if one.startswith("--") and one != "--"}
+    assert {one for one in options if one not in shown} == set()
+
+
+def device(received: int, sent: int) -> Device:
+    return Device(1, True, received * 1000, received, sent * 1000, sent)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "answers"),
+    [
+        (device(19, 0), device(0, 19), ("no traffic", "")),
+        (device(20, 0), device(0, 20), ("elsewhere", "eth1")),
+        (device(20, 2), device(0, 20), ("right", "")),
+        (device(1000, 99), device(0, 901), ("elsewhere", "eth1")),
+        (device(1000, 500), device(1000, 500), ("right", "")),  # TCP acknowledges every second segment
+        (device(1000, 0), device(0, 99), ("unanswered", "")),
+        (device(1000, 0), device(500, 500), ("unanswered", "")),
+    ],
+)
+def test_the_verdict_of_the_counters(own: Device, other: Device, answers: tuple[str, str]) -> None:
+    assert judge("eth0", {"eth0": own, "eth1": other, "lo": device(0, 10_000)}) == answers
+
+
+def test_show_and_verify_say_who_uses_what_and_what_is_wrong() -> None:
+    entry = {"AS_ID": 182, "IsUserAS": True, "Bandwidth": 5, "IP-Address": "10.0.0.7"}
+    with_local_ip = {**entry, "ISD-AS": "17-ffaa:1:b6", "Local-IP": "192.0.2.1"}
+    links = parse_link_info(json.dumps({"1": with_local_ip, "2": entry}))
+    document = report.show_document(parsed(A, B), HOST, links, {"eth0": {"rp_filter": 1, "arp_ignore": 0}}, [])
+    lines = "\n".join(report.show_lines(document))
+    assert "1 (17-ffaa:1:b6)" in lines
+    assert "of an unknown uplink: 2." in lines
+    assert "eth0: rp_filter = 1, arp_ignore = 0; rp_filter drops" in lines
+    far, near = parsed(A)[0].addresses[0], parsed(B)[0].addresses[0]
+    wrong = Verdict("a", "eth0", "right", device(30, 30), ((near, far, "eth1"),))
+    words = "\n".join(report.verify_lines(report.verify_document([wrong], 3)))
+    assert "WRONG: from 198.51.100.1 to 192.0.2.1 they leave by eth1" in words
+    assert not wrong.is_right
