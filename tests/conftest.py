@@ -16,10 +16,15 @@ expect.set_options(timeout=30_000)
 
 _skipped: list[str] = []
 
-# Tests of one group run one after the other, in one process.
+# Kernel tests of one group run one after the other, in one process. They wait more than they compute, for packets and
+# programs; the groups are as many as keep no process waiting in the end for a long one.
 GROUPS = {
     "tests/e2e/": "e2e",  # they share one running service
-    "": "kernel",  # one lock of the kernel guards all of its traffic control: two at once only wait for it
+    "tests/faults/": "kernel, faults",
+    "tests/dataplane/": "kernel, data plane",
+    "tests/kernel/test_selftest.py": "kernel, self-test",
+    "tests/kernel/test_upgrade": "kernel, data plane",
+    "": "kernel",
 }
 
 
