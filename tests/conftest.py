@@ -33,9 +33,11 @@ END $$"""
 GROUPS = {
     "tests/e2e/": "e2e",  # they share one running service
     "tests/faults/": "kernel, faults",
+    "tests/kernel/test_limiter_": "kernel, faults",
     "tests/dataplane/": "kernel, data plane",
     "tests/kernel/test_selftest.py": "kernel, self-test",
     "tests/kernel/test_upgrade": "kernel, data plane",
+    "tests/kernel/test_links.py": "kernel, data plane",
     "": "kernel",
 }
 

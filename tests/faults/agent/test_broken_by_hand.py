@@ -1,7 +1,8 @@
 """What somebody does to a limited host by hand: the limiter hears of it from the kernel, and repairs or reports it.
 
 Each fault of `lab.faults` under traffic; nothing polls or compares during a run. How long it takes is the benchmark's;
-here it is less than a second. The faults share a host: what a repair leaves changed is undone before the next one.
+here packets are unlimited or missing for less than a second, however long tc and ip take to show it. The faults share a
+host: what a repair leaves changed is undone before the next one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lab.faults import DEVICES, FAULTS, Act, Report, measure
 from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwb"
-HEALED_MS = 1_000
+REPAIRED_MS = 1_000
 UNDO_DEADLINE_S = 10.0
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
@@ -111,8 +112,9 @@ def test_a_fault_is_repaired_or_reported_within_a_second(hosts: Hosts, name: str
         report = measure(world, fault, name)
         show(report)
 
-        assert report.healed_ms < HEALED_MS
         for who, one in report.stretches.items():
+            assert one.unlimited_ms < REPAIRED_MS or fault.leaves_unlimited, who
+            assert one.silent_ms < REPAIRED_MS or fault.leaves_silent, who
             assert one.limited_at_end or fault.leaves_unlimited, who
             assert one.flows_at_end or fault.leaves_silent, who
         assert world.planned_writes() == 0
