@@ -7,8 +7,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+from django.db import connections
+from django.test import TransactionTestCase
 from playwright.sync_api import expect
 
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
@@ -16,10 +19,26 @@ expect.set_options(timeout=30_000)
 
 _skipped: list[str] = []
 
-# Tests of one group run one after the other, in one process.
+# What `migrate` fills, and no test changes.
+FILLED_ONCE = {"django_content_type", "auth_permission"}
+# In the place of TRUNCATE, which makes the files of 60 tables anew, and of a further `post_migrate`. Triggers are off.
+EMPTY = """
+DO $$ DECLARE one text; BEGIN
+  SET LOCAL session_replication_role = replica;
+  FOREACH one IN ARRAY '{{{tables}}}'::text[] LOOP EXECUTE format('DELETE FROM %I', one); END LOOP;
+END $$"""
+
+# Kernel tests of one group run one after the other, in one process. They wait more than they compute, for packets and
+# programs; the groups are as many as keep no process waiting in the end for a long one.
 GROUPS = {
     "tests/e2e/": "e2e",  # they share one running service
-    "": "kernel",  # one lock of the kernel guards all of its traffic control: two at once only wait for it
+    "tests/faults/": "kernel, faults",
+    "tests/kernel/test_limiter_": "kernel, faults",
+    "tests/dataplane/": "kernel, data plane",
+    "tests/kernel/test_selftest.py": "kernel, self-test",
+    "tests/kernel/test_upgrade": "kernel, data plane",
+    "tests/kernel/test_links.py": "kernel, data plane",
+    "": "kernel",
 }
 
 
@@ -45,6 +64,25 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             raise pytest.UsageError(
                 f"pytest-xdist does not keep groups together, as of {split[0]}. See requirements/dev.in."
             )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _tables_emptied_row_by_row() -> Iterator[None]:
+    """After each test that commits, where it runs on a PostgreSQL."""
+    flush = TransactionTestCase._fixture_teardown
+
+    def empty(self: TransactionTestCase) -> None:
+        connection = connections["default"]
+        if connection.vendor != "postgresql":
+            return flush(self)
+        tables = {*connection.introspection.django_table_names(only_existing=True, include_views=False)} - FILLED_ONCE
+        with connection.cursor() as cursor:
+            cursor.execute(EMPTY.format(tables=",".join(sorted(tables))))
+        return None
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(TransactionTestCase, "_fixture_teardown", empty)
+        yield
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -90,7 +90,7 @@ def _alone(started: threading.Barrier, function: Callable[[], Any]) -> Result:
     """With a connection of its own, which is closed, so that the test's database can be dropped."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SET lock_timeout = '10s'")
+            cursor.execute("SET lock_timeout = '30s'")
         started.wait(timeout=DEADLINE_S)
         return function()
     except Exception as exc:

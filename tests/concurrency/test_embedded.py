@@ -53,7 +53,7 @@ def embedded(tmp_path: Path) -> dict[str, str]:
 
 def _python(environment: dict[str, str], code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=180
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

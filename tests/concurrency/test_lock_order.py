@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import transaction
+import pytest_django
+from django.core.cache import cache
+from django.db import connection, models, transaction
 from django.utils import timezone
 
 import scionlab
@@ -48,6 +50,7 @@ from scionlab.upstream import importer
 from scionlab.upstream.network import read_network
 from scionlab.versions import counters, generation
 from tests.concurrency.row_locks import ORDER, recorded
+from tests.conftest import FILLED_ONCE
 from tests.factories import UserFactory, attach, spec
 from tests.upstream_dump import Dump, small
 
@@ -94,8 +97,51 @@ def further(as_: AS, boss: User, public_ipv4: str, internal_ip: str) -> Host:
     return host.host_create(as_=as_, actor=boss, label="", **values)
 
 
+class Kept:
+    """A world in a schema of its own: its keys and certificates are made once, and its rows copied for each test."""
+
+    def __init__(self) -> None:
+        self._tables: list[str] = []
+        self._rows: dict[str, models.Model] = {}
+
+    def keep(self, world: World) -> None:
+        self._rows = vars(world)
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE SCHEMA kept")
+            for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
+                cursor.execute(f"SELECT EXISTS (SELECT FROM {table})")  # noqa: S608  Django's own name of it
+                if table not in FILLED_ONCE and cursor.fetchone() == (True,):
+                    cursor.execute(f"CREATE TABLE kept.{table} AS TABLE {table}")
+                    self._tables.append(table)
+
+    def copy(self) -> World | None:
+        if not self._rows:
+            return None
+        copies = (f"DELETE FROM {one}; INSERT INTO {one} TABLE kept.{one};" for one in self._tables)  # noqa: S608  as above
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL session_replication_role = replica; {' '.join(copies)}")
+        cache.clear()
+        return World(**{name: type(row)._default_manager.get(pk=row.pk) for name, row in self._rows.items()})
+
+    def forget(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA IF EXISTS kept CASCADE")
+
+
+@pytest.fixture(scope="module")
+def kept(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[Kept]:
+    made = Kept()
+    yield made
+    with django_db_blocker.unblock():
+        made.forget()
+
+
 @pytest.fixture
-def world(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> World:
+def world(kept: Kept, request: pytest.FixtureRequest, _real_database: None) -> World:
+    return kept.copy() or made(kept, *(request.getfixturevalue(name) for name in ("owner", "ap", "ap_b")))
+
+
+def made(kept: Kept, owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> World:
     boss = UserFactory(email="boss@example.org", is_staff=True)
     UserFactory(email="other@example.org", is_staff=True)
     core = infrastructure.infrastructure_as_create(
@@ -108,7 +154,9 @@ def world(owner: User, ap: AttachmentPoint, ap_b: AttachmentPoint) -> World:
     further(ap.AS, boss, "192.0.2.9", "10.0.0.9")
     infrastructure_links.infrastructure_link_create(a=core, b=ap.AS, type=Link.Type.PROVIDER)
     signing.signing_key_ensure()
-    return World(owner, boss, ap, ap_b, core, first, second)
+    world = World(owner, boss, ap, ap_b, core, first, second)
+    kept.keep(world)
+    return world
 
 
 # --- what each service is asked for; what it needs beforehand is done outside of the recording -----------------------
@@ -239,7 +287,7 @@ def _delete_core(w: World) -> Work:
     return lambda: infrastructure.infrastructure_as_delete(as_id=w.core.pk)
 
 
-def _import(w: World) -> Work:
+def _import_trc(w: World) -> Work:
     chain.as_new_keys(as_id=w.core.pk, actor=w.boss, core=True)
     lost = TRC.objects.get(serial=2)
     TRC.objects.filter(pk=lost.pk).delete()
@@ -389,7 +437,7 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "isd_settle": lambda w: (
         lambda: isd.isd_settle(isd_id=w.core.isd_id, actor=None, now=timezone.now() + timedelta(days=400))
     ),
-    "trc_import": _import,
+    "trc_import": _import_trc,
     "trc_reset": lambda w: lambda: isd.trc_reset(isd_id=w.core.isd_id, base=9, actor=w.boss),
     "as_new_keys": lambda w: lambda: chain.as_new_keys(as_id=w.core.pk, actor=w.boss, master=True, core=True),
     "_renew_locked": lambda _: lambda: renewal.keys_renew(now=timezone.now() + timedelta(days=60)),

@@ -11,7 +11,7 @@ from measuring.traffic import Endpoint, Results, data, ends, run_traffic
 
 AP, USER, OTHER = "192.0.2.1", "192.0.2.11", "192.0.2.12"
 AP6, USER6, OTHER6 = "2001:db8::1", "2001:db8::11", "2001:db8::12"
-SECONDS = 2.2
+SECONDS = 1.2
 KBIT = 500
 Pair = tuple[Endpoint, Endpoint]
 

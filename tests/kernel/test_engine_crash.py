@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
 BURST = 90  # packets of 1000 B; the room of 500 kbit/s is 20 of them, and a few more pass in the meantime
 MOST_OF_A_BURST = 60
-CUTS = 12  # of a step with more effects than that, from a beginning that is another one in each run
+CUTS = 6  # of a step with more effects than that, from a beginning that is another one in each run
+
+FAILED = 255  # an exit code; no step has so many effects
 
 LIMITED, BLOCKED = link(7, 500), link(8, 0, ip=U2)
 STEPS: dict[str, tuple[Wanted, Wanted]] = {
@@ -85,29 +87,30 @@ def _counted(function: Callable[..., Any], before: Callable[[], None]) -> Callab
 
 def _run_killed(bed: EngineBed, what: Wanted, effects: int) -> bool:
     """Whether it was killed before its effect of this number, and so was not the whole pass."""
-    return bed.ap.call(lambda: _forked(bed.maps_dir, what, effects))
+    return os.WIFSIGNALED(bed.ap.call(lambda: _forked(bed.maps_dir, what, effects)))
 
 
-def _forked(maps_dir: Path, what: Wanted, effects: int) -> bool:
+def _forked(maps_dir: Path, what: Wanted, effects: int) -> int:
+    """How the process ended (wait(2)): killed before its effect of this number, or with their count as exit code."""
     pid = os.fork()
     if pid:
         _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
-        return os.WIFSIGNALED(status)
-    left = [effects]
+        return status
+    code, done = FAILED, 0
 
     def die_in_time() -> None:
-        if not left[0]:
+        nonlocal done
+        if done == effects:
             os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
+        done += 1
 
     try:
         engine = Engine(maps_dir)
         _count_effects(die_in_time)
         outcome = engine.reset() if not what.links else engine.enforce(what)
-        os._exit(0 if outcome.is_ok else 3)
+        code = done if outcome.is_ok else FAILED
     finally:
-        os._exit(4)
+        os._exit(code)
 
 
 # --- what packets see ------------------------------------------------------------------------------------------
@@ -195,20 +198,10 @@ def _effects(bed: EngineBed, before: Wanted, after: Wanted) -> int:
     if before.links:
         bed.enforce(before)
     bed.engine.close()
-    low, high = 0, 200  # with so many it is not killed
-    while low < high:
-        middle = (low + high) // 2
-        bed.engine = bed.new_engine()
-        bed.reset()
-        if before.links:
-            bed.enforce(before)
-        bed.engine.close()
-        if _run_killed(bed, after, middle):
-            low = middle + 1
-        else:
-            high = middle
+    count = os.waitstatus_to_exitcode(bed.ap.call(lambda: _forked(bed.maps_dir, after, FAILED)))
+    assert 0 < count < FAILED
     bed.engine = bed.new_engine()
-    return low
+    return count
 
 
 def test_killed_before_a_closed_segment_is_forgotten_the_next_pass_closes_it_again(bed: EngineBed) -> None:

@@ -1,9 +1,11 @@
-"""The limiter's process on a real kernel: from a handed document to limits, through kills, restarts and other hands."""
+"""The limiter's process on a real kernel: from a handed document to limits, through kills and restarts.
+
+What other hands do to it: tests/faults/agent/test_broken_by_hand.py.
+"""
 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,7 +86,7 @@ def test_killed_limiter_goes_on_with_limits_and_counters(host: LimiterHost) -> N
     after = host.until(lambda state: state.run != before.run and bool(state.links))
 
     assert after.writes == 0
-    assert passed(after) > passed(before) + 40_000
+    assert passed(after) > passed(before) + 20_000
     assert after.links[7].to_user is not None
     assert before.links[7].to_user is not None
     assert after.links[7].to_user.segment == before.links[7].to_user.segment
@@ -131,58 +133,6 @@ def test_removed_link_is_closed_in_the_state_file_with_its_last_counters(host: L
         (ended,) = [one for one in state.closed if (one.interface_id, one.direction) == (7, "to_user")]
         assert ended.counters.passed_bytes >= passed(before)
         assert ended.segment == before.links[7].to_user.segment  # type: ignore[union-attr]
-
-
-HANDS = {
-    "a filter is deleted": ["filter", "del", "dev", "eth0", "egress", "pref", "20"],
-    "clsact is deleted": ["qdisc", "del", "dev", "eth0", "clsact"],
-    "the root of an IFB is deleted": ["qdisc", "del", "dev", "slbw0", "root"],
-    "a class is changed": [
-        "class", "change", "dev", "slbw0", "parent", "51b0:", "classid", "51b0:7", "htb", "rate", "9mbit"
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", HANDS)
-def test_what_somebody_changes_is_repaired_within_a_second(host: LimiterHost, what: str) -> None:
-    host.hand(ONE)
-    host.start()
-    before = host.until(has_links(7))
-    time.sleep(0.3)
-    host.bed.tc(*HANDS[what])
-    after = host.until(lambda state: state.writes > before.writes and state.is_ok, within_s=1.0)
-
-    assert after.links[7].state == "enforced"
-    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
-
-
-@pytest.mark.parametrize("what", ["deleted", "renamed", "down"])
-def test_ifb_that_somebody_touches_is_back_within_a_second(host: LimiterHost, what: str) -> None:
-    host.hand(ONE)
-    host.start()
-    before = host.until(has_links(7))
-    time.sleep(0.3)
-    if what == "deleted":
-        host.bed.ap.ip("link", "del", "slbw0")
-    elif what == "renamed":
-        host.bed.ap.ip("link", "set", "slbw0", "down")
-        host.bed.ap.ip("link", "set", "slbw0", "name", "other0")
-    else:
-        host.bed.ap.ip("link", "set", "slbw0", "down")
-    host.until(lambda state: state.writes > before.writes and state.is_ok, within_s=1.0)
-
-    assert host.bed.received_kbit(to_user=True) == pytest.approx(500, abs=220)
-
-
-def test_card_that_comes_later_is_limited_within_a_second(host: LimiterHost) -> None:
-    host.hand(ONE)
-    host.start()
-    host.until(has_links(7))
-    time.sleep(0.3)
-    host.bed.ap.ip("link", "add", "veth9", "type", "veth", "peer", "name", "veth10")
-    state = host.until(lambda one: "veth9" in one.devices, within_s=1.0)
-
-    assert state.is_ok
 
 
 def test_in_peace_nothing_is_written_to_the_kernel(host: LimiterHost) -> None:

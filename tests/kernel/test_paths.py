@@ -69,7 +69,10 @@ def test_packets_that_come_by_another_card_than_replies_leave_by_are_limited(lab
         )
         assert_limited(results, (user, ap), "link")
         assert_free(results, (user, ap), "free")
-        assert int(user.ip("-s", "-j", "link", "show", "u1").split('"tx":')[1].split('"bytes":')[1].split(",")[0]) > 1e6
+        assert (
+            int(user.ip("-s", "-j", "link", "show", "u1").split('"tx":')[1].split('"bytes":')[1].split(",")[0])
+            > 4_000 * 125 * SECONDS
+        )
 
 
 def test_equal_cost_routes_and_marked_packets_have_one_limit(lab: Lab) -> None:

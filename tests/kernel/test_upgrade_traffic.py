@@ -43,7 +43,7 @@ WANTED = Wanted(
         for link, (_, remote) in ADDRESSES.items()
     }
 )
-SECONDS, UPGRADE_AT_S = 7.0, 2.0
+SECONDS, UPGRADE_AT_S = 4.5, 1.2
 WINDOW_S = 0.1
 FRAME = 1514
 ROOT_GOES_MS = 10

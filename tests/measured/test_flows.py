@@ -1,25 +1,19 @@
-"""The flows of the measuring library on a wire that `tc` alone limits, and what becomes of its processes."""
+"""The flows of the measuring library on a wire that `tc` alone limits."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from measuring.echo import percentile
 from measuring.framing import goodput_bound
-from measuring.iproute import RUN_NETNS, LabError, cleanup_stale
+from measuring.iproute import cleanup_stale
 from measuring.judge import CLOCK_SLACK_S, FRAME_BYTES, delays_ms
-from measuring.netns import REPOSITORY, Lab, Namespace
+from measuring.netns import Lab, Namespace
 from measuring.quic_like import run_quic_like
 from measuring.tcp import run_tcp
-from measuring.traffic import Endpoint, TrafficRun, data, echoes, ends, run_traffic
+from measuring.traffic import Endpoint, data, echoes, ends, run_traffic
 from tests.measured.testbed import report
 
 pytestmark = pytest.mark.usefixtures("_namespaces")
@@ -115,72 +109,3 @@ def test_a_loss_controlled_flow_fills_a_limit_and_is_not_mistaken_for_a_flood(ho
     assert result.goodput_kbit(warm_up_s=0.5) == pytest.approx(goodput_bound(carried, 1_200))
     assert result.reductions >= 1
     assert result.sent < 2 * len(result.arrivals)  # a flood of twice the limit would lose half
-
-
-def test_a_receiver_without_that_address_is_an_error_that_says_why(hosts: Hosts) -> None:
-    near, far = hosts
-    with pytest.raises(LabError, match=r"measuring\.tcp on .*Cannot assign requested address"):
-        run_tcp(near, far, "198.51.100.7", seconds=1)
-    with pytest.raises(LabError, match=r"measuring\.quic_like on .*Cannot assign requested address"):
-        run_quic_like(near, far, (NEAR[4], 50_002), ("198.51.100.7", 50_002), seconds=1)
-
-
-OWNER = f"""
-import sys, time
-from measuring.iproute import pids_in
-from measuring.netns import Lab
-from measuring.traffic import Endpoint, TrafficRun, data
-with Lab("{PREFIX}") as lab:
-    host = lab.namespace("own")
-    one = Endpoint("one", ("127.0.0.1", 50000), ("127.0.0.1", 50001), (data(100),))
-    run = TrafficRun({{host: [one]}}, seconds=60)
-    if sys.argv[1] == "started":
-        run.go()
-    print(*pids_in(host.name), flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.mark.parametrize("when", ["ready", "started"])
-def test_a_station_ends_by_itself_when_its_parent_is_killed(when: str) -> None:
-    owner = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(OWNER), when], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    try:
-        with owner.stdout as said:
-            stations = [int(pid) for pid in said.readline().split()]
-        assert len(stations) == 1
-        assert _is_alive(stations[0])
-    finally:
-        owner.send_signal(signal.SIGKILL)
-        owner.wait()
-    deadline = time.monotonic() + 10
-    while _is_alive(stations[0]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _is_alive(stations[0])
-    cleanup_stale(PREFIX)
-    assert not (RUN_NETNS / f"{PREFIX}-{owner.pid}-own").exists()
-
-
-def _is_alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def _both_on_one_host() -> tuple[Endpoint, Endpoint]:
-    """Under two names, because one host has both."""
-    here, there = ("127.0.0.1", 50_000), ("127.0.0.1", 50_001)
-    return Endpoint("one", here, there, (data(100, 100),)), Endpoint("other", there, here)
-
-
-def test_the_end_of_the_thread_that_started_a_station_is_not_the_end_of_the_station(hosts: Hosts) -> None:
-    near, _ = hosts
-    one, other = _both_on_one_host()
-    run = near.call(lambda: TrafficRun({near: [one, other]}, seconds=0.5))
-    time.sleep(0.05)  # the thread is gone, and the kernel has told the station
-    results = run.go().finish()
-    assert len(results.at(near, "other").data) == results.at(near, "one").sent() > 10

@@ -1,4 +1,4 @@
-"""What belongs to a link and what does not: shared addresses, fragments, options, the unmatched rest."""
+"""What belongs to a link and what does not: fragments, and the unmatched rest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from lab.witness import classes, received_bytes
-from measuring import probes
 from measuring.framing import Wire
 from measuring.judge import FRAME_BYTES, NS, bucket_bytes, rate_tolerance
 from measuring.netns import Namespace
 from measuring.traffic import TrafficRun, data, ends, heartbeats, run_traffic
-from tests.engine_host import key, limited
 from tests.measured.testbed import (
     AP_ADDRESS,
     Testbed,
@@ -23,38 +21,6 @@ from tests.measured.testbed import (
     report,
     user_address,
 )
-
-
-def test_of_two_ases_behind_one_address_the_blocked_one_gets_nothing_and_the_other_all_of_its_own(
-    bed: Testbed,
-) -> None:
-    blocked = TestLink(1, kbit=0, user=1)
-    other = TestLink(2, kbit=2_000, user=1)
-    # Without the local ends, so that only the remote port tells the two apart.
-    bed.engine.must_enforce(*(limited(one.interface_id, one.kbit, key(*one.remote)) for one in (blocked, other)))
-    plan = bed.plan(
-        [
-            (blocked, blocked.ends((data(2_000), heartbeats()))),
-            (other, other.ends((data(4_000), heartbeats()))),
-        ]
-    )
-    served = probes.ServedHost(bed.user(1), user_address(1))
-    run = TrafficRun(plan, seconds=4).go()
-    asking = served.start_asking(bed.ap, 3)
-    results = run.finish()
-    for host in (bed.ap, bed.user(1)):
-        at_blocked = results.at(host, blocked.name)
-        assert (len(at_blocked.data), len(at_blocked.heartbeats)) == (0, 0)
-        assert results.other_end(host, blocked.name).sent() > 100
-        assert_never_exceeded(results, host, other, with_heartbeats=True)
-        beats = results.heartbeats(host, other.name)
-        assert (beats.downs, results.lost(host, other.name, "heartbeat")) == (0, 0)
-        measured = results.rate_kbit(host, other.name)
-        assert measured >= other.kbit * 0.98
-        report(host=host.short, other_kbit=f"{measured:.1f}")
-    for kind, seen in probes.answers(asking).items():
-        report(kind=kind, seen=seen)
-        assert seen.answered == seen.asked  # TCP to that address, and UDP on another port, pass freely
 
 
 @pytest.mark.parametrize(("family", "payload_bytes"), [(4, 10_000), (6, 3_000)])
@@ -135,19 +101,17 @@ def _bytes(kbit: float, window_ns: tuple[int, int]) -> float:
     return kbit * (window_ns[1] - window_ns[0]) / 8_000_000
 
 
-@pytest.mark.parametrize("family", [4, 6])
-def test_below_the_limit_fragments_and_whole_datagrams_of_one_link_all_arrive(bed: Testbed, family: int) -> None:
-    link = TestLink(1, kbit=4_000, user=1, family=family)
-    bed.enforce([link])
-    whole = 1472 if family == 4 else 1452
-    streams = (heartbeats(), data(1_500, whole), data(1_000, 3_000))
-    results = run_traffic(bed.plan([(link, link.ends(streams))]), seconds=2)
-    for host in (bed.ap, bed.user(1)):
-        end = results.at(host, link.name)
-        sender = results.other_end(host, link.name)
-        report(family=family, at=host.short, sent=sender.sent(), arrived=len(end.data))
-        assert (len(end.data), len(end.heartbeats)) == (sender.sent(), sender.sent("heartbeat"))
-        assert set(end.data.payload_bytes) == {whole, 3_000}
+def test_below_the_limit_fragments_and_whole_datagrams_of_one_link_all_arrive(bed: Testbed) -> None:
+    links = {TestLink(1, kbit=4_000, user=1): 1472, TestLink(2, kbit=4_000, user=2, family=6): 1452}
+    bed.enforce(links)
+    plan = ((link, link.ends((heartbeats(), data(1_500, whole), data(1_000, 3_000)))) for link, whole in links.items())
+    results = run_traffic(bed.plan(plan), seconds=2)
+    for link, whole in links.items():
+        for host in (bed.ap, bed.user(link.user)):
+            end, sender = results.at(host, link.name), results.other_end(host, link.name)
+            report(family=link.family, at=host.short, sent=sender.sent(), arrived=len(end.data))
+            assert (len(end.data), len(end.heartbeats)) == (sender.sent(), sender.sent("heartbeat"))
+            assert set(end.data.payload_bytes) == {whole, 3_000}
 
 
 def test_the_unmatched_rest_shares_the_default_and_neighbours_are_still_found(bed: Testbed) -> None:

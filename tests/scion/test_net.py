@@ -106,10 +106,6 @@ def test_the_same_trc_from_a_tarball_does_not_disturb_what_was_fetched(net: Scio
     assert net.user.time_until_path(CORE, 60) is not None
 
 
-def test_new_chains_with_new_keys_are_taken_while_traffic_runs(net: ScionNet) -> None:
-    renew_chains_and_verify(net)
-
-
 def renew_chains_and_verify(net: ScionNet) -> None:
     """What is signed with them is verified by an AS that knows nothing any more, which fetches them."""
     with pinging(net):

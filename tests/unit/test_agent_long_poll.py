@@ -174,24 +174,27 @@ def test_saved_limit_is_in_the_kernel_and_told_of_at_once_although_questions_wai
     assert set(world.service.waits[2:]) <= set(range(45, 51))
 
 
-def test_day_of_waiting_takes_one_request_of_each_kind_and_no_spinning(
+def test_hours_of_waiting_take_one_request_of_each_kind_and_no_spinning(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "write_health", lambda *_arguments, **_options: None)  # a day of fsync
+    monkeypatch.setattr(loop_module, "write_health", lambda *_arguments, **_options: None)  # hours of fsync
     chance = random.Random(2)  # noqa: S311  # no secret
     monkeypatch.setattr(agent_limiter, "INTERVAL", timedelta(seconds=45))
+    seconds, away, saves = 14_400, (5_000.0, 6_800.0), 10
     world = world_of(
-        replace(settings, poll_interval_s=30, usage_interval_s=0), [1000 + chance.uniform(0, 86_400) for _ in range(50)]
+        replace(settings, poll_interval_s=30, usage_interval_s=0),
+        [1000 + chance.uniform(0, seconds) for _ in range(saves)],
     )
-    world.service.away = (30_000.0, 33_600.0)
-    world.run_until(1000 + 86_400)
+    world.service.away = away
+    world.run_until(1000 + seconds)
 
     assert (world.polls.most, world.reports.most) == (1, 1)
-    assert world.limits == {1: 557}
+    assert world.limits == {1: 507 + saves}
     assert world.inner.agent.problems == ()
-    assert 82_800 / 50 <= world.polls.sent <= 82_800 / 45 + 250
-    assert world.reports.sent <= 86_400 / 54 + 110
-    assert world.steps <= 86_400 / 30 + 2 * (world.polls.sent + world.reports.sent) + 2 * 86_400 / 45
+    answered_s = seconds - (away[1] - away[0])
+    assert answered_s / 50 <= world.polls.sent <= answered_s / 45 + 5 * saves
+    assert world.reports.sent <= seconds / 54 + 2 * saves + 10
+    assert world.steps <= seconds / 30 + 2 * (world.polls.sent + world.reports.sent) + 2 * seconds / 45
 
 
 def test_end_of_an_outage_is_seen_and_told_of_at_the_first_answer(settings: Settings) -> None:

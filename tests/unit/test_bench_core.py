@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import RELIABILITY, SUITES, parse
-from bench.core import Outcome, Progress, Scale, Step, interleave, median, percentile, quartiles
+from bench.core import Outcome, Progress, Step, interleave, median, percentile, quartiles
 from bench.plots import Plot
 from bench.publish import Page, into_docs
 from bench.report import Table, figure, pivot, read_json, replace_between, write_json
@@ -66,10 +66,6 @@ def test_time_left_follows_what_the_steps_before_really_took() -> None:
     assert progress.left_s() == 60.0
     progress.begin("s", "b")
     assert out.getvalue().splitlines() == ["bench: 1/3 s: a (40 s left)", "bench: 2/3 s: b (60 s left)"]
-
-
-def test_scale_picks_the_small_one_only_when_asked() -> None:
-    assert (Scale().pick("full", "quick"), Scale(quick=True).pick("full", "quick")) == ("full", "quick")
 
 
 def test_results_survive_being_written_and_read(tmp_path: Path) -> None:

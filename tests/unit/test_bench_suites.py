@@ -8,24 +8,13 @@ from bandwidth_config import Limits
 from bench.core import Outcome
 from bench.engines import entries_of
 from bench.rtnl import Message, Recording
-from bench.suites import accuracy, datagrams, fairness, total
+from bench.suites import accuracy, datagrams, total
 from bench.suites.install import memory_per_link, writes_again
 from bench.world import make_links
 from measuring.arrivals import Arrivals
 from measuring.framing import goodput_bound, wire_bytes
-from measuring.station import Stream
 
 MS = 1_000_000
-
-
-def test_a_burst_is_ten_packets_in_one_moment() -> None:
-    wanted = fairness.burst(1_200, 5.0)
-    spec = {"kind": wanted.kind, "kbit": wanted.kbit, "payload_bytes": wanted.payload_bytes}
-    times = {"next_header": 17, "start_s": wanted.start_s, "stop_s": wanted.stop_s}
-    stream = Stream(spec | times, 4, {"mtu_bytes": 1500, "tagged": None})
-    stream.begin(0)
-    assert stream.interval_ns == 1
-    assert stream.stop_ns - stream.next_ns == 10
 
 
 def test_goodput_counts_from_the_first_datagram_to_the_last() -> None:

@@ -7,7 +7,7 @@ import pytest
 from bench.core import Label, Outcome
 from bench.windows import FRAME_BYTES
 from evaluation import together
-from evaluation.core import DIRECTIONS, EvaluationScale
+from evaluation.core import DIRECTIONS
 from evaluation.limiters import NO_LIMIT, OURS, THESIS, WRONG, WRONG_SHARE
 from evaluation.suites import bystander, heartbeats, latency, protocols, rates, sharing
 from measuring.arrivals import Arrivals
@@ -77,16 +77,6 @@ def test_nothing_measured_is_nothing_claimed_and_nothing_drawn(suite: object) ->
     assert not any(one.holds for one in suite.claims(empty))  # type: ignore[attr-defined]
     assert suite.plots(empty) == []  # type: ignore[attr-defined]
     suite.tables(empty)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_a_quick_run_is_a_fraction_of_a_whole_one(suite: object) -> None:
-    quick, full = (
-        sum(step.expected_s for step in suite.steps(EvaluationScale(quick=is_quick)))  # type: ignore[attr-defined]
-        for is_quick in (True, False)
-    )
-    assert 0 < quick <= 40
-    assert quick * 2 < full
 
 
 # --- rates ------------------------------------------------------------------------------------------------------
@@ -232,7 +222,3 @@ def test_goodput_is_judged_on_both_sides(goodput: float, holds: bool) -> None:
         outcome.add(goodput, "of what headers leave", what="goodput", **labels)
         outcome.add(0.05, "of what headers leave", what="bound", **labels)
     assert [one.holds for one in protocols.claims(outcome)] == [holds, holds]
-
-
-def test_every_protocol_has_a_wire_of_its_own_for_each_direction() -> None:
-    assert len({lane.wire for lane in protocols.LANES}) == len(protocols.LANES) == 2 * len(protocols.KINDS)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,13 @@ ENVIRONMENT = {
     "SITE_URL": f"https://{HOST}",
 }
 SERVE = """
+import json
 import os
 import socket
 import uvicorn
 from django.conf import settings
+wanted = ("DEBUG", "PASSWORD_HASHERS", "SESSION_COOKIE_NAME", "SESSION_COOKIE_SECURE", "REST_FRAMEWORK")
+print(json.dumps([getattr(settings, name) for name in wanted]))
 settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["DATABASE"]}}
 from scionlab.asgi import application
 from scionlab.polls.worker import PollServer, Worker
@@ -47,31 +51,64 @@ PollServer(uvicorn.Config(application, **Worker.CONFIG_KWARGS)).run(sockets=[lis
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The static files of the image, by the command of the Dockerfile; no secret is there while it is built."""
+    collected = tmp_path_factory.mktemp("image") / "collected"
+    manage("collectstatic", "--no-input", settings="collect", STATIC_ROOT=str(collected))
+    return collected
+
+
+def manage(*command: str, settings: str, **environment: str) -> None:
+    known = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": f"scionlab.settings.{settings}"}
+    with tempfile.TemporaryDirectory() as var:
+        subprocess.run(
+            [sys.executable, "manage.py", *command],
+            cwd=ROOT,
+            env=known | {"SCIONLAB_VAR": var} | environment,
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+
+
+@dataclass(frozen=True)
+class Server:
+    """`settings`: those that its process has."""
+
+    port: int
+    settings: list[Any]
+
+
+@pytest.fixture(scope="module")
+def server(image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     var = tmp_path_factory.mktemp("var")
     environment = {
         "PATH": os.environ["PATH"],
         "SCIONLAB_VAR": str(var),
+        "STATIC_ROOT": str(image),  # pages name their static files by the hashes that were made there
         "DATABASE": str(var / "database"),
         "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod",
         "DEBUG": "1",  # which production does not heed
         **ENVIRONMENT,
     }
-    # Pages name their static files by the hashes that are made here; without them every page is an error.
-    collect = [sys.executable, "manage.py", "collectstatic", "--no-input", "-v0"]
-    subprocess.run(collect, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120)
     command = [sys.executable, "-c", SERVE]
     with (
         (var / "log").open("w") as log,
-        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as server,
+        subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as running,
     ):
         try:
-            assert server.stdout is not None
-            written = server.stdout.readline().strip()  # ends when the server is ready, or when it is dead
+            assert running.stdout is not None
+            settings = running.stdout.readline()
+            written = running.stdout.readline().strip()  # ends when the server is ready, or when it is dead
             assert written.isdigit(), (var / "log").read_text()
-            yield int(written)
+            yield Server(int(written), json.loads(settings))
         finally:
-            server.kill()
+            running.kill()
+
+
+@pytest.fixture(scope="module")
+def port(server: Server) -> int:
+    return server.port
 
 
 def get(port: int, path: str, **headers: str) -> tuple[int, str]:
@@ -139,29 +176,11 @@ def test_a_page_that_does_not_exist_shows_nothing_of_the_settings(port: int) -> 
     assert "DJANGO_SETTINGS_MODULE" not in shown
 
 
-def test_production_hashes_passwords_with_argon2_and_serves_json_alone() -> None:
-    ask = (
-        "import django, json; django.setup(); from django.conf import settings as s; "
-        "print(json.dumps([s.DEBUG, s.PASSWORD_HASHERS[0], s.SESSION_COOKIE_NAME, s.SESSION_COOKIE_SECURE, "
-        "s.REST_FRAMEWORK['DEFAULT_RENDERER_CLASSES']]))"
-    )
-    with tempfile.TemporaryDirectory() as var:
-        known = {"PATH": os.environ["PATH"], "SCIONLAB_VAR": var, "DJANGO_SETTINGS_MODULE": "scionlab.settings.prod"}
-        done = subprocess.run(
-            [sys.executable, "-c", ask],
-            cwd=ROOT,
-            env={**known, **ENVIRONMENT, "DEBUG": "1"},
-            capture_output=True,
-            check=True,
-            timeout=60,
-        )
-    assert json.loads(done.stdout) == [
-        False,
-        "scionlab.platform.passwords.hashers.Argon2Hasher",
-        "__Host-sessionid",
-        True,
-        ["rest_framework.renderers.JSONRenderer"],
-    ]
+def test_production_hashes_passwords_with_argon2_and_serves_json_alone(server: Server) -> None:
+    debug, hashers, cookie, is_secure, rest = server.settings
+    assert (debug, cookie, is_secure) == (False, "__Host-sessionid", True)
+    assert hashers[0] == "scionlab.platform.passwords.hashers.Argon2Hasher"
+    assert rest["DEFAULT_RENDERER_CLASSES"] == ["rest_framework.renderers.JSONRenderer"]
 
 
 def test_the_health_check_wants_a_host_name_of_the_site(port: int) -> None:
@@ -212,33 +231,16 @@ def test_the_usual_encodings_are_read(port: int, content_type: str) -> None:
     assert get(port, "/login/?next=/ases/", Content_Type=content_type)[0] == 301
 
 
-def test_an_image_has_its_static_files_and_publishes_them_beside_those_of_older_versions(tmp_path: Path) -> None:
-    """By the commands of the Dockerfile and of docker-compose.yml; no secret is there while the image is built."""
-    known = {
-        "PATH": os.environ["PATH"],
-        "SCIONLAB_VAR": str(tmp_path / "var"),
-        "STATIC_ROOT": str(tmp_path / "collected"),
-    }
+def test_an_image_publishes_its_static_files_beside_those_of_older_versions(image: Path, tmp_path: Path) -> None:
+    """By the command of docker-compose.yml."""
     served = tmp_path / "served"
     (served / "scionlab").mkdir(parents=True)
     (served / "scionlab/site.0123456789ab.css").write_text("of an older version")
-    for settings, *command in (
-        ("scionlab.settings.collect", "collectstatic", "--no-input"),
-        ("scionlab.settings.prod", "publish_static", str(served)),
-    ):
-        environment = known | {"DJANGO_SETTINGS_MODULE": settings} | (ENVIRONMENT if settings.endswith("prod") else {})
-        subprocess.run(
-            [sys.executable, "manage.py", *command],
-            cwd=ROOT,
-            env=environment,
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
+    manage("publish_static", str(served), settings="prod", STATIC_ROOT=str(image), **ENVIRONMENT)
     files = [file for file in served.rglob("*") if file.is_file()]
     assert (served / "scionlab/site.0123456789ab.css").read_text() == "of an older version"
     assert len([file for file in files if re.fullmatch(r"site\.[0-9a-f]{12}\.css", file.name)]) == 2
     by_nginx = re.compile(r".+\.[0-9a-f]{12}(\.[a-z0-9]+)?(\.gz)?")
     assert [file.name for file in files if not by_nginx.fullmatch(file.name)] == []
     (site,) = (file for file in files if re.fullmatch(r"site\.(?!0123)[0-9a-f]{12}\.css", file.name))
-    assert site.read_bytes() == (tmp_path / "collected/scionlab" / site.name).read_bytes()
+    assert site.read_bytes() == (image / "scionlab" / site.name).read_bytes()

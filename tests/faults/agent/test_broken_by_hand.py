@@ -1,33 +1,99 @@
 """What somebody does to a limited host by hand: the limiter hears of it from the kernel, and repairs or reports it.
 
-Each fault of `lab.faults` on a host of its own under traffic; nothing polls or compares during a run. How long it takes
-is the benchmark's; here it is less than a second.
+Each fault of `lab.faults` under traffic; nothing polls or compares during a run. How long it takes is the benchmark's;
+here packets are unlimited or missing for less than a second, however long tc and ip take to show it. The faults share a
+host: what a repair leaves changed is undone before the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from lab.fault_world import FaultWorld
-from lab.faults import FAULTS, Report, measure
+from lab.fault_world import NETS, FaultWorld
+from lab.faults import DEVICES, FAULTS, Act, Report, measure
 from measuring.iproute import available, cleanup_stale
 
 PREFIX = "slbwb"
-HEALED_MS = 1_000
+REPAIRED_MS = 1_000
+UNDO_DEADLINE_S = 10.0
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(120)]
 
 
-@pytest.fixture
-def world() -> Iterator[FaultWorld]:
+def _name_it_back(world: FaultWorld) -> None:
+    world.ap.ip("link", "set", "wan0", "name", "eth0")
+
+
+def _make_frames_large_again(world: FaultWorld) -> None:
+    world.ap.ip("link", "set", "eth0", "mtu", "1500")
+
+
+def _take_third_card_away(world: FaultWorld) -> None:
+    world.route_over(NETS["eth0"])
+    world.ap.ip("link", "del", "eth2")
+
+
+def _move_addresses_back(world: FaultWorld) -> None:
+    for host, address in ((world.user, "192.0.2.11/24"), (world.ap, "192.0.2.1/24")):
+        host.ip_batch([f"addr del {address} dev eth1", f"addr add {address} dev eth0"])
+    world.route_over(NETS["eth0"])
+
+
+def _move_route_back(world: FaultWorld) -> None:
+    world.route_over(NETS["eth0"])
+
+
+def _delete_rule(world: FaultWorld) -> None:
+    world.ap.ip_batch(["rule del to 203.0.113.11 lookup 77", "route del 203.0.113.11 table 77"])
+
+
+def _delete_root(world: FaultWorld) -> None:
+    world.tc("qdisc", "del", "dev", "eth0", "root")
+
+
+# For the faults that change more than what the limiter made.
+UNDO: dict[str, Act] = {
+    "the interface gets another name": _name_it_back,
+    "the interface gets another MTU": _make_frames_large_again,
+    "there is another card, and a link moves there": _take_third_card_away,
+    "the address moves": _move_addresses_back,
+    "the route moves": _move_route_back,
+    "a rule moves the route": _delete_rule,
+    "the card's root is another tool's": _delete_root,
+}
+# Their programs stay in front of the limiter's for as long as the device is there.
+LAST_OF_A_HOST = {"a tcx program is in front", "a filter in front sets the priority"}
+
+
+class Hosts:
+    """The host that the faults share, a new one where the last fault left it unusable."""
+
+    def __init__(self) -> None:
+        self._closing = ExitStack()
+        self._world: FaultWorld | None = None
+
+    def world(self) -> FaultWorld:
+        if self._world is None:
+            self._world = self._closing.enter_context(FaultWorld(PREFIX))
+        return self._world
+
+    def close(self) -> None:
+        self._world = None
+        self._closing.close()
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
     missing = available()
     if missing is not None:
         pytest.skip(missing)
     cleanup_stale(PREFIX)
-    with FaultWorld(PREFIX) as made:
-        yield made
+    made = Hosts()
+    yield made
+    made.close()
 
 
 def show(report: Report) -> None:
@@ -39,13 +105,23 @@ def show(report: Report) -> None:
 
 @pytest.mark.measured
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_repaired_or_reported_within_a_second(world: FaultWorld, name: str) -> None:
-    report = measure(world, FAULTS[name], name)
-    show(report)
+def test_a_fault_is_repaired_or_reported_within_a_second(hosts: Hosts, name: str) -> None:
+    fault, is_whole = FAULTS[name], False
+    try:
+        world = hosts.world()
+        report = measure(world, fault, name)
+        show(report)
 
-    assert report.healed_ms < HEALED_MS
-    fault = FAULTS[name]
-    for who, one in report.stretches.items():
-        assert one.limited_at_end or fault.leaves_unlimited, who
-        assert one.flows_at_end or fault.leaves_silent, who
-    assert world.planned_writes() == 0
+        for who, one in report.stretches.items():
+            assert one.unlimited_ms < REPAIRED_MS or fault.leaves_unlimited, who
+            assert one.silent_ms < REPAIRED_MS or fault.leaves_silent, who
+            assert one.limited_at_end or fault.leaves_unlimited, who
+            assert one.flows_at_end or fault.leaves_silent, who
+        assert world.planned_writes() == 0
+        if name in UNDO:
+            UNDO[name](world)
+            world.until(lambda: world.stands(*DEVICES), UNDO_DEADLINE_S)
+        is_whole = name not in LAST_OF_A_HOST
+    finally:
+        if not is_whole:
+            hosts.close()

@@ -8,7 +8,7 @@ new one, whole; and the next start enforces the new one, and a receipt says so.
 
 Each bundle also retires a key of the service and brings a new one, so that the next is believed only where the keys and
 the bundle on the disk belong together. The next start is killed as well, at a random effect, and the one after it
-converges. Every third effect is cut, from a random one on; with SLBW_EVERY_CUT=1 in the environment each, in both
+converges. Every fifth effect is cut, from a random one on; with SLBW_EVERY_CUT=1 in the environment each, in both
 directions of the change.
 """
 
@@ -30,7 +30,7 @@ from tests.faults.agent.tracer import needs_tracer
 EVERY_CUT = bool(os.environ.get("SLBW_EVERY_CUT"))
 pytestmark = [pytest.mark.kernel, needs_tracer, pytest.mark.timeout(1500 if EVERY_CUT else 300)]
 
-STRIDE = 3
+STRIDE = 5
 # Link 1 changes its rate between the two, 2 and 3 come and go, 4 stays as it is.
 EVEN, ODD = {1: 500, 2: 300, 4: 800}, {1: 900, 3: 700, 4: 800}
 

@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,9 +76,12 @@ class Answer:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Below those that Linux gives to connections (net.ipv4.ip_local_port_range): none of them takes it meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_768)  # noqa: S311  no secret
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 class Site:

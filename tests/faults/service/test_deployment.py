@@ -100,7 +100,7 @@ class Traffic:
                 continue
             was_sent_away = name == "poll" and answer.status == 503 and b"Ask again after" in answer.body
             self.answers[name, "sent away" if was_sent_away else str(answer.status)] += 1
-            self._is_over.wait(int(answer.headers["Retry-After"]) if was_sent_away else 0.05)
+            self._is_over.wait(int(answer.headers["Retry-After"]) if was_sent_away else 0.1)
 
     def _save(self, link: int) -> Answer:
         return self.site.save(200 + time.monotonic_ns() % 700, link=link, port=self.port)
@@ -126,14 +126,14 @@ def test_a_deployment_behind_nginx_fails_no_save_and_no_poll(site: Site) -> None
     try:
         front.start()
         with traffic.flowing():
-            time.sleep(2)  # the old one alone, and nobody at the new one's port
+            time.sleep(1)  # the old one alone, and nobody at the new one's port
             newer.start_part("web")
             wait_for(lambda: _answers(site, new_port), "the new one is up")
-            time.sleep(2)  # both
+            time.sleep(1)  # both
             old = site.service.part("web")
             old.send_signal(signal.SIGTERM)
             assert old.wait(timeout=DEADLINE_S) == 0
-            time.sleep(3)  # the new one alone
+            time.sleep(2)  # the new one alone
     finally:
         front.stop()
         newer.stop()

@@ -103,29 +103,5 @@ def test_a_document_that_only_the_host_knows_is_never_shown_as_enforced(site: Si
     site.service.manage("raise_generation")
     assert "raise_generation" not in site.get("/cockpit/", as_staff=True).text
     assert site.versions()[0].split(".")[0] == str(int(have["version"].split(".")[0]) + 1)
-
-
-def test_hosts_follow_a_restored_backup_once_the_generation_is_raised(site: Site) -> None:
-    assert site.save(410).status == 200
-    restore = backed_up(site)
-    yesterday = site.versions()
-    for kbit in (420, 430, 440):
-        assert site.save(kbit).status == 200
-    today = site.versions()
-    assert in_order(*today) > in_order(*yesterday)
-    assert site.poll(version=today[0], limits=today[1]).status == 304
-
-    restore()
-    assert (site.versions(), site.stored_kbit()) == (yesterday, 410)
-    older = site.poll(version=today[0], limits=today[1])
-    assert older.status == 200, "never 304: what the host has is not the newest that there is"
-    assert in_order(*site.versions()) < in_order(*today), "an agent refuses this one"
-
-    told = site.service.manage("raise_generation")
-    assert in_order(*site.versions()) > in_order(*today), told
-    assert site.versions()[0].split(".")[0] == str(int(today[0].split(".")[0]) + 1)
-    newer = site.fetch(version=today[0], limits=today[1])
-    assert newer.headers["ETag"] != older.headers["ETag"]
-    assert site.save(450).status == 200
     assert site.save_default(400).status == 302
     wait_for(lambda: site.maxima() == [400, 400, 400], "the worker works on the restored database")

@@ -40,6 +40,7 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
     assert dumped.returncode == 0, dumped.stderr
     assert site.save(620).status == 200  # what the backup does not have, and hosts do
     today = site.versions()
+    assert site.poll(version=today[0], limits=today[1]).status == 304
 
     assert site.postgres.run("createdb", *server, "elsewhere").returncode == 0
     port = free_port()
@@ -59,10 +60,14 @@ def test_a_service_made_anew_from_a_backup_goes_on_where_the_agents_are(site: Si
         newer.start_part("web")
         wait_for(lambda: _ready(site, port) == (200, b"ok\n"), "it is ready with the secrets of the backup")
         older = site.poll(version=today[0], limits=today[1], port=port)
+        assert older.status == 200, "never 304: what the host has is not the newest that there is"
         assert version_in(older) < in_order(*today), "an agent refuses this"
         newer.manage("raise_generation")
         answer = site.fetch(version=manifest(older)["version"], limits=manifest(older)["limits_version"], port=port)
         assert version_in(answer) > in_order(*today), "an agent takes this"
+        assert version_in(answer)[0] == in_order(*today)[0] + 1
+        assert answer.headers["ETag"] != older.headers["ETag"]
+        assert site.save(450, port=port).status == 200
     finally:
         newer.stop()
         assert site.postgres.run("dropdb", *server, "--force", "elsewhere").returncode == 0

@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-m", "ap_agent.commands.limiter_cli", "selftest"]
 INNER = "ap_agent.selftest.inside"
 PATIENCE_S = 60.0
 
-pytestmark = pytest.mark.alone  # it measures
+pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
