@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
-from django.db import connections
+from django.core.management import call_command
+from django.db import connection, connections
 from django.test import TransactionTestCase
 from playwright.sync_api import expect
+from pytest_django.plugin import DjangoDbBlocker
 
 # Other tests have the processors too: a page that is refreshed every 2 s is sometimes drawn after 8.
 expect.set_options(timeout=30_000)
@@ -52,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("kernel") is not None:
             group = next(name for start, name in GROUPS.items() if item.nodeid.startswith(start))
             item.add_marker(pytest.mark.xdist_group(group))
+        elif item.get_closest_marker("browser") is not None:
+            item.add_marker(pytest.mark.xdist_group("browser"))  # Chromium starts once for a file, not in each process
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -100,3 +105,37 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"SLBW_NO_SKIPS=1: {len(_skipped)} skipped tests count as failures:", red=True)
         for name in _skipped:
             terminalreporter.write_line(f"  {name}")
+
+
+# --- the database ---------------------------------------------------------------------------------------------
+
+MIGRATED = "migrated"
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """Of processes side by side the first one migrates a database; all of them copy it."""
+    if connection.vendor != "postgresql" or "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    with django_db_blocker.unblock(), connection._nodb_cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(hashtext(%s))", [MIGRATED])  # until this connection ends
+        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [MIGRATED])
+        if cursor.fetchone() is None:
+            cursor.execute("CREATE DATABASE migrating")
+            with _connected_to("migrating"):
+                call_command("migrate", verbosity=0)
+            cursor.execute(f"ALTER DATABASE migrating RENAME TO {MIGRATED}")
+    connection.settings_dict["TEST"]["TEMPLATE"] = MIGRATED
+
+
+@contextmanager
+def _connected_to(name: str) -> Iterator[None]:
+    connection.close()
+    before, connection.settings_dict["NAME"] = connection.settings_dict["NAME"], name
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = before

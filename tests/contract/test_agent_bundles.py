@@ -31,6 +31,7 @@ from link_rules import MAX_STEPS, MAX_STEPS_PER_HOST
 from scionlab.configuration.download import build_user_download
 from scionlab.host_api.receipt_format import parse_receipt
 from tests.agent_limiter import direction, limiter_state
+from tests.cases import table
 from tests.contract.config_samples import AP_HOST, FULL_AP_HOST, KEYS, SITE_URL, USER_AP_HOST, USER_HOST, SampleHost
 
 SAMPLES = Path(__file__).with_name("samples")
@@ -69,7 +70,7 @@ def test_largest_host_fits_the_agents_limits() -> None:
 USER_MEMBERS = host_members(USER_HOST, generation=1, site_url=SITE_URL, keys=KEYS)
 
 
-@pytest.mark.parametrize("data", [tar_of(USER_HOST), build_user_download(USER_HOST, USER_MEMBERS)])
+@table("data", [tar_of(USER_HOST), build_user_download(USER_HOST, USER_MEMBERS)])
 def test_tarball_of_a_user_as_is_no_order_to_remove_limits(data: bytes) -> None:
     with pytest.raises(BundleError) as refused:
         read_bundle(data, host_id=USER_HOST.uid)
@@ -104,7 +105,7 @@ def test_signed_sample_is_believed_with_the_key_that_signed_it_and_with_no_other
     assert refused.value.code == "unknown_key"
 
 
-@pytest.mark.parametrize("host", [AP_HOST, USER_AP_HOST, FULL_AP_HOST], ids=lambda host: host.AS.isd_as)
+@table("host", [AP_HOST, USER_AP_HOST, FULL_AP_HOST], ids=lambda host: host.AS.isd_as)
 def test_tarball_of_today_is_believed(host: SampleHost) -> None:
     keyring = Keyring.of(parse_keys(KEYS.entries))
 

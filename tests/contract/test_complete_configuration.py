@@ -21,6 +21,7 @@ from ap_agent.agent.bundle import read_bundle
 from config_tar import full_paths, host_members, pack, snapshot
 from scion_files import COMPLETE, as_mtu_bytes, link_mtu_bytes
 from scionlab.configuration.download import build_user_download
+from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
@@ -74,7 +75,7 @@ BEFORE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@table("name", HOSTS)
 def test_a_host_that_was_there_before_keeps_every_byte(name: str) -> None:
     """Whatever is made for it meanwhile, and whichever packages are set: H did not rise."""
     host = replace(HOSTS[name], scion_packages="upstream")
@@ -204,7 +205,7 @@ def test_limits_only_is_link_info_alone_here_too() -> None:
     ]
 
 
-@pytest.mark.parametrize("host", [complete(AP_HOST), complete(USER_HOST, scion_packages="upstream"), AP_HOST])
+@table("host", [complete(AP_HOST), complete(USER_HOST, scion_packages="upstream"), AP_HOST])
 def test_full_paths_are_the_files_that_a_full_tarball_has(host: SampleHost) -> None:
     members = members_of(host, trust_files=TRUST_FILES, vpn_files=VPN_FILES)
     further = {*TRUST_FILES, *VPN_FILES}
@@ -229,7 +230,7 @@ def test_private_keys_are_for_one_user_and_the_rest_is_for_everybody() -> None:
 # --- MTUs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ip", "mtu"), [("192.0.2.7", 1472), ("10.10.1.2", 1472), ("2001:db8::7", 1452)])
+@table(("ip", "mtu"), [("192.0.2.7", 1472), ("10.10.1.2", 1472), ("2001:db8::7", 1452)])
 def test_a_link_s_mtu_leaves_room_for_the_headers_of_its_underlay(ip: str, mtu: int) -> None:
     assert link_mtu_bytes(ip) == mtu
     assert mtu + 8 + (40 if ":" in ip else 20) == 1500
@@ -247,7 +248,7 @@ def test_the_as_s_mtu_is_that_of_its_inner_network_on_all_its_hosts() -> None:
 # --- what the clients take --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@table("name", HOSTS)
 def test_stock_client_has_no_complaint_of_a_complete_one(name: str) -> None:
     assert complaints(full(HOSTS[name])) == []
 
@@ -360,7 +361,7 @@ def test_readme_names_every_kind_of_file_and_who_may_read_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("host", "files", "said"),
     [
         (complete(USER_HOST), {"trust_files": TRUST_FILES}, None),

@@ -23,6 +23,7 @@ from config_tar import (
 )
 from link_info import LinkInfo
 from scionlab.configuration.download import build_user_download
+from tests.cases import table
 from tests.contract.config_samples import (
     AP_HOST,
     CORE_HOST,
@@ -256,7 +257,7 @@ def test_host_without_as_has_no_configuration() -> None:
 # --- bytes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@table("name", HOSTS)
 def test_same_configuration_gives_the_same_bytes_at_any_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tar_of(HOSTS[name])
     monkeypatch.setattr(time, "time", lambda: 2_000_000_000.0)
@@ -296,12 +297,12 @@ def test_members_carry_nothing_of_this_machine_or_day() -> None:
 # --- what the clients take ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@table("name", HOSTS)
 def test_stock_client_has_no_complaint(name: str) -> None:
     assert complaints(tar_of(HOSTS[name])) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "complaint"),
     [
         ({"link_info.json": b"{}"}, "link_info.json is outside of etc/scion and etc/openvpn"),
@@ -316,7 +317,7 @@ def test_checker_sees_what_kills_the_stock_client(change: dict[str, bytes | None
     assert complaint in complaints(pack({name: one for name, one in members.items() if one is not None}))
 
 
-@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.attachment_point])
+@table("name", [name for name, host in HOSTS.items() if host.attachment_point])
 def test_agent_takes_the_bundle_of_every_attachment_point(name: str) -> None:
     host = HOSTS[name]
     bundle = read_bundle(tar_of(host), host_id=host.uid)
@@ -344,7 +345,7 @@ def test_full_attachment_point_stays_small_enough_for_a_poll() -> None:
     assert len(read_bundle(tarball, host_id=FULL_AP_HOST.uid).links) == 4094
 
 
-@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.tar.gz")), ids=lambda path: path.name)
+@table("path", sorted(SAMPLES.glob("*.tar.gz")), ids=lambda path: path.name)
 def test_agent_and_stock_client_still_take_what_was_ever_published(path: Path) -> None:
     """Samples are added when the contract changes and never altered: agents in the field are older than the service."""
     tarball = path.read_bytes()

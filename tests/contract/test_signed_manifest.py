@@ -14,6 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from config_tar import MANIFEST_NAME, KeyRing, host_members, pack
+from tests.cases import table
 from tests.contract.config_samples import AP_HOST, HOSTS, KEYS, SITE_URL, USER_HOST, SampleHost, sample_signer
 
 ONE, TWO = sample_signer(1), sample_signer(2, not_after=datetime(2030, 1, 1, tzinfo=UTC))
@@ -94,7 +95,7 @@ def test_host_without_link_info_signs_no_schema_of_it() -> None:
     assert "link_info_schema" not in json.loads(manifest_of(USER_HOST)["signed"])
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@table("name", HOSTS)
 def test_outer_manifest_agrees_with_the_signed_text(name: str) -> None:
     """The stock client reads the outer keys, our agent refuses a manifest that says one thing and signs another."""
     manifest = manifest_of(HOSTS[name])
@@ -112,7 +113,7 @@ def test_secret_is_not_in_the_signed_text() -> None:
     assert AP_HOST.secret not in manifest_of(AP_HOST)["signed"]
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@table("name", HOSTS)
 def test_signature_is_that_of_the_key_over_the_context_and_the_text(name: str) -> None:
     manifest = manifest_of(HOSTS[name])
     assert [one["key_id"] for one in manifest["signatures"]] == [ONE.key_id]
@@ -140,7 +141,7 @@ def test_same_configuration_and_keys_give_the_same_bytes_in_any_order() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
     [{"uid": "b" * 32}, {"secret": "5" * 32}, {"config_version": 19}, {"limits_version": 8}, {"link_ends": ()}],
     ids=lambda change: next(iter(change)),

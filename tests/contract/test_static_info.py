@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bandwidth_config import Limits, LinkStep, TimedLimits
 from config_tar import host_members, pack, snapshot
 from scion_files import COMPLETE, PATH_METADATA_PATH, TOPOLOGY_ONLY, build_path_metadata
+from tests.cases import table
 from tests.contract.config_samples import AP_HOST, KEYS, SITE_URL, SampleHost
 from tests.contract.stock_client import StockHost, complaints
 
@@ -56,7 +55,7 @@ def test_there_is_no_file_unless_somebody_wants_it() -> None:
         assert PATH_METADATA_PATH not in members_of(unwanted)
 
 
-@pytest.mark.parametrize(("to_user", "from_user", "published"), [(500, 300, 300), (300, 500, 300), (800, 0, None)])
+@table(("to_user", "from_user", "published"), [(500, 300, 300), (300, 500, 300), (800, 0, None)])
 def test_of_two_directions_the_lower_one_counts(to_user: int, from_user: int, published: int | None) -> None:
     found = metadata(with_link(host_with(), 2, bandwidth_kbit=to_user, from_user_kbit=from_user))
     assert found is not None

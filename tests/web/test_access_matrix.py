@@ -420,30 +420,41 @@ def leaks(caller: Caller, rule: Rule, host: Host | None, world: World, body: str
 
 
 EVERYTHING = os.environ.get("SLBW_EVERY_CALLER") == "1"
-NEAR = {"nobody", "owner", "administrator"}
-FAR = {"owner with token", "revoked token", "attachment point's host"}  # who have no business with pages
+# Of the callers whose kind of credentials an address does not look at: the most privileged one of each kind.
+ELSEWHERE = {"administrator", "administrator with token", "revoked token", "attachment point's host"}
+# Of an administrators' page: its gate knows people who are administrators, people who are not, and nobody.
+AT_ADMIN = {
+    "nobody": ("GET", "POST"),
+    "owner": ("GET", "POST"),
+    "superuser who is no administrator": ("GET", "POST"),
+    "administrator": ("GET", "HEAD", "POST", "PUT"),
+    "administrator who is superuser too": ("POST",),
+    "administrator by a form on another site": ("POST",),
+    "administrator with token": ("POST",),
+}
 
 
 def methods_for(rule: Rule, caller: Caller) -> tuple[str, ...]:
-    """What is tried: with SLBW_EVERY_CALLER=1 all of it (3 minutes). Else without what differs in nothing: most methods
-    that the address does not know, callers whose kind of credentials it does not look at, and of the administrators'
-    pages, which are alike, some.
-    """
-    unsafe = tuple(method for method in rule.statuses if method not in SAFE) or ("POST",)
+    """What is tried: with SLBW_EVERY_CALLER=1 all of it. Else a request for each answer that can differ: every method
+    by an administrator, those that the address knows by nobody and the owner, reading and writing by the others."""
     if EVERYTHING:
         return METHODS
     if isinstance(rule, Admin):
-        if caller.name in NEAR:
-            return ("GET", "HEAD", "POST", "PUT", "BREW")
-        if not caller.has_csrf_token or caller.name in FAR:
-            return ("POST",)
-        return ("GET", "POST") if caller.cookie else ()
-    kinds = {HostApi: "Basic", Enrolment: "", Rest: "Token"}
-    kind = next((kind for what, kind in kinds.items() if isinstance(rule, what)), "cookie")
-    at_home = bool(caller.cookie) if kind == "cookie" else kind != "" and caller.authorization.startswith(kind)
-    if caller.name in NEAR:
+        return AT_ADMIN.get(caller.name, ())
+    unsafe = tuple(method for method in rule.statuses if method not in SAFE) or ("POST",)
+    if caller.name == "administrator":
         return METHODS
-    return (*rule.statuses, "BREW") if at_home else ("GET", *unsafe)
+    if caller.name in {"nobody", "owner"}:
+        return ("GET", *unsafe, "BREW")
+    if isinstance(rule, HostApi):
+        is_at_home = caller.authorization.startswith("Basic")
+    elif isinstance(rule, Rest):
+        is_at_home = bool(caller.cookie) or caller.authorization.startswith("Token")
+    else:
+        is_at_home = bool(caller.cookie)
+    if is_at_home:
+        return ("GET", *unsafe)
+    return unsafe[:1] if caller.name in ELSEWHERE or isinstance(rule, Enrolment) else ()
 
 
 def tried(rule: Rule, world: World) -> list[tuple[Caller, str]]:

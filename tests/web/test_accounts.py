@@ -27,6 +27,7 @@ from scionlab.people.account import account_create, account_delete, email_change
 from scionlab.people.mail_links import unsubscribe_link
 from scionlab.platform.log_lines import Line
 from scionlab.platform.queue import ANSWER_ACCOUNT_REQUEST, SEND_MAIL
+from tests.cases import table
 from tests.factories import PASSWORD, UserFactory, api_token
 from tests.web.html import Page
 
@@ -132,7 +133,7 @@ def test_link_of_a_request_that_a_restored_database_forgot_opens_no_other(settin
     assert opened(path_in(mail, settings)).get("/account/confirm/").status_code == 410
 
 
-@pytest.mark.parametrize("token", ["x", "a:b:c", "WzEsIngiXQ:1vMF0s:forged"])
+@table("token", ["x", "a:b:c", "WzEsIngiXQ:1vMF0s:forged"])
 def test_forged_link_is_one_that_is_not_good_any_more(token: str) -> None:
     assert opened(f"/account/confirm/{token}/").get("/account/confirm/").status_code == 410
     assert Client().get(f"/account/mails/{token}/").status_code == 410
@@ -166,7 +167,7 @@ def test_weak_and_unequal_passwords_are_refused_and_the_link_stays_good(settings
 # --- nobody learns who has an account -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["register", "reset"])
+@table("name", ["register", "reset"])
 def test_an_address_with_an_account_is_answered_like_any_other(owner: User, name: str) -> None:
     """Text, status, headers and work: the same statements."""
 

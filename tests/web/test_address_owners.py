@@ -16,6 +16,7 @@ from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
 from scionlab.models.selectors import links_of
 from scionlab.network.address_owners import SharedAddress, shared_addresses
 from scionlab.network.host import host_set_addresses
+from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.web.test_rules_attachments import DOORS, each_door
 
@@ -51,7 +52,7 @@ def serving(user_as: UserAS) -> AttachmentPoint:
 
 
 @each_door
-@pytest.mark.parametrize("address", ["192.0.2.50", "2001:db8::50", "2001:DB8:0::50", "192.0.2.2"])
+@table("address", ["192.0.2.50", "2001:db8::50", "2001:DB8:0::50", "192.0.2.2"])
 def test_an_address_of_the_testbed_is_refused_at_every_door(
     door: str, address: str, teammate: User, ap: AttachmentPoint, ap_b: AttachmentPoint, router: Host
 ) -> None:
@@ -127,7 +128,7 @@ def test_owners_who_share_an_address_are_told_to_administrators(
     )
 
 
-@pytest.mark.parametrize("people", [2, 12])
+@table("people", [2, 12])
 def test_looking_for_shared_addresses_takes_three_statements(
     people: int, ap: AttachmentPoint, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

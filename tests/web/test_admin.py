@@ -35,6 +35,7 @@ from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.trust.enrolment import enrolment_token_create
 from scionlab.trust.signing import key_ring
 from tests.admin_pages import ADD, CHANGE, LIST, confirm_preview, page, versions
+from tests.cases import table
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -123,7 +124,7 @@ def test_a_user_who_is_no_administrator_changes_nothing(client: Client, owner: U
 READ_ONLY = [Mail, HostReceipt, Interface, SigningKey, EnrolmentToken]
 
 
-@pytest.mark.parametrize("model", READ_ONLY, ids=lambda model: model.__name__)
+@table("model", READ_ONLY, ids=lambda model: model.__name__)
 def test_records_are_only_looked_at(door: Client, one_of_each: None, model: Any) -> None:
     row = model.objects.order_by("pk")[0]
     before = model.objects.filter(pk=row.pk).values().get()
@@ -159,7 +160,7 @@ BAD_BANDWIDTHS = [
 ]
 
 
-@pytest.mark.parametrize(("written", "code"), BAD_BANDWIDTHS)
+@table(("written", "code"), BAD_BANDWIDTHS)
 def test_a_bandwidth_that_breaks_a_rule_is_refused_at_the_link(
     door: Client, link: Link, host_a: Host, written: str, code: str
 ) -> None:
@@ -184,9 +185,7 @@ def test_the_sentence_at_the_link_is_the_one_that_users_read(door: Client, link:
     assert response.context["adminform"].form.errors["bandwidth_kbit"] == [text]
 
 
-@pytest.mark.parametrize(
-    ("written", "code"), [*BAD_BANDWIDTHS[:4], *BAD_BANDWIDTHS[5:], ("100000001", "bandwidth_too_high")]
-)
+@table(("written", "code"), [*BAD_BANDWIDTHS[:4], *BAD_BANDWIDTHS[5:], ("100000001", "bandwidth_too_high")])
 def test_a_default_that_breaks_a_rule_is_refused(door: Client, ap: AttachmentPoint, written: str, code: str) -> None:
     BandwidthPolicy.objects.get_or_create(pk=1)
     response = door.post(page(BandwidthPolicy, CHANGE, 1), {"default_bandwidth_kbit": written})
@@ -325,7 +324,7 @@ def addresses(host: Host, **changed: str) -> dict[str, str]:
     return {**values, **changed}
 
 
-@pytest.mark.parametrize(
+@table(
     ("field", "written", "code"),
     [
         ("public_ipv4", "127.0.0.1", "address_refused"),
@@ -384,7 +383,7 @@ def test_an_as_is_added_by_its_hexadecimal_id_with_its_host(door: Client, isd: I
     assert "17-ffaa:0:b6" in door.get(page(AS, LIST)).content.decode()
 
 
-@pytest.mark.parametrize(
+@table(
     ("as_text", "code"),
     [
         ("", "as_id_invalid"),
@@ -406,7 +405,7 @@ def test_a_malformed_or_taken_as_id_is_refused_with_its_sentence(
     assert AS.objects.count() == count
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "field", "code"),
     [
         ({"public_ipv4": ""}, "public_ipv4", "address_required"),
@@ -497,7 +496,7 @@ def test_an_as_becomes_an_attachment_point_at_the_default_in_force(door: Client,
     assert (ap.default_bandwidth_kbit, ap.maximum_kbit, ap.host) == (None, 1000, as_.hosts.get())
 
 
-@pytest.mark.parametrize(
+@table(
     ("subnet", "code"),
     [("10.10.1.0", "subnet_too_small"), ("10.10.1.0/33", "subnet_invalid"), ("; reboot", "subnet_invalid")],
 )
@@ -507,7 +506,7 @@ def test_a_vpns_subnet_is_judged(door: Client, ap: AttachmentPoint, subnet: str,
     assert not VPN.objects.exists()
 
 
-@pytest.mark.parametrize("port", ["0", "65536"])
+@table("port", ["0", "65536"])
 def test_a_vpns_port_is_judged(door: Client, ap: AttachmentPoint, port: str) -> None:
     response = door.post(page(VPN, ADD), {"host": ap.host.pk, "subnet": "10.10.1.0/24", "server_port": port})
     assert [found for found, _ in field_errors(response)["server_port"]] == ["vpn_port_range"]

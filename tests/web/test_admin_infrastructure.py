@@ -22,6 +22,7 @@ from scionlab.network.infrastructure import infrastructure_as_create
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.notation.isd_as import parse_as_id
 from tests.admin_pages import ADD, CHANGE, LIST, page
+from tests.cases import table
 from tests.factories import AttachmentPointFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.test_admin import addresses, field_errors
@@ -67,7 +68,7 @@ def refused(response: Any, field: str) -> list[str]:
 # --- Links ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("link_type", ["provider", "peer"])
+@table("link_type", ["provider", "peer"])
 def test_a_link_is_added_and_both_hosts_told_once(door: Client, core: Host, host_a: Host, link_type: str) -> None:
     counters = Counters()
     response = door.post(page(Link, ADD), new_link(router_of(core), router_of(host_a), link_type), follow=True)
@@ -92,7 +93,7 @@ def test_a_core_link_is_between_core_ases(door: Client, core: Host, host_a: Host
     assert Link.objects.get().type == Link.Type.CORE
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "field", "code"),
     [
         ({"bandwidth_kbit": "0"}, "bandwidth_kbit", "infrastructure_bandwidth"),
@@ -181,7 +182,7 @@ def test_a_further_host_waits_until_the_first_one_is_reached(door: Client, core:
     assert core.AS.hosts.count() == 2
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "field", "code"),
     [
         ({"public_ipv4": ""}, "public_ipv4", "address_required"),
@@ -363,7 +364,7 @@ def test_a_user_ass_host_needs_no_address_of_its_own(door: Client, user_as: User
     assert Host.objects.get(pk=host.pk).label == "at home"
 
 
-@pytest.mark.parametrize("field", ["public_ipv4", "public_ipv6"])
+@table("field", ["public_ipv4", "public_ipv6"])
 def test_in_production_hosts_have_addresses_that_the_internet_reaches(
     door: Client, core: Host, second: Host, backbone: Link, settings: Any, field: str
 ) -> None:

@@ -25,6 +25,7 @@ from scionlab.models import (
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.notation.isd_as import parse_as_id
 from tests.admin_pages import LIST, page
+from tests.cases import table
 from tests.factories import attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -73,7 +74,7 @@ SEARCHES = [
 ]
 
 
-@pytest.mark.parametrize(("term", "found"), SEARCHES)
+@table(("term", "found"), SEARCHES)
 def test_links_are_found_by_what_people_know_of_them(
     door: Client, three_links: list[Link], term: str, found: list[str]
 ) -> None:
@@ -88,7 +89,7 @@ def test_ases_are_filtered_by_what_they_are(door: Client, three_links: list[Link
     assert [as_.isd_as for as_ in users] == ["17-ffaa:1:1", "17-ffaa:1:b6", "17-ffaa:1:f00d"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "term", "count"),
     [
         (AS, "b6", 1),
@@ -105,7 +106,7 @@ def test_other_lists_are_searched_by_hexadecimal_ids_too(
     assert len(rows(door.get(page(model, LIST), {"q": term}))) == count
 
 
-@pytest.mark.parametrize(
+@table(
     ("query", "found"),
     [
         ({"kind": "user"}, ["b6", "f00d"]),
@@ -127,7 +128,7 @@ def test_links_are_filtered(
     assert ends == {f"17-ffaa:{one if ':' in one else f'1:{one}'}" for one in found}
 
 
-@pytest.mark.parametrize(
+@table(
     ("query", "values"),
     [
         ({"state": "behind"}, {"config_version": 7, "delivered_config_version": 6}),
@@ -155,7 +156,7 @@ def test_an_attachment_points_links_are_counted_and_linked(
     assert len(rows(door.get(url))) == 3
 
 
-@pytest.mark.parametrize(
+@table(
     "model",
     [Link, Host, AttachmentPoint, AS, UserAS, User, Interface, HostReceipt],
     ids=lambda model: model.__name__,

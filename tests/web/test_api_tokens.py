@@ -21,6 +21,7 @@ from scionlab.people.api_token import MAX_TOKENS, api_token_create, api_token_of
 from scionlab.people.mail import mail_send
 from scionlab.platform import redis_client
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 from tests.factories import PASSWORD, api_token
 from tests.web.html import Page
 
@@ -69,9 +70,7 @@ def test_token_is_shown_in_the_answer_and_nowhere_ever_again(
     assert [one for one in elsewhere if token.removeprefix("slbwu_") in one] == []
 
 
-@pytest.mark.parametrize(
-    "sent", ["", "slbwu_", "slbwu_" + "A" * 43, "0123456789abcdef0123456789abcdef01234567", "a b", "\xff\xfe"]
-)
+@table("sent", ["", "slbwu_", "slbwu_" + "A" * 43, "0123456789abcdef0123456789abcdef01234567", "a b", "\xff\xfe"])
 def test_what_is_no_token_is_401_and_costs_one_look(
     sent: str, link: Link, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

@@ -15,6 +15,7 @@ from scionlab.links.user_as import user_as_create, user_as_update, values_of_use
 from scionlab.models import AttachmentPoint, Interface, Link, User, UserAS
 from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
@@ -59,7 +60,7 @@ def test_a_dedicated_machine_binds_to_its_public_address(owner: User, ap: Attach
     assert underlay(attach(owner, spec(ap)))[0]["local"] == "198.51.100.7:50000"
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "local"),
     [
         ({"bind_port": 40_000}, "10.0.2.15:40000"),
@@ -122,7 +123,7 @@ def test_nobody_restarts_for_a_virtual_machine_from_before_that_is_saved_as_it_w
     assert underlay(old)[0]["local"] == "198.51.100.7:50000"
 
 
-@pytest.mark.parametrize("change", [{"bind_ip": VM_ADDRESS}, {"public_port": 50_009}])
+@table("change", [{"bind_ip": VM_ADDRESS}, {"public_port": 50_009}])
 def test_a_virtual_machine_from_before_is_repaired_by_its_owner(old: UserAS, change: dict[str, str | int]) -> None:
     save(old, replace(stored(old)[0], **change))  # type: ignore[arg-type]  # values of several types
     assert underlay(old)[0]["local"].startswith("10.0.2.15:")

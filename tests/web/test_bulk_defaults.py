@@ -17,6 +17,7 @@ from scionlab.links.bulk_plan import SITE, DefaultLine, Operation
 from scionlab.links.defaults import ap_default_set, fan_out, site_default_set
 from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, User, selectors
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
@@ -72,7 +73,7 @@ def test_a_preview_is_carried_out_once_and_limits_follow(
     assert counters.risen() == {ap.host: (0, 1)}
 
 
-@pytest.mark.parametrize("who", ["site", "here", "gone"])
+@table("who", ["site", "here", "gone"])
 def test_a_default_that_changed_since_the_preview_refuses_all_of_it(
     links: list[Link], staff: User, ap: AttachmentPoint, ap_other: AttachmentPoint, who: str
 ) -> None:
@@ -90,7 +91,7 @@ def test_a_default_that_changed_since_the_preview_refuses_all_of_it(
     assert own_defaults() == before
 
 
-@pytest.mark.parametrize(
+@table(
     ("own", "before", "after", "expected"),  # links, held, blocked, released
     [
         (None, 1000, 700, (1, 1, 0, 0)),
@@ -145,7 +146,7 @@ def test_the_sites_default_is_previewed_applied_once_and_undone(
     assert (site_kbit(), own_defaults()) == (1000, own)
 
 
-@pytest.mark.parametrize("who", ["site", "a follower leaves", "another follows"])
+@table("who", ["site", "a follower leaves", "another follows"])
 def test_what_the_sites_default_reaches_is_what_was_shown(
     points: list[AttachmentPoint], staff: User, ap: AttachmentPoint, ap_b: AttachmentPoint, who: str
 ) -> None:
@@ -202,7 +203,7 @@ def test_a_script_previews_confirms_and_puts_back(program: APIClient, links: lis
     assert own_defaults() == [444, None]
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "code"),
     [
         ({"kind": "set", "bandwidth_kbit": 5}, "bulk_which"),
@@ -273,7 +274,7 @@ def test_the_page_shows_again_what_changed_meanwhile(door: Client, links: list[L
     assert own_defaults() == [321, None]
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "words"),
     [
         ({"value": ""}, "Enter a whole number of kbit/s"),
@@ -303,7 +304,7 @@ def page_of(ap: AttachmentPoint | None) -> str:
     return reverse(f"admin:scionlab_{name}_change", args=[pk])
 
 
-@pytest.mark.parametrize("of", ["site", "here"])
+@table("of", ["site", "here"])
 def test_a_default_that_links_feel_is_confirmed_in_its_preview(
     door: Client, points: list[AttachmentPoint], ap: AttachmentPoint, of: str
 ) -> None:
@@ -330,7 +331,7 @@ def test_a_default_that_links_feel_is_confirmed_in_its_preview(
     assert (site_kbit(), own_defaults()) == (1000, [None, 5000, None])
 
 
-@pytest.mark.parametrize("typed", ["1000", "", "2000"])
+@table("typed", ["1000", "", "2000"])
 def test_a_default_that_no_link_feels_is_saved_at_once(
     door: Client, points: list[AttachmentPoint], ap: AttachmentPoint, ap_other: AttachmentPoint, typed: str
 ) -> None:
@@ -352,7 +353,7 @@ def test_an_inactive_link_feels_its_maximum_too(
     assert (own_defaults()[-1], BulkChange.objects.count()) == (None, 1)
 
 
-@pytest.mark.parametrize("of", ["site", "here"])
+@table("of", ["site", "here"])
 def test_a_page_of_django_admin_that_is_older_makes_no_preview(
     door: Client, points: list[AttachmentPoint], ap: AttachmentPoint, of: str
 ) -> None:

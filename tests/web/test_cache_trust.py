@@ -17,6 +17,7 @@ from scionlab.platform import redis_client
 from scionlab.platform.signed_cache import ForgedValueError
 from scionlab.trust.secrets_box import opened
 from scionlab.trust.signing import signing_keys_rewrap
+from tests.cases import table
 
 pytestmark = pytest.mark.skipif(not settings.REDIS_URL, reason="needs Redis (REDIS_URL)")
 
@@ -65,14 +66,14 @@ def test_what_was_kept_with_another_signing_secret_is_rendered_anew(host: Host, 
     assert list(redis_client.client().keys("*config:*")) == list(kept)
 
 
-@pytest.mark.parametrize("value", [b"", b"x", b"\x80\x04N.", b"0" * 5000])
+@table("value", [b"", b"x", b"\x80\x04N.", b"0" * 5000])
 def test_what_is_not_signed_is_an_error_of_redis(value: bytes) -> None:
     redis_client.client().set(cache.make_key("x"), value)
     with pytest.raises(ForgedValueError):
         cache.get("x")
 
 
-@pytest.mark.parametrize("value", [0, -7, 10**12, True, None, "text", [1.5], {"a": b"b"}])
+@table("value", [0, -7, 10**12, True, None, "text", [1.5], {"a": b"b"}])
 def test_what_is_kept_comes_back(value: object) -> None:
     cache.set("x", value)
     assert cache.get("x") == value

@@ -28,6 +28,7 @@ from scionlab.models import (
     UserAS,
 )
 from scionlab.models.selectors import generation
+from tests.cases import table
 from tests.factories import UserFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.html import Page
@@ -307,7 +308,7 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), FILTERS)
+@table(("query", "expected"), FILTERS)
 def test_links_are_chosen_by_what_they_have_in_common(
     door: Client, links: list[Link], ap: AttachmentPoint, query: str, expected: list[int]
 ) -> None:
@@ -328,7 +329,7 @@ def test_only_ticked_links_are_taken_and_only_among_those_that_the_filter_finds(
     assert [line.key for line in lines_of(BulkChange.objects.get())] == [links[0].pk]
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "words"),
     [
         ({"value": ""}, "Enter a whole number of kbit/s"),

@@ -14,6 +14,7 @@ from django.urls import reverse
 from scionlab.cockpit.traffic import Billed, bill_of, csv_lines
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Link, UsageDay, UsageMonth, UsageSeries
 from scionlab.usage.report import TrafficRow
+from tests.cases import table
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -74,7 +75,7 @@ def test_egress_times_the_cost_per_gb_with_the_attachment_points_own_cost_first(
     assert (bill.cost, bill.currency, bill.is_complete) == (Decimal("1.38"), "EUR", True)
 
 
-@pytest.mark.parametrize(
+@table(
     ("egress", "cost_per_gb", "cost"),
     [
         (0, "1", "0.00"),

@@ -27,6 +27,7 @@ from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.versions.counters import hosts_bump
 from tests.admin_pages import CHANGE, page
+from tests.cases import table
 from tests.factories import ASFactory, HostFactory, attach, spec
 from tests.web.counters import Counters
 from tests.web.polling import config_members
@@ -130,7 +131,7 @@ def test_a_change_of_the_user_brings_the_rest(user_host: Host, link: Link) -> No
     assert "scion-dispatcher.service" in units(user_host)
 
 
-@pytest.mark.parametrize("configuration_format", [TOPOLOGY_ONLY, COMPLETE])
+@table("configuration_format", [TOPOLOGY_ONLY, COMPLETE])
 def test_the_files_that_pages_name_are_those_of_the_complete_tarball(link: Link, configuration_format: int) -> None:
     Host.objects.update(configuration_format=configuration_format)
     named = {host: full_configuration(host) for host in Host.objects.all()}

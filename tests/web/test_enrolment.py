@@ -22,6 +22,7 @@ from config_tar import key_id_of
 from scionlab.models import EnrolmentToken, Host, SigningKey, User
 from scionlab.trust.enrolment import enrolment_token_create
 from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate
+from tests.cases import table
 
 pytestmark = pytest.mark.django_db
 
@@ -164,7 +165,7 @@ def test_token_goes_with_its_host(host_a: Host) -> None:
     assert enrol(random).status_code == 403
 
 
-@pytest.mark.parametrize(
+@table(
     "content",
     [b"", b"{", b"[]", b'"token"', b'{"token": 1}', b'{"tokens": "a"}', b"\xff", b"[" * 3000, b'{"token": null}'],
 )
@@ -178,7 +179,7 @@ def test_body_is_not_read_beyond_its_limit() -> None:
     assert post(b" " * 4096).status_code == 400
 
 
-@pytest.mark.parametrize("method", ["get", "head", "put", "patch", "delete", "options"])
+@table("method", ["get", "head", "put", "patch", "delete", "options"])
 def test_only_post_is_answered(method: str) -> None:
     answer = getattr(Client(), method)(URL)
     assert (answer.status_code, answer["Allow"]) == (405, "POST")
@@ -219,7 +220,7 @@ def command(host: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("name", ["pk", "uid", "as"])
+@table("name", ["pk", "uid", "as"])
 def test_command_gives_a_token_that_works(host_a: Host, name: str) -> None:
     written = {"pk": str(host_a.pk), "uid": host_a.uid, "as": "17-ffaa:0:1107"}[name]
     said = command(written)
@@ -231,7 +232,7 @@ def test_command_gives_a_token_that_works(host_a: Host, name: str) -> None:
     assert [key_id_of(base64.b64decode(one["public_key"])) for one in key_ring().entries] == [key_id]
 
 
-@pytest.mark.parametrize("written", ["0", "17-ffaa:0:9999", "nothing", "", "9" * 30])
+@table("written", ["0", "17-ffaa:0:9999", "nothing", "", "9" * 30])
 def test_command_names_a_host_that_is_not_there(host_a: Host, written: str) -> None:
     with pytest.raises(CommandError, match="No unique host"):
         command(written)

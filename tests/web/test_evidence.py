@@ -12,6 +12,7 @@ from bandwidth_config import LINK_INFO_PATH
 from scionlab.models import Host, IssuedLimits, Link, ServiceState, SigningKey, selectors
 from scionlab.trust.signing import signing_key_revoke, signing_key_rotate
 from scionlab.versions.generation import generation_raise
+from tests.cases import table
 from tests.web.polling import config_members
 from tests.web.test_host_api import poll
 from tests.web.test_receipt import document, post
@@ -76,7 +77,7 @@ def noted(host: Host) -> tuple[int | None, int | None, int | None]:
     return host.ahead_generation, host.ahead_config_version, host.ahead_limits_version
 
 
-@pytest.mark.parametrize(
+@table(
     "query",
     ["?version=900.1", "?version=1.19", "?version=1.18&limits=8", f"?version=1.18&limits=7&digest={'a' * 64}"],
 )
@@ -92,7 +93,7 @@ def test_poll_is_evidence_of_nothing(host: Host, query: str) -> None:
     assert not selectors.hosts_ahead().exists()
 
 
-@pytest.mark.parametrize("version", [(1, 19, 7), (1, 18, 8), (1, 17, 8), (2, 1, 1), (900, 18, 7)])
+@table("version", [(1, 19, 7), (1, 18, 8), (1, 17, 8), (2, 1, 1), (900, 18, 7)])
 def test_signed_text_of_a_version_that_the_database_does_not_know_is_evidence(
     host: Host, version: tuple[int, int, int]
 ) -> None:
@@ -124,7 +125,7 @@ def test_content_that_was_issued_before_notes_were_taken_is_ours(host: Host) -> 
     assert host.receipt.content == "proven"
 
 
-@pytest.mark.parametrize("version", [(1, 17, 7), (1, 18, 6), (0, 900, 900)])
+@table("version", [(1, 17, 7), (1, 18, 6), (0, 900, 900)])
 def test_older_text_is_evidence_of_nothing(host: Host, version: tuple[int, int, int]) -> None:
     assert told(host, lost(host, *version)) == {"stored": True}
     assert noted(host) == (None, None, None)

@@ -16,6 +16,7 @@ from scionlab.links.bulk import bulk_preview
 from scionlab.links.bulk_plan import Operation
 from scionlab.models import ApiToken, AttachmentPoint, BulkChange, Link, TimedLimit, User, UserAS
 from scionlab.pages.own_pages import MAX_TYPED_BYTES
+from tests.cases import table
 from tests.factories import PASSWORD
 from tests.web.html import Element, Page
 
@@ -143,8 +144,8 @@ CASES: dict[str, Callable[[Link], Case]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["expired", "logged in again in another tab"])
-@pytest.mark.parametrize("name", CASES)
+@table("how", ["expired", "logged in again in another tab"])
+@table("name", CASES)
 def test_what_was_typed_comes_back_to_its_page_and_is_saved_by_another_click_only(
     name: str, how: str, link: Link, owner: User, staff: User
 ) -> None:
@@ -188,7 +189,7 @@ def log_in_wrongly(browser: Client, asked: Any) -> Any:
     return answer
 
 
-@pytest.mark.parametrize("button", ["active/", "links/{link}/timed/1/cancel/"])
+@table("button", ["active/", "links/{link}/timed/1/cancel/"])
 def test_a_button_leads_back_to_its_page_and_does_nothing(button: str, link: Link, owner: User) -> None:
     browser = browser_of(owner)
     user_as = UserAS.objects.get()

@@ -1,8 +1,7 @@
-"""The session expired while somebody typed, in a real Chromium, with and without JavaScript."""
+"""The session expired while somebody typed, in a real Chromium; test_expired_sessions.py is without JavaScript."""
 
 from __future__ import annotations
 
-import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Browser, expect
 from pytest_django.live_server_helper import LiveServer
@@ -12,15 +11,13 @@ from tests.factories import PASSWORD
 from tests.web.test_pages_browser import browser, pytestmark  # noqa: F401  the fixture, and what the tests need
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without"])
 def test_a_typed_limit_survives_an_expired_session_and_is_saved_by_a_second_click(
     browser: Browser,  # noqa: F811  the fixture
     live_server: LiveServer,
     link: Link,
     owner: User,
-    javascript: bool,
 ) -> None:
-    context = browser.new_context(base_url=live_server.url, java_script_enabled=javascript)
+    context = browser.new_context(base_url=live_server.url)
     page = context.new_page()
     page.set_default_timeout(30_000)
 

@@ -25,6 +25,7 @@ from scionlab.models import (
 )
 from scionlab.trust.enrolment import enrolment_token_create, host_enrol
 from scionlab.versions.generation import generation_raise
+from tests.cases import table
 from tests.factories import HostFactory
 from tests.web.test_host_api import credentials, poll
 
@@ -95,7 +96,7 @@ def test_evidence_of_a_generation_that_was_raised_above_counts_no_more(host: Hos
     assert generation_raise().new == 4
 
 
-@pytest.mark.parametrize("to", [0, 1, -1, 2**31])
+@table("to", [0, 1, -1, 2**31])
 def test_generation_that_does_not_rise_is_refused(host: Host, to: int) -> None:
     with pytest.raises(RuleError) as refused:
         generation_raise(to=to)

@@ -31,6 +31,7 @@ from scionlab.platform import throttles
 from scionlab.platform.client_address import client_address, client_network
 from scionlab.tasks import forget_sessions
 from tests.admin_pages import confirm_preview
+from tests.cases import table
 from tests.factories import PASSWORD, HostFactory, UserFactory, api_token
 from tests.web.html import Page
 
@@ -56,8 +57,8 @@ def many_tokens_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- guessing passwords -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["/login/", "/api/v1/token/"])
-@pytest.mark.parametrize("email", ["staff@example.org", "nobody@example.org"])
+@table("url", ["/login/", "/api/v1/token/"])
+@table("email", ["staff@example.org", "nobody@example.org"])
 def test_the_fifth_failure_closes_the_account_to_that_address_and_says_for_how_long(
     staff: User, url: str, email: str
 ) -> None:
@@ -158,7 +159,7 @@ def test_the_log_names_address_and_never_account_or_password(owner: User, caplog
     assert "csrfmiddlewaretoken=" not in stored
 
 
-@pytest.mark.parametrize(
+@table(
     ("remote", "forwarded", "proxies", "address", "network"),
     [
         ("192.0.2.1", "", 0, "192.0.2.1", "192.0.2.1"),
@@ -297,7 +298,7 @@ POLICY = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     "url",
     [
         "/login/",
@@ -359,7 +360,7 @@ def test_without_redis_requests_are_served_uncounted_and_the_log_says_so_once(
 # --- what an error shows ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("debug", [False, True])
+@table("debug", [False, True])
 def test_a_report_of_an_exception_shows_no_secret(settings: Settings, debug: bool) -> None:
     secrets = [token_hex(12) for _ in range(5)]
     settings.REDIS_URL, settings.SIGNING_SECRET, settings.DEBUG = f"redis://:{secrets[0]}@redis/0", secrets[1], debug
@@ -389,7 +390,7 @@ def change(link: Link, owner: User) -> BandwidthChange:
     return BandwidthChange.objects.get(link=link, new_kbit=640)
 
 
-@pytest.mark.parametrize(
+@table(
     "sql",
     [
         "UPDATE scionlab_bandwidthchange SET new_kbit = 1",

@@ -14,6 +14,7 @@ from pytest_django import Settings
 
 from scionlab.operations import health
 from scionlab.trust.signing import signing_key_ensure
+from tests.cases import table
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +32,7 @@ def ask(path: str) -> tuple[int, str]:
     return answer.status_code, answer.content.decode()
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
+@table("path", ["/livez", "/readyz", "/healthz"])
 def test_all_is_well(path: str) -> None:
     signing_key_ensure()
     assert ask(path) == (200, "ok\n")
@@ -72,7 +73,7 @@ def test_without_redis_it_is_ready_and_says_what_waits(monkeypatch: pytest.Monke
     assert ask("/readyz") == (200, "ok\nredis: ConnectionError; it waits\n")
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "line"),
     [
         (

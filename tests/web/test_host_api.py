@@ -19,6 +19,7 @@ from scionlab.enforcement.last_contact import HEARD
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Host, Link, ServiceState, User, UserAS
 from scionlab.tasks import flush_seen
+from tests.cases import table
 from tests.contract.stock_client import complaints
 from tests.factories import HostFactory
 from tests.web.polling import AGENT, WRONG, basic, credentials
@@ -46,7 +47,7 @@ def ap_host(link: Link) -> Host:
 # --- the status table ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     ("query", "status"),
     [
         ("", 200),
@@ -89,7 +90,7 @@ def ap_host(link: Link) -> Host:
         ("?version=1.18&limits=%D9%A7", 400),
     ],
 )
-@pytest.mark.parametrize("method", ["get", "head"])
+@table("method", ["get", "head"])
 def test_status_of_a_poll(ap_host: Host, method: str, query: str, status: int) -> None:
     response = poll(ap_host, query, method=method)
     assert response.status_code == status
@@ -108,21 +109,21 @@ def test_generation_counts_as_the_first_half_of_the_version(ap_host: Host) -> No
     assert manifest_of(poll(ap_host))["version"] == "3.18"
 
 
-@pytest.mark.parametrize("query", ["", "?version=1.1", "?version=1.1&limits=1"])
-@pytest.mark.parametrize("method", ["get", "head"])
+@table("query", ["", "?version=1.1", "?version=1.1&limits=1"])
+@table("method", ["get", "head"])
 def test_host_without_as_is_answered_204(method: str, query: str) -> None:
     response = poll(HostFactory(AS=None), query, method=method)
     assert (response.status_code, response.content) == (204, b"")
 
 
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
+@table("method", ["post", "put", "patch", "delete", "options"])
 def test_config_is_read_only(ap_host: Host, method: str) -> None:
     response = poll(ap_host, method=method)
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("endpoint", ["deployed_config_version", "enforcement"])
-@pytest.mark.parametrize("method", ["get", "head", "put", "delete"])
+@table("endpoint", ["deployed_config_version", "enforcement"])
+@table("method", ["get", "head", "put", "delete"])
 def test_reports_are_posted(ap_host: Host, endpoint: str, method: str) -> None:
     url = f"/api/v4/host/{ap_host.uid}/{endpoint}"
     response = getattr(Client(), method)(url, headers=credentials(ap_host))
@@ -134,8 +135,8 @@ def test_reports_are_posted(ap_host: Host, endpoint: str, method: str) -> None:
 ENDPOINTS = [("get", "config"), ("head", "config"), ("post", "deployed_config_version"), ("post", "enforcement")]
 
 
-@pytest.mark.parametrize(("method", "endpoint"), ENDPOINTS)
-@pytest.mark.parametrize("caller", ["nobody", "host_b", "wrong_secret", "secret_of_b", "unknown_host", "no_colon"])
+@table(("method", "endpoint"), ENDPOINTS)
+@table("caller", ["nobody", "host_b", "wrong_secret", "secret_of_b", "unknown_host", "no_colon"])
 def test_host_may_read_only_itself(ap_host: Host, host_b: Host, method: str, endpoint: str, caller: str) -> None:
     headers = {
         "nobody": {},
@@ -153,7 +154,7 @@ def test_host_may_read_only_itself(ap_host: Host, host_b: Host, method: str, end
     assert Host.objects.values().get(pk=ap_host.pk) == before
 
 
-@pytest.mark.parametrize(("method", "endpoint"), ENDPOINTS)
+@table(("method", "endpoint"), ENDPOINTS)
 def test_both_hosts_reach_their_own(ap_host: Host, host_b: Host, method: str, endpoint: str) -> None:
     for host in (ap_host, host_b):
         url = f"/api/v4/host/{host.uid}/{endpoint}"
@@ -161,7 +162,7 @@ def test_both_hosts_reach_their_own(ap_host: Host, host_b: Host, method: str, en
         assert response.status_code in {200, 400}  # 400: nothing was posted
 
 
-@pytest.mark.parametrize(
+@table(
     "header",
     [
         "",
@@ -176,7 +177,7 @@ def test_header_that_cannot_be_read_is_no_credentials(ap_host: Host, header: str
     assert poll(ap_host, headers={"Authorization": header}).status_code == 401
 
 
-@pytest.mark.parametrize("uid", ["x", "a%00b", "%2e%2e", "é", "0" * 64])
+@table("uid", ["x", "a%00b", "%2e%2e", "é", "0" * 64])
 def test_uid_that_nobody_has_is_401_and_no_server_error(uid: str) -> None:
     response = Client().get(f"/api/v4/host/{uid}/config", headers=basic(uid, "secret"))
     assert response.status_code == 401
@@ -203,8 +204,8 @@ def test_reports_need_no_csrf_token(ap_host: Host) -> None:
     assert client.post(url, {"version": "1.18"}, headers=credentials(ap_host)).status_code == 200
 
 
-@pytest.mark.parametrize("method", ["get", "post", "head"])
-@pytest.mark.parametrize(
+@table("method", ["get", "post", "head"])
+@table(
     "path",
     [
         "/api/host",
@@ -326,7 +327,7 @@ def test_new_secret_is_in_the_next_tarball_whatever_is_cached(ap_host: Host) -> 
 # --- what a poll costs and leaves ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", ["?version=1.18", "?version=1.18&limits=7"])
+@table("query", ["?version=1.18", "?version=1.18&limits=7"])
 def test_poll_answered_304_costs_one_statement_and_writes_nothing(
     ap_host: Host, query: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -338,7 +339,7 @@ def test_poll_answered_304_costs_one_statement_and_writes_nothing(
     assert Host.objects.values().get(pk=ap_host.pk) == before
 
 
-@pytest.mark.parametrize("headers", [{}, basic(WRONG, WRONG)])
+@table("headers", [{}, basic(WRONG, WRONG)])
 def test_poll_without_credentials_asks_the_database_nothing(
     ap_host: Host, headers: dict[str, str], django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -366,7 +367,7 @@ def test_delivery_is_noted_with_both_versions(ap_host: Host) -> None:
     assert ap_host.delivered_at is not None
 
 
-@pytest.mark.parametrize(("method", "query"), [("head", "?version=1.17&limits=7"), ("get", "?version=1.18&limits=7")])
+@table(("method", "query"), [("head", "?version=1.17&limits=7"), ("get", "?version=1.18&limits=7")])
 def test_what_was_not_handed_over_is_not_noted(ap_host: Host, method: str, query: str) -> None:
     poll(ap_host, query, method=method)
     ap_host.refresh_from_db()
@@ -376,7 +377,7 @@ def test_what_was_not_handed_over_is_not_noted(ap_host: Host, method: str, query
 # --- the deployed version -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     ("deployed", "version", "status", "stored"),
     [
         (0, "1.18", 200, 18),

@@ -16,6 +16,7 @@ from scionlab.links.defaults import site_default_set
 from scionlab.management.commands.import_scionlab import Command
 from scionlab.models import AS, Host, Link, UserAS
 from scionlab.upstream import importer
+from tests.cases import table
 from tests.upstream_dump import Dump, small
 from tests.web.importing import counted, everything, run
 
@@ -115,7 +116,7 @@ def _both_ipv4(dump: Dump) -> None:
     dump["interface"][13] |= {"public_ip": "198.51.100.2", "public_port": 50_000}
 
 
-@pytest.mark.parametrize("name", RULES)
+@table("name", RULES)
 def test_one_entry_that_breaks_a_rule_is_told_and_nothing_is_imported_unless_it_is_to_be_left_out(name: str) -> None:
     spoil, said = RULES[name]
     dump = small()
@@ -259,7 +260,7 @@ def test_the_command_ends_with_1_where_nothing_was_imported_because_of_errors(tm
     assert caught.value.returncode == 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("kbit", "said"),
     [("1.5", "is not a whole number"), ("-1", "is below 0"), ("100000001", "is above the greatest possible")],
 )

@@ -38,6 +38,7 @@ from scionlab.people.account import account_update
 from scionlab.trust.vpn import files_for as vpn_files
 from scionlab.trust.vpn import vpn_keys_renew
 from scionlab.upstream import import_attachment_points, importer
+from tests.cases import table
 from tests.factories import ASFactory, AttachmentPointFactory, HostFactory, UserFactory, attach, spec
 from tests.upstream_dump import PASSWORD, Dump, large, small
 from tests.web.counters import Counters
@@ -172,7 +173,7 @@ def test_people_keep_their_passwords_where_they_can_be_verified_and_nobody_becom
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     "stored",
     ["", "md5$a$b", "pbkdf2_sha256$x$y$z", "pbkdf2_sha256$1", f"pbkdf2_sha256$1000${'s' * 110}$YQ=="],
 )

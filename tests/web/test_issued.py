@@ -18,6 +18,7 @@ from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, Host, HostReceipt, IssuedLimits, Link, User, UserAS
 from scionlab.platform import redis_client
 from scionlab.versions import issued
+from tests.cases import table
 from tests.web.polling import WebServer, config_members, until
 from tests.web.test_host_api import poll
 
@@ -141,7 +142,7 @@ def test_document_of_an_older_version_is_not_current(host: Host, link: Link, own
     assert poll(newer, f"{versions(newer)}&digest={digest}").status_code == 200
 
 
-@pytest.mark.parametrize("digest", ["x" * 64, "A" * 64, "a" * 63, "a" * 65, "%20", "a" * 64 + "%0A"])
+@table("digest", ["x" * 64, "A" * 64, "a" * 63, "a" * 65, "%20", "a" * 64 + "%0A"])
 def test_malformed_digest_is_400(host: Host, digest: str) -> None:
     answer = poll(host, f"{versions(host)}&digest={digest}")
     assert (answer.status_code, json.loads(answer.content)["code"]) == (400, "digest_invalid")

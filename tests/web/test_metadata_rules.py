@@ -11,6 +11,7 @@ from scionlab.links.defaults import ap_update
 from scionlab.models import AttachmentPoint
 from scionlab.network.path_metadata import MAX_CHARS, checked_metadata
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +31,7 @@ def test_all_kinds_that_scion_knows_are_kept() -> None:
     assert checked_metadata(stored) == stored
 
 
-@pytest.mark.parametrize("text", ["", " \r\n", "{}", " { } "])
+@table("text", ["", " \r\n", "{}", " { } "])
 def test_nothing_said_is_nothing_stored(text: str) -> None:
     assert checked_metadata(text) == ""
 
@@ -126,7 +127,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@table("name", REFUSED)
 def test_what_scion_would_not_read_is_refused(name: str, ap: AttachmentPoint) -> None:
     text, words = REFUSED[name]
     with pytest.raises(RuleError) as refused:

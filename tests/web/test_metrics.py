@@ -31,6 +31,7 @@ from scionlab.models import Host, HostReceipt, Link, Mail, User, selectors
 from scionlab.operations import figures
 from scionlab.platform import redis_client
 from scionlab.platform.metrics import names, shared
+from tests.cases import table
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-more-than-thirty-two-characters"
@@ -74,7 +75,7 @@ def test_nobody_may_read_it_by_default(settings: Settings, staff: User) -> None:
     assert Client().get("/metrics", headers={"Authorization": "Bearer "}).status_code == 404
 
 
-@pytest.mark.parametrize(
+@table(
     "header",
     ["", "Bearer", "Bearer ", "Bearer x", f"Bearer {TOKEN}x", f"Basic {TOKEN}", f"Token {TOKEN}", "Bearer \xff"],
 )
@@ -86,7 +87,7 @@ def test_another_token_is_refused_and_told_nothing(header: str) -> None:
     assert TOKEN.encode() not in answer.content
 
 
-@pytest.mark.parametrize(
+@table(
     ("proxies", "forwarded", "status"),
     [
         (0, "", 200),

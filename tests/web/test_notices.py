@@ -28,6 +28,7 @@ from scionlab.models import (
     UserAS,
 )
 from scionlab.people.mail import mail_send
+from tests.cases import table
 from tests.factories import UserFactory, attach, spec
 
 pytestmark = pytest.mark.django_db
@@ -252,7 +253,7 @@ def test_many_that_are_not_enforced_cost_no_more_statements(
 # --- what somebody else did -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("who", ["owner", "staff"])
+@table("who", ["owner", "staff"])
 def test_timed_limit_that_somebody_else_cancels_is_told(who: str, link: Link, owner: User, staff: User) -> None:
     User.objects.filter(pk=owner.pk).update(time_zone="Asia/Tokyo")
     timed = timed_limit_create(link_id=link.pk, profile=outage(3600), begins_at=None, actor=owner)

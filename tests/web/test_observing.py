@@ -18,6 +18,7 @@ from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, LinkEnforcement, Mail, User
 from scionlab.models.selectors import with_relations
 from scionlab.pages.consequences import takes_effect
+from tests.cases import table
 from tests.web.html import Page
 from tests.web.test_receipt import direction, link_entry, store
 from tests.web.test_total import signed_text
@@ -151,7 +152,7 @@ def test_the_owner_is_mailed_that_nothing_is_limited_and_once(host: Host, link: 
     assert "enforces this" not in mail.body
 
 
-@pytest.mark.parametrize("state", ["observed", "enforced"])
+@table("state", ["observed", "enforced"])
 def test_nobody_is_mailed_that_something_holds_which_is_not_what_was_wanted(host: Host, link: Link, state: str) -> None:
     if state == "enforced":
         observe(link)

@@ -13,6 +13,7 @@ from django.test import Client
 from scionlab.models import User, UserAS, selectors
 from scionlab.platform import outage
 from scionlab.rest import link_views
+from tests.cases import table
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +43,7 @@ def browser(owner: User) -> Client:
     return client
 
 
-@pytest.mark.parametrize("error", PASSES, ids=lambda error: type(error).__name__)
+@table("error", PASSES, ids=lambda error: type(error).__name__)
 def test_an_outage_is_told_with_the_seconds_to_wait(
     error: Exception, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +54,7 @@ def test_an_outage_is_told_with_the_seconds_to_wait(
     assert page["Cache-Control"] == "no-store, private"
 
 
-@pytest.mark.parametrize("error", MISTAKES, ids=lambda error: type(error).__name__)
+@table("error", MISTAKES, ids=lambda error: type(error).__name__)
 def test_a_mistake_of_ours_is_no_outage(error: Exception, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selectors, "user_ases_of", raising(error))
     page = browser.get("/ases/")

@@ -13,6 +13,7 @@ from scionlab.configuration.render import config_for
 from scionlab.links.update import link_set_active
 from scionlab.links.user_as import user_as_set_active
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS
+from tests.cases import table
 from tests.factories import api_token, attach, spec
 from tests.web.counters import Counters
 from tests.web.polling import config_members
@@ -102,7 +103,7 @@ def test_a_new_as_has_those_that_were_chosen(ap: AttachmentPoint, door: APIClien
 # --- what else comes with a restart -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["link", "AS"])
+@table("what", ["link", "AS"])
 def test_what_is_activated_gets_the_mtu_that_fits_its_addresses(what: str, owner: User, ap: AttachmentPoint) -> None:
     """SCION restarts at both ends anyway."""
     user_as = attach(owner, spec(ap, public_ip="2001:db8::7", active=False))

@@ -9,6 +9,7 @@ from django.test import Client
 
 from scionlab.links.user_as import user_as_delete
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, Link, User, UserAS
+from tests.cases import table
 from tests.factories import PASSWORD, attach, spec
 from tests.web.html import Page
 
@@ -156,7 +157,7 @@ def test_a_link_of_another_as_cannot_be_changed_through_ones_own(
     assert state() == before
 
 
-@pytest.mark.parametrize("rest", PAGES_OF_AN_AS)
+@table("rest", PAGES_OF_AN_AS)
 def test_other_methods_are_405(user_as: UserAS, link: Link, owner: User, rest: str) -> None:
     before, browser = state(), browser_of(owner)
     for method in ALL_METHODS:
@@ -167,7 +168,7 @@ def test_other_methods_are_405(user_as: UserAS, link: Link, owner: User, rest: s
     assert state() == before
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "allowed"),
     [("/", {"GET", "HEAD"}), ("/ases/", {"GET", "HEAD"}), ("/healthz", {"GET", "HEAD"}), ("/logout/", {"POST"})],
 )
@@ -177,7 +178,7 @@ def test_other_methods_are_405_on_the_pages_of_the_site(owner: User, url: str, a
         assert browser.generic(method, url).status_code == 405, method
 
 
-@pytest.mark.parametrize("rest", [rest for rest, allowed in PAGES_OF_AN_AS.items() if allowed == {"POST"}])
+@table("rest", [rest for rest, allowed in PAGES_OF_AN_AS.items() if allowed == {"POST"}])
 def test_the_address_of_a_button_is_explained_to_who_opens_it(
     user_as: UserAS, link: Link, owner: User, rest: str
 ) -> None:
@@ -256,7 +257,7 @@ def test_login_never_leads_to_another_site(owner: User) -> None:
     assert Client().post("/login/", data).headers["Location"] == "/ases/"
 
 
-@pytest.mark.parametrize(("email", "password"), [("owner@example.org", "wrong"), ("nobody@example.org", PASSWORD)])
+@table(("email", "password"), [("owner@example.org", "wrong"), ("nobody@example.org", PASSWORD)])
 def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(owner: User, email: str, password: str) -> None:
     answer = Client().post("/login/", {"username": email, "password": password})
     page = Page(answer)

@@ -12,6 +12,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from scionlab.links.defaults import ap_default_set, fan_out
 from scionlab.models import BandwidthChange, Host, Link, User, UserAS
 from scionlab.models.attachment_point import AttachmentPoint, BandwidthPolicy
+from tests.cases import table
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.html import Page
 
@@ -123,7 +124,7 @@ def test_a_bandwidth_of_zero_is_stored_as_zero_and_announced(client: Client, ap:
     assert "0 blocks the link: nothing passes in either direction." in page.text
 
 
-@pytest.mark.parametrize(
+@table(
     ("kbit", "warnings"),
     [("31", (True, False)), ("32", (False, True)), ("47", (False, True)), ("48", (False, False))],
 )
@@ -184,7 +185,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@table("mistake", MISTAKES)
 def test_a_mistake_is_explained_beside_its_field_and_nothing_is_lost_or_changed(
     client: Client, user_as: UserAS, ap: AttachmentPoint, mistake: str
 ) -> None:
@@ -271,7 +272,7 @@ def test_the_quota_is_enforced_with_its_number_and_the_remedy(
     assert everything() == before
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "written", "sentence"),
     [
         ("label", "x" * 101, "A label of 101 characters is longer than the 100 allowed. Shorten it."),
@@ -506,7 +507,7 @@ def test_the_forms_ask_few_questions(
         client.get(edit_url(made))
 
 
-@pytest.mark.parametrize(
+@table(
     ("to_user", "from_user", "sentence"),
     [
         ("0.5M", "", "To the user AS 500 kbit/s, from it 500 kbit/s."),
@@ -524,7 +525,7 @@ def test_the_form_says_while_one_types_what_it_understood(
     assert sentence in page.root.text
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "sentence"),
     [
         ({}, "Limits include headers on the wire: 500 kbit/s leave 486 kbit/s for SCION packets of 1472 bytes."),
@@ -538,7 +539,7 @@ def test_the_form_says_what_a_limit_leaves_for_scion(
     assert sentence in Page(client.get("/ases/preview/", query)).root.text
 
 
-@pytest.mark.parametrize("values", [{"public_ip": ""}, {"public_ip": "198.51"}, {"use_vpn": "on"}])
+@table("values", [{"public_ip": ""}, {"public_ip": "198.51"}, {"use_vpn": "on"}])
 def test_it_says_nothing_of_it_before_the_address_is_known(
     client: Client, ap: AttachmentPoint, values: dict[str, str]
 ) -> None:

@@ -32,6 +32,7 @@ from scionlab.models import (
     UserAS,
     VPNClient,
 )
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.html import Element, Page
 from tests.web.test_pages_status import cells, confirm
@@ -104,7 +105,7 @@ def test_an_empty_second_number_means_the_same(
     assert steps(page)[0].startswith("Requested 10 Mbit/s since ")
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "label", "sentence"),
     [
         ({"bandwidth_kbit": "1,5M"}, BANDWIDTH, "Enter 1.5 Mbit/s or 15 Mbit/s."),
@@ -177,7 +178,7 @@ def running(link: Link) -> None:
     timed_limit_create(link_id=link.pk, profile=constant(Limits(56, 48), 3600), begins_at=None, actor=None)
 
 
-@pytest.mark.parametrize(
+@table(
     ("make", "sentence"),
     [
         (silent, "takes effect when the attachment point reports again (no report since "),

@@ -16,6 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 from scionlab.links.defaults import ap_default_set, fan_out
 from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AttachmentPoint, BandwidthPolicy, Host, HostReceipt, Link, LinkEnforcement, User, UserAS
+from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.html import Element, Page
 
@@ -300,7 +301,7 @@ def test_the_same_bandwidth_again_changes_nothing(client: Client, user_as: UserA
     assert "Saved. No changes." in set_bandwidth(client, link, "1000").text
 
 
-@pytest.mark.parametrize(
+@table(
     ("written", "sentence"),
     [
         ("", "A bandwidth is missing."),
@@ -433,7 +434,7 @@ def test_the_pages_load_nothing_from_elsewhere_and_run_nothing_inline(
         assert not root.all("style")
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown"),
     [
         ("{{ 999|data }}", "999 B"),

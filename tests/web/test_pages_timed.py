@@ -14,6 +14,7 @@ from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_update
 from scionlab.models import HostReceipt, Link, TimedLimit, User, UserAS
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 from tests.web.html import Page
 
 pytestmark = pytest.mark.django_db
@@ -57,7 +58,7 @@ def test_a_slow_link_for_the_next_two_hours(
     assert datetime.fromisoformat(left.attrs["data-until"]) == timed.ends_at
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "values", "expected"),
     [
         ("outage", FOR, [(0, 0)]),
@@ -113,7 +114,7 @@ class SlowClock:
         return self.now
 
 
-@pytest.mark.parametrize("begins", ["", "now"])
+@table("begins", ["", "now"])
 def test_the_end_that_was_chosen_is_kept_however_long_the_form_takes(
     client: Client, link: Link, monkeypatch: pytest.MonkeyPatch, begins: str
 ) -> None:
@@ -157,7 +158,7 @@ def test_hours_that_the_clocks_skip_or_repeat_are_asked_about(
     assert not TimedLimit.objects.exists()
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "values", "label", "sentence"),
     [
         ("constant", {"to_user": "2M"}, "To your AS [kbit/s]", "Choose at most 1 000"),
@@ -246,7 +247,7 @@ def test_a_lower_maximum_wins_over_a_timed_limit_and_says_so(
     assert "Requested temporarily 300 kbit/s" in page.text
 
 
-@pytest.mark.parametrize("written", ["9999-12-31 23:59Z", "0001-01-01 13:00"])
+@table("written", ["9999-12-31 23:59Z", "0001-01-01 13:00"])
 def test_times_at_the_ends_of_the_calendar_are_wrong_and_no_failure(
     client: Client, owner: User, user_as: UserAS, link: Link, written: str
 ) -> None:

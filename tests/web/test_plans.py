@@ -17,6 +17,7 @@ from scionlab.pages.presenters import history_of, policy_and_dates
 from scionlab.people.account import account_requests_due
 from scionlab.people.mail import due_mail_ids
 from scionlab.people.stale_pages import last_bandwidth_change
+from tests.cases import case
 
 pytestmark = pytest.mark.django_db
 ROWS = 20_000
@@ -64,43 +65,34 @@ def read_by(ask: Callable[[], object], table: str) -> set[tuple[str, str]]:
     return found
 
 
-def test_the_page_of_a_link_reads_the_changes_of_that_link_alone(link: Link, years: None) -> None:
-    assert read_by(lambda: list(history_of(link)[:10]), AUDIT) == {("Index Scan", "change_newest_of_link")}
-    link = Link.objects.get(pk=link.pk)
-    assert read_by(lambda: policy_and_dates(link), AUDIT) == {
-        ("Index Scan", "change_newest_of_link"),
-        ("Index Scan", "change_newest_of_default"),
-    }
-
-
-def test_what_a_page_of_a_default_is_compared_with_is_found_by_an_index(ap: AttachmentPoint, years: None) -> None:
-    kinds = BandwidthChange.Kind
-    for which in ({"kind": kinds.SITE_DEFAULT}, {"kind": kinds.AP_DEFAULT, "attachment_point": ap.pk}):
-        found = read_by(lambda which=which: last_bandwidth_change(**which), AUDIT)
-        assert found == {("Index Scan", "change_newest_of_default")}
-
-
-def test_the_newest_changes_are_listed_without_sorting_all(years: None) -> None:
-    assert read_by(lambda: list(BandwidthChange.objects.all()[:100]), AUDIT) == {("Index Scan", "change_newest")}
-
-
-def test_due_mails_are_found_among_those_that_were_not_sent(years: None) -> None:
-    assert read_by(lambda: due_mail_ids(now=timezone.now(), limit=500), MAILS) == {("Index Scan", "mail_unsent")}
-
-
-def test_what_was_asked_for_is_found_among_what_nobody_answered(years: None) -> None:
-    found = read_by(lambda: account_requests_due(limit=500), REQUESTS)
-    assert found == {("Index Scan", "account_request_unanswered")}
-
-
-def test_sent_mails_that_have_their_age_are_found_by_an_index(years: None) -> None:
+def test_an_index_answers(link: Link, ap: AttachmentPoint, years: None, subtests: pytest.Subtests) -> None:
+    link, kinds = Link.objects.get(pk=link.pk), BandwidthChange.Kind
+    of_link, of_default = ("Index Scan", "change_newest_of_link"), ("Index Scan", "change_newest_of_default")
     old = Mail.objects.filter(sent_at__lt=timezone.now() - timedelta(days=90)).order_by("sent_at")
-    assert read_by(lambda: list(old.values_list("pk")[:5000]), MAILS) == {("Index Scan", "mail_sent")}
-
-
-def test_without_its_index_the_page_of_a_link_reads_the_whole_record(link: Link, years: None) -> None:
-    """What the index is for."""
-    with connection.cursor() as cursor:
-        cursor.execute("DROP INDEX change_newest_of_default")
-    link = Link.objects.get(pk=link.pk)
-    assert read_by(lambda: policy_and_dates(link), AUDIT) & {("Seq Scan", ""), ("Index Scan", "change_newest")}
+    questions: list[tuple[str, Callable[[], object], str, set[tuple[str, str]]]] = [
+        ("changes of a link", lambda: list(history_of(link)[:10]), AUDIT, {of_link}),
+        ("page of a link", lambda: policy_and_dates(link), AUDIT, {of_link, of_default}),
+        ("site's default", lambda: last_bandwidth_change(kind=kinds.SITE_DEFAULT), AUDIT, {of_default}),
+        (
+            "attachment point's default",
+            lambda: last_bandwidth_change(kind=kinds.AP_DEFAULT, attachment_point=ap.pk),
+            AUDIT,
+            {of_default},
+        ),
+        ("newest changes", lambda: list(BandwidthChange.objects.all()[:100]), AUDIT, {("Index Scan", "change_newest")}),
+        ("due mails", lambda: due_mail_ids(now=timezone.now(), limit=500), MAILS, {("Index Scan", "mail_unsent")}),
+        ("old mails", lambda: list(old.values_list("pk")[:5000]), MAILS, {("Index Scan", "mail_sent")}),
+        (
+            "requests that nobody answered",
+            lambda: account_requests_due(limit=500),
+            REQUESTS,
+            {("Index Scan", "account_request_unanswered")},
+        ),
+    ]
+    for name, ask, where, wanted in questions:
+        with case(subtests, name):
+            assert read_by(ask, where) == wanted
+    with case(subtests, "without its index the page of a link reads the whole record"):
+        with connection.cursor() as cursor:
+            cursor.execute("DROP INDEX change_newest_of_default")
+        assert read_by(lambda: policy_and_dates(link), AUDIT) & {("Seq Scan", ""), ("Index Scan", "change_newest")}

@@ -29,6 +29,7 @@ from scionlab.links.update import link_set_active, link_set_bandwidth
 from scionlab.links.user_as import user_as_delete
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, Mail, User, UserAS
 from scionlab.versions.generation import generation_raise
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.test_host_api import credentials, poll
 
@@ -173,7 +174,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@table("name", WRONG)
 def test_what_newer_agents_say_wrong_is_refused_by_its_place(name: str, host: Host) -> None:
     values, place = WRONG[name]
     response = post(host, {**document(host, {}), **values})
@@ -291,7 +292,7 @@ def signature(**values: Any) -> Change:
     return put("evidence", "signatures", value=[SIGNATURE | values])
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "code", "field"),
     [
         (put("schema", value=2), "schema_unknown", None),
@@ -386,7 +387,7 @@ def test_wrong_value_is_400_at_its_place_and_nothing_is_stored(
     assert not LinkEnforcement.objects.exists()
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [b"", b"{", b"\xff", b"[]", b"null", b'{"schema": 1, "writes": NaN}', b"[" * 100_000, b'{"schema": ' + b"9" * 5000],
 )
@@ -524,7 +525,7 @@ def test_each_change_is_mailed_once(host: Host, link: Link, owner: User) -> None
     ]
 
 
-@pytest.mark.parametrize(
+@table(
     ("entry", "values"),
     [
         (link_entry(500), {"limits_version": 1}),  # of the bundle before the change

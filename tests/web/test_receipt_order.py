@@ -14,6 +14,7 @@ from scionlab.enforcement.receipt import Stored, receipt_store
 from scionlab.host_api.receipt_format import parse_receipt
 from scionlab.models import Host, HostReceipt, Link, LinkEnforcement
 from scionlab.versions.generation import generation_raise
+from tests.cases import table
 from tests.web.test_receipt import document, link_entry
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +41,7 @@ def test_receipt_that_comes_again_renews_nothing(host: Host) -> None:
     assert heard() == LinkEnforcement.objects.get().received_at == T0
 
 
-@pytest.mark.parametrize(("number", "is_stored"), [(1, False), (2, False), (3, True), (2**63 - 1, True)])
+@table(("number", "is_stored"), [(1, False), (2, False), (3, True), (2**63 - 1, True)])
 def test_number_decides_within_a_run_and_no_clock(host: Host, number: int, is_stored: bool) -> None:
     assert send(host, received_at=T0, run=RUN, number=2).stored
     later, said = T0 + 60 * SECOND, {"1": link_entry(1000), "77": link_entry(5)}
@@ -71,9 +72,7 @@ def test_agent_that_counts_follows_one_that_did_not_and_the_reverse(host: Host) 
     assert (receipt.run, receipt.number) == ("", None)
 
 
-@pytest.mark.parametrize(
-    ("said", "kept"), [(0, 0), (-1500, -1500), (None, None), (10**13, 2**31 - 1), (-(10**13), -(2**31) + 1)]
-)
+@table(("said", "kept"), [(0, 0), (-1500, -1500), (None, None), (10**13, 2**31 - 1), (-(10**13), -(2**31) + 1)])
 def test_skew_of_the_clock_is_kept_within_its_column(host: Host, said: int | None, kept: int | None) -> None:
     send(host, received_at=T0, clock_skew_ms=said)
     assert HostReceipt.objects.get().clock_skew_ms == kept

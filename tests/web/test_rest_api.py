@@ -27,6 +27,7 @@ from scionlab.models import (
     UserAS,
 )
 from scionlab.people.api_token import api_token_create
+from tests.cases import table
 from tests.factories import PASSWORD, HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.counters import Counters
 
@@ -161,7 +162,7 @@ def test_patch_deactivates(link: Link, owner: User) -> None:
     assert not link.active
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "code"),
     [
         ("", "bandwidth_required"),
@@ -202,7 +203,7 @@ def test_refusal_is_the_sentence_of_the_form(link: Link, owner: User) -> None:
     )
 
 
-@pytest.mark.parametrize(("body", "code"), [({}, "nothing_to_change"), ({"bandwith_kbit": 5}, "unknown_field")])
+@table(("body", "code"), [({}, "nothing_to_change"), ({"bandwith_kbit": 5}, "unknown_field")])
 def test_patch_that_changes_nothing_says_so(link: Link, owner: User, body: dict[str, Any], code: str) -> None:
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", body, format="json")
     assert error_of(response) == (400, code)
@@ -228,15 +229,13 @@ def test_patch_of_two_things_is_done_whole_or_not_at_all(
     assert link.bandwidth_kbit == 1000
 
 
-@pytest.mark.parametrize(
-    "content", [b"{", b"\xff", b'{"bandwidth_kbit": NaN}', b'{"bandwidth_kbit": ' + b"9" * 5000 + b"}"]
-)
+@table("content", [b"{", b"\xff", b'{"bandwidth_kbit": NaN}', b'{"bandwidth_kbit": ' + b"9" * 5000 + b"}"])
 def test_body_that_is_no_json_is_400(link: Link, owner: User, content: bytes) -> None:
     response = api(owner).patch(f"/api/v1/links/{link.pk}/", content, content_type="application/json")
     assert error_of(response)[0] == 400
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         {"bandwidth_kbit": "\ud800"},
@@ -296,7 +295,7 @@ def test_staff_sees_and_changes_everything(urls: list[str], link: Link, staff: U
     assert BandwidthChange.objects.get(new_kbit=5).actor == staff
 
 
-@pytest.mark.parametrize("url", ["/api/v1/ases/", "/api/v1/links/", "/api/v1/attachment-points/"])
+@table("url", ["/api/v1/ases/", "/api/v1/links/", "/api/v1/attachment-points/"])
 def test_lists_need_a_token(url: str) -> None:
     response = api(None).get(url)
     assert error_of(response) == (401, "not_authenticated")
@@ -327,7 +326,7 @@ def test_lists_hold_one_s_own_alone(link: Link, owner: User, stranger: User, sta
     assert len(ids(staff, "/api/v1/ases/")) == 2
 
 
-@pytest.mark.parametrize(("url", "statements"), [("/api/v1/ases/", 6), ("/api/v1/links/", 4)])
+@table(("url", "statements"), [("/api/v1/ases/", 6), ("/api/v1/links/", 4)])
 def test_lists_cost_the_same_at_any_length(
     url: str,
     statements: int,
@@ -359,8 +358,8 @@ def test_pages_have_a_size(owner: User, ap: AttachmentPoint, link: Link) -> None
     assert body["next"].endswith("/api/v1/links/?limit=1&offset=1")
 
 
-@pytest.mark.parametrize("query", ["limit=9223372036854775808", "limit=1001", "limit=0", "offset=" + "9" * 4000])
-@pytest.mark.parametrize("path", ["links", "ases", "attachment-points", "tokens"])
+@table("query", ["limit=9223372036854775808", "limit=1001", "limit=0", "offset=" + "9" * 4000])
+@table("path", ["links", "ases", "attachment-points", "tokens"])
 def test_page_of_any_size_is_refused(owner: User, link: Link, path: str, query: str) -> None:
     """No number reaches the database that is too large for it."""
     response = api(owner).get(f"/api/v1/{path}/?{query}")
@@ -458,9 +457,7 @@ def test_password_is_exchanged_for_a_token_that_works_until_it_is_revoked(owner:
     assert client.get("/api/v1/links/").status_code == 401
 
 
-@pytest.mark.parametrize(
-    ("email", "password"), [("owner@example.org", "wrong"), ("nobody@example.org", PASSWORD), ("a\0b", "x")]
-)
+@table(("email", "password"), [("owner@example.org", "wrong"), ("nobody@example.org", PASSWORD), ("a\0b", "x")])
 def test_wrong_password_and_unknown_person_are_told_apart_by_nothing(owner: User, email: str, password: str) -> None:
     response = APIClient().post("/api/v1/token/", {"email": email, "password": password}, format="json")
     assert response.status_code in {400, 401}
@@ -526,7 +523,7 @@ def test_other_errors_have_the_shape_too(owner: User, link: Link) -> None:
     assert error_of(client.patch(url, [1], format="json"))[0] == 400
 
 
-@pytest.mark.parametrize(
+@table(
     "times",
     [
         "begins_at=0001-01-01T00:00:00Z&ends_at=0001-01-02T00:00:00Z",

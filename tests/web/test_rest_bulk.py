@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 from bandwidth_config import Limits
 from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, BandwidthChange, BulkChange, Link, Mail, User
+from tests.cases import table
 from tests.web.test_cockpit_bulk import links, requested
 from tests.web.test_rest_api import _no_throttle_counts, api, error_of
 
@@ -86,7 +87,7 @@ def test_what_changed_since_refuses_all_and_the_former_tag_confirms_nothing_more
     assert requested()[0] == Limits(500, 500)
 
 
-@pytest.mark.parametrize(
+@table(
     ("which", "expected"),
     [
         ({"every_link": True}, [0, 1, 2, 3]),
@@ -107,7 +108,7 @@ def test_links_are_chosen_as_on_the_page(
     assert [line[0] for line in stored] == [links[number].pk for number in expected]
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "code"),
     [
         ({"kind": "cap", "bandwidth_kbit": 5}, "bulk_which"),

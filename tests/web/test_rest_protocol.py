@@ -14,6 +14,7 @@ from scionlab.links.update import link_update
 from scionlab.models import ApiRequest, ApiToken, AttachmentPoint, BandwidthPolicy, Link, TimedLimit, User, UserAS
 from scionlab.people.api_token import api_token_create
 from scionlab.tasks import forget_old_rows
+from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, attach, spec
 from tests.web.test_rest_api import _no_throttle_counts, api, error_of
 
@@ -43,7 +44,7 @@ def test_what_is_known_is_not_sent_again(client: APIClient, url: str) -> None:
     assert client.get(url, headers={"If-None-Match": etag}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["links/", "ases/", "attachment-points/", "policy/", "tokens/"])
+@table("path", ["links/", "ases/", "attachment-points/", "policy/", "tokens/"])
 def test_lists_have_tags_too(client: APIClient, link: Link, path: str) -> None:
     etag = client.get(f"/api/v1/{path}")["ETag"]
     assert client.get(f"/api/v1/{path}", headers={"If-None-Match": etag}).status_code in {200, 304}
@@ -74,7 +75,7 @@ def test_what_the_kernel_confirmed_meanwhile_refuses_no_change(client: APIClient
     assert client.patch(url, {"bandwidth_kbit": 5}, format="json", headers={"If-Match": etag}).status_code == 200
 
 
-@pytest.mark.parametrize("method", ["put", "patch", "delete"])
+@table("method", ["put", "patch", "delete"])
 def test_every_change_of_an_as_looks_at_if_match(
     client: APIClient, link: Link, user_as: UserAS, staff: User, method: str
 ) -> None:
@@ -106,7 +107,7 @@ def test_other_things_look_at_if_match_too(staff: User, ap: AttachmentPoint) -> 
         assert client.get(url).json()[name] == 2000
 
 
-@pytest.mark.parametrize(("header", "status"), [("*", 200), ("nonsense", 400), ('W/"a.b"', 412), ('"a", "b"', 412)])
+@table(("header", "status"), [("*", 200), ("nonsense", 400), ('W/"a.b"', 412), ('"a", "b"', 412)])
 def test_if_match_is_read_as_the_rfc_says(client: APIClient, url: str, header: str, status: int) -> None:
     response = client.patch(url, {"bandwidth_kbit": 5}, format="json", headers={"If-Match": header})
     assert response.status_code == status
@@ -174,7 +175,7 @@ def test_key_is_free_again_after_a_day(teammate: User, body: dict[str, Any]) -> 
     assert not ApiRequest.objects.exists()
 
 
-@pytest.mark.parametrize("key", ["", "x" * 201, "a\tb", "\u00e9"])
+@table("key", ["", "x" * 201, "a\tb", "\u00e9"])
 def test_key_that_is_none_is_refused(teammate: User, body: dict[str, Any], key: str) -> None:
     response = api(teammate).post("/api/v1/ases/", body, format="json", headers={"Idempotency-Key": key})
     assert error_of(response) == (400, "idempotency_key_invalid")
@@ -207,7 +208,7 @@ def links(owner: User, link: Link, ap: AttachmentPoint, ap_b: AttachmentPoint) -
     return list(Link.objects.order_by("pk"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("query", "wanted"),
     [
         ("", [1000, 300, 200, 100]),
@@ -233,7 +234,7 @@ def test_links_are_filtered_and_sorted(
     assert [one["bandwidth_kbit"] for one in found] == wanted
 
 
-@pytest.mark.parametrize(
+@table(
     ("query", "wanted"),
     [
         ("sort=bandwidth_kbit", [100, 150, 200, 300]),
@@ -252,7 +253,7 @@ def test_links_are_filtered_and_sorted_by_the_number_that_is_shown(
     assert [one["bandwidth_kbit"] for one in found] == wanted
 
 
-@pytest.mark.parametrize(
+@table(
     ("query", "wanted"),
     [
         ("sort=-label", ["Slow", "Owner's AS"]),
@@ -277,7 +278,7 @@ def test_attachment_points_are_filtered(client: APIClient, ap_b: AttachmentPoint
     assert names("sort=-isd_as") == ["19-ffaa:0:1303", "17-ffaa:0:1108"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "query", "code"),
     [
         ("links/", "activ=true", "unknown_parameter"),
@@ -353,7 +354,7 @@ PROFILES: list[tuple[dict[str, Any], list[tuple[int, int, int]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "steps"), PROFILES, ids=lambda one: one["kind"] if isinstance(one, dict) else "")
+@table(("body", "steps"), PROFILES, ids=lambda one: one["kind"] if isinstance(one, dict) else "")
 def test_timed_limit_is_made_listed_and_cancelled(
     client: APIClient, url: str, link: Link, body: dict[str, Any], steps: list[tuple[int, int, int]]
 ) -> None:
@@ -389,7 +390,7 @@ def test_timed_limit_later_and_until(client: APIClient, url: str) -> None:
     assert error_of(overlap) == (400, "timed_overlap")
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "code"),
     [
         ({}, "timed_kind"),
@@ -459,7 +460,7 @@ def test_tokens_of_another_do_not_exist(client: APIClient, staff: User, teammate
 # --- errors -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/api/", "/api/v1/", "/api/v1/nothing/", "/api/v1/links/x/", "/api/v4/nothing"])
+@table("path", ["/api/", "/api/v1/", "/api/v1/nothing/", "/api/v1/links/x/", "/api/v4/nothing"])
 def test_address_that_is_none_is_told_in_the_one_shape(path: str) -> None:
     assert error_of(Client().get(path)) == (404, "not_found")
 

@@ -18,6 +18,7 @@ from scionlab.models.selectors import links_of
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.notation.isd_as import parse_as_id
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 from tests.factories import (
     ASFactory,
     AttachmentPointFactory,
@@ -206,7 +207,7 @@ NEW_AS: dict[str, tuple[Callable[[Points], list[AttachmentSpec]], set[tuple[int 
 
 
 @each_door
-@pytest.mark.parametrize("name", NEW_AS)
+@table("name", NEW_AS)
 def test_attachments_of_a_new_as(name: str, door: str, owner: User, points: Points) -> None:
     make, expected = NEW_AS[name]
     found = DOORS[door](owner, make(points), None)
@@ -360,7 +361,7 @@ def test_when_all_as_ids_are_taken_it_is_said(
     assert refused.value.code == "as_ids_exhausted"
 
 
-@pytest.mark.parametrize(
+@table(
     ("as_id", "code"),
     [
         (parse_as_id("ffaa:0:1107"), "as_id_not_for_users"),
@@ -533,9 +534,7 @@ def test_a_copied_default_is_a_number_of_its_own(owner: User, ap: AttachmentPoin
     assert links_of(made)[0].bandwidth_kbit == 1000
 
 
-@pytest.mark.parametrize(
-    ("label", "kind", "code"), [("x" * 101, "vm", "label_too_long"), ("", "cloud", "installation_type_unknown")]
-)
+@table(("label", "kind", "code"), [("x" * 101, "vm", "label_too_long"), ("", "cloud", "installation_type_unknown")])
 def test_label_and_installation_type(label: str, kind: str, code: str, owner: User, ap: AttachmentPoint) -> None:
     with pytest.raises(FieldRuleError) as refused:
         user_as_create(owner=owner, actor=owner, label=label, installation_type=kind, attachments=[spec(ap)])

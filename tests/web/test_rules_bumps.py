@@ -18,6 +18,7 @@ from scionlab.network.host import host_rotate_secret, host_set_addresses
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create
 from scionlab.network.infrastructure_links import infrastructure_link_create
 from scionlab.platform import queue
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.counters import Counters
 
@@ -262,7 +263,7 @@ SAVES: dict[str, tuple[Save, dict[str, tuple[int, int]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAVES)
+@table("name", SAVES)
 def test_each_save_raises_exactly_these_counters(name: str, world: World) -> None:
     save, expected = SAVES[name]
     names = {world.a.host.pk: "a", world.b.host.pk: "b", host_of(world).pk: "user"}
@@ -298,7 +299,7 @@ INACTIVE_SAVES: dict[str, Save] = {
 }
 
 
-@pytest.mark.parametrize("name", INACTIVE_SAVES)
+@table("name", INACTIVE_SAVES)
 def test_what_happens_to_an_inactive_link_raises_nothing(name: str, world: World) -> None:
     link_set_active(link_id=world.links[0].pk, actor=world.owner, active=False)
     counters = Counters()

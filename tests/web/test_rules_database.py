@@ -24,6 +24,7 @@ from scionlab.models import (
     VPNClient,
     selectors,
 )
+from tests.cases import table
 from tests.factories import InterfaceFactory, UserFactory, attach, spec
 
 Write = Callable[[Link], object]
@@ -71,7 +72,7 @@ WRITES: dict[str, Write] = {
 }
 
 
-@pytest.mark.parametrize("name", WRITES)
+@table("name", WRITES)
 def test_the_database_refuses(name: str, link: Link) -> None:
     selectors.policy()
     with pytest.raises(IntegrityError), transaction.atomic():

@@ -16,6 +16,7 @@ from scionlab.links.user_as import user_as_delete, user_as_update
 from scionlab.models import AttachmentPoint, BandwidthChange, BandwidthPolicy, Host, Link, User, UserAS, selectors
 from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.counters import Counters
 
@@ -119,7 +120,7 @@ def test_an_attachment_point_made_by_hand_gets_its_maximum(db: None, owner: User
     assert [(link.bandwidth_kbit, link.enforced_kbit) for link in links_of(made)] == [(1000, 1000)]
 
 
-@pytest.mark.parametrize(("kbit", "code"), [(-1, "bandwidth_negative"), (MAX_BANDWIDTH_KBIT + 1, "bandwidth_too_high")])
+@table(("kbit", "code"), [(-1, "bandwidth_negative"), (MAX_BANDWIDTH_KBIT + 1, "bandwidth_too_high")])
 def test_defaults_have_bounds(kbit: int, code: str, ap: AttachmentPoint, staff: User) -> None:
     for refuse in (
         lambda: site_default_set(default_bandwidth_kbit=kbit, actor=staff),
@@ -140,8 +141,8 @@ BAD_DEFAULTS = {
 }
 
 
-@pytest.mark.parametrize("written", BAD_DEFAULTS)
-@pytest.mark.parametrize("page", ["bandwidthpolicy", "attachmentpoint"])
+@table("written", BAD_DEFAULTS)
+@table("page", ["bandwidthpolicy", "attachmentpoint"])
 def test_administrators_read_the_same_sentence_as_the_service_says(
     page: str, written: str, ap: AttachmentPoint, staff: User
 ) -> None:

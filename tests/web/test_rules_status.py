@@ -18,6 +18,7 @@ from scionlab.models.selectors import links_of, user_as_of, user_ases_of
 from scionlab.network.host import host_rotate_secret, host_set_addresses
 from scionlab.platform.field_errors import FieldRuleError
 from scionlab.versions.counters import host_note_delivered, host_set_deployed_version
+from tests.cases import table
 from tests.factories import HostReceiptFactory, LinkEnforcementFactory, LinkFactory, attach, spec
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -117,7 +118,7 @@ NOT_ENFORCED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_ENFORCED)
+@table("name", NOT_ENFORCED)
 def test_enforced_is_said_only_with_proof(name: str, link: Link, user_as: UserAS) -> None:
     values, stage, words = NOT_ENFORCED[name]
     receipt(link, **values)
@@ -322,7 +323,7 @@ def test_an_address_in_use_is_not_taken_away(link: Link, host_a: Host, staff: Us
     assert host_a.public_ips == ["192.0.2.1"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "field", "code"),
     [
         ({"public_ipv4": "127.0.0.1"}, "public_ipv4", "address_refused"),

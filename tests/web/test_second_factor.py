@@ -23,6 +23,7 @@ from scionlab.models import AccountRequest, Mail, User
 from scionlab.people.account import account_delete, account_request_answer
 from scionlab.people.mail_links import link_of
 from scionlab.trust.signing import signing_key_rotate, signing_keys_rewrap
+from tests.cases import table
 from tests.factories import PASSWORD
 from tests.web.html import Page
 from tests.web.test_expired_sessions import EXPIRED, expire, fields_of, form_with
@@ -163,7 +164,7 @@ def test_a_password_gets_no_api_token(owner: User, staff: User, settings: Settin
 # --- one's own --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", [APP, "/account/second-factor/keys/add/"])
+@table("page", [APP, "/account/second-factor/keys/add/"])
 def test_setting_up_asks_for_the_password_and_counts_wrong_ones(owner: User, page: str) -> None:
     browser = Client()
     browser.force_login(owner)
@@ -175,7 +176,7 @@ def test_setting_up_asks_for_the_password_and_counts_wrong_ones(owner: User, pag
     assert not Authenticator.objects.exists()
 
 
-@pytest.mark.parametrize("lost", ["code", "page of codes", "app"])
+@table("lost", ["code", "page of codes", "app"])
 def test_pages_of_the_second_factor_ask_again_after_a_while(owner: User, lost: str) -> None:
     set_up(owner)
     browser = Client()
@@ -254,7 +255,7 @@ def test_log_in_of_django_admin_is_the_one_log_in(staff: User, owner: User) -> N
     assert browser.get("/admin/", follow=True).status_code == 403
 
 
-@pytest.mark.parametrize("url", ["/cockpit/", "/admin/", "/admin/scionlab/link/", "/account/tokens/", "/ases/"])
+@table("url", ["/cockpit/", "/admin/", "/admin/scionlab/link/", "/account/tokens/", "/ases/"])
 def test_site_may_require_it_of_administrators(staff: User, owner: User, settings: Settings, url: str) -> None:
     users, admins = Client(), Client()
     users.force_login(owner)
@@ -270,7 +271,7 @@ def test_site_may_require_it_of_administrators(staff: User, owner: User, setting
     assert admins.get(url).status_code == 200
 
 
-@pytest.mark.parametrize("door", ["Django admin", "command"])
+@table("door", ["Django admin", "command"])
 def test_administrators_remove_what_was_lost_and_its_owner_is_told(owner: User, staff: User, door: str) -> None:
     for user in (owner, staff):
         set_up(user)

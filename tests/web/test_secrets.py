@@ -19,6 +19,7 @@ from scionlab.models import EnrolmentToken, Host, Link, User
 from scionlab.models.host import secret_fits
 from scionlab.network.host import host_rotate_secret
 from tests.admin_pages import CHANGE, LIST, page, versions
+from tests.cases import table
 from tests.web.test_host_api import basic, poll
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +52,7 @@ def ask(host: Host, secret: str, endpoint: str) -> HttpResponse:
 ENDPOINTS = ["config", "deployed_config_version", "enforcement"]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@table("endpoint", ENDPOINTS)
 def test_former_secret_is_accepted_until_its_grace_time_is_over(host: Host, staff: User, endpoint: str) -> None:
     former = host.secret
     new = rotate(host, staff)
@@ -60,7 +61,7 @@ def test_former_secret_is_accepted_until_its_grace_time_is_over(host: Host, staf
     assert [ask(host, one, endpoint).status_code == 401 for one in (former, new)] == [True, False]
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@table("endpoint", ENDPOINTS)
 def test_stolen_secret_is_refused_at_once_and_so_is_the_one_before(host: Host, staff: User, endpoint: str) -> None:
     first = host.secret
     second = rotate(host, staff)
@@ -84,7 +85,7 @@ def test_grace_time_is_a_setting(host: Host, staff: User, settings: Any) -> None
     assert abs(until - timezone.now() - timedelta(hours=3)) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize(
+@table(
     ("given", "previous", "until", "fits"),
     [
         (b"new", "old", None, True),
@@ -139,8 +140,8 @@ def rotate_by_page(door: Client, hosts: list[Host], how: str | None, *, from_lis
     return door.post(page(Host, "rotate", hosts[0].pk), choice, follow=True)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("from_list", [True, False])
-@pytest.mark.parametrize(
+@table("from_list", [True, False])
+@table(
     ("how", "former_fits", "config_rises", "said"),
     [
         ("keep", True, 0, "have a new secret. The previous one stays valid for 24 hours."),
@@ -159,8 +160,8 @@ def test_administrator_chooses_how(
     assert versions(host) == [(config + config_rises, limits + 1)]
 
 
-@pytest.mark.parametrize("from_list", [True, False])
-@pytest.mark.parametrize("how", [None, "", "whatever"])
+@table("from_list", [True, False])
+@table("how", [None, "", "whatever"])
 def test_nothing_is_rotated_without_a_choice(door: Client, host: Host, from_list: bool, how: str | None) -> None:
     before = Host.objects.values().get(pk=host.pk)
     text = rotate_by_page(door, [host], how, from_list=from_list).content.decode()

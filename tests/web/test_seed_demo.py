@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -19,6 +20,7 @@ from scionlab.links.update import link_set_bandwidth
 from scionlab.models import AS, ISD, AttachmentPoint, BandwidthChange, Host, Interface, Link, User, UserAS, selectors
 from scionlab.network.infrastructure import attachment_point_create, infrastructure_as_create, isd_create
 from scionlab.network.infrastructure_links import infrastructure_link_create
+from tests.cases import table
 
 pytestmark = pytest.mark.django_db
 
@@ -47,8 +49,7 @@ def link_of(as_text: str, ap_label: str) -> Link:
 # --- seed_demo ----------------------------------------------------------------------------------------------
 
 
-def test_the_demo_is_a_small_scionlab() -> None:
-    run(Command())
+def the_demo_is_a_small_scionlab() -> None:
     assert [isd.isd_id for isd in ISD.objects.all()] == [17, 19]
     assert sorted(str(ap) for ap in AttachmentPoint.objects.all()) == [
         "17-ffaa:0:1107 (ETHZ-AP)",
@@ -67,8 +68,7 @@ def test_the_demo_is_a_small_scionlab() -> None:
     assert sorted(infrastructure.values_list("type", flat=True)) == ["core", "provider", "provider", "provider"]
 
 
-def test_it_has_one_of_each_case_that_people_want_to_see() -> None:
-    run(Command())
+def it_has_one_of_each_case_that_people_want_to_see() -> None:
     clamped = link_of("ffaa:1:1c", "Lugano AP")
     assert (clamped.bandwidth_kbit, clamped.enforced_kbit) == (20_000, 5_000)
     assert link_of("ffaa:1:b7", "Magdeburg AP").bandwidth_kbit == 0
@@ -83,8 +83,7 @@ def test_it_has_one_of_each_case_that_people_want_to_see() -> None:
     assert list(owners) == ["owner@example.org", "teammate@example.org"]
 
 
-def test_infrastructure_links_are_in_the_documents_and_not_limited() -> None:
-    run(Command())
+def infrastructure_links_are_in_the_documents_and_not_limited() -> None:
     document = generate_link_info(AttachmentPoint.objects.get(AS__label="ETHZ-AP").host)
     uplink = document["1"]
     assert (uplink["ISD-AS"], uplink["IsUserAS"], uplink["Bandwidth"]) == ("17-ffaa:0:1101", False, 1_000_000)
@@ -92,8 +91,7 @@ def test_infrastructure_links_are_in_the_documents_and_not_limited() -> None:
     assert [entry["Bandwidth"] for entry in limited] == [500, 1000, 1000]
 
 
-def test_all_addresses_are_for_documentation_private_or_of_the_vpn() -> None:
-    run(Command())
+def all_addresses_are_for_documentation_private_or_of_the_vpn() -> None:
     documentation = ("192.0.2.", "198.51.100.", "203.0.113.", "2001:db8:", "10.10.1.")
     assert Interface.objects.count() == 22
     assert all(ip.startswith(documentation) for ip in Interface.objects.values_list("public_ip", flat=True))
@@ -108,8 +106,7 @@ def test_a_second_run_changes_nothing_and_says_so() -> None:
     assert "made" not in said
 
 
-def test_a_second_run_leaves_what_people_changed_meanwhile() -> None:
-    run(Command())
+def a_second_run_leaves_what_people_changed_meanwhile() -> None:
     link = link_of("ffaa:1:b6", "Magdeburg AP")
     link_set_bandwidth(link_id=link.pk, bandwidth_kbit=77, actor=None)
     user = User.objects.get(email="owner@example.org")
@@ -130,8 +127,8 @@ def test_a_dry_run_makes_nothing() -> None:
     assert not User.objects.exists()
 
 
-def test_the_accounts_that_it_prints_can_log_in(client: Any) -> None:
-    said = run(Command())
+def test_the_accounts_that_it_prints_can_log_in(client: Any, demo: str) -> None:
+    said = demo
     for email, password, staff in (
         ("owner@example.org", "demo-owner-17", False),
         ("teammate@example.org", "demo-teammate-19", False),
@@ -198,7 +195,7 @@ def test_an_infrastructure_as_comes_with_host_and_border_router() -> None:
     assert [router.number for router in host.border_routers.all()] == [1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("as_text", "values", "code"),
     [
         ("ffaa:0", {}, "as_id_invalid"),
@@ -235,7 +232,7 @@ def test_an_attachment_point_gives_its_default_from_the_start() -> None:
         attachment_point_create(as_=as_)
 
 
-@pytest.mark.parametrize(
+@table(
     ("values", "code"),
     [
         ({"default_bandwidth_kbit": -1}, "bandwidth_negative"),
@@ -302,8 +299,7 @@ def test_a_production_site_wants_addresses_that_the_internet_reaches(settings: A
 # --- raise_generation -------------------------------------------------------------------------------------------
 
 
-def test_raising_the_generation_raises_it_by_one_and_no_hosts_counters() -> None:
-    run(Command())
+def raising_the_generation_raises_it_by_one_and_no_hosts_counters() -> None:
     hosts = list(Host.objects.order_by("pk").values())
     assert selectors.generation() == 1
     said = run("raise_generation")
@@ -319,8 +315,30 @@ def test_a_dry_run_raises_nothing_and_says_what_would_happen() -> None:
     assert selectors.generation() == 1
 
 
-def test_the_first_status_of_the_demos_links_is_that_they_wait() -> None:
-    run(Command())
+def the_first_status_of_the_demos_links_is_that_they_wait() -> None:
     now = timezone.now()
     links = [link for link in Link.objects.select_related(*selectors.LINK_RELATIONS) if link.is_limited]
     assert {link_status(link, now=now).stage for link in links} == {"waiting"}
+
+
+# --- all that is seen of one demo -------------------------------------------------------------------------------
+
+OF_THE_DEMO = [
+    the_demo_is_a_small_scionlab,
+    it_has_one_of_each_case_that_people_want_to_see,
+    infrastructure_links_are_in_the_documents_and_not_limited,
+    all_addresses_are_for_documentation_private_or_of_the_vpn,
+    a_second_run_leaves_what_people_changed_meanwhile,
+    raising_the_generation_raises_it_by_one_and_no_hosts_counters,
+    the_first_status_of_the_demos_links_is_that_they_wait,
+]
+
+
+@pytest.fixture
+def demo(db: None) -> str:
+    return run(Command())
+
+
+@table("check", OF_THE_DEMO, ids=lambda check: check.__name__)
+def test_of_the_demo(check: Callable[[], None], demo: str) -> None:
+    check()

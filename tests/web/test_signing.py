@@ -34,6 +34,7 @@ from scionlab.trust.signing import (
     signing_key_rotate_if_due,
     signing_keys_rewrap,
 )
+from tests.cases import table
 from tests.web.counters import Counters
 from tests.web.test_host_api import poll
 
@@ -181,7 +182,7 @@ def test_more_keys_than_agents_take_are_not_made(settings: Any) -> None:
     assert refused.value.code == "signing_keys_many"
 
 
-@pytest.mark.parametrize(("days_left", "made"), [(181, 0), (179, 1)])
+@table(("days_left", "made"), [(181, 0), (179, 1)])
 def test_successor_is_made_in_time(days_left: int, made: int, settings: Any) -> None:
     key_ring()
     end = timezone.now() + timedelta(days=days_left)
@@ -355,7 +356,7 @@ def test_administrator_asks_first_then_makes_and_revokes(door: Client, staff: Us
     ]
 
 
-@pytest.mark.parametrize("what", ["change", "delete"])
+@table("what", ["change", "delete"])
 def test_keys_are_not_edited_or_deleted_by_hand(door: Client, what: str) -> None:
     key_ring()
     key = SigningKey.objects.get()

@@ -30,6 +30,7 @@ from scionlab.models import (
 )
 from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.test_receipt import direction, link_entry, store
 
@@ -356,7 +357,7 @@ def test_enforced_stays_true_over_all_steps_and_one_mail_says_so(link: Link, hos
     assert shown in mail.body
 
 
-@pytest.mark.parametrize(
+@table(
     ("seconds", "kernel", "stage"),
     [
         (58, (200, 100), "enforced"),  # the agent's clock, or ours, is a little off
@@ -418,7 +419,7 @@ def test_receipt_of_an_agent_that_knows_one_limit(link: Link, host: Host) -> Non
     assert "300" in Mail.objects.get().subject
 
 
-@pytest.mark.parametrize(
+@table(
     ("limits", "words"),
     [
         (Limits(500, 300), "Enforced in both directions since"),

@@ -25,6 +25,7 @@ from scionlab.links.defaults import ap_update
 from scionlab.models import AttachmentPoint, BandwidthChange, Host, HostReceipt, Link, User
 from scionlab.platform.field_errors import FieldRuleError
 from tests.admin_pages import confirm_preview
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.web.html import Page
 
@@ -82,7 +83,7 @@ def test_it_is_kept_with_who_set_it_and_why(ap: AttachmentPoint, staff: User) ->
     assert fresh(ap).total_kbit is None
 
 
-@pytest.mark.parametrize("kbit", [0, -1, 100_000_001])
+@table("kbit", [0, -1, 100_000_001])
 def test_it_is_a_number_from_1_to_100_000_000(ap: AttachmentPoint, kbit: int) -> None:
     with pytest.raises(FieldRuleError) as refused:
         set_total(ap, kbit)
@@ -172,7 +173,7 @@ def test_it_counts_as_in_force_when_the_newest_receipt_says_so_of_both_direction
     assert total_of(wanted) == TotalStatus(WANTED, Limits.both(WANTED), "enforced", "")
 
 
-@pytest.mark.parametrize("name", NOT_IN_FORCE)
+@table("name", NOT_IN_FORCE)
 def test_it_does_not_count_as_in_force_with(name: str, wanted: AttachmentPoint) -> None:
     changes, state, why = NOT_IN_FORCE[name]
     confirm(wanted.host, **changes)
@@ -201,7 +202,7 @@ UNHEARD: dict[str, tuple[Callable[[], object], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNHEARD)
+@table("name", UNHEARD)
 def test_what_was_in_force_is_not_known_to_be_any_more_with(name: str, wanted: AttachmentPoint) -> None:
     change, state, words = UNHEARD[name]
     confirm(wanted.host)

@@ -33,6 +33,7 @@ from scionlab.trust.isd import trc_reset
 from scionlab.trust.pki.certificates import Kind
 from scionlab.trust.renewal import keys_renew
 from scionlab.trust.signing import key_ring, signing_key_revoke, signing_key_rotate, signing_keys_rewrap
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.trust_world import (
     DAY,
@@ -172,7 +173,7 @@ def test_after_a_reset_that_no_key_was_lost_for_every_chain_is_valid_still(core:
     assert everything_is_valid([core, user_as], timezone.now())
 
 
-@pytest.mark.parametrize("base", [0, 1])
+@table("base", [0, 1])
 def test_a_new_line_begins_above_every_known_trc(core: AS, base: int) -> None:
     with pytest.raises(RuleError) as refused:
         trc_reset(isd_id=core.isd_id, base=base, actor=None)

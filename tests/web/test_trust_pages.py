@@ -22,6 +22,7 @@ from scionlab.trust.credentials import files_for
 from scionlab.trust.ends import endings
 from scionlab.trust.isd import isd_settle
 from tests.admin_pages import CHANGE, page
+from tests.cases import table
 from tests.pki_testbed import isd_keys
 
 pytestmark = pytest.mark.django_db
@@ -173,7 +174,7 @@ def test_command_lists_trcs_and_begins_a_new_line(core: AS) -> None:
     assert run("list").splitlines()[1].startswith("ISD17-B5-S5  ")
 
 
-@pytest.mark.parametrize("form", ["DER", "PEM"])
+@table("form", ["DER", "PEM"])
 def test_command_takes_a_trc_back_that_a_restored_backup_does_not_have(core: AS, tmp_path: Path, form: str) -> None:
     isd_settle(isd_id=core.isd_id, actor=None, now=timezone.now() + 280 * DAY)
     lost = bytes(TRC.objects.get(serial=2).content)
@@ -203,9 +204,7 @@ def test_command_takes_no_trc_that_others_signed(core: AS, tmp_path: Path) -> No
     assert [str(one) for one in TRC.objects.all()] == ["ISD17-B1-S1"]
 
 
-@pytest.mark.parametrize(
-    ("isd", "base", "said"), [("18", "5", "ISD 18 does not exist."), ("17", "1", "Base 1 is not above ISD17-B1-S1")]
-)
+@table(("isd", "base", "said"), [("18", "5", "ISD 18 does not exist."), ("17", "1", "Base 1 is not above ISD17-B1-S1")])
 def test_command_refuses_what_cannot_be(core: AS, isd: str, base: str, said: str) -> None:
     with pytest.raises(CommandError, match=said):
         run("reset", isd, "--base", base)

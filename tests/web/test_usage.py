@@ -36,6 +36,7 @@ from scionlab.usage.ingest import Stored
 from scionlab.usage.rollup import prune, roll_up
 from scionlab.usage.series import DirectionUsage, usage_of_link
 from scionlab.versions.generation import generation_raise
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.usage_world import Column, Kernel, document, simple, store, stored_samples, stored_sums, upload
 
@@ -206,9 +207,7 @@ def test_traffic_survives_its_attachment_point(host: Host, link: Link, ap: Attac
 # --- clocks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "wrong", [timedelta(days=400), timedelta(minutes=6), timedelta(days=-4), timedelta(days=-20_000)]
-)
+@table("wrong", [timedelta(days=400), timedelta(minutes=6), timedelta(days=-4), timedelta(days=-20_000)])
 def test_a_batch_with_a_wrong_clock_ends_when_it_came(host: Host, wrong: timedelta) -> None:
     store(host, simple(host, T0 + wrong, [0, 1000, 2000]), T0)
     assert UsageBatch.objects.get().ends_at == T0
@@ -218,7 +217,7 @@ def test_a_batch_with_a_wrong_clock_ends_when_it_came(host: Host, wrong: timedel
     assert (slot.to_user_covered_ms, slot.to_user_rated_bytes) == (20_000, 2000)
 
 
-@pytest.mark.parametrize("off", [timedelta(minutes=4), timedelta(days=-2, hours=-20)])
+@table("off", [timedelta(minutes=4), timedelta(days=-2, hours=-20)])
 def test_a_clock_that_may_be_right_is_believed(host: Host, off: timedelta) -> None:
     store(host, simple(host, T0 + off, [0, 1000]), T0)
     assert UsageBatch.objects.get().ends_at == T0 + off + timedelta(seconds=10)

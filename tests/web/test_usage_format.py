@@ -30,6 +30,7 @@ from scionlab.host_api.usage_format import (
 )
 from scionlab.models import Host, Link, UsageBatch
 from scionlab.usage.batch import Sample
+from tests.cases import table
 from tests.usage_world import simple, upload
 
 T0 = datetime(2026, 11, 21, 6, 0, 0, tzinfo=UTC)
@@ -75,7 +76,7 @@ def direction(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda document: document["links"]["3"]["to_user"].update(values)
 
 
-@pytest.mark.parametrize(
+@table(
     ("change", "place"),
     [
         (changed(batch="0123456789ABCDEF0123456789abcdef"), "batch"),
@@ -129,7 +130,7 @@ def test_what_is_wrong_is_told_by_its_place(change: Callable[[dict[str, Any]], N
     assert (caught.value.code, next(iter(caught.value.fields))) == ("usage_invalid", place)
 
 
-@pytest.mark.parametrize(
+@table(
     ("content", "code"),
     [
         (b"", "not_json"),
@@ -197,7 +198,7 @@ def test_no_more_is_read_than_is_allowed() -> None:
     assert asked == [MAX_SENT_BYTES + 1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("content", "encoding", "code"),
     [
         (b"{}", "gzip", "not_gzip"),
@@ -243,7 +244,7 @@ def test_only_hosts_of_attachment_points_may_send(link: Link) -> None:
     assert not UsageBatch.objects.exists()
 
 
-@pytest.mark.parametrize("filling", [b"[],", b"{},", b'{"a":[]},', b"0,"])
+@table("filling", [b"[],", b"{},", b'{"a":[]},', b"0,"])
 def test_what_would_become_far_more_than_it_is_is_refused_before(filling: bytes) -> None:
     content = b'{"schema":1,"more":[' + filling * (MAX_COMMAS + 1) + b"0]}"
     assert len(content) < MAX_BYTES

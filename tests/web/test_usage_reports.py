@@ -21,6 +21,7 @@ from scionlab.usage.formats import CSV_HEADER, usage_csv, usage_document
 from scionlab.usage.report import Talker, TrafficRow, monthly_traffic, traffic_now
 from scionlab.usage.rollup import roll_up
 from scionlab.usage.series import usage_of_link
+from tests.cases import table
 from tests.factories import attach, spec
 from tests.usage_world import Column, document, iso, simple, store, upload
 
@@ -74,7 +75,7 @@ def slots(link: Link, host: Host, rates_kbit: list[int], *, begins_at: datetime 
 # --- 95th percentile ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     ("rates_kbit", "expected"),
     [
         ([7], 7),
@@ -252,7 +253,7 @@ def test_points_fill_the_time_from_the_step_that_has_its_beginning(host: Host, l
     assert [point.begins_at for point in points] == [T0, T0 + timedelta(seconds=10), T0 + timedelta(seconds=20)]
 
 
-@pytest.mark.parametrize(("step", "most"), [("10s", 1), ("5min", 2), ("day", 2)])
+@table(("step", "most"), [("10s", 1), ("5min", 2), ("day", 2)])
 def test_statements_for_a_link(
     link: Link, step: str, most: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:

@@ -37,6 +37,7 @@ from scionlab.network.infrastructure import vpn_create, vpn_delete
 from scionlab.trust import openvpn
 from scionlab.trust.vpn import files_for, vpn_keys_renew
 from tests.admin_pages import CHANGE, LIST, page
+from tests.cases import table
 from tests.factories import AttachmentPointFactory, attach, spec
 from tests.web.counters import Counters
 
@@ -168,7 +169,7 @@ def test_the_same_rows_give_the_same_bytes(inside: UserAS, ap: AttachmentPoint) 
         assert files_for(host) == files_for(host)
 
 
-@pytest.mark.parametrize("clients", [1, 5])
+@table("clients", [1, 5])
 def test_rendering_takes_as_many_statements_at_any_number_of_clients(
     clients: int, owner: User, ap: AttachmentPoint, vpn: VPN, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -244,7 +245,7 @@ def test_a_vpn_goes_with_its_keys(inside: UserAS, vpn: VPN) -> None:
     assert not VPNClientKeys.objects.exists()
 
 
-@pytest.mark.parametrize("subnet", ["10.10.5.0/24", "10.10.5.128/25", "10.10.0.0/16"])
+@table("subnet", ["10.10.5.0/24", "10.10.5.128/25", "10.10.0.0/16"])
 def test_subnets_of_two_vpns_do_not_overlap(subnet: str, vpn: VPN, ap_other: AttachmentPoint) -> None:
     """A host in both would send to the one server what is for the other."""
     with pytest.raises(RuleError) as refused:
