@@ -423,3 +423,47 @@ def test_tests_are_kept_for_ninety_days(link: Link, host: Host, owner: User, now
     assert TestResult.objects.exists()
     old_rows_forget(now=made.ends_at + timedelta(days=90, seconds=1))
     assert not LinkTest.objects.exists()
+
+
+# --- pages --------------------------------------------------------------------------------------------------
+
+
+def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, stranger: User, now: Now) -> None:
+    HostReceiptFactory(host=host, received_at=T0, observed_at=T0, says_tests=True)
+    browser, other = Client(), Client()
+    browser.force_login(owner)
+    other.force_login(stranger)
+    page = f"/ases/{link.interface_b.AS_id}/links/{link.pk}/"
+    assert "Watch now" in browser.get(page).content.decode()
+    started = browser.post(f"{page}watch/", {"watch-duration_s": "10"})
+    test = LinkTest.objects.get()
+    assert (started.status_code, started["Location"]) == (302, f"{page}watch/{test.pk}/")
+    result = started["Location"]
+    assert other.get(result).status_code == other.post(f"{result}cancel/").status_code == 404
+    taken = browser.post(f"{page}watch/", {"watch-duration_s": "10"})
+    assert taken.status_code == 409
+    assert (
+        "Another test has that time. The next 10 s that are free begin at 2026-11-21 06:00:13" in taken.content.decode()
+    )
+    for wrong, said in (("", "Enter a whole number"), ("4", "shorter than the 5 s"), ("601", "exceed the 600 s")):
+        answer = browser.post(f"{page}watch/", {"watch-duration_s": wrong, "watch-begins_at": "2026-11-21 07:00"})
+        assert said in answer.content.decode()
+    now.moment = at(9)
+    send(host, upload(test, range(6)))
+    running = browser.get(result).content.decode()
+    assert "So far: No: at most 50" in running
+    assert f'data-live="{result}"' in running
+    now.moment = at(20)
+    send(host, upload(test, [*range(6), 8, 9, 10], is_final=True))
+    done = browser.get(result).content.decode()
+    assert "No: at most 50\N{NO-BREAK SPACE}% of the limit was used; what slows you is elsewhere." in done
+    assert 'data-live=""' in done
+    assert done.count('<tr><th scope="row">') == 10
+    assert done.count("no data</span></td>") == 4  # two seconds that were not measured, in both directions
+    assert 'class="gap" d="M500 0h300v100h-300z"' in done
+    csv = browser.get(f"{result}watch.csv")
+    assert csv["Content-Disposition"] == f'attachment; filename="watch_{test.pk}_20261121T060003Z.csv"'
+    assert browser.post(f"{result}cancel/").status_code == 302
+    test.refresh_from_db()
+    assert test.cancelled_at is None, "it had ended"
+    assert "No: at most 50" in browser.get(page).content.decode()
