@@ -438,7 +438,7 @@ def test_any_document_is_read_or_refused_by_name(document: object) -> None:
         assert found.message
 
 
-@given(st.dictionaries(st.sampled_from(sorted(ALL_KEYS)), _json, max_size=3))
+@given(st.dictionaries(st.sampled_from(sorted({*ALL_KEYS, "Tests"})), _json, max_size=3))
 def test_any_value_at_any_key_is_read_or_refused_by_name(values: dict[str, object]) -> None:
     found = outcome(lambda: read({**ALL_KEYS, **values})[1])
     if isinstance(found, LinkInfo):
