@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
@@ -29,10 +29,9 @@ NEW_PATHS_MINIMUM_KBIT = 48
 
 MIN_TOTAL_KBIT, MAX_TOTAL_KBIT = 1, MAX_BANDWIDTH_KBIT  # of all Links of an attachment point together
 
-LINK_INFO_SCHEMA = 1
-LINK_INFO_PATH = "etc/scion/link_info.json"
+LINK_INFO_SCHEMA, LINK_INFO_PATH = 1, "etc/scion/link_info.json"
 TO_USER_KEY, FROM_USER_KEY, TIMED_KEY = "Bandwidth-To-User", "Bandwidth-From-User", "Timed"
-OBSERVE_KEY = "Observe"
+OBSERVE_KEY, TESTS_KEY = "Observe", "Tests"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 _BANDWIDTH_HINT = "Enter a whole number of kbit/s, for example 500."
@@ -49,9 +48,6 @@ class RuleError(ValueError):
         super().__init__(message)
         self.code = code
         self.message = message
-
-
-# --- display ----------------------------------------------------------------------------------------------
 
 
 def format_number(value: int) -> str:
@@ -262,6 +258,7 @@ class LinkEnd(Protocol):
     `is_limited`: the remote AS is a user AS and this host's AS is its provider on this Link. `bandwidth_kbit` (to the
     user AS), `from_user_kbit` (None: the same) and `timed` (in any order) are as the user asked for them;
     `maximum_kbit`, the default in force at the attachment point, clamps them. `is_observed`: measured and not limited.
+    `tests`: as `link_tests` writes them.
     """
 
     @property
@@ -276,6 +273,8 @@ class LinkEnd(Protocol):
     def from_user_kbit(self) -> int | None: ...
     @property
     def timed(self) -> Sequence[TimedLimits]: ...
+    @property
+    def tests(self) -> Sequence[Mapping[str, str]]: ...
     @property
     def is_observed(self) -> bool: ...
     @property
@@ -341,6 +340,8 @@ def _entry(end: LinkEnd) -> dict[str, Any]:
         ]
     if end.is_limited and end.is_observed:
         entry[OBSERVE_KEY] = True
+    if end.is_limited and end.tests:
+        entry[TESTS_KEY] = [dict(one) for one in end.tests]
     return entry
 
 

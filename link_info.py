@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from bandwidth_config import (
     MAX_BANDWIDTH_KBIT,
     MIN_BANDWIDTH_KBIT,
     OBSERVE_KEY,
-    TIME_FORMAT,
+    TESTS_KEY,
     TIMED_KEY,
     TO_USER_KEY,
     Limits,
@@ -39,12 +39,13 @@ from link_rules import (
     check_steps,
     check_underlay_address,
     parse_ip,
+    read_time,
 )
+from link_tests import LinkTest, read_tests
 
 _THESIS_KEYS = ("AS_ID", "IsUserAS", "Bandwidth", "IP-Address")
 _MAX_NAMED = 20  # entries in one message
 _MAX_STEP_NUMBER = 2**53  # longer numbers are no offsets and no bandwidths
-_TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
 
 
 class LinkInfoError(RuleError):
@@ -59,7 +60,7 @@ class LinkInfo:
     where the document does not have them: then the link is matched by its remote address alone.
     `is_user_as` is true only where this host's AS is the provider of a user AS: only these links are limited.
     `directions` is None where both have the same limit; `timed` are in the order of their time and do not overlap.
-    `is_observed`: the link is measured, and nothing of it is refused.
+    `is_observed`: the link is measured, and nothing of it is refused. `tests` are of the kinds that are known here.
     """
 
     interface_id: int
@@ -75,6 +76,7 @@ class LinkInfo:
     directions: Limits | None = None
     timed: tuple[TimedLimits, ...] = ()
     is_observed: bool = False
+    tests: tuple[LinkTest, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -174,7 +176,7 @@ def _is_same(value: Any, former: Mapping[str, Any]) -> bool:
     return (
         type(value) is type(former)
         and value == former
-        and TIMED_KEY not in former
+        and not former.keys() & {TIMED_KEY, TESTS_KEY}
         and list(map(type, value.values())) == list(map(type, former.values()))
     )
 
@@ -239,6 +241,7 @@ def _link_info(interface_id: int, value: object) -> LinkInfo:
         directions=_directions(value, integer, where),
         timed=_timed(value.get(TIMED_KEY), where),
         is_observed=value.get(OBSERVE_KEY) is not None and boolean(OBSERVE_KEY),
+        tests=_tests(value.get(TESTS_KEY), where),
     )
     if info.local_ip is not None and info.local_ip.version != info.remote_ip.version:
         raise LinkInfoError(
@@ -259,6 +262,13 @@ def _directions(value: Mapping[str, Any], integer: Callable[[str, int, int], int
             f'{where}: "Bandwidth" is {_shown(value["Bandwidth"])}, not the lower of {to_user} and {from_user}.',
         )
     return None if limits.is_symmetric else limits
+
+
+def _tests(value: object, where: str) -> tuple[LinkTest, ...]:
+    try:
+        return read_tests(value)
+    except RuleError as exc:
+        raise LinkInfoError(exc.code, f"{where}: {exc.message}") from exc
 
 
 def _timed(value: object, where: str) -> tuple[TimedLimits, ...]:
@@ -285,8 +295,7 @@ def _one_timed(value: object, where: str) -> TimedLimits:
     if not isinstance(value, Mapping):
         raise LinkInfoError("wrong_type", f"{where}: {_kind(value)} instead of an object.")
     begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
-    steps = value.get("Steps")
-    if not isinstance(steps, list):
+    if not isinstance(steps := value.get("Steps"), list):
         raise LinkInfoError("wrong_type", f'{where}: "Steps" is {_kind(steps)}, not a list.')
     timed = TimedLimits(begins_at, ends_at, tuple(_step(step, where) for step in steps[: MAX_STEPS + 1]))
     try:
@@ -309,12 +318,9 @@ def _step(value: object, where: str) -> LinkStep:
 
 
 def _moment(value: object, where: str) -> datetime:
-    if isinstance(value, str) and _TIME.fullmatch(value):
-        try:
-            return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC)
-        except ValueError:  # the 31st of February
-            pass
-    raise LinkInfoError("wrong_type", f"{where} is {_shown(value)}, not a time like 2026-11-21T23:00:00Z.")
+    if (found := read_time(value)) is None:
+        raise LinkInfoError("wrong_type", f"{where} is {_shown(value)}, not a time like 2026-11-21T23:00:00Z.")
+    return found
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

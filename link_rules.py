@@ -6,11 +6,13 @@ Uses the standard library and `bandwidth_config`; both programs import it.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 
-from bandwidth_config import LinkStep, RuleError, format_number
+from bandwidth_config import TIME_FORMAT, LinkStep, RuleError, format_number
 
 MIN_INTERFACE_ID = 1
 MAX_INTERFACE_ID = 4094  # interface ids are tc class minors in the agent (docs/adr/0002)
@@ -24,6 +26,18 @@ MAX_TIMED_AHEAD_S = 90 * 24 * 3600
 MAX_TIMED_PER_LINK = 20  # that have not ended
 # With these and 4094 links link_info.json has 5.4 MB, a third of what an agent reads (agent/bundle.py).
 MAX_STEPS_PER_HOST = 50_000
+
+_TIME = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", flags=re.ASCII)
+
+
+def read_time(value: object) -> datetime | None:
+    """The inverse of `bandwidth_config.time_text`; None for anything else."""
+    if isinstance(value, str) and _TIME.fullmatch(value):
+        try:
+            return datetime.strptime(value, TIME_FORMAT).replace(tzinfo=UTC)
+        except ValueError:  # the 31st of February
+            pass
+    return None
 
 
 def check_steps(steps: Sequence[LinkStep], duration_s: int) -> None:

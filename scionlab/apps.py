@@ -5,6 +5,7 @@ from django.db.models.signals import post_migrate
 
 from scionlab.platform.append_only import guard_audit
 from scionlab.platform.metrics import work
+from scionlab.platform.reservations import guard_reservations
 
 
 class ScionlabConfig(AppConfig):
@@ -14,4 +15,5 @@ class ScionlabConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(guard_audit, sender=self)
+        post_migrate.connect(guard_reservations, sender=self)
         work.connect()

@@ -21,6 +21,7 @@ from scionlab.configuration.render import render_ahead
 from scionlab.enforcement import last_contact
 from scionlab.enforcement.notices import notices_find
 from scionlab.links.defaults import fan_out, unsettled_attachment_points
+from scionlab.links.link_test import link_tests_retire
 from scionlab.links.timed_limit import timed_limits_retire
 from scionlab.models import Host
 from scionlab.operations.retention import old_rows_forget
@@ -148,8 +149,8 @@ def compute_usage_months() -> None:
 
 @shared_task
 def retire_timed_limits() -> None:
-    """Take timed limits that have ended out of the configurations; nothing changes in a kernel by that."""
-    host_ids = timed_limits_retire()
+    """Take timed limits and tests that have ended out of the configurations; nothing changes in a kernel by that."""
+    host_ids = [*timed_limits_retire(), *link_tests_retire()]
     if host_ids:
         logger.info("retire.done hosts=%s", host_ids)
 

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import link, site, timed, usage, user_as
+from scionlab.pages import link, site, timed, usage, user_as, watch
 from scionlab.platform.security_txt import security_txt
 
 
@@ -57,6 +57,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/timed/", timed.timed_new, name="timed_new"),
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
+    path("ases/<key:pk>/links/<key:link_id>/watch/", watch.watch_new, name="watch_new"),
+    path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/", watch.watch_page, name="link_watch"),
+    path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/cancel/", watch.watch_cancel, name="watch_cancel"),
+    path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/watch.csv", watch.watch_csv, name="watch_csv"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
     path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),

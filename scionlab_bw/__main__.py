@@ -11,12 +11,14 @@ from scionlab_bw import VERSION, account, commands, credentials
 from scionlab_bw.client import Service
 from scionlab_bw.errors import ClientError
 from scionlab_bw.tables import STATES, clean
+from scionlab_bw.watch_load import watch_load
 
 EPILOG = """\
 LINK is a number (`scionlab-bw links`), the ISD-AS or label of an AS with one Link, or AS@ATTACHMENT-POINT.
 AS is a number (`scionlab-bw ases`), an ISD-AS or a label.
 Bandwidths: 500 (kbit/s), 1.5M, 10 Mbit/s. Durations: 90, 30s, 15m, 2h, 1d. Times: 18:30, 2026-11-22 18:30.
-Exit codes: 0 done, 1 refused, 2 usage error, 3 service not reachable, 4 not logged in or permission denied.
+Exit codes: 0 done (watch-load: the Link was full), 1 refused (watch-load: it was not),
+            2 usage error, 3 service not reachable, 4 not logged in or permission denied.
 """
 
 
@@ -74,6 +76,10 @@ def parser() -> argparse.ArgumentParser:
     watch = sub.add_parser("watch", help="print a line for every change of the state", parents=[of_link])
     watch.add_argument("--once", action="store_true", help="print only the first line")
     watch.set_defaults(run=commands.watch)
+    load = sub.add_parser("watch-load", help="find out whether a Link slows your traffic", parents=[of_link])
+    load.add_argument("--for", dest="duration", default="60s", metavar="DURATION", help="5s to 10m (default 60s)")
+    load.add_argument("--at", metavar="TIME", help="start (default: now)")
+    load.set_defaults(run=watch_load)
     return top
 
 

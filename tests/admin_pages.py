@@ -14,7 +14,7 @@ ADD, CHANGE, LIST = "add", "change", "changelist"
 
 
 def page(model: Any, what: str, *args: object) -> str:
-    return reverse(f"admin:scionlab_{model._meta.model_name}_{what}", args=args)
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{what}", args=args)
 
 
 def versions(*hosts: Host) -> list[tuple[int, int]]:

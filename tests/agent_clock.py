@@ -72,6 +72,8 @@ class FakeClient:
     closed: bool = False
     receipt_answers: list[ReceiptAnswer] = field(default_factory=lambda: [ReceiptAnswer()])  # likewise
     clock_skew_ms: int | None = None
+    results: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    result_refusals: list[Exception] = field(default_factory=list)  # raised first
 
     def use_secret(self, secret: str | None) -> None:
         self.secrets.append(secret)
@@ -93,6 +95,11 @@ class FakeClient:
 
     def send_usage(self, data: bytes) -> None:
         """Taken."""
+
+    def send_test_result(self, result: Mapping[str, Any]) -> None:
+        self.results.append((self.clock.now, result))
+        if self.result_refusals:
+            raise self.result_refusals.pop(0)
 
     def close(self) -> None:
         self.closed = True

@@ -17,6 +17,7 @@ from ap_agent.agent.backoff import POLL_JITTER, Backoff, Pulled
 from ap_agent.agent.fetch import FetchResult, ReceiptAnswer
 from ap_agent.agent.problems import contained
 from ap_agent.agent.receipt import Receipt, sending
+from ap_agent.agent.results import Results
 from ap_agent.agent.usage import Uniform, Usage
 from ap_agent.common.errors import AgentError, AuthError, FetchError
 from ap_agent.common.log import Logger
@@ -86,19 +87,20 @@ class Polls:
 
 
 class Reports:
-    """Receipts, and batches of usage while none is due. One request under way."""
+    """Receipts, and while none is due results of tests, then batches of usage. One request under way."""
 
     def __init__(
         self,
         agent: Agent,
         usage: Usage,
+        results: Results,
         logger: Logger,
         background: Background,
         *,
         monotonic: Callable[[], float],
         uniform: Uniform,
     ) -> None:
-        self._agent, self._usage, self._log = agent, usage, logger
+        self._agent, self._usage, self._results, self._log = agent, usage, results, logger
         self.background = background
         self._monotonic, self._uniform = monotonic, uniform
         self._told_at = -STEP_RECEIPT_S  # the last receipt with everything in it
@@ -112,6 +114,7 @@ class Reports:
         self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
         self.next_receipt = self._not_before = self._monotonic()
         self._usage.plan_anew(settings)
+        self._results.plan_anew(settings)
 
     def note_news(self) -> None:
         """Something happened that may be worth a receipt."""
@@ -127,7 +130,7 @@ class Reports:
             return None
         receipt = self._not_before if self._may_have_news else max(self.next_receipt, self._not_before)
         upload = self._usage.next_upload()
-        return receipt if upload is None else min(receipt, upload)
+        return min(receipt, self._results.next_upload(), *(() if upload is None else (upload,)))
 
     def _can_send(self, *, is_reachable: bool) -> bool:
         return self._agent.client is not None and is_reachable and self.background.is_free
@@ -137,6 +140,7 @@ class Reports:
         if not self._can_send(is_reachable=is_reachable):
             return
         self._send_receipt()
+        self._send_result()
         upload = self._usage.next_upload()
         client = self._agent.client
         if client is None or upload is None or self._monotonic() < upload or not self.background.is_free:
@@ -144,6 +148,14 @@ class Reports:
         call = self._usage.upload(client)
         if call is not None:
             self.background.send(call, self._usage.uploaded)
+
+    def _send_result(self) -> None:
+        client = self._agent.client
+        if client is None or not self.background.is_free or self._monotonic() < self._results.next_upload():
+            return
+        call = self._results.upload(client)
+        if call is not None:
+            self.background.send(call, self._results.uploaded)
 
     def _send_receipt(self) -> None:
         now, client = self._monotonic(), self._agent.client

@@ -5,6 +5,8 @@ Not here: how a request is bounded (`http`), what a bundle must look like (`bund
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,12 +67,12 @@ class NoAS:
     """This host has no AS. News to report, never an order to remove limits (DOMAIN section 4)."""
 
 
-class UsageRefusedError(AgentError):
-    """The service will never take this batch."""
+class UploadRefusedError(AgentError):
+    """The service will never take this."""
 
 
-class UsageUnknownError(AgentError):
-    """The service takes no usage."""
+class UploadUnknownError(AgentError):
+    """The service is older than this agent, and takes nothing of that kind."""
 
 
 FetchResult = NewBundle | NotModified | NoAS
@@ -86,6 +88,7 @@ class Client(Protocol):
     def send_receipt(self, receipt: Mapping[str, Any]) -> ReceiptAnswer: ...
     def confirm_config(self, version: str) -> None: ...
     def send_usage(self, data: bytes) -> None: ...
+    def send_test_result(self, result: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -163,19 +166,28 @@ class ServiceClient:
     def send_usage(self, data: bytes) -> None:
         """POST one batch of usage, gzipped JSON (docs/api.md). That the service had it already is as good as stored.
 
-        Raises `UsageRefusedError` where trying again cannot help, `UsageUnknownError` where the service does not know
+        Raises `UploadRefusedError` where trying again cannot help, `UploadUnknownError` where the service does not know
         usage at all, and as above.
         """
+        self._upload("/usage", "usage", data)
+
+    def send_test_result(self, result: Mapping[str, Any]) -> None:
+        """POST samples of a test of a link (docs/api.md). Raises as `send_usage`."""
+        self._upload("/test_results", "results of tests", gzip.compress(json.dumps(result).encode(), 1))
+
+    def _upload(self, path: str, what: str, data: bytes) -> None:
         headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-        with self._request(self._reports, "POST", "/usage", data=data, headers=headers) as answer:
+        with self._request(self._reports, "POST", path, data=data, headers=headers) as answer:
             if answer.status_code == 200:
                 read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball")
                 return
             if answer.status_code in {400, 413}:
                 said = read_body(answer, _MAX_ANSWER_BYTES, limit="the response is not a tarball")
-                raise UsageRefusedError(f"The service rejected the request ({answer.status_code}): {_message_of(said)}")
+                raise UploadRefusedError(
+                    f"The service rejected the request ({answer.status_code}): {_message_of(said)}"
+                )
             if answer.status_code in {404, 405}:
-                raise UsageUnknownError("The service does not accept usage; it is older than this agent.")
+                raise UploadUnknownError(f"The service does not accept {what}; it is older than this agent.")
             raise self._error_of(answer)
 
     @contextmanager

@@ -1,28 +1,19 @@
-"""The agent's two files for the limiter: the configuration in force, and which links to sample each second."""
+"""The agent's file for the limiter: the configuration in force."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ap_agent.common.errors import StoreError
-from ap_agent.common.files import read_plain, write_atomically
+from ap_agent.common.files import read_plain
 from ap_agent.common.ownership import as_owner_of
-from ap_agent.common.times import time_text
 from ap_agent.document.handover import FILE_NAME, MAX_BYTES, document_bytes, write_document
 from bandwidth_config import LINK_INFO_PATH
 
 if TYPE_CHECKING:
     from ap_agent.agent.bundle import Bundle
-
-REQUESTS_NAME = "requests.json"
-REQUESTS_SCHEMA = 1
-MAX_SAMPLED_LINKS = 16
-LONGEST_SAMPLING = timedelta(hours=1)
 
 
 class HandOver:
@@ -58,22 +49,6 @@ class HandOver:
                 ) from exc
         self._written = (bundle.name, _identity(self.path))
         return is_new
-
-
-def request_samples(folder: Path, links: Mapping[int, datetime], now: datetime) -> None:
-    """Have the limiter sample each of these links once a second until its moment (aware). Replaces what was asked for
-    before. At most 16 links, at most an hour ahead: `ValueError`. Raises `StoreError`."""
-    if len(links) > MAX_SAMPLED_LINKS:
-        raise ValueError(f"{len(links)} links are to be sampled each second; at most {MAX_SAMPLED_LINKS} can be.")
-    if any(until - now > LONGEST_SAMPLING for until in links.values()):
-        raise ValueError("A link can be sampled each second for an hour at most.")
-    wanted = {str(number): time_text(until) for number, until in sorted(links.items()) if until > now}
-    data = json.dumps({"schema": REQUESTS_SCHEMA, "sample": wanted}).encode() + b"\n"
-    try:
-        with as_owner_of(folder):
-            write_atomically(folder / REQUESTS_NAME, data, mode=0o640)
-    except OSError as exc:
-        raise StoreError(f"{folder / REQUESTS_NAME} cannot be written: {exc.strerror}.") from exc
 
 
 def _identity(path: Path) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from ap_agent.agent.fetch import Client
 from ap_agent.agent.health import write_health
 from ap_agent.agent.metrics import Exporter
 from ap_agent.agent.problems import NOT_ENROLLED, PASSING_CODES, contained, problem_of
+from ap_agent.agent.results import Results
 from ap_agent.agent.usage import Usage
 from ap_agent.common.errors import AgentError, LockHeldError, SettingsError
 from ap_agent.common.log import Conditions, Logger
@@ -64,8 +65,11 @@ class Loop:
         self._fed_at = 0.0
         for_polls, for_reports, for_usage = (background(self._waker.wake) for _ in range(3))
         self.usage = Usage(agent.settings, agent.extra, logger, for_usage, monotonic=monotonic, uniform=uniform)
+        self.results = Results(agent.settings, agent.extra, logger, monotonic=monotonic, uniform=uniform)
         self.polls = Polls(agent, logger, for_polls, monotonic=monotonic, uniform=uniform)
-        self.reports = Reports(agent, self.usage, logger, for_reports, monotonic=monotonic, uniform=uniform)
+        self.reports = Reports(
+            agent, self.usage, self.results, logger, for_reports, monotonic=monotonic, uniform=uniform
+        )
         self.metrics = Exporter(agent, self.usage, self.polls, logger)
         self._next_look = self._deaf_until = monotonic()
         self._told: set[tuple[str, str]] = set()
@@ -157,6 +161,7 @@ class Loop:
             self._each_look()
 
     def _read_state(self) -> None:
+        self.results.look()
         if self._monotonic() < self._deaf_until or not self.agent.limiter.read():
             return
         self._deaf_until = self._monotonic() + _PAUSE_S

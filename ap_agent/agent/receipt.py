@@ -176,6 +176,7 @@ def build_receipt(
         "devices": list(state.devices) if state is not None else [],
         "total": state.total._asdict() if state is not None and state.total is not None else None,
         "observe_only": state.is_observe_only if state is not None else False,
+        "tests": list(state.tests) if state is not None else [],
         "run": run,
         "number": number,
         "clock_skew_ms": clock_skew_ms,
@@ -233,7 +234,8 @@ def news(state: LimiterState | None, problems: Iterable[Problem]) -> object:
     if state is None:
         return None, listed
     links = [_said(link) for link in state.links.values()]
-    return state.order, state.limits_digest, state.is_observe_only, state.total, state.devices, links, listed
+    same = state.order, state.limits_digest, state.is_observe_only, state.total, state.devices, state.tests
+    return *same, links, listed
 
 
 def _said(link: LinkState) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from ap_agent.agent.fetch import Client, make_client
 from ap_agent.agent.health import health_path
 from ap_agent.agent.limiter_view import state_path
 from ap_agent.agent.loop import Loop
+from ap_agent.agent.results import results_path
 from ap_agent.agent.store import Store
 from ap_agent.common.credentials import DEFAULT_CREDENTIALS
 from ap_agent.common.errors import AgentError, SettingsError, StoreError
@@ -50,7 +51,7 @@ def run(
         agent = Agent(settings, make_client(settings), logger)
         if broken is not None:
             agent.extra["settings"] = Problem("settings_invalid", "credentials", broken.message)
-        watch = Watch([state_path(settings), settings.state_dir / FILE_NAME])
+        watch = Watch([state_path(settings), results_path(settings), settings.state_dir / FILE_NAME])
         follow = _EnrolmentWatch(settings, environment, logger, is_enrolled=broken is not None or bool(settings.url))
         loop = Loop(
             agent,

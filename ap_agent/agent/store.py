@@ -1,6 +1,6 @@
 """The state directory: the bundles that were good, side by side, and one symlink that says which counts.
 
-    <state_dir>/                mode 0750: the limiter's group reads document.json and requests.json (`hand_over`)
+    <state_dir>/                mode 0750: the limiter's group reads document.json (`hand_over`)
         current -> versions/1.18-7-0f3a9b2c
         versions/               mode 0700: a stored manifest holds the host's secret
         versions/1.18-7-0f3a9b2c/scionlab-config.json

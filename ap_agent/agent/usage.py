@@ -13,7 +13,7 @@ from functools import partial
 
 from ap_agent.agent.background import Background
 from ap_agent.agent.backoff import Backoff, Pulled
-from ap_agent.agent.fetch import Client, UsageRefusedError, UsageUnknownError
+from ap_agent.agent.fetch import Client, UploadRefusedError, UploadUnknownError
 from ap_agent.agent.problems import contained
 from ap_agent.agent.store import Store
 from ap_agent.common.errors import AgentError, StoreError
@@ -213,7 +213,7 @@ class Usage:
         if batch is not None:
             try:
                 client.send_usage(batch.data)
-            except UsageRefusedError as exc:
+            except UploadRefusedError as exc:
                 refusal = exc.message
         with self._spool_lock:
             if batch is not None and refusal is None:
@@ -232,7 +232,7 @@ class Usage:
         if isinstance(outcome, StoreError):
             self._failed(outcome)
             return
-        if isinstance(outcome, Exception) and not isinstance(outcome, UsageUnknownError):
+        if isinstance(outcome, Exception) and not isinstance(outcome, UploadUnknownError):
             bug = AgentError("This is a bug in the agent; see the log for the traceback.")
             error = outcome if isinstance(outcome, AgentError) else bug
             self.failed += 1
@@ -243,7 +243,7 @@ class Usage:
             return
         self._backoff.end(Pulled("none"), now)
         self.problems.pop(_SEND, None)
-        if isinstance(outcome, UsageUnknownError):
+        if isinstance(outcome, UploadUnknownError):
             self._next_upload = now + UNKNOWN_FOR_S
             if not self._is_unknown:
                 self._log.info("usage.unknown", url=self.settings.url, again_in_s=round(UNKNOWN_FOR_S))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_type_hints
@@ -85,14 +85,6 @@ class ClosedSegment(NamedTuple):
     counters: Counters
 
 
-class LinkSample(NamedTuple):
-    """Of a link that the agent asked to have sampled each second."""
-
-    at_ms: int
-    to_user: Counters
-    from_user: Counters
-
-
 class Total(NamedTuple):
     """The cap of all links together, in each direction: what the document wants, and what is in force (kbit/s)."""
 
@@ -128,7 +120,7 @@ class LimiterState:
     devices: tuple[str, ...] = ()  # whose packets are looked at
     next_step_at: datetime | None = None  # of a timed limit
     closed: tuple[ClosedSegment, ...] = ()
-    samples: Mapping[int, tuple[LinkSample, ...]] = field(default_factory=dict)
+    tests: tuple[str, ...] = ()  # of links, by their ids, that will be carried out or are being
     reset_reason: str | None = None
     is_running: bool = True
 
@@ -210,7 +202,7 @@ def _state(document: dict[str, Any]) -> LimiterState:
         problems=tuple(Problem(*map(_text, one[:3])) for one in document["problems"]),
         devices=tuple(map(_text, document["devices"])),
         closed=tuple(_closed(row, numbers) for row in document["closed"]),
-        samples={int(one): tuple(_sample(row, numbers) for row in rows) for one, rows in document["samples"].items()},
+        tests=tuple(map(_text, document.get("tests", ()))),  # a limiter that was updated takes up an older state
     )
     if min(numbers, default=0) < 0:  # a `TypeError` where one is none
         raise ValueError("a count or a rate is below 0")
@@ -248,12 +240,6 @@ def _closed(row: list[Any], numbers: list[int]) -> ClosedSegment:
         raise ValueError("a segment has no direction")
     numbers += (number, segment, rate, at_ms)
     return ClosedSegment(number, direction, segment, rate, at_ms, _counters(counters, numbers))
-
-
-def _sample(row: list[Any], numbers: list[int]) -> LinkSample:
-    at_ms, to_user, from_user = row[:3]
-    numbers.append(at_ms)
-    return LinkSample(at_ms, _counters(to_user, numbers), _counters(from_user, numbers))
 
 
 def _moment(text: str) -> datetime:

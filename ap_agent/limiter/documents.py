@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from ap_agent.common.errors import AgentError, BundleError
-from ap_agent.common.files import parse_json, read_plain, write_atomically
+from ap_agent.common.files import read_plain, write_atomically
 from ap_agent.common.ownership import as_owner_of
 from ap_agent.common.problem import Problem
 from ap_agent.common.settings import Settings
@@ -34,11 +34,6 @@ from ap_agent.document.trust import (
     verifier,
 )
 from link_info import KnownEntries
-
-REQUESTS_FILE = "requests.json"
-_MAX_REQUESTS_BYTES = 64 * 1024
-MAX_SAMPLED = 16
-LONGEST_SAMPLING = timedelta(hours=1)
 
 
 class Documents:
@@ -163,15 +158,3 @@ class Documents:
 
     def _unusable(self, key: str, message: str) -> None:
         self._problems[key] = Problem("state_unusable", str(self._folder), message)
-
-
-def requested_samples(state_dir: Path, now: datetime) -> dict[int, datetime]:
-    """Which links the agent asks to have sampled each second, and until when: at most 16, at most an hour ahead. The
-    rest is ignored, as is a file that is none."""
-    try:
-        document = parse_json(read_plain(state_dir / REQUESTS_FILE, _MAX_REQUESTS_BYTES)[0])
-        wanted = [(int(number), datetime.fromisoformat(until)) for number, until in document["sample"].items()]
-        allowed = [(number, until) for number, until in wanted if now < until <= now + LONGEST_SAMPLING]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return dict(sorted(allowed)[:MAX_SAMPLED])

@@ -31,6 +31,7 @@ from ap_agent.limiter.enforcing import Enforcer
 from ap_agent.limiter.events import Change, Heard, Listener, unannounced
 from ap_agent.limiter.pacing import Pacing
 from ap_agent.limiter.report import Extras, Report
+from ap_agent.limiter.watching import Watching
 
 FILES_REST_S = 0.1  # between two looks at the files: whoever writes them again and again costs no more than this
 UNANNOUNCED_S = 0.5  # between two looks at what no event tells of
@@ -69,6 +70,7 @@ class Loop:
         self._monotonic = monotonic
         self._wait = wait if wait is not None else self._wait_for_somebody
         self._counting = Counting(enforcer, monotonic)
+        self._watching = Watching(enforcer, enforcer.settings.limiter_run_dir, logger, monotonic)
         self._pacing = Pacing()
         self._conditions = Conditions(logger)
         self._loop_problems: dict[str, Problem] = {}
@@ -111,6 +113,7 @@ class Loop:
         """Enforce what was accepted last, then what was handed over. Only then systemd starts the border router."""
         self._documents.load()
         self._report.take_up()
+        self._watching.take_up()
         self._enforce()
         if self._documents.take():
             self._enforce(is_settled=self._is_settled)
@@ -137,6 +140,7 @@ class Loop:
         must_enforce = must_compare or is_new or self._enforcer.is_step_due()
         if must_enforce:
             self._enforce(is_settled=not must_compare and self._is_settled)
+        self._watching.look()  # behind what the clock made necessary: a sample has the rates of the second that begins
         has_news = self._counting.count(now) or self._documents.problems != before
         if must_enforce or has_news or now >= self._next_state:
             self._tell()
@@ -157,6 +161,8 @@ class Loop:
             moments.append(self._retry_at)
         if self._enforcer.has_timed_limits:
             moments.append(self._monotonic() + min(CLOCK_S, self._enforcer.next_step_in_s()))
+        if self._watching.is_needed:
+            moments.append(self._monotonic() + min(CLOCK_S, self._watching.next_in_s()))
         if self._notifier.watchdog_s is not None:
             moments.append(self._next_watchdog)
         return moments
@@ -168,7 +174,6 @@ class Loop:
         if now < self._files_rested_at or not self._are_files_new():
             return False
         is_new = self._documents.take()
-        self._counting.take_requests()
         self._files_rested_at = self._monotonic() + (FILES_REST_S if self._files is not None else UNWATCHED_S)
         return is_new
 
@@ -266,7 +271,7 @@ class Loop:
     def _extras(self) -> Extras:
         repeated = self._pacing.problems(self._monotonic())
         problems = (*self._documents.problems, *self._loop_problems.values(), *repeated)
-        return Extras(problems, self._counting.total, self._counting.samples)
+        return Extras(problems, self._counting.total, self._watching.armed())
 
     def _feed_watchdog(self) -> None:
         watchdog_s = self._notifier.watchdog_s

@@ -12,7 +12,7 @@ from ap_agent.common.watch import Watch
 from ap_agent.dataplane.engine import Engine
 from ap_agent.document.handover import FILE_NAME
 from ap_agent.document.trust import ACCEPTANCE_FILE
-from ap_agent.limiter.documents import REQUESTS_FILE, Documents
+from ap_agent.limiter.documents import Documents
 from ap_agent.limiter.enforcing import Enforcer, utc_now
 from ap_agent.limiter.events import Listener
 from ap_agent.limiter.loop import Loop
@@ -32,7 +32,6 @@ def run(
     where another limiter took the place."""
     watched = (
         settings.state_dir / FILE_NAME,
-        settings.state_dir / REQUESTS_FILE,
         settings.limiter_state_dir / ACCEPTANCE_FILE,
     )
     report = Report(settings.limiter_run_dir, logger, utc_now)

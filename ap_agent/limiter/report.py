@@ -20,7 +20,6 @@ from ap_agent.document.state import (
     Direction,
     DirectionState,
     LimiterState,
-    LinkSample,
     LinkState,
     Total,
     read_state,
@@ -41,11 +40,11 @@ _NOT_THERE = "The limits of this link are not in the kernel."
 
 @dataclass(frozen=True)
 class Extras:
-    """What is not the enforcer's to say: problems of files and repairs, the cap in force, samples."""
+    """What is not the enforcer's to say: problems of files and repairs, the cap in force, tests to carry out."""
 
     problems: Sequence[Problem] = ()
     total: Total | None = None
-    samples: Mapping[int, tuple[LinkSample, ...]] | None = None
+    tests: tuple[str, ...] = ()
 
 
 class Report:
@@ -137,7 +136,7 @@ def state_of(enforcer: Enforcer, extras: Extras, now: datetime) -> LimiterState:
         unmatched=directions(0, outcome.readback, counted) if has_unmatched else None,
         devices=outcome.devices,
         next_step_at=enforcer.next_step_at(),
-        samples=extras.samples or {},
+        tests=extras.tests,
     )
 
 

@@ -34,6 +34,7 @@ from measuring.iproute import LabError, available, cleanup_stale
 from measuring.netns import Lab
 
 SAVE_TO_KERNEL_S = 1.0  # what the median of the changes must stay below
+WATCHED_S = 5  # from 3 s after the button on, while traffic flows
 CONFIRMED_DEADLINE_S = 30.0
 LOWERED_DEFAULT_KBIT = 20_000
 RAISED_KBIT = 4_000
@@ -148,7 +149,7 @@ class Story:
     def tell(self, seconds: float) -> int:
         """Returns the exit status. Raises what its parts raise."""
         self._create()
-        self._measure(USER_ASES, seconds)
+        self._measure(USER_ASES, seconds, watched=USER_ASES[0])
         self.verdicts.append(report.judge_idle(self.agent))
         self._change()
         self._measure(CHANGED, max(4.0, seconds - 2))
@@ -163,11 +164,18 @@ class Story:
             self.site.create_user_as(user_as, self.attachment_point_id)
         _wait_until_stage(self.site, USER_ASES, "enforced")
 
-    def _measure(self, user_ases: tuple[UserAs, ...], seconds: float) -> None:
+    def _measure(self, user_ases: tuple[UserAs, ...], seconds: float, *, watched: UserAs | None = None) -> None:
         self.step(f"Traffic far above the limits over {len(user_ases)} links, both directions at once, {seconds:g} s")
+        where = "" if watched is None else self.site.watch(watched, WATCHED_S)
         measured = self._measured(user_ases, seconds)
         print(report.table(self.site, self.agent, measured))
         self.verdicts += report.judge(self.site, measured)
+        if watched is not None:
+            self._judge_watch(watched, where)
+
+    def _judge_watch(self, watched: UserAs, where: str) -> None:
+        _wait_until(lambda: self.site.watched(watched, where)["state"] == "finished", "the watch is not finished")
+        self.verdicts.append(report.judge_watch(watched, self.site.watched(watched, where)))
 
     def _measured(self, user_ases: tuple[UserAs, ...], seconds: float) -> Measured:
         ap_ports = {user_as.label: int(self.site.link(user_as)["attachment_point_port"]) for user_as in user_ases}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lab.demo.agent import DemoAgent
 from lab.demo.site import DemoSite
@@ -121,6 +122,13 @@ def judge_idle(agent: DemoAgent) -> Verdict:
     writes = agent.planned_writes()
     print(f"  A further pass of the limiter would make {writes} writes to the kernel.")
     return Verdict(f"second pass: {writes} writes", writes == 0)
+
+
+def judge_watch(user_as: UserAs, watch: dict[str, Any]) -> Verdict:
+    """Who sends far above the limit is told that the link was full."""
+    text = watch["text"].replace("\N{NO-BREAK SPACE}", " ")
+    print(f"  {user_as.label} watched the link meanwhile: {text}")
+    return Verdict(f"watch of {user_as.label}: {text}", watch["verdict"]["code"] == "full")
 
 
 def change_line(user_as: UserAs, kbit: int, took_s: float) -> str:

@@ -121,6 +121,29 @@ class DemoSite:
             raise PageError(f"the page of {user_as.label} does not say how its link is")
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", found.group())).split())
 
+    def watch(self, user_as: UserAs, seconds: int) -> str:
+        """Press "Watch now" on the page of the AS's Link, as its owner; returns where the result is. Raises
+        `PageError`."""
+        link = self.link(user_as)
+
+        def press() -> str:
+            browser = self._browser(user_as.owner)
+            page = browser.open(f"/ases/{link['as_id']}/links/{link['id']}/")
+            form = page.form("watch-duration_s")
+            after = browser.send(page, form, {"watch-duration_s": str(seconds)}, button="Watch now")
+            _require(after, leaves=page.url)
+            return after.url
+
+        found = re.search(r"/watch/([0-9]+)/$", self._inside(press))
+        if found is None:
+            raise PageError(f"no watch of {user_as.label} was started")
+        return f"/api/v1/tests/{found[1]}/"
+
+    def watched(self, user_as: UserAs, where: str) -> dict[str, Any]:
+        """The watch as the REST API shows it."""
+        found: dict[str, Any] = self._get(where, user_as.owner)
+        return found
+
     # --- administrators ------------------------------------------------------------------------------------------
 
     def set_ap_default(self, attachment_point_id: int, kbit: int) -> float:

@@ -60,6 +60,7 @@ class End:
     maximum_kbit: int = 1_000_000
     timed: tuple[TimedLimits, ...] = ()
     is_observed: bool = False
+    tests: tuple[dict[str, str], ...] = ()
     is_vpn: bool = False
 
     @property

@@ -1,18 +1,17 @@
 """Django admin: the tables of the service. States, problems, bulk changes and the history are in the cockpit.
 
 A module per group of pages. Every change goes through a service, as the users' pages do; see `base.ServiceAdmin`.
-There is one kind of administrator, an account with `is_staff`: Django's groups and permissions are not used.
+There is one kind of administrator, an account with `is_staff`: Django's permissions are not used. Its groups say whom a
+policy of tests is for.
 """
 
 from django.contrib import admin
-from django.contrib.auth.models import Group
 
-from scionlab.admin import host, link, network, policy, records, signing, user, user_as
+from scionlab.admin import host, link, network, policy, records, signing, test_policy, user, user_as
 
-__all__ = ["host", "link", "network", "policy", "records", "signing", "user", "user_as"]
+__all__ = ["host", "link", "network", "policy", "records", "signing", "test_policy", "user", "user_as"]
 
 admin.site.site_header = "SCIONLab Bandwidth Service"
 admin.site.site_title = "SCIONLab Bandwidth Service"
 admin.site.index_title = "Administration of the testbed"
 admin.site.disable_action("delete_selected")  # it asks no service
-admin.site.unregister(Group)

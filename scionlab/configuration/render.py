@@ -30,7 +30,7 @@ from scionlab.versions.issued import digest_in, is_issued, issued_note
 logger = logging.getLogger(__name__)
 
 CACHE_TIMEOUT_S = 3600  # of hosts that are gone, or ask no more; a current one is rendered again when it fell out
-_FORMAT = "9"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
+_FORMAT = "10"  # raise it with any change of config_tar's output: a cached one must not outlive an upgrade
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scionlab.configuration.render import config_for
 from scionlab.enforcement.facts import is_about, shows_wanted
 from scionlab.enforcement.problems import LIMITER_SILENT
 from scionlab.enforcement.receipt_mails import enforced_mails
-from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, selectors
+from scionlab.models import Host, HostReceipt, Link, LinkEnforcement, LinkTest, selectors
 from scionlab.people.mail import mails_create
 from scionlab.platform.metrics.names import RECEIPTS, SAVE_TO_KERNEL
 from scionlab.platform.retry import retried
@@ -71,7 +71,7 @@ class Receipt:
     `limits_digest` is the SHA-256 of the link_info.json in force in hexadecimal, empty without a bundle, None from
     agents too old to say. `run` (empty from agents too old) names one start of the agent, and `number` counts its
     receipts. `clock_skew_ms` is the agent's clock minus ours. `says_total`: the agent can enforce a total; `total` is
-    None without one. `observe_only` and `devices` are None from agents too old to say.
+    None without one. `observe_only`, `devices` and `tests` (armed or running) are None from agents too old to say.
     """
 
     agent_version: str
@@ -89,6 +89,7 @@ class Receipt:
     total: Total | None = None
     observe_only: bool | None = None
     devices: list[str] | None = None
+    tests: frozenset[str] | None = None
 
     @property
     def is_limiter_silent(self) -> bool:
@@ -199,6 +200,9 @@ def _store(host_id: int, receipt: Receipt, content: HostReceipt.Content, receive
     _replace(rows, old)
     _note_delays(links.values(), {row.link_id: row for row in rows}, old)
     saved = _save_host_receipt(newest or HostReceipt(host_id=host_id), receipt, content, observed_at, received_at)
+    if is_ours and receipt.tests and not receipt.is_limiter_silent:
+        armed = LinkTest.objects.filter(test_id__in=receipt.tests, link__interface_a__host=host_id, armed_at=None)
+        armed.update(armed_at=received_at)
     mails_create(enforced_mails(saved, links.values(), {row.link_id: row for row in rows}, old))
     unknown = sorted(receipt.links.keys() - links.keys())
     if unknown:
@@ -280,7 +284,7 @@ def _save_host_receipt(
     row.clock_skew_ms = receipt.clock_skew_ms
     row.problems = receipt.problems
     row.devices, row.observe_only = receipt.devices, receipt.observe_only
-    row.says_total = receipt.says_total
+    row.says_total, row.says_tests = receipt.says_total, receipt.tests is not None
     total = receipt.total
     row.total_wanted_kbit = None if total is None else total.wanted_kbit
     row.total_to_user_kbit = None if total is None else total.to_user_kbit

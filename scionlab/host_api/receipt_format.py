@@ -19,6 +19,7 @@ MAX_BYTES_WITHOUT_LINKS = 64 * 1024
 MAX_COUNTER = 2**63 - 1
 MAX_PROBLEMS = 1000
 MAX_DEVICES = 10_000
+MAX_TESTS = 33_000  # eight of each link
 # Of the text in the manifest; agents take no more (ap_agent/document/signed_text.py).
 MAX_SIGNED_CHARS = 1024 * 1024
 MAX_SIGNATURES = 32
@@ -62,6 +63,7 @@ def _receipt(reader: DocumentReader, document: dict[str, Any]) -> Receipt:
         total=_total(reader, document.get("total")),
         observe_only=_observe_only(reader, document.get("observe_only")),
         devices=_devices(reader, document.get("devices")),
+        tests=_tests(reader, document.get("tests")),
     )
 
 
@@ -157,6 +159,13 @@ def _devices(reader: DocumentReader, value: object) -> list[str] | None:
         return None
     names = reader.listed(value, "devices", MAX_DEVICES, "names")
     return [reader.text(name, f"devices.{index}", 32) for index, name in enumerate(names)]
+
+
+def _tests(reader: DocumentReader, value: object) -> frozenset[str] | None:
+    if value is None:
+        return None
+    listed = reader.listed(value, "tests", MAX_TESTS, "ids of tests")
+    return frozenset(reader.matching(one, f"tests.{index}", _HEX_32, _DIGITS_32) for index, one in enumerate(listed))
 
 
 def _moment(reader: DocumentReader, value: object) -> datetime:

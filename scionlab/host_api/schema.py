@@ -14,20 +14,20 @@ Schema = dict[str, Any]
 TAG: Final = "hosts"
 
 
-def _object(properties: Schema, *, optional: Collection[str] = (), **more: Any) -> Schema:
+def object_of(properties: Schema, *, optional: Collection[str] = (), **more: Any) -> Schema:
     """All of the properties but the optional ones are required."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", **({"required": required} if required else {}), "properties": properties, **more}
 
 
-def _of_interfaces(schema: Schema, **more: Any) -> Schema:
+def of_interfaces(schema: Schema, **more: Any) -> Schema:
     """Values by interface id."""
     return {"type": "object", "additionalProperties": schema, **more}
 
 
-_TEXT: Schema = {"type": "string"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
-_VERSION: Schema = {"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}
+TEXT: Schema = {"type": "string"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+VERSION: Schema = {"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}
 _UID = {
     "name": "uid",
     "in": "path",
@@ -35,29 +35,30 @@ _UID = {
     "description": "The host id, which is also the user name for HTTP Basic.",
     "schema": {"type": "string", "pattern": "^[0-9A-Za-z_-]{1,32}$"},
 }
-_MOMENT: Schema = {"type": "string", "format": "date-time"}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
-_COUNTERS = ("bytes", "packets", "drops", "backlog_bytes")
-_DIRECTION = _object(
+TEST_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+MOMENT: Schema = {"type": "string", "format": "date-time"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
+COUNTERS = ("bytes", "packets", "drops", "backlog_bytes")
+_DIRECTION = object_of(
     {
-        "dev": _TEXT,
-        "rate_kbit": _COUNT_OR_NULL,
-        **dict.fromkeys(_COUNTERS, _COUNT),
-        "refused": {**_COUNT_OR_NULL, "description": "Part of drops: dropped before the queue."},
-        "dropped": {**_COUNT_OR_NULL, "description": "Part of drops: dropped from the queue."},
+        "dev": TEXT,
+        "rate_kbit": COUNT_OR_NULL,
+        **dict.fromkeys(COUNTERS, COUNT),
+        "refused": {**COUNT_OR_NULL, "description": "Part of drops: dropped before the queue."},
+        "dropped": {**COUNT_OR_NULL, "description": "Part of drops: dropped from the queue."},
     },
     optional=("refused", "dropped"),
     type=["object", "null"],
 )
-_KBIT_IN_FORCE = {**_COUNT_OR_NULL, "maximum": MAX_TOTAL_KBIT, "description": "null: none."}
-_SIGNATURE = _object(
+_KBIT_IN_FORCE = {**COUNT_OR_NULL, "maximum": MAX_TOTAL_KBIT, "description": "null: none."}
+_SIGNATURE = object_of(
     {
         "key_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
         "signature": {"type": "string", "description": "64 bytes in base64.", "maxLength": 88},
     }
 )
-_EVIDENCE = _object(
+_EVIDENCE = object_of(
     {
         "signed": {"type": "string", "maxLength": 1024 * 1024},
         "signatures": {"type": "array", "minItems": 1, "maxItems": 32, "items": _SIGNATURE},
@@ -69,16 +70,16 @@ _MANIFEST: Schema = {
     "host_id": {"type": "string", "maxLength": 100},
     "url": {"type": "string", "maxLength": 200},
     "version": {"type": "string", "maxLength": 40},
-    "files": {"type": "object", "additionalProperties": _TEXT},
-    "systemd_units": _TEXTS,
+    "files": {"type": "object", "additionalProperties": TEXT},
+    "systemd_units": TEXTS,
 }
-_INSTALLED = _object(_MANIFEST, optional=_MANIFEST)
-_INSTALLED_NOTED = _object({"installed": {"enum": ["nothing", "noted"]}})
-_LINK = _object(
+_INSTALLED = object_of(_MANIFEST, optional=_MANIFEST)
+_INSTALLED_NOTED = object_of({"installed": {"enum": ["nothing", "noted"]}})
+_LINK = object_of(
     {
-        "kbit": {**_COUNT, "description": "The lower of both directions."},
-        "to_user_kbit": _COUNT,
-        "from_user_kbit": _COUNT,
+        "kbit": {**COUNT, "description": "The lower of both directions."},
+        "to_user_kbit": COUNT,
+        "from_user_kbit": COUNT,
         "state": {"enum": ["enforced", "observed", "error"]},
         "problem": {"type": ["string", "null"]},
         "to_user": _DIRECTION,
@@ -86,7 +87,7 @@ _LINK = _object(
     },
     optional=("to_user_kbit", "from_user_kbit", "problem"),
 )
-_TOTAL = _object(
+_TOTAL = object_of(
     {
         "wanted_kbit": {"type": "integer", "minimum": MIN_TOTAL_KBIT, "maximum": MAX_TOTAL_KBIT},
         "to_user_kbit": _KBIT_IN_FORCE,
@@ -95,12 +96,12 @@ _TOTAL = _object(
     type=["object", "null"],
     description="Total of all links; null: no total. Absent: the agent is too old to enforce one.",
 )
-_RECEIPT = _object(
+_RECEIPT = object_of(
     {
         "schema": {"const": 1},
-        "agent_version": _TEXT,
+        "agent_version": TEXT,
         "version": {"type": ["string", "null"], "description": "Version G.H that is enforced."},
-        "limits_version": _COUNT_OR_NULL,
+        "limits_version": COUNT_OR_NULL,
         "limits_digest": {
             "type": ["string", "null"],
             "pattern": "^[0-9a-f]{64}$",
@@ -118,9 +119,9 @@ _RECEIPT = _object(
         },
         "clock_skew_ms": {"type": ["integer", "null"], "description": "The agent's clock minus the service's."},
         "evidence": _EVIDENCE,
-        "observed_at": _MOMENT,
-        "writes": _COUNT,
-        "links": _of_interfaces(_LINK, description="Keyed by interface id."),
+        "observed_at": MOMENT,
+        "writes": COUNT,
+        "links": of_interfaces(_LINK, description="Keyed by interface id."),
         "devices": {
             "type": ["array", "null"],
             "description": "Names of the devices on which packets are classified.",
@@ -128,34 +129,36 @@ _RECEIPT = _object(
         },
         "total": _TOTAL,
         "observe_only": {"type": ["boolean", "null"], "description": "Nothing is limited on this host."},
-        "problems": {"type": "array", "items": _object(dict.fromkeys(("code", "subject", "message"), _TEXT))},
+        "tests": {
+            "type": ["array", "null"],
+            "description": "Ids of the tests of links that are armed or running. Absent: the agent is too old.",
+            "items": TEST_ID,
+        },
+        "problems": {"type": "array", "items": object_of(dict.fromkeys(("code", "subject", "message"), TEXT))},
     },
-    optional=("limits_digest", "run", "number", "clock_skew_ms", "evidence", "devices", "total", "observe_only"),
+    optional=(
+        "limits_digest",
+        "run",
+        "number",
+        "clock_skew_ms",
+        "evidence",
+        "devices",
+        "total",
+        "observe_only",
+        "tests",
+    ),
 )
-_SEGMENT = {"type": "string", "minLength": 1, "maxLength": 64, "description": "Identifies one lifetime of the class."}
-_NUMBERS = {"type": "array", "maxItems": 60, "items": _COUNT_OR_NULL}
-_USED = _object({"segment": _SEGMENT, **dict.fromkeys(("rate_kbit", *_COUNTERS), _NUMBERS)})
-_USAGE = _object(
+_CREDENTIALS = object_of(
     {
-        "schema": {"const": 1},
-        "batch": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-        "agent_version": _TEXT,
-        "version": {**_VERSION, "description": "Version of the configuration to which the interface ids belong."},
-        "times": {"type": "array", "minItems": 1, "maxItems": 60, "items": _MOMENT},
-        "links": _of_interfaces(_object({"to_user": _USED, "from_user": _USED})),
-    }
-)
-_CREDENTIALS = _object(
-    {
-        **dict.fromkeys(("host_id", "host_secret", "url"), _TEXT),
+        **dict.fromkeys(("host_id", "host_secret", "url"), TEXT),
         "keys": {"type": "array", "items": {"type": "object"}},
-        "revoked": _TEXTS,
+        "revoked": TEXTS,
     }
 )
-_STORED = _object({"stored": {"type": "boolean"}, "ignored_links": _TEXTS}, optional=("ignored_links",))
+STORED = object_of({"stored": {"type": "boolean"}, "ignored_links": TEXTS}, optional=("ignored_links",))
 _RECEIPT_STORED = {
-    **_STORED,
-    "properties": {**_STORED["properties"], "evidence_wanted": {"type": "boolean", "description": "Absent: false."}},
+    **STORED,
+    "properties": {**STORED["properties"], "evidence_wanted": {"type": "boolean", "description": "Absent: false."}},
 }
 
 
@@ -165,7 +168,6 @@ def host_paths() -> dict[str, dict[str, Operation]]:
         "/api/v4/host/{uid}/deployed_config_version": {"post": _deployed()},
         "/api/v4/host/{uid}/installed": {"post": _installed()},
         "/api/v4/host/{uid}/enforcement": {"post": _enforcement()},
-        "/api/v4/host/{uid}/usage": {"post": _usage()},
         "/api/v4/enrol": {"post": _enrol()},
     }
 
@@ -184,7 +186,7 @@ def _config() -> Operation:
         ),
     ]
     tarball = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
-    return _operation(
+    return operation_of(
         "host_config",
         "Fetch the configuration of a host",
         "304 if and only if the sent versions are current and the sent digest belongs to a document issued for them.",
@@ -203,8 +205,8 @@ def _config() -> Operation:
 
 
 def _deployed() -> Operation:
-    body = _object({"version": _VERSION})
-    return _operation(
+    body = object_of({"version": VERSION})
+    return operation_of(
         "host_deployed_config_version",
         "Report the installed version",
         body=("application/x-www-form-urlencoded", body, {"version": "1.18"}),
@@ -231,11 +233,11 @@ def _enforcement() -> Operation:
         "links": {},
         "problems": [],
     }
-    return _operation(
+    return operation_of(
         "host_enforcement",
         "Send a receipt with the state of the kernel",
         body=("application/json", _RECEIPT, example),
-        responses={"200": _json("Result.", _RECEIPT_STORED, {"stored": True})},
+        responses={"200": json_answer("Result.", _RECEIPT_STORED, {"stored": True})},
         errors=(400, 413),
     )
 
@@ -248,7 +250,7 @@ def _installed() -> Operation:
         "files": {"etc/scion/topology.json": "0" * 40, "etc/scion/keys/master0.key": "0" * 40},
         "systemd_units": ["scion-daemon.service"],
     }
-    return _operation(
+    return operation_of(
         "host_installed",
         "Report the SCION files of the host",
         "The scionlab-config.json without `host_secret`, or `{}` if the host has none. 409 `other_coordinator`: "
@@ -256,43 +258,24 @@ def _installed() -> Operation:
         "`limits_only`: another service manages the host.",
         body=("application/json", _INSTALLED, example),
         responses={
-            "200": _json("The stock client can fetch the configuration.", _INSTALLED_NOTED, {"installed": "nothing"})
+            "200": json_answer(
+                "The stock client can fetch the configuration.", _INSTALLED_NOTED, {"installed": "nothing"}
+            )
         },
         errors=(400, 409, 413),
     )
 
 
-def _usage() -> Operation:
-    counted = {"rate_kbit": [500], "bytes": [1200], "packets": [9], "drops": [0], "backlog_bytes": [0]}
-    used = {"segment": "boot-1", **counted}
-    example = {
-        "schema": 1,
-        "batch": "0" * 31 + "1",
-        "agent_version": "0.1.0",
-        "version": "1.18",
-        "times": ["2026-11-21T06:00:00.000Z"],
-        "links": {"1": {"to_user": used, "from_user": used}},
-    }
-    return _operation(
-        "host_usage",
-        "Upload a batch of counters",
-        "Absolute counters of the kernel; `Content-Encoding: gzip` is accepted. Duplicates are ignored.",
-        body=("application/json", _USAGE, example),
-        responses={"200": _json("False: the batch was stored before.", _STORED, {"stored": True})},
-        errors=(400, 413),
-    )
-
-
 def _enrol() -> Operation:
-    body = _object({"token": {"type": "string", "maxLength": 200}})
+    body = object_of({"token": {"type": "string", "maxLength": 200}})
     credentials = {"host_id": "a" * 32, "host_secret": "...", "url": "https://scionlab.example.org"}
     example = {**credentials, "keys": [], "revoked": []}
-    operation = _operation(
+    operation = operation_of(
         "host_enrol",
         "Exchange a one-time token for a host's credentials",
         "An administrator creates the token; this response invalidates it.",
         body=("application/json", body, {"token": "<random part>"}),
-        responses={"200": _json("The credentials, and the keys of the service.", _CREDENTIALS, example)},
+        responses={"200": json_answer("The credentials, and the keys of the service.", _CREDENTIALS, example)},
         errors=(400, 403, 413, 429),
     )
     operation["security"] = []
@@ -301,7 +284,7 @@ def _enrol() -> Operation:
     return operation
 
 
-def _operation(
+def operation_of(
     name: str,
     summary: str,
     description: str = "",
@@ -328,5 +311,5 @@ def _operation(
     return operation
 
 
-def _json(text: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
+def json_answer(text: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": schema, "example": example}}}

@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 # Who writes "18:30" at 18:30:20 means now.
 PAST_GRACE = timedelta(seconds=60)
-DEACTIVATED = "the link was deactivated"
 
 
 class TimedOverlapError(FieldRuleError):

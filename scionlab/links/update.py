@@ -9,7 +9,7 @@ from django.db import transaction
 from bandwidth_config import Limits
 from scionlab.links.locked import locked_link
 from scionlab.links.maximum import limit_errors
-from scionlab.links.timed_limit import DEACTIVATED, timed_limits_end
+from scionlab.links.statements import DEACTIVATED, statements_end
 from scionlab.links.wiring import link_switch
 from scionlab.models import Link, User, selectors
 from scionlab.network.infrastructure_links import check_infrastructure_bandwidth
@@ -126,7 +126,7 @@ def _store_active(link: Link, active: bool, *, actor: User | None) -> None:
         return
     link_switch(link, active=active)
     if not active:
-        timed_limits_end([link], actor=actor, why=DEACTIVATED)
+        statements_end([link], actor=actor, why=DEACTIVATED)
     logger.info("link.active link=%s active=%s actor=%s", link.pk, active, actor and actor.pk)
 
 

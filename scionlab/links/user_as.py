@@ -12,7 +12,7 @@ from bandwidth_config import RuleError
 from scionlab.links.attachment_rules import check_attachments, raise_first
 from scionlab.links.attachments import AttachmentSpec, attachment_point_id, provider_links, public_addresses, spec_of
 from scionlab.links.defaults import settle_default
-from scionlab.links.timed_limit import DEACTIVATED, timed_limits_end
+from scionlab.links.statements import DEACTIVATED, statements_end
 from scionlab.links.wiring import drop_unused_vpn_clients, link_add, link_remove, link_switch, links_edit
 from scionlab.models import AttachmentPoint, Host, Link, User, UserAS, locks, numbers
 from scionlab.network.deleted_host import hosts_bury
@@ -118,7 +118,7 @@ def user_as_update(
     for (_, _, link), (old, was_active, before) in zip(edits, were, strict=True):
         audit.note_link(link, actor=actor, old=old, new=link.requested)
         if was_active and not link.active:
-            timed_limits_end([link], actor=actor, why=DEACTIVATED)
+            statements_end([link], actor=actor, why=DEACTIVATED)
         changes.note(link.pk, before, view_of(link))
     new = [(index, spec) for index, spec in enumerate(attachments) if spec.link_id not in kept]
     _add(user_as, host, new, actor=actor, changes=changes)
@@ -173,7 +173,7 @@ def _set_active(links: Iterable[Link], active: bool, actor: User | None, changes
         link_switch(link, active=active)
         changes.note(link.pk, before, view_of(link))
     if not active:
-        timed_limits_end(links, actor=actor, why=DEACTIVATED)
+        statements_end(links, actor=actor, why=DEACTIVATED)
 
 
 def _carry_out(changes: Changes, host: Host, scion_packages: str) -> None:
@@ -337,7 +337,7 @@ def _remove_others(
             kept[link.pk] = link
             continue
         changes.note(link.pk, view_of(link), None)
-        timed_limits_end([link], actor=actor, why="the link was removed")
+        statements_end([link], actor=actor, why="the link was removed")
         audit.note_link(link, actor=actor, old=link.requested, new=None)
         link_remove(link)
     return kept

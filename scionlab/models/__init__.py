@@ -11,6 +11,7 @@ from scionlab.models.host import BorderRouter, Host
 from scionlab.models.installed import DeletedHost, InstalledFiles
 from scionlab.models.isd_as import AS, ISD, UserAS
 from scionlab.models.link import Interface, Link
+from scionlab.models.link_test import LinkTest, TestPolicy, TestResult
 from scionlab.models.notice import Notice, NoticeWatch
 from scionlab.models.signing import EnrolmentToken, SigningKey
 from scionlab.models.timed_limit import TimedLimit
@@ -43,12 +44,15 @@ __all__ = [
     "IssuedLimits",
     "Link",
     "LinkEnforcement",
+    "LinkTest",
     "Mail",
     "MailKind",
     "Notice",
     "NoticeWatch",
     "ServiceState",
     "SigningKey",
+    "TestPolicy",
+    "TestResult",
     "TimedLimit",
     "UsageBatch",
     "UsageCounter",

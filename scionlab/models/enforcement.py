@@ -51,6 +51,9 @@ class HostReceipt(models.Model):
     total_wanted_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_to_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
     total_from_user_kbit = models.PositiveBigIntegerField(null=True, blank=True)
+    says_tests = models.BooleanField(
+        default=False, db_default=False, help_text="Not set: the agent is too old to carry out tests of Links."
+    )
     observe_only = models.BooleanField(
         null=True, blank=True, help_text="Nothing is limited. Empty: the agent is too old to observe only."
     )

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, TimedLimits
+from scionlab.models.link_test import tests_of
 from scionlab.models.timed_limit import timed_of
 from scionlab.notation.isd_as import format_isd_as
 
@@ -42,16 +43,17 @@ class LocalLinkEnd:
     mtu: int
     link_to: str  # PARENT | CHILD | CORE | PEER, as seen from this host's AS
     border_router: int
+    tests: tuple[Mapping[str, str], ...]
     is_observed: bool  # by its own setting; that of the whole attachment point is not in link_info.json
 
 
 def local_link_ends(host_id: int, interfaces: models.QuerySet[Any]) -> list[LocalLinkEnd]:
-    """The active Links of a host with these interfaces, in the order of their ids; three SQL statements at any number.
+    """The active Links of a host with these interfaces, in the order of their ids; four SQL statements at any number.
 
     Read as plain values: objects for thousands of Links, each with its ends and their ASes, take four times as long.
     """
-    timed = timed_of(host_id)
-    ends = [_end(row, timed, is_a=is_a) for is_a in (True, False) for row in _rows(interfaces, is_a=is_a)]
+    timed, tests = timed_of(host_id), tests_of(host_id)
+    ends = [_end(row, timed, tests, is_a=is_a) for is_a in (True, False) for row in _rows(interfaces, is_a=is_a)]
     return sorted(ends, key=lambda end: end.interface_id)
 
 
@@ -83,7 +85,13 @@ def _rows(interfaces: models.QuerySet[Any], *, is_a: bool) -> models.QuerySet[An
     )
 
 
-def _end(row: dict[str, Any], timed: Mapping[int, tuple[TimedLimits, ...]], *, is_a: bool) -> LocalLinkEnd:
+def _end(
+    row: dict[str, Any],
+    timed: Mapping[int, tuple[TimedLimits, ...]],
+    tests: Mapping[int, tuple[Mapping[str, str], ...]],
+    *,
+    is_a: bool,
+) -> LocalLinkEnd:
     is_provider = row["type"] == LinkType.PROVIDER and is_a
     is_limited = is_provider and row["customer"] is not None and row["maximum_kbit"] is not None
     provider_view = "CHILD" if is_provider else "PARENT"
@@ -94,6 +102,7 @@ def _end(row: dict[str, Any], timed: Mapping[int, tuple[TimedLimits, ...]], *, i
         bandwidth_kbit=row["bandwidth_kbit"],
         from_user_kbit=row["from_user_kbit"],
         timed=timed.get(row["link_id"], ()) if is_limited else (),
+        tests=tests.get(row["link_id"], ()) if is_limited else (),
         maximum_kbit=row["maximum_kbit"] if is_limited else MAX_BANDWIDTH_KBIT,
         remote_ip=row["remote_ip"],
         remote_port=row["remote_port"],

@@ -18,11 +18,22 @@ from django.db.models import CharField, Exists, F, Model, OuterRef, Q, QuerySet,
 from django.db.models.functions import Cast, Concat
 
 from scionlab.links.bulk import PREVIEW_KEPT
-from scionlab.models import AccountRequest, ApiRequest, ApiToken, BulkChange, DeletedHost, EnrolmentToken, Link, Mail
+from scionlab.models import (
+    AccountRequest,
+    ApiRequest,
+    ApiToken,
+    BulkChange,
+    DeletedHost,
+    EnrolmentToken,
+    Link,
+    LinkTest,
+    Mail,
+)
 from scionlab.network.deleted_host import KEPT_FOR as DELETED_HOST_KEPT
 from scionlab.rest.idempotency import KEPT_FOR
 
 REQUESTS_KEPT: Final = timedelta(days=7)  # they have addresses of people who never became users
+TESTS_KEPT: Final = timedelta(days=90)  # with their results
 ROWS_AT_ONCE: Final = 5000  # deleted in one transaction
 
 
@@ -46,6 +57,7 @@ def table() -> list[Kept]:
         Kept(ApiToken, "expires_at", used),
         Kept(ApiRequest, "created_at", KEPT_FOR),
         Kept(DeletedHost, "deleted_at", DELETED_HOST_KEPT),
+        Kept(LinkTest, "ends_at", TESTS_KEPT),
         Kept(BulkChange, "created_at", PREVIEW_KEPT, Q(applied_at=None)),
     ]
 

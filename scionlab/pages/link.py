@@ -17,6 +17,7 @@ from scionlab.enforcement.status import LinkStatus, link_status
 from scionlab.links.presets import offered
 from scionlab.links.update import link_update
 from scionlab.models import Link, UserAS, selectors
+from scionlab.notation.local_time import zone_of
 from scionlab.pages.common import gone_is_404, nothing_typed, say_saved
 from scionlab.pages.conflict import conflict_of
 from scionlab.pages.consequences import Preview, preview_limits, snapshot
@@ -25,10 +26,12 @@ from scionlab.pages.limit_forms import LimitsForm, preset_limits
 from scionlab.pages.own_pages import PageRequest, form_on, own_page, taken_back
 from scionlab.pages.presenters import LinkPanel, history_of, is_live, policy_and_dates
 from scionlab.pages.usage_panel import span_named, usage_panel
+from scionlab.pages.watch_forms import WatchForm, newest_of
 from scionlab.people.stale_pages import StalePageError
 
 HISTORY_SHOWN = 5  # on the page of the Link; all on pages of their own
 HISTORY_ROWS = 50
+WATCHES_SHOWN = 3
 
 
 def found_link(user_as: UserAS, link_id: int) -> Link | None:
@@ -140,6 +143,8 @@ def _page(
         "presets_above": too_fast,
         "live": f"{reverse('link_detail', args=[user_as.pk, link.pk])}?span={span}",
         "usage": usage_panel(link, span, now=now),
+        "watch_form": WatchForm(zone=zone_of(request.user), now=now),
+        "watches": newest_of(link, now=now, count=WATCHES_SHOWN),
         "every_s": 2 if is_live([status]) else 5 if status.running else 10,
         "changes": list(history_of(link)[: HISTORY_SHOWN + 1]),
         "history_shown": HISTORY_SHOWN,

@@ -26,6 +26,7 @@ FieldErrors = dict[str, list[dict[str, str]]]
 OTHER_STATUSES = {
     "idempotency_mismatch": status.HTTP_422_UNPROCESSABLE_ENTITY,
     "idempotency_secret": status.HTTP_409_CONFLICT,
+    "test_slot_taken": status.HTTP_409_CONFLICT,
 }
 
 
@@ -94,7 +95,7 @@ def as_details(error: ValidationError) -> Any:
 def _data(exc: Exception) -> dict[str, Any]:  # noqa: PLR0911  a kind of error each
     match exc:
         case RuleViolations():
-            return rule_body(exc.errors)
+            return rule_body(exc.errors) | getattr(exc.errors[0], "more", {})
         case exceptions.ValidationError():
             fields: FieldErrors = {}
             _collect(exc.get_full_details(), (), fields)

@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from bandwidth_config import Limits, RuleError
 from link_rules import MAX_PORT, MAX_TIMED_S, MIN_PORT
+from link_tests import MAX_WATCH_S, WATCH
 from scionlab.links.attachments import DEFAULT_PORT, MAX_ATTACHMENTS, VM_ADDRESS, AttachmentSpec
 from scionlab.links.profiles import Profile, constant, outage, square_wave, stair
 from scionlab.models import Host, UserAS
@@ -158,6 +159,16 @@ class ApiTokenBody(StrictSerializer):
         allow_null=True,
         default=None,
         help_text="null: until it is revoked, or until the creating token expires.",
+    )
+
+
+class WatchBody(StrictSerializer):
+    """When a Link is to be watched."""
+
+    kind: Any = serializers.ChoiceField(choices=[WATCH], default=WATCH)
+    duration_s = Whole(min_value=1, max_value=MAX_WATCH_S)
+    begins_at = serializers.DateTimeField(
+        required=False, allow_null=True, default=None, help_text="With an offset from UTC. Default: now."
     )
 
 

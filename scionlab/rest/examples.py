@@ -34,7 +34,8 @@ ERRORS: dict[int, tuple[str, dict[str, Any]]] = {
         _error("not_acceptable", "Could not satisfy the request Accept header."),
     ),
     409: (
-        "The Idempotency-Key was used before, and its response contained a secret, which is not stored.",
+        "The Idempotency-Key was used before, and its response contained a secret, which is not stored. Or another "
+        "test has the time (`test_slot_taken`; `next_free_at` is the next beginning that is free).",
         _error(
             "idempotency_secret",
             "The request with this Idempotency-Key was executed. Its response contained a secret, which is shown "

@@ -142,5 +142,13 @@ class TrafficQuery(Query):
     )
 
 
+class LinkTestQuery(PageQuery):
+    """Newest first."""
+
+
+class ResultQuery(Query):
+    format = serializers.ChoiceField(choices=["json", "csv"], default="json")
+
+
 class TimedLimitQuery(PageQuery):
     all = serializers.BooleanField(default=False, help_text="Include ended and cancelled ones.")

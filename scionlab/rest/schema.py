@@ -11,6 +11,7 @@ from drf_spectacular.utils import OpenApiExample, PolymorphicProxySerializer, ex
 from rest_framework import serializers, status
 
 from scionlab.host_api.schema import TAG, host_paths
+from scionlab.host_api.upload_schema import upload_paths
 from scionlab.models.api_request import MAX_KEY_CHARS
 from scionlab.rest.examples import ERRORS
 from scionlab.rest.fields import StrictSerializer
@@ -107,6 +108,7 @@ TAGS: Final = {
     "ASes": "User ASes with their attachments.",
     "links": "Links to attachment points: their limits and the state of enforcement.",
     "timed limits": "Temporary limits, which end automatically.",
+    "tests": "Tests of Links: watch whether a Link is what slows your traffic.",
     "attachment points": "Attachment points and the defaults in force there.",
     "bulk changes": "Bulk changes of limits or defaults, for administrators: preview, apply, undo.",
     "account": "Your profile and tokens.",
@@ -137,7 +139,7 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: bool)
         **_error_response(401),
         "description": "Missing or wrong credentials, or those of another host.",
     }
-    result["paths"] |= host_paths()
+    result["paths"] |= host_paths() | upload_paths()
     result["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
     return result
 
@@ -208,7 +210,7 @@ def _possible_errors(path: str, method: str, operation: Operation, asked: list[s
     if path.endswith(CONFIRMS):
         found.add(428)
     if IDEMPOTENCY_KEY in asked:
-        found |= {409, 422}
+        found |= {409, 422}  # 409 also where another test has the time
     return found
 
 

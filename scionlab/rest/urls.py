@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from scionlab.host_api import enrol, usage_upload, views
-from scionlab.rest import account_views, as_views, bulk_views, docs_views, link_views, site_views
+from scionlab.host_api import enrol, result_upload, usage_upload, views
+from scionlab.rest import account_views, as_views, bulk_views, docs_views, link_views, site_views, test_views
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -15,6 +15,7 @@ host_patterns: Patterns = [
     path("<str:uid>/installed", views.installed, name="host_installed"),
     path("<str:uid>/enforcement", views.enforcement, name="host_enforcement"),
     path("<str:uid>/usage", usage_upload.usage, name="host_usage"),
+    path("<str:uid>/test_results", result_upload.test_results, name="host_test_results"),
 ]
 
 rest_patterns: Patterns = [
@@ -26,6 +27,8 @@ rest_patterns: Patterns = [
     path("links/<key:pk>/history/", link_views.LinkHistoryView.as_view(), name="api_link_history"),
     path("links/<key:pk>/usage/", link_views.LinkUsageView.as_view(), name="api_link_usage"),
     path("links/<key:pk>/timed-limits/", link_views.LinkTimedLimitsView.as_view(), name="api_link_timed_limits"),
+    path("links/<key:pk>/tests/", test_views.LinkTestsView.as_view(), name="api_link_tests"),
+    path("tests/<key:pk>/", test_views.LinkTestDetailView.as_view(), name="api_link_test_detail"),
     path("timed-limits/<key:pk>/", link_views.TimedLimitDetailView.as_view(), name="api_timed_limit_detail"),
     path("attachment-points/", site_views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),
     path(

@@ -14,7 +14,7 @@ from django.db.models import F, Min
 
 from bandwidth_config import RuleError, check_bandwidth
 from link_rules import MIN_PORT
-from scionlab.links.timed_limit import DEACTIVATED, timed_limits_end
+from scionlab.links.statements import DEACTIVATED, statements_end
 from scionlab.models import AttachmentPoint, Host, Interface, Link, UserAS
 from scionlab.network.infrastructure_links import INFRASTRUCTURE_BANDWIDTH_KBIT
 from scionlab.people import audit
@@ -282,7 +282,7 @@ def _change(this: Import, plans: Iterable[_Plan]) -> list[Link]:
     if fields:
         Interface.objects.bulk_update(ends, fields, batch_size=BATCH)
     Link.objects.bulk_update(links, _LINK_FIELDS, batch_size=BATCH)
-    timed_limits_end(ended, actor=None, why=DEACTIVATED)
+    statements_end(ended, actor=None, why=DEACTIVATED)
     this.report.counts["interface"].changed += len(ends)
     this.report.counts["interface"].same += 2 * len(links) - len(ends)
     return links

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import scionlab
 from bandwidth_config import Limits
 from scionlab.configuration import complete, evidence, installed, render
 from scionlab.enforcement import notices, receipt, receipt_mails
-from scionlab.links import bulk, defaults, profiles, timed_limit, user_as
+from scionlab.links import bulk, defaults, link_test, profiles, test_results, timed_limit, user_as
 from scionlab.links import update as link
 from scionlab.links.bulk_plan import SITE, Operation
 from scionlab.models import (
@@ -32,6 +33,7 @@ from scionlab.models import (
     Host,
     Link,
     LinkEnforcement,
+    LinkTest,
     MailKind,
     NoticeWatch,
     SigningKey,
@@ -86,6 +88,9 @@ class World:
     def timed(self) -> TimedLimit:
         values = {"profile": profiles.outage(600), "begins_at": None, "actor": self.owner}
         return timed_limit.timed_limit_create(link_id=self.link.pk, **values)
+
+    def watch(self) -> LinkTest:
+        return link_test.link_test_create(link_id=self.link.pk, duration_s=60, begins_at=None, actor=self.owner)
 
     def lower_all(self) -> None:
         """Defaults that nobody has carried out yet, below what the Links have."""
@@ -193,6 +198,17 @@ def _retire(w: World) -> Work:
     w.timed()
     w.lower_all()
     return lambda: timed_limit.timed_limits_retire(now=timezone.now() + timedelta(hours=1))
+
+
+def _retire_tests(w: World) -> Work:
+    w.watch()
+    w.lower_all()
+    return lambda: link_test.link_tests_retire(now=timezone.now() + timedelta(hours=1))
+
+
+def _result(w: World) -> Work:
+    upload = test_results.Upload(w.watch().test_id, "1", True, ())
+    return lambda: test_results.result_store(host_id=w.near.host_id, upload=upload)
 
 
 def _bulk(w: World) -> Work:
@@ -380,6 +396,10 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     "timed_limit_create": lambda w: w.timed,
     "timed_limit_cancel": _cancel,
     "_retire_at": _retire,
+    "link_test_create": lambda w: w.watch,
+    "link_test_cancel": lambda w: partial(link_test.link_test_cancel, link_test_id=w.watch().pk, actor=w.boss),
+    "_retire_at (of tests)": _retire_tests,
+    "result_store": _result,
     "site_default_set": lambda w: lambda: defaults.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
         lambda: defaults.ap_default_set(attachment_point_id=w.near.pk, default_bandwidth_kbit=300, actor=w.boss)
@@ -514,7 +534,14 @@ ROOMS = {"people", "versions", "trust", "configuration", "network", "enforcement
 # Steps of the above, what makes rows that nobody else knows yet, and what tests/concurrency/test_usage_at_once.py has.
 ELSEWHERE = {"ap_defaults_set", "change_told", "isd_create", "infrastructure_as_create"}
 ELSEWHERE |= {"usage_store", "_roll_up_some", "_compute"}
-ADDED_ONLY = {"account_request_create", "account_create", "deployment_note", "signing_key_ensure", "vpn_delete"}
+ADDED_ONLY = {
+    "account_request_create",
+    "account_create",
+    "deployment_note",
+    "signing_key_ensure",
+    "vpn_delete",
+    "result_store",
+}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

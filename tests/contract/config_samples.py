@@ -40,6 +40,7 @@ class SampleEnd:
     from_user_kbit: int | None = None
     timed: tuple[TimedLimits, ...] = ()
     is_observed: bool = False
+    tests: tuple[dict[str, str], ...] = ()
     mtu: int = 1472
     border_router: int = 1
     public_port: int = 50_000

@@ -108,7 +108,7 @@ def test_both_programs_do_their_whole_work_under_their_units(confined: Operator,
         for part in ("run", "lrun")
     }
     assert modes == {"run": {0o644}, "lrun": {0o644}}  # for `status` and `show`, whatever the unit's umask
-    shared = {"document.json", "requests.json"}
+    shared = {"document.json"}
     for part in ("state", "lstate"):
         private = [path for path in (confined.folder / part).rglob("*") if path.stat().st_mode & 0o077]
         assert {path.name for path in private} - shared == set()

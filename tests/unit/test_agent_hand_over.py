@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ap_agent.agent import hand_over as hand_over_module
 from ap_agent.agent.bundle import Bundle, read_bundle
-from ap_agent.agent.hand_over import REQUESTS_NAME, HandOver, request_samples
+from ap_agent.agent.hand_over import HandOver
 from ap_agent.common.errors import StoreError
 from ap_agent.document.handover import FILE_NAME, read_document
 from ap_agent.document.signatures import read_signed
 from tests.agent_bundles import HOST_ID, bundle_bytes, entry
-from tests.agent_limiter import T0
 
 
 def signed(kbit: int = 500) -> Bundle:
@@ -68,22 +66,3 @@ def test_document_that_the_limiter_would_not_read_is_not_written(
     with pytest.raises(StoreError, match="the limiter takes at most 100"):
         HandOver(tmp_path).put(signed())
     assert not (tmp_path / FILE_NAME).exists()
-
-
-# --- samples each second ----------------------------------------------------------------------------------------------
-
-
-def test_links_to_sample_are_named_with_their_end(tmp_path: Path) -> None:
-    request_samples(tmp_path, {7: T0 + timedelta(minutes=5), 9: T0}, T0)
-    found = json.loads((tmp_path / REQUESTS_NAME).read_bytes())
-    assert found == {"schema": 1, "sample": {"7": "2026-11-21T06:05:00Z"}}
-    request_samples(tmp_path, {}, T0)
-    assert json.loads((tmp_path / REQUESTS_NAME).read_bytes())["sample"] == {}
-
-
-def test_more_than_the_limiter_grants_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at most 16"):
-        request_samples(tmp_path, dict.fromkeys(range(17), T0 + timedelta(seconds=5)), T0)
-    with pytest.raises(ValueError, match="an hour at most"):
-        request_samples(tmp_path, {1: T0 + timedelta(hours=1, seconds=1)}, T0)
-    assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 
 from ap_agent.agent import usage as usage_module
 from ap_agent.agent.background import Background
-from ap_agent.agent.fetch import NewBundle, NotModified, UsageRefusedError, UsageUnknownError
+from ap_agent.agent.fetch import NewBundle, NotModified, UploadRefusedError, UploadUnknownError
 from ap_agent.common.errors import FetchError
 from ap_agent.common.log import configure
 from ap_agent.common.settings import Settings
@@ -88,7 +88,7 @@ def test_killed_agent_uploads_what_it_had_and_loses_no_byte(settings: Settings) 
 
 
 def test_refused_batch_is_set_aside_named_for_an_hour_and_the_next_ones_go_on(settings: Settings) -> None:
-    world, client = started(settings, UsageRefusedError("The service rejected the request (400): times"))
+    world, client = started(settings, UploadRefusedError("The service rejected the request (400): times"))
     world.run_for(200)
     assert world.codes == ["usage_refused"]
     assert world.receipts[-1]["problems"][0]["code"] == "usage_refused"
@@ -120,7 +120,7 @@ def test_failed_upload_is_a_problem_until_one_arrives(settings: Settings) -> Non
 
 
 def test_service_that_knows_no_usage_is_asked_once_an_hour_without_a_complaint(settings: Settings) -> None:
-    world, client = started(settings, *[UsageUnknownError("older")] * 3)
+    world, client = started(settings, *[UploadUnknownError("older")] * 3)
     world.run_for(3800)
     assert len(client.uploads) == 2
     assert world.codes == []

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("bandwidth_config.py", set()),  # both programs import it, so it imports neither
         ("link_rules.py", {"bandwidth_config"}),
-        ("link_info.py", {"bandwidth_config", "link_rules"}),
+        ("link_tests.py", {"bandwidth_config", "link_rules"}),
+        ("link_info.py", {"bandwidth_config", "link_rules", "link_tests"}),
         ("scion_files.py", {"bandwidth_config"}),
         # takes a host by plain attributes and keys as values: needs no Django
         ("config_tar.py", {"bandwidth_config", "scion_files"}),

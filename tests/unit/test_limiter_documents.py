@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from ap_agent.common.settings import Settings
 from ap_agent.document.handover import write_document
 from ap_agent.document.signed_text import Version
 from ap_agent.document.trust import Acceptance, load_acceptance, load_trust, save_acceptance
-from ap_agent.limiter.documents import Documents, requested_samples
+from ap_agent.limiter.documents import Documents
 from tests.agent_bundles import HOST_ID, KEY, OTHER_KEY, SERVICE_KEYS, SigningKey, entry
 from tests.limiter_documents import handed
 
@@ -385,35 +384,3 @@ def test_without_credentials_nothing_is_forgotten(host: Host, settings: Settings
     host.start()
 
     assert (host.accepted, host.documents.trust) == ("1.18 with limits 9", before)
-
-
-# --- requests -------------------------------------------------------------------------------------------------------
-
-
-def asked(folder: Path, document: object) -> dict[int, datetime]:
-    (folder / "requests.json").write_text(json.dumps(document))
-    return requested_samples(folder, NOW)
-
-
-def test_agent_asks_for_samples_of_sixteen_links_an_hour_ahead_at_most(tmp_path: Path) -> None:
-    soon, late = "2026-11-22T00:10:00Z", "2026-11-22T01:00:01Z"
-    assert requested_samples(tmp_path, NOW) == {}
-    assert asked(tmp_path, {"schema": 1, "sample": {"7": soon, "8": late, "9": "2026-11-21T23:59:59Z"}}) == {
-        7: datetime(2026, 11, 22, 0, 10, tzinfo=UTC)
-    }
-    assert sorted(asked(tmp_path, {"schema": 1, "sample": {str(n): soon for n in range(1, 40)}})) == list(range(1, 17))
-
-
-@pytest.mark.parametrize(
-    "rubbish",
-    [
-        None,
-        [],
-        {"sample": []},
-        {"sample": {"x": "2026-11-22T00:10:00Z"}},
-        {"sample": {"7": 5}},
-        {"sample": {"7": "2026-11-22T00:10:00"}},
-    ],
-)
-def test_request_that_is_none_is_ignored(tmp_path: Path, rubbish: object) -> None:
-    assert asked(tmp_path, rubbish) == {}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -583,24 +581,6 @@ def test_what_is_written_within_the_first_pass_of_all_says_nothing_of_links(worl
 
     assert (world.state.order, world.state.links) == (None, {})
     assert [one.interface_id for one in world.closed()] == [8]
-
-
-def test_requested_links_are_sampled_each_second_until_their_moment(world: World) -> None:
-    world.hand(links=two())
-    world.loop.start()
-    until = (NOW + timedelta(seconds=25)).isoformat()
-    (world.settings.state_dir / "requests.json").write_text(
-        json.dumps({"schema": 1, "sample": {"7": until, "99": until}})
-    )
-    world.files.is_touched = True
-    world.run_for(21)
-
-    assert list(world.state.samples) == [7]
-    moments = [one.at_ms for one in world.state.samples[7]]
-    assert 15 <= len(moments) <= 21
-    assert all(950 <= later - earlier <= 1100 for earlier, later in pairwise(moments))
-    world.run_for(200)
-    assert world.state.samples == {}
 
 
 # --- the cap ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from ap_agent.document.state import (
     Counters,
     DirectionState,
     LimiterState,
-    LinkSample,
     LinkState,
     Total,
     parse_state,
@@ -56,7 +55,7 @@ STATE = LimiterState(
     devices=("eth0", "eth1"),
     next_step_at=NOW,
     closed=(ClosedSegment(7, "from_user", 17, 500, 1_795_371_323_000, COUNTED),),
-    samples={7: (LinkSample(1_795_371_323_000, COUNTED, COUNTED),)},
+    tests=("0f" * 16,),
     reset_reason="The package is removed.",
     is_running=False,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,10 +15,14 @@ from hypothesis import strategies as st
 import bandwidth_config
 import link_info
 import link_rules
+import link_tests
 from bandwidth_config import MAX_BANDWIDTH_KBIT, RuleError, TimedLimits, as_id_of, generate_link_info
 from link_info import LinkInfo, LinkInfoError, check_link_info, parse_link_info
 from link_rules import check_underlay_address
+from link_tests import LinkTest
 from tests.rule_samples import NOBODYS, code_of, outcome
+
+WATCH = LinkTest(datetime(2026, 11, 21, 6, tzinfo=UTC), datetime(2026, 11, 21, 6, 1, tzinfo=UTC), "0f" * 16)
 
 # --- writing link_info.json -----------------------------------------------------------------------------------------
 
@@ -39,6 +44,7 @@ class End:
     from_user_kbit: int | None = None
     timed: tuple[TimedLimits, ...] = ()
     is_observed: bool = False
+    tests: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,15 @@ def test_a_link_that_is_only_observed_says_so_and_others_do_not() -> None:
     assert document["1"]["Observe"] is True
     assert "Observe" not in document["2"]
     assert {number: link.is_observed for number, link in check_link_info(document).items()} == {1: True, 2: False}
+
+
+def test_tests_of_a_limited_link_stand_in_its_entry_and_are_read_back() -> None:
+    document = generate_link_info(OneHost([End(tests=(WATCH.statement(),)), End(2, is_limited=False, tests=({},))]))
+    assert document["1"]["Tests"] == [
+        {"Id": "0f" * 16, "Kind": "watch", "From": "2026-11-21T06:00:00Z", "Until": "2026-11-21T06:01:00Z"}
+    ]
+    assert "Tests" not in document["2"]
+    assert check_link_info(document)[1].tests == (WATCH,)
 
 
 def test_what_nobody_limits_is_not_observed_either() -> None:
@@ -215,7 +230,7 @@ def test_unknown_keys_are_ignored() -> None:
 
 
 def test_our_keys_may_be_null() -> None:
-    ours = dict.fromkeys(("ISD-AS", "Port", "Local-IP", "Local-Port", "VPN", "Observe"))
+    ours = dict.fromkeys(("ISD-AS", "Port", "Local-IP", "Local-Port", "VPN", "Observe", "Tests"))
     assert read({**FOUR_KEYS, **ours}) == read(FOUR_KEYS)
 
 
@@ -423,7 +438,7 @@ def test_any_document_is_read_or_refused_by_name(document: object) -> None:
         assert found.message
 
 
-@given(st.dictionaries(st.sampled_from(sorted(ALL_KEYS)), _json, max_size=3))
+@given(st.dictionaries(st.sampled_from(sorted({*ALL_KEYS, "Tests"})), _json, max_size=3))
 def test_any_value_at_any_key_is_read_or_refused_by_name(values: dict[str, object]) -> None:
     found = outcome(lambda: read({**ALL_KEYS, **values})[1])
     if isinstance(found, LinkInfo):
@@ -453,10 +468,10 @@ def test_the_modules_need_the_standard_library_alone() -> None:
 
     names = {
         getattr(value, "__module__", None) or getattr(value, "__name__", "")
-        for module in (bandwidth_config, link_info, link_rules)
+        for module in (bandwidth_config, link_info, link_rules, link_tests)
         for value in vars(module).values()
         if not isinstance(value, int | str | None.__class__)
     }
     tops = {name.partition(".")[0] for name in names if isinstance(name, str)}
-    tops -= {"", "bandwidth_config", "link_info", "link_rules"}
+    tops -= {"", "bandwidth_config", "link_info", "link_rules", "link_tests"}
     assert tops <= sys.stdlib_module_names

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
@@ -20,10 +21,11 @@ from django.utils import timezone
 from bandwidth_config import Limits, LinkStep
 from scionlab.links.bulk import bulk_preview
 from scionlab.links.bulk_plan import Operation
+from scionlab.links.link_test import link_test_create
 from scionlab.links.profiles import Profile
 from scionlab.links.timed_limit import timed_limit_create
 from scionlab.links.update import link_set_bandwidth
-from scionlab.models import ApiToken, EnrolmentToken, Host, Link, Mail, SigningKey, User, UserAS
+from scionlab.models import ApiToken, EnrolmentToken, Host, Link, Mail, SigningKey, TestPolicy, User, UserAS
 from scionlab.notation.isd_as import parse_as_id
 from scionlab.trust.enrolment import enrolment_token_create
 from tests.factories import (
@@ -146,6 +148,13 @@ def build_world() -> World:
     objects["timedlimit"] = timed_limit_create(
         link_id=link.pk, profile=outage, begins_at=now + timedelta(days=1), actor=owner
     )
+    objects["linktest"] = link_test_create(
+        link_id=link.pk, duration_s=60, begins_at=now + timedelta(days=1), actor=owner
+    )
+    objects["testpolicy"] = TestPolicy.objects.create(
+        applies_to="everybody", max_seconds=60, runs_per_day=9, max_pending=9, horizon_hours=48
+    )
+    objects["group"] = Group.objects.create(name="students")
     tokens = {user: api_token(user) for user in (owner, stranger, administrator, inactive)}
     objects["apitoken"] = ApiToken.objects.get(user=owner)
     revoked = "f" * 40

@@ -117,6 +117,10 @@ RULES: dict[str, Rule] = {
     "timed_new": Page(READ | {"POST": DONE}, own=True),
     "timed_preview": Page(READ, own=True),
     "timed_cancel": Page({"POST": 302}, own=True),
+    "watch_new": Page(READ | {"POST": DONE}, own=True),
+    "link_watch": Page(READ, own=True),
+    "watch_csv": Page(READ, own=True),
+    "watch_cancel": Page({"POST": 302}, own=True),
     "link_usage": Page(READ, own=True),
     "api_as_list": Rest(LOOK | READ | {"POST": {201, 400}}, json=True),
     "api_as_detail": Rest(LOOK | READ | {"PUT": {200, 400}, "PATCH": 200, "DELETE": 204}, json=True, own=True),
@@ -125,6 +129,8 @@ RULES: dict[str, Rule] = {
     "api_link_detail": Rest(LOOK | READ | {"PATCH": 200}, json=True, own=True),
     "api_link_history": Rest(LOOK | READ, own=True),
     "api_link_timed_limits": Rest(LOOK | READ | {"POST": 201}, json=True, own=True),
+    "api_link_tests": Rest(LOOK | READ | {"POST": 201}, json=True, own=True),
+    "api_link_test_detail": Rest(LOOK | READ | {"DELETE": 204}, json=True, own=True),
     "api_timed_limit_detail": Rest(LOOK | READ | {"DELETE": 204}, json=True, own=True),
     "api_attachment_point_list": RestStaff(LOOK | READ),
     "api_attachment_point_detail": RestStaff(LOOK | READ | {"PATCH": 200}, json=True),
@@ -152,6 +158,7 @@ RULES: dict[str, Rule] = {
     "host_installed": HostApi({"POST": 200}, json=True),
     "host_enforcement": HostApi({"POST": 200}, json=True),
     "host_usage": HostApi({"POST": {200, 400}}, json=True),
+    "host_test_results": HostApi({"POST": {200, 400}}, json=True),
     "host_enrol": Enrolment({"POST": 200}, json=True, shows=SECRET),
     "api/^(?:v[23]/)?host(?:/(?P<rest>.*))?$": Rule(dict.fromkeys(METHODS, 410)),
     "cockpit": Staff(READ),
@@ -211,6 +218,8 @@ MAY: dict[str, set[str]] = {
     "useras": {"delete"},
     "signingkey": set(),
     "enrolmenttoken": set(),
+    "testpolicy": {"add", "change", "delete"},
+    "group": {"add", "change", "delete"},
 }
 
 
@@ -218,7 +227,7 @@ def rule_of(route: str, name: str) -> Rule | None:
     if name in RULES:
         return RULES[name]
     parts = route.split("/")
-    if not route.startswith("admin/scionlab/") or parts[2] not in MAY:
+    if not route.startswith(("admin/scionlab/", "admin/auth/")) or parts[2] not in MAY:
         return None
     may, what = MAY[parts[2]], parts[-2]
     if name.endswith("_changelist"):
@@ -260,6 +269,7 @@ HARM_JSON: dict[tuple[str, str], Any] = {
     ("api_as_detail", "PATCH"): {"active": False},
     ("api_link_detail", "PATCH"): {"bandwidth_kbit": 1, "active": False},
     ("api_link_timed_limits", "POST"): {"kind": "outage", "duration_s": 60},
+    ("api_link_tests", "POST"): {"duration_s": 60},
     ("api_attachment_point_detail", "PATCH"): {"own_default_bandwidth_kbit": 1},
     ("api_profile", "PATCH"): {"full_name": "taken over"},
     ("api_policy", "PATCH"): {"default_bandwidth_kbit": 1},
@@ -345,6 +355,7 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         "cockpit/defaults/": "defaultchange",
         "api/v1/links/": "link",
         "api/v1/timed-limits/": "timedlimit",
+        "api/v1/tests/": "linktest",
         "api/v1/attachment-points/": "attachmentpoint",
         "api/v1/bulk-changes/": "bulkchange",
         "api/v1/default-changes/": "defaultchange",
@@ -353,7 +364,9 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
     for start, what in starts.items():
         if route.startswith(start):
             route = route.replace("<key:pk>", str(world.objects[what].pk))
-    thing = world.objects.get(parts[2]) if route.startswith("admin/scionlab/") and len(parts) > 2 else None
+    thing = (
+        world.objects.get(parts[2]) if route.startswith(("admin/scionlab/", "admin/auth/")) and len(parts) > 2 else None
+    )
     pk = str(thing.pk if thing is not None else 1)
     values = {
         "<key:pk>": str(world.user_as.pk),
@@ -361,13 +374,15 @@ def urls_of(route: str, name: str, world: World) -> list[tuple[str, Host | None]
         "<str:uidb64>": "MQ",
         "<key:link_id>": str(world.link.pk),
         "<key:timed_id>": str(world.objects["timedlimit"].pk),
+        "<key:test_id>": str(world.objects["linktest"].pk),
         "<usage_kind:kind>": "json",
         "<int:pk>": str(world.link.pk) if "links/" in route else pk if thing is not None else str(world.user_as.pk),
         "<path:content_type_id>": "1",
         "<path:object_id>": pk,
         "<id>": pk,
         "^(?:v[23]/)?host(?:/(?P<rest>.*))?$": "v3/host/x",
-        "^(?P<app_label>scionlab)/$": "scionlab/",
+        "^(?P<app_label>auth|scionlab)/$": "scionlab/",
+        "^(?P<app_label>scionlab|auth)/$": "scionlab/",
     }
     for place, value in values.items():
         route = route.replace(place, value)
@@ -518,7 +533,9 @@ def test_every_rule_is_of_an_address_that_exists() -> None:
     names = {name for _, name in addresses()}
     assert RULES.keys() - names == set()
     models = {
-        route.split("/")[2] for route, _ in addresses() if route.startswith("admin/scionlab/") and route.count("/") > 2
+        route.split("/")[2]
+        for route, _ in addresses()
+        if route.startswith(("admin/scionlab/", "admin/auth/")) and route.count("/") > 2
     }
     assert MAY.keys() == models
 

@@ -10,14 +10,17 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.core.cache import cache
+from django.db import connection
 from django.utils import timezone
 
+from scionlab.links.test_results import Sample, SideSample, Upload, result_store
 from scionlab.links.update import link_update
 from scionlab.models import (
     ApiRequest,
@@ -25,6 +28,7 @@ from scionlab.models import (
     Host,
     HostReceipt,
     Link,
+    LinkTest,
     TimedLimit,
     User,
     UserAS,
@@ -289,3 +293,37 @@ def test_it_runs_as_a_program_of_its_own(logged_in: str, url: str, link: Link) -
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith('scionlab-bw: "5 MB/s" is not a bandwidth')
+
+
+@pytest.mark.parametrize(("passed", "code"), [(140_000, 0), (40_000, 1)])
+def test_watch_load_prints_each_second_and_ends_with_the_verdict(
+    run: Run, logged_in: str, link: Link, host: Host, passed: int, code: int
+) -> None:
+    """Of 1000 kbit/s; the attachment point is this test."""
+
+    def measure() -> None:
+        for _ in range(600):
+            if (test := LinkTest.objects.first()) is not None:
+                break
+            time.sleep(0.05)
+        assert test is not None
+        began_ms = round(test.begins_at.timestamp() * 1000)
+        none = SideSample("0" * 16, 1000, 0, 0, 0, 0)
+        sides = [none._replace(passed_bytes=passed * s, passed_packets=100 * s) for s in range(6)]
+        samples = [Sample(began_ms + 1000 * s, 1000 * s, True, side, none) for s, side in enumerate(sides)]
+        result_store(host_id=host.pk, upload=Upload(test.test_id, "1", True, samples))
+        connection.close()
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    found, out, err = run("watch-load", str(link.pk), "--for", "5s")
+    thread.join()
+    assert (found, err) == (code, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("Watch ")
+    kbit = "1 120" if code == 0 else "320"
+    assert [line[10:] for line in lines[-6:-1]] == [f"to {kbit} of 1 000 kbit/s; from 0 of 1 000 kbit/s"] * 5
+    verdict = {0: "Yes: for 5 of 5 s this link was full to your AS; 0 % of what", 1: "No: at most 32 % of the limit"}
+    assert lines[-1].startswith(verdict[code])
+    assert run("watch-load", str(link.pk), "--for", "4s")[0] == 1
+    assert run("watch-load", str(link.pk), "--for", "x")[0] == 2

@@ -29,6 +29,8 @@ PAGES_OF_AN_AS = {
     "links/{link}/timed/": {"GET", "HEAD", "POST"},
     "links/{link}/timed/preview/": {"GET", "HEAD"},
     "links/{link}/timed/1/cancel/": {"POST"},
+    "links/{link}/watch/": {"GET", "HEAD", "POST"},
+    "links/{link}/watch/1/cancel/": {"POST"},
 }
 ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -221,7 +223,7 @@ def test_every_button_of_the_pages_carries_the_token(user_as: UserAS, link: Link
                 continue
             assert browser.post(target, data | {"active": "1"}).status_code == 302, target
             pressed.append(target)
-    assert len(pressed) == 3  # bandwidth, activate, delete
+    assert len(pressed) == 4  # bandwidth, watch, activate, delete
     assert not UserAS.objects.exists()
     page = Page(browser.get("/ases/"))
     token = page.root.one("form", action="/logout/").one("input").attrs["value"]

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.django_db
 
 BANDWIDTH = "Bandwidth of this link [kbit/s]"
 FROM_USER = "Bandwidth from your AS [kbit/s]"
-MAX_STATEMENTS, MAX_BYTES = 10, 100_000
+MAX_STATEMENTS, MAX_BYTES = 10, 102_000
 
 
 @pytest.fixture

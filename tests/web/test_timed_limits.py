@@ -452,5 +452,5 @@ def test_many_timed_limits_cost_one_statement(
         status = link_status(links_of(user_as)[0], now=T0)
     assert len(status.upcoming) == 10
     read = Host.objects.get(pk=host.pk)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         assert len(read.link_ends[0].timed) == 10

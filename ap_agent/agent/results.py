@@ -1,0 +1,170 @@
+"""Results of tests of links, on their way from the limiter's file to the service.
+
+The limiter keeps every series for a day, so nothing is stored here: after a restart all are sent again, and the service
+leaves what it has. While a watch runs its newest samples are sent every two seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ap_agent import __version__
+from ap_agent.agent.backoff import Backoff, Pulled
+from ap_agent.agent.fetch import Client, UploadRefusedError, UploadUnknownError
+from ap_agent.agent.problems import contained
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
+from ap_agent.common.problem import Problem
+from ap_agent.common.settings import Settings
+from ap_agent.document.series import FILE_NAME, Series, SideSample, read_series
+
+SCHEMA = 1
+PAUSE_S = 2.0
+UNKNOWN_FOR_S = 3600.0  # a service that takes no results is asked again after that
+_KEY = "test results"
+_COLUMNS = SideSample._fields[1:]
+
+
+def results_path(settings: Settings) -> Path:
+    return settings.limiter_run_dir / FILE_NAME
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Of one series: how many of its samples the service has, and whether it knows that it is over."""
+
+    test_id: str
+    samples: int = 0
+    is_final: bool = False
+    refusal: str | None = None
+
+
+class Results:
+    """Of one agent. What is wrong now is in `problems`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        problems: dict[str, Problem],
+        logger: Logger,
+        *,
+        monotonic: Callable[[], float],
+        uniform: Callable[[float, float], float],
+    ) -> None:
+        self._problems, self._log = problems, logger
+        self._monotonic, self._uniform = monotonic, uniform
+        self._series: tuple[Series, ...] = ()
+        self._sent: dict[str, Sent] = {}
+        self._identity: tuple[int, ...] = ()
+        self.plan_anew(settings)
+
+    def plan_anew(self, settings: Settings) -> None:
+        """With these settings."""
+        self._settings = settings
+        self._backoff = Backoff(settings.poll_interval_s, settings.backoff_max_s, 0, self._uniform)
+        self._not_before = self._monotonic()
+
+    def look(self) -> None:
+        """Take up the limiter's file, if it is another one."""
+        path = results_path(self._settings)
+        try:
+            found = path.stat()
+        except OSError:
+            return
+        if (identity := (found.st_ino, found.st_mtime_ns)) == self._identity:
+            return
+        self._identity = identity
+        try:
+            self._series = read_series(self._settings.limiter_run_dir)
+        except AgentError as exc:
+            self._problems[_KEY] = Problem("state_unusable", str(path), exc.message)
+            return
+        self._problems.pop(_KEY, None)
+        living = {one.test_id for one in self._series}
+        self._sent = {test_id: sent for test_id, sent in self._sent.items() if test_id in living}
+
+    def _of(self, one: Series) -> Sent:
+        return self._sent.get(one.test_id, Sent(one.test_id))
+
+    def _waiting(self) -> Series | None:
+        """What is over first: somebody waits for its verdict."""
+        waiting = [
+            one
+            for one in self._series
+            if not self._of(one).is_final and (one.is_over or len(one.samples) > self._of(one).samples)
+        ]
+        return min(waiting, key=lambda one: (not one.is_over, one.ends_at_ms), default=None)
+
+    def next_upload(self) -> float:
+        """When the next one is to be sent (monotonic); infinite while there is none."""
+        return math.inf if self._waiting() is None else self._not_before
+
+    def upload(self, client: Client) -> Callable[[], Sent] | None:
+        """A call that sends what is new of one series, for any thread; `uploaded` takes up how that went."""
+        one = self._waiting()
+        if one is None:
+            return None
+        now = self._monotonic()
+        self._not_before = now + PAUSE_S
+        self._backoff.begin(now)
+        return partial(_send, client, one, self._of(one).samples)
+
+    def uploaded(self, outcome: Sent | Exception) -> None:
+        """How sending it went. What fails is sent again; what the service refuses is not."""
+        with contained(self._problems, self._log, _KEY):
+            self._took(outcome)
+
+    def _took(self, outcome: Sent | Exception) -> None:
+        now = self._monotonic()
+        if isinstance(outcome, Exception) and not isinstance(outcome, UploadUnknownError):
+            error = outcome if isinstance(outcome, AgentError) else AgentError("This is a bug in the agent.")
+            self._not_before = now + self._backoff.end(Pulled("none", error), now)
+            if error is not outcome:
+                raise outcome
+            return
+        self._backoff.end(Pulled("none"), now)
+        if isinstance(outcome, Exception):
+            self._not_before = now + UNKNOWN_FOR_S
+            self._log.info("tests.unknown", url=self._settings.url, again_in_s=round(UNKNOWN_FOR_S))
+            return
+        if outcome.refusal is not None:
+            self._log.error("tests.refused", test=outcome.test_id, message=outcome.refusal)
+        self._sent[outcome.test_id] = outcome
+        following = self._waiting()
+        if following is not None and following.is_over:
+            self._not_before = now
+
+
+def _send(client: Client, series: Series, since: int) -> Sent:
+    refusal = None
+    try:
+        client.send_test_result(result_document(series, since=since))
+    except UploadRefusedError as exc:
+        refusal = exc.message
+    return Sent(series.test_id, len(series.samples), series.is_over or refusal is not None, refusal)
+
+
+def result_document(series: Series, *, since: int = 0) -> dict[str, Any]:
+    """What the service gets of a series: the samples from number `since` on (docs/api.md)."""
+    samples = series.samples[since:]
+    return {
+        "schema": SCHEMA,
+        "agent_version": __version__,
+        "test": series.test_id,
+        "is_final": series.is_over,
+        "times_ms": [one.at_ms for one in samples],
+        "clock_ms": [one.clock_ms for one in samples],
+        "in_force": [bool(one.in_force) for one in samples],
+        "to_user": _columns([one.to_user for one in samples]),
+        "from_user": _columns([one.from_user for one in samples]),
+    }
+
+
+def _columns(sides: Sequence[SideSample]) -> dict[str, list[int] | list[str]]:
+    columns: dict[str, list[int] | list[str]] = {"segment": [f"{one.segment:016x}" for one in sides]}
+    return columns | {name: [getattr(one, name) for one in sides] for name in _COLUMNS}

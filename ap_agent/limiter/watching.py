@@ -1,0 +1,170 @@
+"""Watches: the counters of links, read each second while a test in the document says so.
+
+A sample is due at the beginning of a watch, at each whole second of it and at its end, by the wall clock. What is
+missing (the limiter was away, the clock was set) is not made up. Nothing here sends anything, so a watch that nobody
+ends leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from ap_agent.common.errors import AgentError
+from ap_agent.common.log import Logger
+from ap_agent.document.series import Series, SeriesSample, SideSample, read_series, write_series
+from ap_agent.document.state import DirectionState
+from ap_agent.limiter.enforcing import Enforcer
+from ap_agent.limiter.report import link_states
+from link_tests import MAX_WATCHES_AT_ONCE, WATCH, LinkTest
+
+WRITE_S = 2.0  # between two files while watches run
+KEPT_FOR = timedelta(days=1)
+MOST_KEPT = 64
+_LATE_S = 1.0  # after its end a watch gets its last sample, no later than that
+
+
+class Watching:
+    """Of one limiter. `moments` are monotonic seconds."""
+
+    def __init__(self, enforcer: Enforcer, folder: Path, logger: Logger, monotonic: Callable[[], float]) -> None:
+        self._enforcer, self._folder, self._log, self._monotonic = enforcer, folder, logger, monotonic
+        self._series: dict[str, Series] = {}
+        self._written: dict[str, Series] = {}
+        self._next_write = -math.inf
+
+    def take_up(self) -> None:
+        """What the limiter before this one wrote last."""
+        try:
+            self._series = {one.test_id: one for one in read_series(self._folder)}
+        except AgentError as exc:
+            self._log.warning("tests.unread", message=exc.message)
+        self._written = dict(self._series)
+
+    def armed(self) -> tuple[str, ...]:
+        """The watches that will be, or are, counted: their links are in the kernel."""
+        now, counted = self._enforcer.now(), self._enforcer.counted()
+        return tuple(
+            one.test_id
+            for number, one in self._watches()
+            if now < one.ends_at and (number, "to_user") in counted and (number, "from_user") in counted
+        )
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something is to be counted or written, now or later."""
+        return self._series != self._written or any(self._is_open(one) for _, one in self._watches())
+
+    def next_in_s(self) -> float:
+        """How long it is until a sample is due, by the wall clock as it goes now."""
+        now = self._enforcer.now()
+        waits = [_wait_s((now - one.begins_at).total_seconds()) for _, one in self._watches() if self._is_open(one)]
+        if self._series != self._written:
+            waits.append(max(0.0, self._next_write - self._monotonic()))
+        return min(waits, default=math.inf)
+
+    def look(self) -> None:
+        """Take the samples that are due, and write what is new."""
+        watches = {one.test_id: (number, one) for number, one in self._watches()}
+        due = [both for both in watches.values() if self._is_due(both[1])]
+        if due:
+            self._sample(due)
+        has_ended = self._end(watches)
+        now = self._monotonic()
+        if self._series != self._written and (has_ended or now >= self._next_write):
+            self._next_write = now + WRITE_S
+            self._write()
+
+    # --- which are due ----------------------------------------------------------------------------------------------
+
+    def _watches(self) -> Iterator[tuple[int, LinkTest]]:
+        configuration = self._enforcer.configuration
+        for number, link in configuration.links.items() if configuration is not None else ():
+            if link.is_user_as:
+                yield from ((number, one) for one in link.tests if one.kind == WATCH)
+
+    def _is_open(self, test: LinkTest) -> bool:
+        series = self._series.get(test.test_id)
+        return not (series is not None and series.is_over) and self._past_s(test) <= test.duration_s + _LATE_S
+
+    def _past_s(self, test: LinkTest) -> float:
+        return (self._enforcer.now() - test.begins_at).total_seconds()
+
+    def _is_due(self, test: LinkTest) -> bool:
+        past_s = self._past_s(test)
+        if past_s < 0 or not self._is_open(test):
+            return False
+        series = self._series.get(test.test_id)
+        if series is None or not series.samples:
+            return past_s < test.duration_s
+        return math.floor(past_s) > _second_of(series.samples[-1].at_ms, test)
+
+    # --- samples ----------------------------------------------------------------------------------------------------
+
+    def _sample(self, due: list[tuple[int, LinkTest]]) -> None:
+        enforcer = self._enforcer
+        at_ms, clock_ms = round(enforcer.now().timestamp() * 1000), round(self._monotonic() * 1000)
+        links = {number: enforcer.links[number] for number, _ in due if number in enforcer.links}
+        outcome, limited = enforcer.outcome, enforcer.wanted.links
+        states = link_states(links, limited, enforcer.errors, outcome.readback, enforcer.counted())
+        running = sum(not one.is_over for one in self._series.values())
+        for number, test in due:
+            series = self._series.get(test.test_id)
+            if series is None:
+                if running >= MAX_WATCHES_AT_ONCE:
+                    continue
+                running += 1
+                series = Series(test.test_id, number, round(test.ends_at.timestamp() * 1000), is_over=False)
+                self._log.info("watch.begin", test=test.test_id, link=number)
+            found = states.get(number)
+            if found is not None and found.to_user is not None and found.from_user is not None:
+                sides = _side(found.to_user), _side(found.from_user)
+                sample = SeriesSample(at_ms, clock_ms, int(found.state == "enforced"), *sides)
+                series = replace(series, samples=(*series.samples, sample))
+            self._series[test.test_id] = series
+
+    def _end(self, watches: dict[str, tuple[int, LinkTest]]) -> bool:
+        """Close the series whose test ended or was taken back, forget the oldest; whether there was one to close."""
+        now_ms = round(self._enforcer.now().timestamp() * 1000)
+        ended = [
+            one
+            for one in self._series.values()
+            if not one.is_over and (one.test_id not in watches or self._has_all(one, watches[one.test_id][1]))
+        ]
+        for one in ended:
+            self._series[one.test_id] = replace(one, is_over=True)
+            self._log.info("watch.end", test=one.test_id, link=one.interface_id, samples=len(one.samples))
+        since_ms = now_ms - KEPT_FOR // timedelta(milliseconds=1)
+        kept = sorted(self._series.values(), key=lambda one: one.ends_at_ms)[-MOST_KEPT:]
+        self._series = {one.test_id: one for one in kept if not one.is_over or one.ends_at_ms > since_ms}
+        return bool(ended)
+
+    def _has_all(self, series: Series, test: LinkTest) -> bool:
+        is_last_there = bool(series.samples) and _second_of(series.samples[-1].at_ms, test) >= test.duration_s
+        return is_last_there or not self._is_open(test)
+
+    def _write(self) -> None:
+        """A file that cannot be written is a line in the log; the next one has the same and more."""
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_series(self._folder, list(self._series.values()))
+        except OSError as exc:
+            self._log.error("tests.unwritable", folder=self._folder, message=exc.strerror)
+        self._written = dict(self._series)
+
+
+def _wait_s(past_s: float) -> float:
+    """Until the beginning, then until the next whole second."""
+    return -past_s if past_s < 0 else 1 - past_s % 1
+
+
+def _second_of(at_ms: int, test: LinkTest) -> int:
+    return math.floor(at_ms / 1000 - test.begins_at.timestamp())
+
+
+def _side(found: DirectionState) -> SideSample:
+    passed_bytes, passed_packets, refused_bytes, refused_packets = found.counters[:4]
+    return SideSample(found.segment, found.rate_kbit, passed_bytes, passed_packets, refused_bytes, refused_packets)

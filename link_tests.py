@@ -1,0 +1,109 @@
+"""Tests of a Link: the rules, and key `Tests` of link_info.json, both its writer and its reader.
+
+A test is a statement of the signed document, like a timed limit: what is done at a Link from when until when. A `watch`
+sends nothing: the class of the Link is read each second. It needs no port and no far end. Uses the standard library and
+the other rules; both programs import it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bandwidth_config import TESTS_KEY, RuleError, time_text
+from link_rules import read_time
+
+WATCH = "watch"
+KINDS = frozenset({WATCH})  # others are ignored: they are for newer agents
+
+MIN_WATCH_S, MAX_WATCH_S = 5, 600
+MAX_TESTS_PER_LINK = 8  # in one document: that have not ended
+MAX_WATCHES_AT_ONCE = 16  # at one attachment point: so many series of samples its limiter keeps growing
+MAX_AHEAD_S = 30 * 24 * 3600
+
+_SECOND = timedelta(seconds=1)
+_ID = re.compile(r"[0-9a-f]{32}", flags=re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LinkTest:
+    """One test of a Link, from `begins_at` until `ends_at` (aware, UTC, whole seconds). `test_id` is 32 hexadecimal
+    digits, chosen at random: no other test of any service has it."""
+
+    begins_at: datetime
+    ends_at: datetime
+    test_id: str
+    kind: str = WATCH
+
+    @property
+    def duration_s(self) -> int:
+        return (self.ends_at - self.begins_at) // _SECOND
+
+    def statement(self) -> dict[str, str]:
+        """As it stands in the document."""
+        times = {"From": time_text(self.begins_at), "Until": time_text(self.ends_at)}
+        return {"Id": self.test_id, "Kind": self.kind, **times}
+
+
+def check_watch(duration_s: int, maximum_s: int = MAX_WATCH_S) -> None:
+    """How long a watch lasts; `maximum_s`: what a policy allows, which cannot raise the cap of 10 minutes.
+
+    Raises `RuleError` (`test_short`, `test_long`).
+    """
+    if duration_s < MIN_WATCH_S:
+        raise RuleError(
+            "test_short", f"{duration_s} s are shorter than the {MIN_WATCH_S} s that a watch lasts at least."
+        )
+    allowed_s = min(maximum_s, MAX_WATCH_S)
+    if duration_s > allowed_s:
+        remedy = "" if allowed_s == MAX_WATCH_S else ", or ask the administrators for more"
+        raise RuleError(
+            "test_long", f"{duration_s} s exceed the {allowed_s} s that a watch may last. Choose at most that{remedy}."
+        )
+
+
+def read_tests(value: object) -> tuple[LinkTest, ...]:
+    """Value of `Tests` -> the tests of the kinds that are known here, in the order of their time; None: there are none.
+
+    Raises `RuleError` (`wrong_type`, `tests_many`, `test_twice`, `test_order`, `test_short`, `test_long`), whatever the
+    value.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise RuleError("wrong_type", f'"{TESTS_KEY}" is not a list.')
+    if len(value) > MAX_TESTS_PER_LINK:
+        raise RuleError("tests_many", f'"{TESTS_KEY}" has {len(value)} entries, more than {MAX_TESTS_PER_LINK}.')
+    tests = [_test(one, f'"{TESTS_KEY}" {index}') for index, one in enumerate(value)]
+    known = sorted(one for one in tests if one is not None)
+    if len({one.test_id for one in known}) < len(known):
+        raise RuleError("test_twice", f'"{TESTS_KEY}" has two entries with the same "Id".')
+    return tuple(known)
+
+
+def _test(value: object, where: str) -> LinkTest | None:
+    """None: of a kind that is not known here."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("Kind"), str):
+        raise RuleError("wrong_type", f'{where} is not an object with a text as its "Kind".')
+    if value["Kind"] not in KINDS:
+        return None
+    test_id = value.get("Id")
+    if not isinstance(test_id, str) or not _ID.fullmatch(test_id):
+        raise RuleError("wrong_type", f'{where}: "Id" is not 32 hexadecimal digits in lower case.')
+    begins_at, ends_at = (_moment(value.get(key), f'{where}: "{key}"') for key in ("From", "Until"))
+    test = LinkTest(begins_at, ends_at, test_id, value["Kind"])
+    if test.duration_s <= 0:
+        raise RuleError("test_order", f'{where}: "Until" is not after "From".')
+    try:
+        check_watch(test.duration_s)
+    except RuleError as exc:
+        raise RuleError(exc.code, f"{where}: {exc.message}") from exc
+    return test
+
+
+def _moment(value: object, where: str) -> datetime:
+    if (found := read_time(value)) is None:
+        raise RuleError("wrong_type", f"{where} is not a time like 2026-11-21T23:00:00Z.")
+    return found

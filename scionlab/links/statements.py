@@ -1,0 +1,19 @@
+"""What the signed document says of a Link for a time: it ends with the Link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scionlab.links.link_test import link_tests_end
+from scionlab.links.timed_limit import timed_limits_end
+from scionlab.models import Link, User
+
+DEACTIVATED = "the link was deactivated"
+
+
+def statements_end(links: Iterable[Link], *, actor: User | None, why: str) -> None:
+    """Cancel timed limits and tests that have not ended; a step of services that hold the Links' locks and raise the
+    counters."""
+    ended = list(links)
+    timed_limits_end(ended, actor=actor, why=why)
+    link_tests_end(ended)

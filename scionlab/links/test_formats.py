@@ -1,0 +1,59 @@
+"""A result as documents: JSON for scripts, CSV for spreadsheets. docs/api.md names every column."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from scionlab.links.verdict import Interval, intervals_of
+from scionlab.models import LinkTest, TestResult
+from scionlab.usage.batch import DIRECTIONS
+
+_COUNTED: Final = ("limit_kbit", "passed_bytes", "passed_packets", "dropped_bytes", "dropped_packets")
+CSV_HEADER: Final = (
+    "begins_at (UTC)",
+    "took (s)",
+    "enforced",
+    *(f"{one} {name}" for one in DIRECTIONS for name in _COUNTED),
+)
+
+
+def points_of(test: LinkTest) -> Iterator[dict[str, Any]]:
+    """One for each interval between two samples, in the order of their time; a direction whose counters began anew in
+    it is None."""
+    result: TestResult | None = getattr(test, "result", None)
+    samples = [] if result is None else result.samples
+    sides = {name: {one.begins_at_ms: one for one in intervals_of(samples, name)} for name in DIRECTIONS}
+    for at_ms in sorted({*sides["to_user"], *sides["from_user"]}):
+        found = {name: sides[name].get(at_ms) for name in DIRECTIONS}
+        known = next(one for one in found.values() if one is not None)
+        yield {
+            "begins_at": datetime.fromtimestamp(at_ms / 1000, UTC),
+            "took_s": known.took_ms / 1000,
+            "in_force": known.in_force,
+            **{name: _counted(one) for name, one in found.items()},
+        }
+
+
+def _counted(one: Interval | None) -> dict[str, int] | None:
+    return None if one is None else {name: getattr(one, name) for name in _COUNTED}
+
+
+def points_csv(test: LinkTest) -> str:
+    """With its header (RFC 4180). None of the cells is anybody's text."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(CSV_HEADER)
+    for point in points_of(test):
+        cells = [(point[name] or {}).get(column, "") for name in DIRECTIONS for column in _COUNTED]
+        at = point["begins_at"].isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        writer.writerow([at, point["took_s"], int(point["in_force"]), *cells])
+    return text.getvalue()
+
+
+def csv_name(test: LinkTest) -> str:
+    """`watch_7_20261121T060000Z.csv`."""
+    return f"{test.kind}_{test.pk}_{test.begins_at.astimezone(UTC):%Y%m%dT%H%M%SZ}.csv"

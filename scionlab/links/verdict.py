@@ -1,0 +1,168 @@
+"""What the samples of a watch say: intervals of each direction, and the verdict in one sentence. Pure.
+
+An interval lies between two neighbouring samples of one life of the counters. Its limit is that of its first sample:
+limits change at whole seconds, before the sample of that second is taken. Intervals longer than `LONGEST_MS` count in
+the sums, because counters do not stop; of their seconds nothing is known, so they are in no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+from bandwidth_config import format_number
+from scionlab.usage.batch import DIRECTIONS, DirectionName
+from scionlab.usage.totals import AT_LIMIT_PERCENT
+
+LONGEST_MS: Final = 1500
+IDLE_BELOW_PERCENT: Final = 5  # of the limit: below, too little was sent to tell
+FULL_FROM_PERCENT: Final = 50  # of the measured seconds: from here on it is "Yes"
+
+Code = Literal["full", "at_times", "free", "idle", "not_enforced", "no_result"]
+# The strongest of both directions is told.
+_ORDER: Final[tuple[Code, ...]] = ("full", "at_times", "free", "idle", "not_enforced", "no_result")
+_SIDE: Final = {"to_user": 3, "from_user": 4}  # where each stands in a sample
+_WORDS: Final = {"to_user": "to your AS", "from_user": "from your AS"}
+_OFFERED: Final = {"to_user": "what was sent to your AS", "from_user": "what you offered"}
+
+
+class Interval(NamedTuple):
+    """One direction between two samples. Of an observed link (`in_force` false) what would have been dropped did pass,
+    and is in both counts."""
+
+    begins_at_ms: int
+    took_ms: int
+    in_force: bool
+    limit_kbit: int
+    passed_bytes: int
+    passed_packets: int
+    dropped_bytes: int
+    dropped_packets: int
+
+    @property
+    def kbit(self) -> float:
+        return self.passed_bytes * 8 / self.took_ms  # bit/ms are kbit/s
+
+    @property
+    def is_second(self) -> bool:
+        return self.took_ms <= LONGEST_MS
+
+    @property
+    def used_percent(self) -> float:
+        return 100 * self.kbit / self.limit_kbit if self.limit_kbit else 0.0
+
+    @property
+    def is_full(self) -> bool:
+        return self.dropped_packets > 0 or (self.limit_kbit > 0 and self.used_percent >= AT_LIMIT_PERCENT)
+
+    @property
+    def offered_bytes(self) -> int:
+        return self.passed_bytes + (self.dropped_bytes if self.in_force else 0)
+
+
+def intervals_of(samples: Sequence[Sequence[Any]], direction: DirectionName) -> list[Interval]:
+    """Of rows as `TestResult.samples` has them. Nothing between two lives of the counters."""
+    found = []
+    at = _SIDE[direction]
+    for earlier, later in pairwise(samples):
+        before, after = earlier[at], later[at]
+        counted = [now - then for then, now in zip(before[2:], after[2:], strict=True)]
+        took_ms = later[1] - earlier[1]
+        if before[0] == after[0] and took_ms > 0 and min(counted) >= 0:
+            found.append(Interval(earlier[0], took_ms, bool(earlier[2] and later[2]), before[1], *counted))
+    return found
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one direction did. Seconds are whole intervals; percentages are None where there is nothing to divide by."""
+
+    direction: DirectionName
+    code: Code
+    measured_s: int
+    full_s: int
+    peak_percent: float | None
+    dropped_percent: float | None
+    passed_bytes: int
+    passed_packets: int
+    dropped_bytes: int
+    dropped_packets: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    code: Code
+    text: str
+    to_user: Side
+    from_user: Side
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.to_user, self.from_user
+
+
+def side_of(direction: DirectionName, intervals: Sequence[Interval]) -> Side:
+    judged = [one for one in intervals if one.is_second and one.in_force]
+    full_s = sum(one.is_full for one in judged)
+    in_force = [one for one in intervals if one.in_force]
+    offered, dropped = sum(one.offered_bytes for one in in_force), sum(one.dropped_bytes for one in in_force)
+    peak = max((one.used_percent for one in judged), default=None)
+    return Side(
+        direction=direction,
+        code=_code(len(judged), full_s, peak, has_any=bool(intervals)),
+        measured_s=len(judged),
+        full_s=full_s,
+        peak_percent=peak,
+        dropped_percent=100 * dropped / offered if offered else None,
+        passed_bytes=sum(one.passed_bytes for one in intervals),
+        passed_packets=sum(one.passed_packets for one in intervals),
+        dropped_bytes=sum(one.dropped_bytes for one in intervals),
+        dropped_packets=sum(one.dropped_packets for one in intervals),
+    )
+
+
+def _code(measured_s: int, full_s: int, peak: float | None, *, has_any: bool) -> Code:
+    if not measured_s or peak is None:
+        return "not_enforced" if has_any else "no_result"
+    if full_s:
+        return "full" if full_s * 100 >= measured_s * FULL_FROM_PERCENT else "at_times"
+    return "free" if peak >= IDLE_BELOW_PERCENT else "idle"
+
+
+def verdict_of(samples: Sequence[Sequence[Any]]) -> Verdict:
+    """Of the worse direction: the one that was full for longer, else the one that was used more."""
+    to_user, from_user = (side_of(one, intervals_of(samples, one)) for one in DIRECTIONS)
+    told = min(
+        (to_user, from_user),
+        key=lambda one: (_ORDER.index(one.code), -one.full_s, -(one.dropped_percent or 0), -(one.peak_percent or 0)),
+    )
+    return Verdict(told.code, _sentence(told), to_user, from_user)
+
+
+def _sentence(side: Side) -> str:
+    match side.code:
+        case "full" | "at_times":
+            opening = "Yes: for" if side.code == "full" else "At times: for"
+            return (
+                f"{opening} {side.full_s} of {side.measured_s} s this link was full {_WORDS[side.direction]}; "
+                f"{percent(side.dropped_percent or 0)} of {_OFFERED[side.direction]} was dropped."
+            )
+        case "free":
+            return f"No: at most {percent(side.peak_percent or 0)} of the limit was used; what slows you is elsewhere."
+        case "idle":
+            return (
+                f"Not enough was sent to tell: at most {percent(side.peak_percent or 0)} of the limit was used. Watch "
+                "again while your application sends."
+            )
+        case "not_enforced":
+            return "No verdict: the limit of this link was not enforced at that time."
+        case _:
+            return "No verdict: nothing was measured."
+
+
+def percent(value: float) -> str:
+    """`12 %`; what is above 0 is never called 0, nor what is below 100 all of it."""
+    shown = "< 1" if 0 < value < 0.5 else "> 99" if 99.5 <= value < 100 else format_number(round(value))
+    return f"{shown}\N{NO-BREAK SPACE}%"

@@ -1,0 +1,90 @@
+"""Tests of Links over the REST API. What is a stranger's does not exist (404). Administrators see everything."""
+
+# ruff: noqa: ARG002  REST framework hands every handler the request and the parts of its URL
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scionlab.links.link_test import link_test_cancel, link_test_create
+from scionlab.links.test_formats import csv_name, points_csv
+from scionlab.links.test_status import RELATIONS, TestStatus, status_of_test
+from scionlab.models import LinkTest
+from scionlab.models.locks import lock_link
+from scionlab.rest import bodies
+from scionlab.rest.base import ApiView
+from scionlab.rest.link_views import LinkView, links_of
+from scionlab.rest.queries import LinkTestQuery, ResultQuery
+from scionlab.rest.schema import describe
+from scionlab.rest.test_documents import LinkTestDocument, LinkTestResultDocument
+
+
+class LinkTestsView(LinkView):
+    query = LinkTestQuery
+
+    @describe("tests", "Tests of a Link", "Newest first.", answer=LinkTestDocument, is_list=True)
+    def get(self, request: Request, pk: int) -> Response:
+        rows = LinkTest.objects.filter(link=self.link(pk)).select_related(*RELATIONS).order_by("-begins_at", "-pk")
+        now = timezone.now()
+        return self.page_of(
+            rows, lambda found: LinkTestDocument([status_of_test(one, now=now) for one in found], many=True).data
+        )
+
+    @describe(
+        "tests",
+        "Watch a Link",
+        "Counts each second what is offered, passed and dropped in both directions. Nothing is sent. 409 "
+        "`test_slot_taken`: another test has that time; `next_free_at` is the next beginning that is free.",
+        body=bodies.WatchBody,
+        answer=LinkTestDocument,
+        success=status.HTTP_201_CREATED,
+        examples={"A minute from now on": {"duration_s": 60}},
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        self.link(pk)
+        return self.once(lambda: self._create(pk))
+
+    def _create(self, pk: int) -> Response:
+        wanted = bodies.WatchBody(data=self.request.data)
+        wanted.is_valid(raise_exception=True)
+        with self.changing(lambda: lock_link(pk), lambda: self.document(pk)):
+            made = link_test_create(link_id=pk, actor=self.person, **wanted.validated_data)
+        location = self.request.build_absolute_uri(f"/api/v1/tests/{made.pk}/")
+        found = status_of_test(LinkTest.objects.select_related(*RELATIONS).get(pk=made.pk), now=timezone.now())
+        return Response(LinkTestDocument(found).data, status=status.HTTP_201_CREATED, headers={"Location": location})
+
+
+class LinkTestDetailView(ApiView):
+    query = ResultQuery
+
+    def test(self, pk: int) -> TestStatus:
+        rows = LinkTest.objects.filter(link__in=links_of(self.person)).select_related(*RELATIONS)
+        return status_of_test(get_object_or_404(rows, pk=pk), now=timezone.now())
+
+    @describe("tests", "One test, with what was measured", answer=LinkTestResultDocument, also_csv=True)
+    def get(self, request: Request, pk: int) -> HttpResponse:
+        found = self.test(pk)
+        if self.asked["format"] == "json":
+            return Response(LinkTestResultDocument(found).data)
+        response = HttpResponse(points_csv(found.test), content_type="text/csv; charset=utf-8; header=present")
+        response["Content-Disposition"] = f'attachment; filename="{csv_name(found.test)}"'
+        return response
+
+    @describe(
+        "tests",
+        "Cancel a test",
+        "Cancelling one that has ended has no effect.",
+        success=status.HTTP_204_NO_CONTENT,
+    )
+    def delete(self, request: Request, pk: int) -> Response:
+        link_id = self.test(pk).test.link_id
+        document: Any = lambda: LinkTestResultDocument(self.test(pk)).data  # noqa: E731  evaluated with the lock held
+        with self.changing(lambda: lock_link(link_id), document):
+            link_test_cancel(link_test_id=pk, actor=self.person)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,81 @@
+"""`watch-load`: watch a Link while something runs over it, a line for each second, then the verdict."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from datetime import UTC, datetime
+from typing import Any
+
+from scionlab_bw import links, tables
+from scionlab_bw.client import Service
+from scionlab_bw.units import format_number, format_seconds, parse_duration, parse_moment
+
+POLL_S = 1.0
+OPEN = {"scheduled", "armed", "running"}
+YES = {"full", "at_times"}
+
+
+def watch_load(service: Service, arguments: Namespace) -> int:
+    """0: this Link was full, at least at times. 1: it was not, or there is no verdict. Interrupted, it is cancelled."""
+    link = links.find(service, arguments.link).content
+    body: dict[str, Any] = {"duration_s": parse_duration(arguments.duration)}
+    if arguments.at is not None:
+        moment = parse_moment(arguments.at, now=datetime.now(UTC))
+        body["begins_at"] = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    made = service.post(f"links/{link['id']}/tests/", body)
+    length = format_seconds(body["duration_s"])
+    _say(arguments, f"Watch {made['id']} for {length} from {tables.moment(made['begins_at'])} on.")
+    try:
+        found = _follow(service, made, arguments)
+    except KeyboardInterrupt:
+        service.delete(f"tests/{made['id']}/")
+        raise
+    if arguments.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        print(tables.clean(found["text"]))
+    verdict = found["verdict"]
+    return 0 if found["state"] == "finished" and verdict is not None and verdict["code"] in YES else 1
+
+
+def _follow(service: Service, made: dict[str, Any], arguments: Namespace) -> dict[str, Any]:
+    """Until it is over. The service tells when that is, also where no result comes."""
+    etag, found, shown, obstacle = "", made, 0, ""
+    while True:
+        newer = service.newer(f"tests/{made['id']}/", etag)
+        if newer is not None:
+            etag, found = newer.etag, newer.content
+            for point in found["points"][shown:]:
+                _say(arguments, _line(point))
+            shown = max(shown, len(found["points"]))
+            if found["state"] == "scheduled" and found["text"] != obstacle:
+                obstacle = found["text"]
+                _say(arguments, obstacle)
+        if found["state"] not in OPEN:
+            return found
+        time.sleep(POLL_S)
+
+
+def _line(point: dict[str, Any]) -> str:
+    at = datetime.fromisoformat(point["begins_at"]).astimezone()
+    sides = "; ".join(
+        f"{name} {_side(point[key], point['took_s'])}" for key, name in (("to_user", "to"), ("from_user", "from"))
+    )
+    return f"{at:%H:%M:%S}  {sides}" + ("" if point["in_force"] else " (not enforced)")
+
+
+def _side(counted: dict[str, int] | None, took_s: float) -> str:
+    """`480 of 500 kbit/s, 3 dropped`."""
+    if counted is None:
+        return "-"
+    kbit = round(counted["passed_bytes"] * 8 / took_s / 1000)
+    used = f"{format_number(kbit)} of {format_number(counted['limit_kbit'])} kbit/s"
+    dropped = counted["dropped_packets"]
+    return f"{used}, {format_number(dropped)} dropped" if dropped else used
+
+
+def _say(arguments: Namespace, text: str) -> None:
+    if not arguments.json:
+        print(tables.clean(text), flush=True)

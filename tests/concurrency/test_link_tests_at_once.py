@@ -1,0 +1,60 @@
+"""Tests of Links that many people reserve at once: the service lets one through, and so does the database by itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+from django.db import IntegrityError, connections, transaction
+
+from scionlab.links.link_test import SlotTakenError, link_test_create
+from scionlab.models import AttachmentPoint, Host, Link, LinkTest, User
+from scionlab.models.selectors import links_of
+from tests.concurrency.conftest import DEADLINE_S
+from tests.factories import attach, spec
+
+T0 = datetime(2027, 11, 21, 6, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def insert(link_id: int, begins_at: datetime) -> bool:
+    """Past the service, without a lock; whether the database took it."""
+    try:
+        with transaction.atomic():
+            LinkTest.objects.create(link_id=link_id, kind="watch", begins_at=begins_at, ends_at=begins_at + MINUTE)
+    except IntegrityError:
+        return False
+    finally:
+        connections.close_all()
+    return True
+
+
+def test_of_fifty_inserts_at_once_the_database_takes_one_for_each_time(owner: User, ap: AttachmentPoint) -> None:
+    """Beside each other they fit: 50 want one of five minutes of a Link, ten each."""
+    link = links_of(attach(owner, spec(ap)))[0]
+    with ThreadPoolExecutor(max_workers=25) as pool:
+        futures = [pool.submit(insert, link.pk, T0 + MINUTE * (number % 5)) for number in range(50)]
+        taken = [future.result(timeout=DEADLINE_S) for future in futures]
+    assert sum(taken) == LinkTest.objects.count() == 5
+
+
+def test_of_four_who_start_a_watch_at_once_three_learn_the_next_free_time(
+    owner: User, teammate: User, ap: AttachmentPoint
+) -> None:
+    link: Link = links_of(attach(owner, spec(ap)))[0]
+    before = Host.objects.get(pk=ap.host_id).limits_version
+
+    def create(actor: User) -> object:
+        try:
+            return link_test_create(link_id=link.pk, duration_s=60, begins_at=None, actor=actor)
+        except SlotTakenError as exc:
+            return exc
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        found = list(pool.map(create, [owner, teammate, owner, teammate]))
+    made = [one for one in found if isinstance(one, LinkTest)]
+    assert len(made) == 1
+    assert [one.next_free_at for one in found if isinstance(one, SlotTakenError)] == [made[0].ends_at] * 3
+    assert Host.objects.get(pk=ap.host_id).limits_version == before + 1

@@ -1,0 +1,82 @@
+"""A watch with real packets: its samples add up to what was sent, also where the limiter was killed meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ap_agent.document.series import Series, read_series
+from link_tests import LinkTest
+from measuring.iproute import available
+from measuring.traffic import data, ends, run_traffic
+from scionlab.links.verdict import intervals_of
+from tests.agent_bundles import entry
+from tests.kernel.engine_bed import AP1, U1, USER_PORT, engine_bed
+from tests.kernel.limiter_host import LimiterHost
+
+pytestmark = pytest.mark.kernel
+TEST_ID = "0f" * 16
+WATCHED_S, SENDING_S = 12, 6.0
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[LimiterHost]:
+    if (missing := available()) is not None:
+        pytest.skip(missing)
+    with engine_bed() as bed:
+        made = LimiterHost(bed, tmp_path)
+        yield made
+        if made.process is not None and made.process.poll() is None:
+            made.end(signal.SIGKILL)
+
+
+def finished(host: LimiterHost) -> Series:
+    deadline = time.monotonic() + WATCHED_S + 20
+    while time.monotonic() < deadline:
+        found = read_series(host.run_dir)
+        if found and found[0].is_over:
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError(host.log())
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["undisturbed", "limiter killed"])
+def test_counters_of_a_watch_are_what_was_sent(host: LimiterHost, is_killed: bool) -> None:
+    begins_at = (datetime.now(UTC) + timedelta(seconds=5)).replace(microsecond=0)
+    watch = LinkTest(begins_at, begins_at + timedelta(seconds=WATCHED_S), TEST_ID)
+    host.hand({"7": {**entry(500, U1, USER_PORT), "Tests": [watch.statement()]}})
+    host.start()
+    host.until(lambda state: state.tests == (TEST_ID,))
+    time.sleep(max(0.0, (begins_at - datetime.now(UTC)).total_seconds() + 1.5))
+
+    def kill() -> None:
+        host.end(signal.SIGKILL)
+        time.sleep(1)
+        host.start()
+
+    thread = threading.Timer(SENDING_S / 2, kill if is_killed else lambda: None)
+    thread.start()
+    left, right = ends("watched", (AP1, 51_000), (U1, USER_PORT), (data(1500, 1000),))
+    sent = run_traffic({host.bed.ap: [left], host.bed.u1: [right]}, seconds=SENDING_S)
+    thread.join()
+
+    series = finished(host)
+    rows = [list(sample) for sample in series.samples]
+    for direction, sender in (("to_user", host.bed.ap), ("from_user", host.bed.u1)):
+        found = intervals_of(rows, direction)  # type: ignore[arg-type]  # a name of a direction
+        passed, dropped = sum(one.passed_packets for one in found), sum(one.dropped_packets for one in found)
+        assert passed + dropped == pytest.approx(sent.at(sender, "watched").sent(), abs=1), direction
+        assert dropped > 0
+        assert {one.limit_kbit for one in found} == {500}
+        full = [one.kbit for one in found if one.is_full]
+        assert sum(full) / len(full) == pytest.approx(500, rel=0.35), direction  # a queue's room in the first second
+    gaps = [one.took_ms for one in intervals_of(rows, "to_user") if not one.is_second]
+    assert bool(gaps) == is_killed
+    assert [round(sample.at_ms / 1000 - begins_at.timestamp()) for sample in series.samples][-1] == WATCHED_S
+    host.until(lambda state: state.tests == ())
