@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import link, site, timed, usage, user_as
+from scionlab.pages import link, paths, site, timed, usage, user_as
 from scionlab.platform.security_txt import security_txt
 
 
@@ -58,6 +58,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/timed/preview/", timed.timed_preview, name="timed_preview"),
     path("ases/<key:pk>/links/<key:link_id>/timed/<key:timed_id>/cancel/", timed.timed_cancel, name="timed_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
+    path("paths/", paths.paths, name="paths"),
     path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
     path("admin/login/", site.admin_login),

@@ -161,6 +161,17 @@ class Link(models.Model):
         return ap is not None and (self.observe_only or ap.observe_only)
 
     @property
+    def is_published(self) -> bool:
+        """Its attachment point publishes limits, and its SCION files are those of this service."""
+        ap = self.attachment_point
+        return ap is not None and self.active and ap.publishes_limits and not ap.host.limits_only
+
+    @property
+    def published_kbit(self) -> int | None:
+        """The number in the path metadata (`scion_files.published_limits`): of both directions, None where none is."""
+        return self.enforced_kbit or None if self.is_published and not self.is_to_observe else None
+
+    @property
     def timed_in_configuration(self) -> list[TimedLimit]:
         """Those that are neither cancelled nor retired, in the order of their times.
 
