@@ -341,7 +341,7 @@ def test_the_page_shows_the_link_and_leads_to_it(
     first, second = page.one("tbody").all("tr")
     assert first.one("a").attrs["href"] == reverse("link_detail", args=[link.interface_b.AS_id, link.pk])
     assert first.text.startswith(f"{USER}#{link.interface_b.interface_id} to {AP}#{link.interface_a.interface_id} Narr")
-    assert first.text.endswith("1 000 kbit/s from the user AS – Enforced")
+    assert first.text.endswith("1 000 kbit/s from the user AS \N{EN DASH} Enforced")
     assert "This service does not limit this link." in second.text
     assert "The narrowest known limit is 1 000 kbit/s" in page.text
     assert page.one("textarea", name="paths").text == text
