@@ -9,7 +9,7 @@ from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
 from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT
-from scion_files import MTU_BYTES
+from scion_files import COMPLETE, MTU_BYTES
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
@@ -162,9 +162,11 @@ class Link(models.Model):
 
     @property
     def is_published(self) -> bool:
-        """Its attachment point publishes limits, and its SCION files are those of this service."""
+        """Its attachment point publishes limits, and its SCION files, all of them, are those of this service."""
         ap = self.attachment_point
-        return ap is not None and self.active and ap.publishes_limits and not ap.host.limits_only
+        if ap is None or not self.active or not ap.publishes_limits:
+            return False
+        return ap.host.configuration_format >= COMPLETE and not ap.host.limits_only
 
     @property
     def published_kbit(self) -> int | None:

@@ -22,6 +22,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from bandwidth_config import Limits
+from scion_files import TOPOLOGY_ONLY
 from scionlab.links.path_view import PathView, path_views
 from scionlab.links.update import link_update
 from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkEnforcement, UsageSeries, UsageSlot, User
@@ -143,9 +144,12 @@ def test_of_another_user_s_link_only_what_scion_tells_everybody(
         assert (found.status, found.direction, found.enforced_kbit, found.used) == (None, None, None, None)
 
 
-def test_another_user_s_limits_that_host_s_other_service_publishes_are_not_known(other: Link, owner: User) -> None:
+@pytest.mark.parametrize("values", [{"limits_only": True}, {"configuration_format": TOPOLOGY_ONLY}])
+def test_a_limit_that_is_in_no_configuration_of_scion_is_not_published(
+    other: Link, owner: User, values: dict[str, Any]
+) -> None:
     AttachmentPoint.objects.update(publishes_limits=True)
-    Host.objects.filter(pk=other.interface_a.host_id).update(limits_only=True)
+    Host.objects.filter(pk=other.interface_a.host_id).update(**values)
     assert look(across(other), owner).links[0].kind == "withheld"
 
 
