@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from scionlab.operations import health
 from scionlab.operations.metrics import metrics
-from scionlab.pages import link, site, timed, usage, user_as, watch
+from scionlab.pages import link, paths, site, timed, usage, user_as, watch
 from scionlab.platform.security_txt import security_txt
 
 
@@ -62,6 +62,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/cancel/", watch.watch_cancel, name="watch_cancel"),
     path("ases/<key:pk>/links/<key:link_id>/watch/<key:test_id>/watch.csv", watch.watch_csv, name="watch_csv"),
     path("ases/<key:pk>/links/<key:link_id>/usage.<usage_kind:kind>", usage.usage_file, name="link_usage"),
+    path("paths/", paths.paths, name="paths"),
     path("api/", include("scionlab.rest.urls")),
     path("cockpit/", include("scionlab.cockpit.urls")),
     path("admin/login/", site.admin_login),

@@ -111,3 +111,23 @@ def _cells(one: dict[str, Any] | None) -> tuple[str, str, str, str]:
         format_bytes(one["bytes"]),
         format_number(one["drops"]),
     )
+
+
+def path(found: dict[str, Any], number: int) -> str:
+    """The links of a path in the direction of travel, and the sentence on what is known."""
+    rows = [
+        (
+            f"{one['from_isd_as']}#{one['from_interface_id']}",
+            f"{one['to_isd_as']}#{one['to_interface_id']}",
+            format_number(one["limit_kbit"]),
+            format_number(one["enforced_kbit"]),
+            state(one) if one["state"] else one["kind"].replace("_", " "),
+            "-" if one["used"] is None else format_number(one["used"]["kbit"]),
+            "-" if one["to_rtt_ms"] is None else f"{one['to_rtt_ms']:.2f}",
+            "narrowest" if one["is_narrowest"] else "",
+        )
+        for one in found["links"]
+    ]
+    headers = ["FROM", "TO", "LIMIT", "ENFORCED", "STATE", "USED", "RTT", ""]
+    title = f"Path {number}: {clean(found['hops'][0])} to {clean(found['hops'][-1])}"
+    return f"{title}\n{table(headers, rows, right=(2, 3, 5, 6))}\n{clean(found['text'])}"

@@ -159,20 +159,20 @@ class ScionHost:
     def paths(self, to: str, *, probe: bool = False) -> list[str]:
         """The sequences of interfaces of the paths to an ISD-AS that the daemon has; with `probe` those that answer."""
         flags = [] if probe else ["--no-probe"]
-        text = self._scion("showpaths", to, "--timeout", "4s", "--format", "json", *flags)
+        text = self.scion("showpaths", to, "--timeout", "4s", "--format", "json", *flags)
         found = (json.loads(text).get("paths") or []) if text.strip() else []
         return [one["sequence"] for one in found if not probe or one["status"] == "alive"]
 
     def extended_paths(self, to: str) -> str:
         """`scion showpaths --extended`, with the metadata of each hop."""
-        return self._scion("showpaths", to, "--extended", "--no-probe", "--no-color")
+        return self.scion("showpaths", to, "--extended", "--no-probe", "--no-color")
 
     def ping(self, other: ScionHost, count: int = 5, *, interval_ms: int = 200, payload_bytes: int = 0) -> Pings:
         """Echo requests to the other host, and what came back until a second after the last. Raises `LabError` after a
         time."""
         words = ["-c", str(count), "--interval", f"{interval_ms}ms", "-s", str(payload_bytes), "--format", "json"]
         timeout = ["--timeout", f"{PING_TIMEOUT_S}s"]
-        text = self._scion("ping", other.address, *words, *timeout, timeout_s=60 + 3 * count * interval_ms / 1000)
+        text = self.scion("ping", other.address, *words, *timeout, timeout_s=60 + 3 * count * interval_ms / 1000)
         if not text.strip():
             return Pings(0, 0, 0.0, 0.0)
         said = json.loads(text)["statistics"]
@@ -202,6 +202,7 @@ class ScionHost:
             time.sleep(_LOOK_INTERVAL_S)
         return time.monotonic() - began
 
-    def _scion(self, command: str, *words: str, timeout_s: float = 30.0) -> str:
+    def scion(self, command: str, *words: str, timeout_s: float = 30.0) -> str:
+        """What the program `scion` of this host prints."""
         argv = [str(program("scion")), command, "--sciond", DAEMON_ADDRESS, *words]
         return self.namespace.run(*argv, timeout_s=timeout_s, check=False)

@@ -9,7 +9,7 @@ from django.db import models
 
 from bandwidth_config import MAX_BANDWIDTH_KBIT, Limits, limits_at
 from link_rules import MAX_INTERFACE_ID, MAX_PORT, MIN_INTERFACE_ID, MIN_PORT
-from scion_files import MTU_BYTES
+from scion_files import COMPLETE, MTU_BYTES
 from scionlab.models.attachment_point import AttachmentPoint
 from scionlab.models.host import BorderRouter, Host
 from scionlab.models.isd_as import AS, UserAS
@@ -159,6 +159,19 @@ class Link(models.Model):
         """The administrators want it measured and not limited: this Link, or all of the attachment point."""
         ap = self.attachment_point
         return ap is not None and (self.observe_only or ap.observe_only)
+
+    @property
+    def is_published(self) -> bool:
+        """Its attachment point publishes limits, and its SCION files, all of them, are those of this service."""
+        ap = self.attachment_point
+        if ap is None or not self.active or not ap.publishes_limits:
+            return False
+        return ap.host.configuration_format >= COMPLETE and not ap.host.limits_only
+
+    @property
+    def published_kbit(self) -> int | None:
+        """The number in the path metadata (`scion_files.published_limits`): of both directions, None where none is."""
+        return self.enforced_kbit or None if self.is_published and not self.is_to_observe else None
 
     @property
     def timed_in_configuration(self) -> list[TimedLimit]:

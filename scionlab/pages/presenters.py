@@ -122,12 +122,6 @@ class LinkPanel:
         return "Would not have passed" if is_observed else "Did not pass"
 
     @property
-    def is_published(self) -> bool:
-        """Its attachment point publishes limits, and its SCION files are those of this service."""
-        ap = self.link.attachment_point
-        return ap is not None and self.link.active and ap.publishes_limits and not ap.host.limits_only
-
-    @property
     def warning(self) -> str | None:
         return limits_warning(self.status.wanted)
 

@@ -101,6 +101,7 @@ _HEADERS: Final = {
 _ERROR_HEADERS: Final = {401: "WWW-Authenticate", 412: "ETag", 429: "Retry-After", 503: "Retry-After"}
 # Who asks for a token has none yet, and withdrawing the one in use needs no comparison.
 _PLAIN: Final = {"/api/v1/token/"}
+READS_BY_POST: Final = {"/api/v1/paths/"}  # nothing is stored, so no key is needed to send it again
 CONFIRMS: Final = "/apply/"  # what was looked at: If-Match is required, and sending it again does nothing
 
 _DESCRIPTIONS: Final = {"200": "OK.", "201": "Created.", "204": "Done; no body."}
@@ -109,6 +110,7 @@ TAGS: Final = {
     "links": "Links to attachment points: their limits and the state of enforcement.",
     "timed limits": "Temporary limits, which end automatically.",
     "tests": "Tests of Links: watch whether a Link is what slows your traffic.",
+    "paths": "Limits along SCION paths.",
     "attachment points": "Attachment points and the defaults in force there.",
     "bulk changes": "Bulk changes of limits or defaults, for administrators: preview, apply, undo.",
     "account": "Your profile and tokens.",
@@ -174,7 +176,7 @@ def _complete_operation(path: str, method: str, operation: Operation) -> None:
 
 def _conditions(path: str, method: str, operation: Operation) -> list[str]:
     """The request headers that the operation looks at."""
-    if path in _PLAIN:
+    if path in _PLAIN | READS_BY_POST:
         return []
     if method == "get":
         return [IF_NONE_MATCH] if "application/json" in operation["responses"]["200"]["content"] else []

@@ -16,7 +16,8 @@ from scionlab.people.api_token import api_token_of
 class ApiTokenAuthentication(BaseAuthentication):
     """Unknown, revoked, expired, of a disabled account: one and the same 401.
 
-    What only reads is refused here and not by a permission, which a view could forget.
+    What only reads is refused here and not by a permission, which a view could forget; a view whose POST changes
+    nothing says so (`post_only_reads`).
     """
 
     keywords = (b"token", b"bearer")
@@ -31,7 +32,9 @@ class ApiTokenAuthentication(BaseAuthentication):
         token = api_token_of(text)
         if token is None:
             raise exceptions.AuthenticationFailed("This API token is not valid. Create a new one on the site.")
-        if not token.may_write and request.method not in SAFE_METHODS:
+        view = (request.parser_context or {}).get("view")
+        changes = request.method not in SAFE_METHODS and not getattr(view, "post_only_reads", False)
+        if not token.may_write and changes:
             sentence = f'The API token "{token.name}" is read-only. Create one with read and write access.'
             raise exceptions.PermissionDenied(sentence, code="token_read_only")
         last_contact.TOKENS_USED.note_once_a_minute(token.pk)

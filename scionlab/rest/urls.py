@@ -5,7 +5,16 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from scionlab.host_api import enrol, result_upload, usage_upload, views
-from scionlab.rest import account_views, as_views, bulk_views, docs_views, link_views, site_views, test_views
+from scionlab.rest import (
+    account_views,
+    as_views,
+    bulk_views,
+    docs_views,
+    link_views,
+    path_views,
+    site_views,
+    test_views,
+)
 
 Patterns = list[URLPattern | URLResolver]
 
@@ -30,6 +39,7 @@ rest_patterns: Patterns = [
     path("links/<key:pk>/tests/", test_views.LinkTestsView.as_view(), name="api_link_tests"),
     path("tests/<key:pk>/", test_views.LinkTestDetailView.as_view(), name="api_link_test_detail"),
     path("timed-limits/<key:pk>/", link_views.TimedLimitDetailView.as_view(), name="api_timed_limit_detail"),
+    path("paths/", path_views.PathsView.as_view(), name="api_paths"),
     path("attachment-points/", site_views.AttachmentPointListView.as_view(), name="api_attachment_point_list"),
     path(
         "attachment-points/<key:pk>/",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -103,6 +103,18 @@ def _fitting_step(begins_at: datetime, ends_at: datetime) -> Step:
         if ends_at - begins_at <= longest and now - begins_at <= timedelta(days=kept_days[step]):
             return step
     return "day"
+
+
+def usage_of_links(link_ids: Collection[int], *, begins_at: datetime) -> dict[int, UsagePoint]:
+    """Of each Link since then, in one sum; Links without figures are left out, and so is what was not added up yet, the
+    last minutes. One statement."""
+    sums: dict[int, Both] = {}
+    rows = UsageSlot.objects.filter(series__link__in=link_ids, begins_at__gte=begins_at)
+    for row in rows.values("series__link_id", *NAMES):
+        both = sums.setdefault(row["series__link_id"], nothing())
+        for name, totals in totals_of(row).items():
+            both[name].merge(totals)
+    return {link_id: _point(begins_at, both) for link_id, both in sums.items()}
 
 
 # --- samples --------------------------------------------------------------------------------------------------

@@ -122,6 +122,8 @@ RULES: dict[str, Rule] = {
     "watch_csv": Page(READ, own=True),
     "watch_cancel": Page({"POST": 302}, own=True),
     "link_usage": Page(READ, own=True),
+    "paths": Page(ENTER),
+    "api_paths": Rest(LOOK | {"POST": {200, 400}}, json=True),
     "api_as_list": Rest(LOOK | READ | {"POST": {201, 400}}, json=True),
     "api_as_detail": Rest(LOOK | READ | {"PUT": {200, 400}, "PATCH": 200, "DELETE": 204}, json=True, own=True),
     "api_as_configuration": Rest(LOOK | READ, own=True, shows=SECRET),
