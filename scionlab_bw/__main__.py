@@ -67,10 +67,7 @@ def parser() -> argparse.ArgumentParser:
     used.add_argument("--step", choices=["10s", "5min", "day"], help="resolution (default: depends on the period)")
     used.add_argument("--csv", action="store_true", help="print CSV")
     used.set_defaults(run=commands.usage)
-    along = sub.add_parser("path", help="show the limits along SCION paths", parents=[shared])
-    along.add_argument("paths", metavar="FILE", help="output of `scion showpaths`, or sequences; - for standard input")
-    along.add_argument("--traceroute", metavar="FILE", help="output of `scion traceroute` along one of the paths")
-    along.set_defaults(run=commands.path)
+    _add_path(sub.add_parser("path", help="show the limits along SCION paths", parents=[shared]))
     past = sub.add_parser("history", help="show the history of a Link", parents=[of_link])
     past.add_argument("--limit", type=int, default=20, metavar="N", help="maximum number of entries (default 20)")
     past.set_defaults(run=commands.history)
@@ -85,6 +82,14 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("--at", metavar="TIME", help="start (default: now)")
     load.set_defaults(run=watch_load)
     return top
+
+
+def _add_path(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "paths", metavar="FILE", help="output of `scion showpaths`, or sequences; - for standard input"
+    )
+    command.add_argument("--traceroute", metavar="FILE", help="output of `scion traceroute` along one of the paths")
+    command.set_defaults(run=commands.path)
 
 
 def _add_set(command: argparse.ArgumentParser) -> None:
