@@ -29,6 +29,7 @@ NOBODYS = {
 def code_of(rule: Callable[[], object]) -> str:
     with pytest.raises(RuleError) as refused:
         rule()
+    assert str(refused.value.message).endswith("."), "one sentence or more"
     return refused.value.code
 
 

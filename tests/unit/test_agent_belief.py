@@ -21,8 +21,9 @@ from ap_agent.agent.store import Store
 from ap_agent.common.errors import StoreError
 from ap_agent.common.log import get_logger
 from ap_agent.common.settings import Settings
-from ap_agent.document.signed_text import Version
-from ap_agent.document.trust import Acceptance, trust_now
+from ap_agent.document.signatures import Keyring
+from ap_agent.document.signed_text import Signed, Version
+from ap_agent.document.trust import Acceptance, Trust, trust_now
 from tests import agent_service as svc
 from tests.agent_bundles import (
     FAR,
@@ -468,6 +469,50 @@ def test_what_is_written_is_read_back_equal(host: Host) -> None:
     assert store.load_trust() == unknown
     store.save_acceptance(Acceptance("1.17", Version(1, 18, None)))
     assert store.load_acceptance() == Acceptance("1.17", Version(1, 18, None))
+
+
+ANNOUNCED = Signed(HOST_ID, Version(1, 18, 7), 1, {}, "", (OTHER_KEY.public,), frozenset())
+
+
+@dataclass(frozen=True)
+class Document:
+    """The accepted one. It announces OTHER_KEY."""
+
+    order: Version
+    host_id: str = HOST_ID
+    signed: Signed | None = ANNOUNCED
+
+
+ENROLLED = Settings(host_id=HOST_ID, host_secret=SECRET, url="https://service.example", service_keys=SERVICE_KEYS)
+STORED = Trust(HOST_ID, (KEY.key_id,), Keyring.of([KEY.public], [THIRD_KEY.key_id]), Version(1, 18, 7))
+
+
+@pytest.mark.parametrize(
+    ("url", "stored", "order", "trusted", "newest"),
+    [
+        (ENROLLED.url, None, Version(1, 18, 7), {KEY, OTHER_KEY}, Version(1, 18, 7)),
+        (ENROLLED.url, STORED, Version(1, 18, 7), {KEY, OTHER_KEY}, Version(1, 18, 7)),
+        (ENROLLED.url, STORED, Version(1, 17, 9), {KEY}, Version(1, 18, 9)),
+        (ENROLLED.url, STORED, Version(1, 19, 7), {OTHER_KEY}, Version(1, 19, 7)),
+        (ENROLLED.url, replace(STORED, enrolled=()), Version(1, 19, 7), {KEY}, Version(1, 19, 7)),
+        (ENROLLED.url, STORED, None, {KEY}, Version(1, 18, 7)),
+        (None, STORED, Version(1, 19, 7), {KEY}, Version(1, 19, 7)),
+        (None, STORED, None, {KEY}, Version(1, 18, 7)),
+    ],
+)
+def test_which_keys_count_and_what_is_the_newest(
+    url: str | None, stored: Trust | None, order: Version | None, trusted: set[SigningKey], newest: Version
+) -> None:
+    accepted = Document(order) if order is not None else None
+    found = trust_now(replace(ENROLLED, url=url), stored, accepted)
+
+    assert (set(found.keyring.keys), found.newest) == ({one.key_id for one in trusted}, newest)
+    assert found.keyring.revoked == (stored.keyring.revoked if stored is not None else frozenset())
+
+
+def test_a_document_that_nobody_verified_revokes_no_key() -> None:
+    unverified = Document(Version(1, 19, 7), signed=replace(ANNOUNCED, revoked=frozenset([KEY.key_id])))
+    assert set(trust_now(ENROLLED, replace(STORED, enrolled=()), unverified).keyring.keys) == {KEY.key_id}
 
 
 # --- the secret -----------------------------------------------------------------------------------------------------

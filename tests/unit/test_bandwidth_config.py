@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,14 @@ from bandwidth_config import (
     Limits,
     RuleError,
     check_bandwidth,
+    check_change,
+    check_total,
     default_in_force,
     format_kbit,
     format_number,
     parse_bandwidth,
 )
-from link_rules import check_bind_address, check_port, check_underlay_address, parse_ip
+from link_rules import check_bind_address, check_internal_address, check_port, check_underlay_address, parse_ip
 from tests.rule_samples import NOBODYS, code_of, outcome
 
 NB = "\N{NO-BREAK SPACE}"
@@ -163,6 +166,37 @@ def test_the_choice_is_clamped(requested: int, maximum: int, enforced: int) -> N
     assert Limits.both(requested).clamped(maximum) == Limits.both(enforced)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        (None, Limits(1000, 1000), []),
+        (None, Limits(1001, 1001), ["to_user_kbit"]),
+        (None, Limits(-1, 1001), ["to_user_kbit", "from_user_kbit"]),
+        (Limits(2000, 2000), Limits(2000, 2000), []),  # stored, and clamped by now
+        (Limits(2000, 2000), Limits(2000, 1001), ["from_user_kbit"]),
+        (Limits(2000, 3000), Limits(3000, 3000), ["to_user_kbit"]),
+        (Limits(3000, 2000), Limits(3000, 3000), ["to_user_kbit"]),
+    ],
+)
+def test_what_is_stored_may_stay_and_what_is_new_is_at_most_the_maximum(
+    old: Limits | None, new: Limits, refused: list[str]
+) -> None:
+    assert list(check_change(old, new, 1000)) == refused
+
+
+@pytest.mark.parametrize(("limits", "stored"), [(Limits(5, 5), (5, None)), (Limits(5, 0), (5, 0))])
+def test_two_columns_hold_a_pair_of_limits(limits: Limits, stored: tuple[int, int | None]) -> None:
+    assert limits.to_columns() == stored
+    assert Limits.of_columns(*stored) == limits
+
+
+def test_a_total_is_a_bandwidth_above_0() -> None:
+    for total in (1, MAX_BANDWIDTH_KBIT):
+        check_total(total)
+    for total in (0, -1, MAX_BANDWIDTH_KBIT + 1):
+        assert code_of(partial(check_total, total)) == "total_range"
+
+
 # --- addresses and ports ------------------------------------------------------------------------------------------
 
 
@@ -211,11 +245,16 @@ def test_what_is_no_address_is_refused(text: object) -> None:
 
 @pytest.mark.parametrize("text", NOBODYS)
 def test_addresses_that_no_other_host_has_are_refused(text: str) -> None:
-    for rule in (check_underlay_address, check_bind_address):
+    for rule in (check_underlay_address, check_bind_address, partial(check_internal_address, alone=False)):
         with pytest.raises(RuleError) as refused:
             rule(text)
         assert refused.value.code == "address_refused"
         assert f"is {NOBODYS[text]};" in refused.value.message
+
+
+def test_a_host_that_is_alone_in_its_as_may_have_a_loopback_address() -> None:
+    assert check_internal_address("127.0.0.1", alone=True) == ipaddress.ip_address("127.0.0.1")
+    assert code_of(lambda: check_internal_address("224.0.0.1", alone=True)) == "address_refused"
 
 
 def test_the_attachment_points_own_address_is_refused_however_it_is_written() -> None:

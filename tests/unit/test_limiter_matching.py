@@ -73,6 +73,7 @@ def test_each_direction_has_its_own_limit_and_what_has_no_link_its() -> None:
 
     assert (found.links[7].to_user_kbit, found.links[7].from_user_kbit) == (200, 900)
     assert (found.unmatched_kbit, found.interfaces) == (1000, ("eth0",))
+    assert matched(settings=settings).wanted.unmatched_kbit is None, "without a link the host is as it was"
 
 
 # --- local addresses ------------------------------------------------------------------------------------------------
@@ -158,6 +159,7 @@ def test_a_blocked_link_is_the_strictest_of_its_packets_and_its_own_limit_is_no_
     assert sorted(found.wanted.links) == [8]
     assert (found.wanted.links[8].to_user_kbit, found.wanted.links[8].from_user_kbit) == (0, 0)
     assert sorted(found.errors) == [7, 8]
+    assert sorted(matched(link(7, kbit=0), link(8, kbit=300)).errors) == [8]
 
 
 def test_two_users_behind_one_nat_and_one_port_on_two_addresses_are_two_links_each() -> None:
