@@ -127,7 +127,7 @@ def judge_idle(agent: DemoAgent) -> Verdict:
 def judge_watch(user_as: UserAs, watch: dict[str, Any]) -> Verdict:
     """Who sends far above the limit is told that the link was full."""
     text = watch["text"].replace("\N{NO-BREAK SPACE}", " ")
-    print(f"  {user_as.label} watched the link meanwhile: {text}")
+    print(f"  {user_as.label} watched the link meanwhile:\n    {text}")
     return Verdict(f"watch of {user_as.label}: {text}", watch["verdict"]["code"] == "full")
 
 

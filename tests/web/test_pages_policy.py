@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.contrib.auth.models import Group
 from django.utils import timezone
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from lab.seed import seed_demo
-from scionlab.models import AttachmentPoint, EnrolmentToken, HostReceipt, Link, Mail, User, UserAS
+from scionlab.models import AttachmentPoint, EnrolmentToken, HostReceipt, Link, Mail, TestPolicy, User, UserAS
 from scionlab.trust.signing import signing_key_rotate
 from tests.factories import PASSWORD
 from tests.web.test_access_matrix import MAY
@@ -48,6 +49,10 @@ class Witness:
             assert answer is not None
             assert "default-src 'none'" in answer.headers["content-security-policy"], path
             assert answer.status < 400, (path, answer.status)
+
+
+def list_of(model: str) -> str:
+    return f"/admin/{'auth' if model == 'group' else 'scionlab'}/{model}/"
 
 
 @pytest.fixture
@@ -87,9 +92,9 @@ def test_no_page_of_an_administrator_breaks_the_policy(
 ) -> None:
     Mail.objects.create(key="x", recipient="owner@example.org", subject="Enforced", body="now")
     log_in(witness.page, staff)
-    lists = [f"/admin/scionlab/{model}/" for model in MAY]
+    lists = [list_of(model) for model in MAY]
     witness.visit("/admin/", "/admin/scionlab/", "/admin/password_change/", *lists)
-    witness.visit(*(f"/admin/scionlab/{model}/add/" for model, may in MAY.items() if "add" in may))
+    witness.visit(*(f"{list_of(model)}add/" for model, may in MAY.items() if "add" in may))
     things = {
         "link": link.pk,
         "host": receipt.host_id,
@@ -120,10 +125,14 @@ def test_every_list_of_django_admin_fits_1280_px(witness: Witness, staff: User) 
     HostReceipt.objects.create(host=host, observed_at=now, received_at=now, agent_version="1.12.0")
     EnrolmentToken.objects.create(host=host, expires_at=now, token_sha256="x", created_by=owner)
     Mail.objects.create(key="x", recipient=owner.email, subject="Enforced: a limit", body="now", last_error="x" * 200)
+    course = Group.objects.create(name="Networks laboratory, autumn term, Thursday")
+    TestPolicy.objects.create(
+        applies_to="group", group=course, max_seconds=60, runs_per_day=99, max_pending=99, horizon_hours=9
+    )
     log_in(witness.page, staff)
     found = {}
     for model in MAY:
-        witness.visit(f"/admin/scionlab/{model}/")
+        witness.visit(list_of(model))
         found[model] = witness.page.evaluate(TOO_WIDE)
     assert found == {model: [0] if model == "bandwidthpolicy" else [0, 0] for model in MAY}
 

@@ -22,6 +22,7 @@ from scionlab.models import (
     EnrolmentToken,
     Host,
     Link,
+    LinkTest,
     Mail,
     User,
 )
@@ -33,8 +34,10 @@ pytestmark = pytest.mark.django_db
 NOW = timezone.now()
 
 
-def old_and_young(owner: User, host: Host, at: datetime) -> dict[type[Any], tuple[Any, str, timedelta]]:
+def old_and_young(owner: User, link: Link, at: datetime) -> dict[type[Any], tuple[Any, str, timedelta]]:
     """A row of each kind that is as old as `at` says, with its column and its age."""
+    host = link.interface_a.host
+    test = LinkTest.objects.create(link=link, kind="watch", begins_at=at - timedelta(days=90, seconds=1), ends_at=at)
     mail = Mail.objects.create(key=f"{at}", recipient="o@example.org", subject="s", body="b")
     asked = AccountRequest.objects.create(purpose="register", email="o@example.org", expires_at=at)
     enrolment = EnrolmentToken.objects.create(token_sha256=f"{at}", host=host, expires_at=at)
@@ -50,13 +53,14 @@ def old_and_young(owner: User, host: Host, at: datetime) -> dict[type[Any], tupl
         ApiRequest: (request, "created_at", 1),
         BulkChange: (preview, "created_at", 1),
         DeletedHost: (deleted, "deleted_at", 30),
+        LinkTest: (test, "ends_at", 90),
     }
     return {model: (row, column, timedelta(days=days)) for model, (row, column, days) in made.items()}
 
 
-def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, host_a: Host) -> None:
+def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, link: Link) -> None:
     for margin in (timedelta(seconds=-1), timedelta(seconds=1)):
-        for model, (row, column, age) in old_and_young(owner, host_a, NOW + margin).items():
+        for model, (row, column, age) in old_and_young(owner, link, NOW + margin).items():
             model.objects.filter(pk=row.pk).update(**{column: NOW - age + margin})
     assert old_rows_forget(now=NOW) == {
         "Mail": 1,
@@ -66,6 +70,7 @@ def test_each_kind_of_row_goes_when_it_has_its_age_and_not_before(owner: User, h
         "ApiRequest": 1,
         "BulkChange": 1,
         "DeletedHost": 1,
+        "LinkTest": 1,
     }
     assert {kept.model.objects.count() for kept in retention.table()} == {1}
     assert sum(old_rows_forget(now=NOW).values()) == 0
@@ -84,9 +89,9 @@ def test_what_is_still_to_be_done_or_is_a_record_stays(owner: User, link: Link) 
         BandwidthChange.objects.all().delete()
 
 
-def test_the_ages_are_settings(settings: Settings, owner: User, host_a: Host) -> None:
+def test_the_ages_are_settings(settings: Settings, owner: User, link: Link) -> None:
     settings.MAIL_KEEP_DAYS, settings.USED_KEEP_DAYS = 5, 3
-    old_and_young(owner, host_a, NOW - timedelta(days=4))
+    old_and_young(owner, link, NOW - timedelta(days=4))
     AccountRequest.objects.update(expires_at=NOW - timedelta(days=8))
     Mail.objects.update(sent_at=NOW - timedelta(days=6))
     gone = old_rows_forget(now=NOW)
