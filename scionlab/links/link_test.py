@@ -21,12 +21,11 @@ from django.utils import timezone
 from bandwidth_config import RuleError, time_text
 from link_tests import MAX_TESTS_PER_LINK, MAX_WATCHES_AT_ONCE, check_watch
 from scionlab.links.locked import locked_link
+from scionlab.links.retirement import retire, retire_at
 from scionlab.links.test_policy import Allowance, allowance_of
 from scionlab.models import AttachmentPoint, Link, LinkTest, User, locks
 from scionlab.notation.local_time import say_time
-from scionlab.platform.each import for_each
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.platform.retry import retried
 from scionlab.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ def link_test_create(
     except RuleError as exc:
         raise FieldRuleError.of(exc, "duration_s") from exc
     _check_allowance(actor, kind, allowance, now)
-    _retire(ap, now, changes)
+    retire_at(ap, LinkTest, until=now - RETIRED_AFTER, now=now, changes=changes)
     _check_slot(link, ap, begins_at, duration_s, now)
     try:
         with transaction.atomic():
@@ -112,33 +111,9 @@ def link_tests_end(links: Iterable[Link]) -> None:
 
 
 def link_tests_retire(*, now: datetime | None = None) -> list[int]:
-    """Take those that have ended out of the configurations, one attachment point per transaction.
-
-    Returns the hosts whose L rose. Nothing changes in a kernel by that. Idempotent.
-    """
+    """As `retire`, of tests."""
     now = now or timezone.now()
-    over = LinkTest.objects.filter(cancelled_at=None, retired_at=None, ends_at__lte=now - RETIRED_AFTER)
-    ap_ids = set(over.values_list("link__interface_a__AS__attachment_point", flat=True))
-    return for_each(sorted(ap_ids), lambda ap_id: _retire_at(ap_id, now))
-
-
-@retried
-@transaction.atomic
-def _retire_at(attachment_point_id: int, now: datetime) -> list[int]:
-    locks.lock_attachment_points([attachment_point_id])
-    ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
-    changes = Changes()
-    if ap is not None:
-        _retire(ap, now, changes)
-    return sorted(changes.carry_out())
-
-
-def _retire(ap: AttachmentPoint, now: datetime, changes: Changes) -> None:
-    over = LinkTest.objects.filter(
-        link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None, ends_at__lte=now - RETIRED_AFTER
-    )
-    if over.update(retired_at=now):
-        changes.note_documents([ap.host_id])
+    return retire(LinkTest, until=now - RETIRED_AFTER, now=now)
 
 
 # --- rules ---------------------------------------------------------------------------------------------------------

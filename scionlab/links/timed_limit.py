@@ -24,13 +24,12 @@ from link_rules import MAX_STEPS_PER_HOST, MAX_TIMED_AHEAD_S, MAX_TIMED_PER_LINK
 from scionlab.enforcement.notices import timed_limit_cancelled_tell
 from scionlab.links.locked import locked_link
 from scionlab.links.profiles import Profile
-from scionlab.models import AttachmentPoint, Link, TimedLimit, User, locks, selectors
+from scionlab.links.retirement import retire, retire_at
+from scionlab.models import AttachmentPoint, Link, TimedLimit, User, selectors
 from scionlab.notation.local_time import say_time
 from scionlab.people import audit
 from scionlab.people.stale_pages import note_change
-from scionlab.platform.each import for_each
 from scionlab.platform.field_errors import FieldRuleError
-from scionlab.platform.retry import retried
 from scionlab.versions.changes import Changes
 
 logger = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def timed_limit_create(
     begins_at = _beginning(begins_at, now)
     profile = profile if ends_at is None else _until(profile, begins_at, ends_at)
     _check_limits(profile, selectors.default_in_force(ap))
-    _retire(ap, now, changes)
+    retire_at(ap, TimedLimit, until=now, now=now, changes=changes)
     _check_room(link, ap, profile, begins_at)
     made = TimedLimit.objects.create(
         link=link,
@@ -119,38 +118,9 @@ def timed_limits_end(links: Iterable[Link], *, actor: User | None, why: str) -> 
 
 
 def timed_limits_retire(*, now: datetime | None = None) -> list[int]:
-    """Take those that have ended out of the configurations, one attachment point per transaction.
-
-    Returns the hosts whose L rose. Nothing changes in a kernel by that. Idempotent.
-    """
+    """As `retire`, of temporary limits."""
     now = now or timezone.now()
-    over = TimedLimit.objects.filter(cancelled_at=None, retired_at=None, ends_at__lte=now)
-    ap_ids = set(over.values_list("link__interface_a__AS__attachment_point", flat=True))
-    return for_each(sorted(ap_ids), lambda ap_id: _retire_at(ap_id, now))
-
-
-@retried
-@transaction.atomic
-def _retire_at(attachment_point_id: int, now: datetime) -> list[int]:
-    locks.lock_attachment_points([attachment_point_id])
-    ap = AttachmentPoint.objects.filter(pk=attachment_point_id).first()
-    changes = Changes()
-    if ap is not None:
-        _retire(ap, now, changes)
-    return sorted(changes.carry_out())
-
-
-# --- steps, under the lock of the attachment point -----------------------------------------------------------------
-
-
-def _retire(ap: AttachmentPoint, now: datetime, changes: Changes) -> None:
-    over = TimedLimit.objects.filter(
-        link__interface_a__host=ap.host_id, cancelled_at=None, retired_at=None, ends_at__lte=now
-    )
-    count = over.update(retired_at=now)
-    if count:
-        changes.note_documents([ap.host_id])
-        logger.info("timed_limit.retired ap=%s count=%s", ap.pk, count)
+    return retire(TimedLimit, until=now, now=now)
 
 
 def _cancel(links: list[Link], which: QuerySet[TimedLimit], *, actor: User | None, why: str) -> int:

@@ -395,10 +395,10 @@ SCENARIOS: dict[str, Callable[[World], Work]] = {
     ),
     "timed_limit_create": lambda w: w.timed,
     "timed_limit_cancel": _cancel,
-    "_retire_at": _retire,
+    "_retire_locked": _retire,
     "link_test_create": lambda w: w.watch,
     "link_test_cancel": lambda w: partial(link_test.link_test_cancel, link_test_id=w.watch().pk, actor=w.boss),
-    "_retire_at (of tests)": _retire_tests,
+    "_retire_locked (of tests)": _retire_tests,
     "result_store": _result,
     "site_default_set": lambda w: lambda: defaults.site_default_set(default_bandwidth_kbit=300, actor=w.boss),
     "ap_default_set": lambda w: (
