@@ -257,5 +257,6 @@ def _commit() -> str:
         "bandwidth_config.py",
         "link_info.py",
         "link_rules.py",
+        "link_tests.py",
     )
     return f"{head} with changes to the agent" if changed else head
