@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from pytest_django import DjangoAssertNumQueries
@@ -32,33 +32,14 @@ from scionlab.models.selectors import links_of
 from scionlab.platform.field_errors import FieldRuleError
 from tests.cases import table
 from tests.factories import attach, spec
+from tests.web.standing_clock import T0, Now, at, now
 from tests.web.test_receipt import direction, link_entry, store
 
+__all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db
 
-T0 = datetime(2026, 10, 25, 0, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 WAVE = profiles.square_wave(Limits(200, 100), Limits(800, 400), 60, 2)
-
-
-def at(seconds: float) -> datetime:
-    return T0 + timedelta(seconds=seconds)
-
-
-class Now:
-    """The service's clock, which stands still."""
-
-    moment = T0
-
-    def __call__(self) -> datetime:
-        return self.moment
-
-
-@pytest.fixture(autouse=True)
-def now(monkeypatch: pytest.MonkeyPatch) -> Now:
-    clock = Now()
-    monkeypatch.setattr("django.utils.timezone.now", clock)
-    return clock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,30 +25,10 @@ from scionlab.models import AttachmentPoint, Host, HostReceipt, Link, LinkTest, 
 from scionlab.operations.retention import old_rows_forget
 from tests.factories import HostReceiptFactory, api_token, attach, spec
 from tests.web.access import basic
+from tests.web.standing_clock import T0, Now, at, now
 
+__all__ = ["now"]  # the fixture
 pytestmark = pytest.mark.django_db
-
-T0 = datetime(2026, 11, 21, 6, 0, tzinfo=UTC)
-
-
-def at(seconds: float) -> datetime:
-    return T0 + timedelta(seconds=seconds)
-
-
-class Now:
-    """The service's clock, which stands still."""
-
-    moment = T0
-
-    def __call__(self) -> datetime:
-        return self.moment
-
-
-@pytest.fixture(autouse=True)
-def now(monkeypatch: pytest.MonkeyPatch) -> Now:
-    clock = Now()
-    monkeypatch.setattr("django.utils.timezone.now", clock)
-    return clock
 
 
 @pytest.fixture
@@ -345,7 +325,7 @@ def test_host_stores_results_of_its_own_tests_alone(link: Link, host: Host, host
 def test_receipt_arms_the_tests_of_its_host_alone(link: Link, host: Host, owner: User) -> None:
     made = create(link, owner)
     host.refresh_from_db()
-    row = {"schema": 1, "agent_version": "1", "observed_at": "2026-11-21T05:59:58Z", "writes": 0, "problems": []}
+    row = {"schema": 1, "agent_version": "1", "observed_at": "2026-10-24T23:59:58Z", "writes": 0, "problems": []}
     row |= {"version": f"1.{host.config_version}", "limits_version": host.limits_version, "links": {}}
 
     def post(one: Host, **more: Any) -> int:
@@ -360,7 +340,7 @@ def test_receipt_arms_the_tests_of_its_host_alone(link: Link, host: Host, owner:
     assert post(host, tests=["x"]) == 400
     assert post(host) == 200
     assert not HostReceipt.objects.get(host=host).says_tests
-    assert post(host, tests=[made.test_id, "ab" * 16], observed_at="2026-11-21T05:59:59Z") == 200
+    assert post(host, tests=[made.test_id, "ab" * 16], observed_at="2026-10-24T23:59:59Z") == 200
     made.refresh_from_db()
     assert (made.armed_at, HostReceipt.objects.get(host=host).says_tests) == (T0, True)
 
@@ -408,7 +388,7 @@ def test_rest_makes_reads_lists_and_cancels(link: Link, host: Host, owner: User,
     assert (made.status_code, again.json()["id"], again["Idempotency-Replayed"]) == (201, made.json()["id"], "true")
     taken = api.post(path, {"duration_s": 10}, content_type="application/json")
     assert (taken.status_code, taken.json()["code"]) == (409, "test_slot_taken")
-    assert taken.json()["next_free_at"] == "2026-11-21T06:00:13Z"
+    assert taken.json()["next_free_at"] == "2026-10-25T00:00:13Z"
     test = LinkTest.objects.get()
     now.moment = at(20)
     send(host, upload(test, range(11), is_final=True))
@@ -422,10 +402,10 @@ def test_rest_makes_reads_lists_and_cancels(link: Link, host: Host, owner: User,
     assert api.get(one, headers={"If-None-Match": found["ETag"]}).status_code == 304
     assert [row["id"] for row in api.get(path).json()["results"]] == [test.pk]
     csv = api.get(f"{one}?format=csv")
-    assert csv.content.decode().splitlines()[1] == "2026-11-21T06:00:03.000Z,1.0,1,1000,62500,50,0,0,1000,0,0,0,0"
+    assert csv.content.decode().splitlines()[1] == "2026-10-25T00:00:03.000Z,1.0,1,1000,62500,50,0,0,1000,0,0,0,0"
     other = Client(headers={"Authorization": f"Token {api_token(stranger)}"})
     assert {other.get(path).status_code, other.get(one).status_code, other.delete(one).status_code} == {404}
-    later = api.post(path, {"duration_s": 10, "begins_at": "2026-11-21T07:00:00Z"}, content_type="application/json")
+    later = api.post(path, {"duration_s": 10, "begins_at": "2026-10-25T01:00:00Z"}, content_type="application/json")
     assert api.delete(later["Location"]).status_code == 204
     assert api.get(later["Location"]).json()["state"] == "cancelled"
 
@@ -457,10 +437,10 @@ def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, s
     taken = browser.post(f"{page}watch/", {"watch-duration_s": "10"})
     assert taken.status_code == 409
     assert (
-        "Another test has that time. The next 10 s that are free begin at 2026-11-21 06:00:13" in taken.content.decode()
+        "Another test has that time. The next 10 s that are free begin at 2026-10-25 00:00:13" in taken.content.decode()
     )
     for wrong, said in (("", "Enter a whole number"), ("4", "shorter than the 5 s"), ("601", "exceed the 600 s")):
-        answer = browser.post(f"{page}watch/", {"watch-duration_s": wrong, "watch-begins_at": "2026-11-21 07:00"})
+        answer = browser.post(f"{page}watch/", {"watch-duration_s": wrong, "watch-begins_at": "2026-10-25 01:00"})
         assert said in answer.content.decode()
     now.moment = at(9)
     send(host, upload(test, range(6)))
@@ -476,7 +456,7 @@ def test_pages_start_show_draw_and_cancel(link: Link, host: Host, owner: User, s
     assert done.count("no data</span></td>") == 6  # three seconds that were not measured, in both directions
     assert 'class="gap" d="M500 0h300v100h-300z"' in done
     csv = browser.get(f"{result}watch.csv")
-    assert csv["Content-Disposition"] == f'attachment; filename="watch_{test.pk}_20261121T060003Z.csv"'
+    assert csv["Content-Disposition"] == f'attachment; filename="watch_{test.pk}_20261025T000003Z.csv"'
     assert browser.post(f"{result}cancel/").status_code == 302
     test.refresh_from_db()
     assert test.cancelled_at is None, "it had ended"
